@@ -1,0 +1,1 @@
+//! The `tidemill` command, above any way of loading an application.

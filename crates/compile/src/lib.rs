@@ -1,0 +1,1 @@
+//! Transactions and pipelines as machine code, and the unsafe that calling it needs.

@@ -1,0 +1,1 @@
+//! Files, generators and their formats: the sources and sinks of the outside world.

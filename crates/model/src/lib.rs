@@ -1,0 +1,16 @@
+//! Values, types, schemas and positions: the nouns every other crate speaks in. No logic lives here
+//! beyond what a value needs to be compared, printed and moved to and from Arrow.
+
+pub mod arrow;
+mod position;
+mod schema;
+mod types;
+mod value;
+
+pub use position::{Position, SourceId};
+pub use schema::{Field, FieldType, ListItem, Schema};
+pub use types::{ColumnType, DECIMAL_DIGITS_MAX, Type};
+pub use value::{Value, format_decimal, parse_decimal};
+
+/// Virtual nodes per table: the grain of ownership, checkpoints, replication and handover.
+pub const VIRTUAL_NODE_COUNT: usize = 256;

@@ -1,0 +1,1 @@
+//! Typed builders for plans: the Rust front end.

@@ -1,0 +1,24 @@
+//! The flow graph and the transaction IR.
+//!
+//! [`Plan`] is what front ends write; [`analyze`] checks and types it into a [`Program`], which
+//! everything else reads.
+
+mod analyze;
+pub mod build;
+mod error;
+mod plan;
+mod program;
+
+pub use analyze::analyze;
+pub use error::PlanError;
+pub use plan::*;
+pub use program::{
+    Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, Local, LocalId, LoopId, Missing, Node, Origin,
+    OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp, TextTest,
+    Transaction, TransactionId, WordOp, bad_schema,
+};
+
+/// Typed expressions and statements, named apart from the plan's own.
+pub mod typed {
+    pub use crate::program::{Expr, Node, Stmt};
+}

@@ -1,0 +1,391 @@
+//! The plan: what a front end says, as plain data. Serializable and versioned; stored with state and
+//! shipped to other nodes. Names refer to things; nothing is resolved or typed yet. [`crate::analyze`]
+//! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
+#![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
+
+use serde::{Deserialize, Serialize};
+use tidemill_model::{ColumnType, Schema, Value};
+
+/// The version of this format. A reader refuses a plan of a newer one.
+pub const PLAN_VERSION: u32 = 1;
+
+/// A whole application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_VERSION`] of the writer.
+    pub version: u32,
+    /// The application's name.
+    pub name: String,
+    /// Shared tables.
+    #[serde(default)]
+    pub tables: Vec<TableDef>,
+    /// Sources and the streams derived from streams, each after the streams it derives from.
+    #[serde(default)]
+    pub streams: Vec<StreamDef>,
+    /// Transactions in declaration order, which is the order in which they see one event.
+    #[serde(default)]
+    pub transactions: Vec<TransactionDef>,
+    /// Streams that leave the application.
+    #[serde(default)]
+    pub sinks: Vec<SinkDef>,
+}
+
+/// A shared table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableDef {
+    /// Unique among tables.
+    pub name: String,
+    /// Columns in declaration order.
+    pub columns: Vec<ColumnDef>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColumnDef {
+    /// Unique in its table.
+    pub name: String,
+    /// Its type.
+    #[serde(flatten)]
+    pub ty: ColumnType,
+    /// Whether it is part of the key (in column order). Keys are never null, never float.
+    #[serde(default)]
+    pub key: bool,
+    /// The value of a row that nothing was written to. Without one, an insert must give the value.
+    #[serde(default)]
+    pub default: Option<Value>,
+}
+
+/// A stream with a name of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamDef {
+    /// Unique among streams.
+    pub name: String,
+    /// Where its events come from.
+    pub origin: OriginDef,
+}
+
+/// Where a named stream's events come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginDef {
+    /// From outside.
+    Source {
+        /// The fields of its events.
+        schema: Schema,
+        /// The field that holds event time (`Time` or `int`, not nullable); none: arrival order.
+        #[serde(default)]
+        event_time: Option<String>,
+        /// How late an event may be, in the unit of the event time (microseconds for `Time`).
+        #[serde(default)]
+        lateness: i64,
+    },
+    /// The events of another stream for which the predicate holds.
+    Filter {
+        /// The other stream.
+        input: StreamRef,
+        /// A `bool` over `Event` fields.
+        predicate: Expr,
+    },
+    /// One event for each event of another stream.
+    Map {
+        /// The other stream.
+        input: StreamRef,
+        /// The new event.
+        record: Record,
+    },
+}
+
+/// How a stream is referred to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamRef {
+    /// A source or derived stream.
+    Named(String),
+    /// What a transaction returned, or its input event where its body never returns a record.
+    Committed(String),
+    /// A transaction's aborts: the event's fields, `reason`, and `role.column` of the values seen.
+    Aborted(String),
+    /// What a transaction emitted under a name.
+    Emitted {
+        /// The transaction.
+        transaction: String,
+        /// The name given to `emit`.
+        name: String,
+    },
+    /// Events of a source that broke its promise about time.
+    Late(String),
+    /// Records of a source that could not be decoded: `origin`, `line`, `column`, `reason`, `record`.
+    Bad(String),
+    /// Events for which a filter's or map's expression failed: the input's fields and `reason`.
+    Failed(String),
+}
+
+/// A stream that leaves the application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkDef {
+    /// Unique among sinks.
+    pub name: String,
+    /// What goes out.
+    pub stream: StreamRef,
+}
+
+/// A state transaction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransactionDef {
+    /// Unique among transactions.
+    pub name: String,
+    /// The streams whose events it runs on; all of one schema.
+    pub inputs: Vec<StreamRef>,
+    /// The rows it may touch.
+    #[serde(default)]
+    pub roles: Vec<RoleDef>,
+    /// What it does.
+    pub body: Vec<Stmt>,
+}
+
+/// A row (or, over a list field, a row per element) that a transaction may touch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleDef {
+    /// The name in the body.
+    pub name: String,
+    /// The table.
+    pub table: String,
+    /// One expression per key column, over `Event` fields; over `Element` fields of `over` too when
+    /// that is set (with `variable` equal to the list field's name). A null key means: no row.
+    pub key: Vec<Expr>,
+    /// The list field of the event with a row per element; none: one row.
+    #[serde(default)]
+    pub over: Option<String>,
+    /// What may be done and what a missing row means.
+    pub access: AccessDef,
+}
+
+/// What a role may do, and what it sees where its row is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessDef {
+    /// `table.row(key)`: read and write; touching a missing row aborts.
+    Row,
+    /// `table.row(key, create=True)`: a missing row reads as the columns' defaults; the first write
+    /// inserts it.
+    Create,
+    /// `table.read(key)`: read only; reading a missing row aborts.
+    Read,
+    /// `table.read(key, default=True)`: read only; a missing row reads as the columns' defaults.
+    ReadDefault,
+}
+
+/// Where something stands in the user's source text: 1-based lines, 0-based columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// First line.
+    pub line: u32,
+    /// First column.
+    pub column: u32,
+    /// Last line.
+    pub end_line: u32,
+    /// Column behind the last.
+    pub end_column: u32,
+}
+
+/// A statement with its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stmt {
+    /// What to do.
+    pub node: StmtNode,
+    /// Where it was written.
+    #[serde(default)]
+    pub span: Option<Span>,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StmtNode {
+    /// `name = value`. All assignments of a local join in one type.
+    Assign { name: String, value: Expr },
+    /// `role.column = value`.
+    Set { role: String, column: String, value: Expr },
+    /// `if condition: then else: otherwise`
+    If { condition: Expr, then: Vec<Stmt>, #[serde(default)] otherwise: Vec<Stmt> },
+    /// `for variable in ev.list: body`. Inside, roles over the list mean the element's row.
+    ForEach { variable: String, list: String, body: Vec<Stmt> },
+    /// `for variable in range(start, stop, step): body`. Bounds are ints, evaluated once; the step
+    /// is a constant other than zero.
+    ForRange { variable: String, start: Expr, stop: Expr, step: i64, body: Vec<Stmt> },
+    /// Leave the innermost loop.
+    Break,
+    /// Go on with the innermost loop.
+    Continue,
+    /// Abort with `reason` unless the condition holds.
+    Require { condition: Expr, reason: String },
+    /// Abort with `reason`.
+    Abort { reason: String },
+    /// Make the role's row exist: columns given, else their defaults. Aborts where it exists.
+    Insert { role: String, #[serde(default)] values: Vec<(String, Expr)> },
+    /// Make the role's row not exist. Aborts where it does not.
+    Delete { role: String },
+    /// Emit an event on the transaction's stream `name`.
+    Emit { name: String, record: Record },
+    /// End the transaction; with a record, emit it on `committed`.
+    Return { #[serde(default)] record: Option<Record> },
+}
+
+/// A new event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// In the order of the schema to be. A bare `Event` of a list field passes the list on.
+    pub fields: Vec<(String, Expr)>,
+    /// The declared schema (an event class) that the fields must fit; none: inferred.
+    #[serde(default)]
+    pub schema: Option<Schema>,
+    /// The event-time field of the declared schema.
+    #[serde(default)]
+    pub event_time: Option<String>,
+}
+
+/// An expression with its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expr {
+    /// What to compute.
+    pub node: ExprNode,
+    /// Where it was written.
+    #[serde(default)]
+    pub span: Option<Span>,
+}
+
+/// An expression. Operands are evaluated left to right; a failure aborts the transaction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExprNode {
+    /// A constant. A `decimal` literal is written as `Call(Decimal)` of a `str` literal.
+    Literal(Value),
+    /// A local variable, or the variable of a range loop.
+    Local(String),
+    /// `ev.name`
+    Event(String),
+    /// `variable.field` of a list loop; `field` is empty for a list of scalars.
+    Element { variable: String, #[serde(default)] field: String },
+    /// `role.column`
+    Cell { role: String, column: String },
+    /// `role.exists`
+    Exists(String),
+    /// `-x`, `not x`
+    Unary { op: UnaryOp, value: Box<Expr> },
+    /// Arithmetic; `+` also joins text.
+    Binary { op: BinaryOp, left: Box<Expr>, right: Box<Expr> },
+    /// One comparison. Chains (`a < b < c`) are written as `All` by the front end.
+    Compare { op: CompareOp, left: Box<Expr>, right: Box<Expr> },
+    /// `a and b and …`: stops at the first that is false.
+    All(Vec<Expr>),
+    /// `a or b or …`: stops at the first that is true.
+    Any(Vec<Expr>),
+    /// `then if condition else otherwise`
+    IfElse { condition: Box<Expr>, then: Box<Expr>, otherwise: Box<Expr> },
+    /// `value is None` (negate with `Unary`).
+    IsNull(Box<Expr>),
+    /// `value in (a, b, …)`: equality with any of these.
+    In { value: Box<Expr>, options: Vec<Expr> },
+    /// A built-in function.
+    Call { function: Function, arguments: Vec<Expr> },
+    /// `len(ev.list)`
+    Length(String),
+}
+
+/// Unary operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnaryOp {
+    /// `-x`
+    Neg,
+    /// `not x`
+    Not,
+}
+
+/// Arithmetic operators, with Python's meaning: `//` and `%` round towards minus infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `//`
+    FloorDiv,
+    /// `%`
+    Mod,
+}
+
+/// Comparison operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompareOp {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+/// Built-in functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Function {
+    /// `abs(x)`
+    Abs,
+    /// `min(a, b, …)`
+    Min,
+    /// `max(a, b, …)`
+    Max,
+    /// `round(x)` to int, half to even; `round(decimal, literal)` to that scale.
+    Round,
+    /// `len(text)`: characters of `str`, bytes of `bytes`.
+    Len,
+    /// `s.lower()`, ASCII and Unicode
+    Lower,
+    /// `s.upper()`
+    Upper,
+    /// `s.strip()` of white space
+    Strip,
+    /// `s.startswith(prefix)`
+    StartsWith,
+    /// `s.endswith(suffix)`
+    EndsWith,
+    /// `part in s` with arguments (s, part)
+    Contains,
+    /// `int(x)` of bool, float (towards zero), decimal (towards zero), str
+    Int,
+    /// `float(x)` of int, decimal, str
+    Float,
+    /// `str(x)` of str, int, bool, decimal
+    Str,
+    /// `tm.Decimal(text)` of a str literal, or `tm.Decimal(x, scale)` of int, with a literal scale
+    Decimal,
+    /// `tm.microseconds(n)` of int; likewise below
+    Microseconds,
+    /// `tm.milliseconds(n)`
+    Milliseconds,
+    /// `tm.seconds(n)`
+    Seconds,
+    /// `tm.minutes(n)`
+    Minutes,
+    /// `tm.hours(n)`
+    Hours,
+    /// `tm.days(n)`
+    Days,
+    /// `duration.total_microseconds()` to int, or a `Time`'s microseconds since 1970
+    TotalMicroseconds,
+    /// `duration.total_seconds()` to float, or a `Time`'s seconds since 1970
+    TotalSeconds,
+}

@@ -1,0 +1,516 @@
+//! The program: an analyzed plan. Everything is resolved to indices and typed, conversions and checks
+//! are explicit nodes, and each point that can abort names its reason. The reference interpreter and
+//! the compiler read this and nothing else; its comments define what they must agree on.
+//!
+//! # One event
+//!
+//! A *root* stream is a source, or a `Committed`, `Aborted` or `Emitted` stream. To process an event
+//! of a root stream: for each [`Delivery`] of the root, in order, evaluate the filters and maps on the
+//! way to the delivery's stream (an event may be dropped there, or fail) and, where it arrives, run
+//! the transaction. Then process the events that these transactions emitted, one by one in the order
+//! of emission, each with all that follows from it, before the next. A failure in a derived stream is
+//! emitted once, on its `Failed` stream, and nothing behind that point sees the event.
+//!
+//! # One transaction
+//!
+//! Statements run in order, each seeing the effects of those before it, also where two roles meet in
+//! one row. Explicit `Emit`s and a returned record become visible only if the transaction commits, in
+//! that order; where the body never returns a record, the input event itself is emitted on
+//! `Committed`. On an abort all changes of the transaction are undone, nothing it emitted is kept, and
+//! one event goes out on `Aborted`: the input's fields, the reason, and for each [`Seen`] the value of
+//! the row *before* the transaction (null where the row or key is missing; key columns are the key
+//! even where the row is missing; for a role over a list, the element of the innermost running loop
+//! over that list at the point of the abort, null outside such a loop).
+#![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
+
+use serde::{Deserialize, Serialize};
+use tidemill_model::{ColumnType, Schema, SourceId, Value};
+
+/// Index into [`Program::tables`].
+pub type TableId = usize;
+/// Index into [`Program::streams`].
+pub type StreamId = usize;
+/// Index into [`Program::transactions`].
+pub type TransactionId = usize;
+/// Index into [`Transaction::roles`].
+pub type RoleId = usize;
+/// Index into [`Transaction::locals`].
+pub type LocalId = usize;
+/// Index into [`Transaction::loops`].
+pub type LoopId = usize;
+/// Index into the `reasons` of the transaction or derived stream at hand.
+pub type ReasonId = u32;
+
+/// An analyzed application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// The application's name.
+    pub name: String,
+    /// In declaration order.
+    pub tables: Vec<Table>,
+    /// All streams, implicit ones included; inputs before what derives from them.
+    pub streams: Vec<Stream>,
+    /// In declaration order.
+    pub transactions: Vec<Transaction>,
+    /// In declaration order.
+    pub sinks: Vec<Sink>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// In declaration order.
+    pub columns: Vec<Column>,
+    /// Indices of the key columns, in order; at least one.
+    pub key: Vec<usize>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: ColumnType,
+    /// What an insert without a value gives it.
+    pub default: Option<Value>,
+}
+
+/// A stream of events of one schema.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// `transfers`, `transfer.committed`, `transfers.late`, `transfer.emitted.alerts`, …
+    pub name: String,
+    /// Its events' fields.
+    pub schema: Schema,
+    /// The field that holds event time, where one is declared.
+    pub event_time: Option<usize>,
+    /// Where its events come from.
+    pub origin: Origin,
+    /// The root stream whose events this stream's events are, possibly filtered and mapped; itself
+    /// for a root. For `Late` and `Bad`: the source.
+    pub root: StreamId,
+    /// The transactions that an event of this root must be offered to, by transaction and then by
+    /// input index. Empty for other streams.
+    pub deliveries: Vec<Delivery>,
+}
+
+/// A transaction to run on an event, if it arrives through the filters and maps on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// Index into [`Transaction::inputs`].
+    pub input: usize,
+}
+
+/// Where a stream's events come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Origin {
+    /// From outside. An event is late if its time is less than the greatest time among the source's
+    /// earlier records (by offset; bad ones do not count, late ones cannot matter) minus `lateness`.
+    Source {
+        /// The source's number, in declaration order.
+        source: SourceId,
+        /// In the unit of the event-time field.
+        lateness: i64,
+        /// Its late events, same schema.
+        late: StreamId,
+        /// Its undecodable records, [`bad_schema`].
+        bad: StreamId,
+    },
+    /// Those for which the predicate (non-null `Bool`) holds.
+    Filter {
+        /// Of this stream.
+        input: StreamId,
+        /// Over `Field` nodes.
+        predicate: Expr,
+        /// What can go wrong.
+        reasons: Vec<String>,
+        /// Where it then goes.
+        failed: StreamId,
+    },
+    /// One each.
+    Map {
+        /// For the events of this stream.
+        input: StreamId,
+        /// In schema order.
+        fields: Vec<OutputField>,
+        /// What can go wrong.
+        reasons: Vec<String>,
+        /// Where it then goes.
+        failed: StreamId,
+    },
+    /// Of a transaction.
+    Committed(TransactionId),
+    /// Of a transaction.
+    Aborted(TransactionId),
+    /// Of a transaction: index into [`Transaction::emits`].
+    Emitted(TransactionId, usize),
+    /// Of a source stream. Feeds sinks only.
+    Late(StreamId),
+    /// Of a source stream. Feeds sinks only.
+    Bad(StreamId),
+    /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.
+    Failed(StreamId),
+}
+
+/// The fields of a source's `bad` stream: where the record stood, what was wrong, and its text as
+/// far as it is text.
+pub fn bad_schema() -> Schema {
+    use tidemill_model::Type::{Int, Str};
+    let (int, text) = (ColumnType::optional(Int), ColumnType::optional(Str));
+    let reason = ColumnType::required(Str);
+    Schema::scalars([("origin", text), ("line", int), ("column", text), ("reason", reason), ("record", text)])
+}
+
+/// A stream that leaves the application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sink {
+    /// Its name.
+    pub name: String,
+    /// What goes out.
+    pub stream: StreamId,
+}
+
+/// A state transaction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Its name.
+    pub name: String,
+    /// The streams it runs on; their schemas are equal.
+    pub inputs: Vec<StreamId>,
+    /// That schema.
+    pub schema: Schema,
+    /// The rows it may touch.
+    pub roles: Vec<Role>,
+    /// The types of its local variables. Analysis has made sure that none is read before it is set.
+    pub locals: Vec<Local>,
+    /// The list field of each `ForEach`.
+    pub loops: Vec<usize>,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// The texts of all reasons it can abort with.
+    pub reasons: Vec<String>,
+    /// What goes out on commit.
+    pub committed: CommittedOutput,
+    /// Named emissions.
+    pub emits: Vec<EmitOutput>,
+    /// Its `Aborted` stream: the input's fields, `reason`, then one column per `seen`.
+    pub aborted: StreamId,
+    /// The columns of rows that `aborted` shows.
+    pub seen: Vec<Seen>,
+    /// Whether an event that it emits can reach another transaction. Such transactions (and those
+    /// that they reach) run one event at a time.
+    pub cascades: bool,
+}
+
+/// A local variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Local {
+    /// Its name.
+    pub name: String,
+    /// The join of the types of all its assignments.
+    pub ty: ColumnType,
+}
+
+/// The stream `txn.committed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommittedOutput {
+    /// The stream.
+    pub stream: StreamId,
+    /// Whether the input event itself is emitted, because the body never returns a record.
+    pub passes_event: bool,
+}
+
+/// A stream `txn.emitted(name)`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmitOutput {
+    /// The name.
+    pub name: String,
+    /// The stream.
+    pub stream: StreamId,
+}
+
+/// A column of a role that is shown with an abort, as the column `role.column`, always nullable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The role.
+    pub role: RoleId,
+    /// The column of its table.
+    pub column: usize,
+}
+
+/// A row, or a row per element of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// Its table.
+    pub table: TableId,
+    /// One per key column, of the key column's type but possibly nullable: where one is null there is
+    /// no row. Pure: over `Field`, and over `Element { loop_id: 0 }` for the element in question. Key
+    /// expressions cannot fail: analysis refuses those that could, except for `None`.
+    pub key: Vec<Expr>,
+    /// The list field with a row per element.
+    pub over: Option<usize>,
+    /// What a read of a missing row gives.
+    pub missing: Missing,
+    /// Whether a write to a missing row inserts it with the defaults first.
+    pub create: bool,
+    /// Whether there is any `Set`, `Insert` or `Delete` on it.
+    pub written: bool,
+    /// Columns that the body reads (not counting `Set`).
+    pub reads: Vec<usize>,
+    /// Columns that the body sets.
+    pub writes: Vec<usize>,
+    /// "no row": a read (where `missing` is `Abort`) or, without `create`, a write or delete of a
+    /// missing row.
+    pub no_row: ReasonId,
+    /// "key is None": like `no_row` where the key is null, and any write or insert then.
+    pub no_key: ReasonId,
+    /// "row exists": an insert of a row that is there.
+    pub row_exists: ReasonId,
+}
+
+/// What a read of a missing row gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Missing {
+    /// The transaction aborts with `no_row` or `no_key`.
+    Abort,
+    /// The column's default; a key column reads as the key (aborts with `no_key` where it is null).
+    Default,
+}
+
+/// A field of a map, an emission or a returned record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OutputField {
+    /// A value of the field's type (a non-null expression may fill a nullable field).
+    Value(Expr),
+    /// The whole list field of the input event.
+    List(usize),
+}
+
+/// A statement. `element` is the loop whose current element chooses the row of a role over a list,
+/// and none for other roles.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stmt {
+    /// Set a local. The value may be non-null where the local is nullable.
+    Assign { local: LocalId, value: Expr },
+    /// Evaluate `value`, then set the cell. Never a key column.
+    Set { role: RoleId, element: Option<LoopId>, column: usize, value: Expr },
+    /// Branch on a non-null `Bool`.
+    If { condition: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    /// For each element of list field `loops[loop_id]`, in order.
+    ForEach { loop_id: LoopId, body: Vec<Stmt> },
+    /// `range(start, stop, step)` with Python's meaning; bounds are non-null `Int`, evaluated once.
+    ForRange { local: LocalId, start: Expr, stop: Expr, step: i64, body: Vec<Stmt> },
+    /// Leave the innermost loop.
+    Break,
+    /// Next round of the innermost loop.
+    Continue,
+    /// Abort unless the non-null `Bool` holds.
+    Require { condition: Expr, reason: ReasonId },
+    /// Abort.
+    Abort { reason: ReasonId },
+    /// Evaluate all values in order, then check that the key is not null (`no_key`) and the row is
+    /// missing (`row_exists`), then make it exist. Every non-key column has its value here, defaults
+    /// included (those come last).
+    Insert { role: RoleId, element: Option<LoopId>, values: Vec<(usize, Expr)> },
+    /// Make the row not exist (`no_key`, `no_row`).
+    Delete { role: RoleId, element: Option<LoopId> },
+    /// Emit on `emits[output]`.
+    Emit { output: usize, fields: Vec<OutputField> },
+    /// Commit; with fields, emit them on `committed`.
+    Return { fields: Option<Vec<OutputField>> },
+}
+
+/// A typed expression. Operands are evaluated left to right; the first failure aborts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expr {
+    /// The type of its value.
+    pub ty: ColumnType,
+    /// What it computes.
+    pub node: Node,
+}
+
+/// An operation of an expression. Unless said otherwise operands are non-null and of the type that
+/// the operation names. `Word` operations work on the signed 64-bit word of an `Int`, `Time`,
+/// `Duration` or (unscaled) `Decimal`; scales have been made equal by explicit casts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Node {
+    /// A constant; `Null` has the type that is wanted of it, nullable.
+    Const(Value),
+    /// A scalar field of the event.
+    Field(usize),
+    /// A column of the current element of the loop's list (0 for a list of scalars).
+    Element { loop_id: LoopId, column: usize },
+    /// A local variable.
+    Local(LocalId),
+    /// A cell of a role's row as of now. See [`Role::missing`].
+    Cell { role: RoleId, element: Option<LoopId>, column: usize },
+    /// Whether the role's row exists as of now; false where the key is null.
+    Exists { role: RoleId, element: Option<LoopId> },
+    /// The number of elements of a list field.
+    Length(usize),
+    /// The operand (nullable), or abort where it is null.
+    Unwrap { value: Box<Expr>, reason: ReasonId },
+    /// Whether the operand (nullable) is null.
+    IsNull(Box<Expr>),
+    /// Word arithmetic; aborts with `reason` on overflow of 64 bits.
+    Word { op: WordOp, left: Box<Expr>, right: Box<Expr>, reason: ReasonId },
+    /// Float arithmetic: IEEE, with aborts as [`FloatOp`] says.
+    Float { op: FloatOp, left: Box<Expr>, right: Box<Expr>, reason: ReasonId },
+    /// `-x` of a word; aborts on overflow.
+    WordNeg { value: Box<Expr>, reason: ReasonId },
+    /// `abs(x)` of a word; aborts on overflow.
+    WordAbs { value: Box<Expr>, reason: ReasonId },
+    /// `-x` of a float.
+    FloatNeg(Box<Expr>),
+    /// `abs(x)` of a float.
+    FloatAbs(Box<Expr>),
+    /// Order of two non-null values of one type: words by number, floats by IEEE (all but `Ne` are
+    /// false with NaN), bools false < true, text and bytes by their bytes.
+    Compare { op: crate::CompareOp, left: Box<Expr>, right: Box<Expr> },
+    /// Equality of two possibly null values of one type; null equals only null. Floats by IEEE.
+    Equal { left: Box<Expr>, right: Box<Expr>, negated: bool },
+    /// The right operand is evaluated only if the left is true.
+    And(Box<Expr>, Box<Expr>),
+    /// The right operand is evaluated only if the left is false.
+    Or(Box<Expr>, Box<Expr>),
+    /// Logical not.
+    Not(Box<Expr>),
+    /// Only the branch taken is evaluated. Branches have the type of the whole, but may be non-null
+    /// where the whole is nullable.
+    IfElse { condition: Box<Expr>, then: Box<Expr>, otherwise: Box<Expr> },
+    /// A conversion; aborts with `reason` where the cast says so.
+    Cast { cast: Cast, value: Box<Expr>, reason: ReasonId },
+    /// Text and bytes joined.
+    Concat(Box<Expr>, Box<Expr>),
+    /// A text of a text.
+    Text { op: TextOp, value: Box<Expr> },
+    /// A question about two texts.
+    TextTest { op: TextTest, left: Box<Expr>, right: Box<Expr> },
+    /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
+    Len(Box<Expr>),
+}
+
+/// Word arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WordOp {
+    /// left + right
+    Add,
+    /// left − right
+    Sub,
+    /// left × right
+    Mul,
+    /// Quotient rounded towards minus infinity; `zero` where right is 0.
+    FloorDiv { zero: ReasonId },
+    /// left − right × floor(left / right); never overflows (`MIN % -1` is 0); `zero` where right is 0.
+    Mod { zero: ReasonId },
+    /// left × 10^shift / right in 128 bits, rounded half to even; `zero` where right is 0; `reason`
+    /// where the result does not fit 64 bits. `shift` ≤ 18.
+    DecimalDiv { shift: u8, zero: ReasonId },
+    /// right if right < left else left
+    Min,
+    /// right if right > left else left
+    Max,
+}
+
+/// Float arithmetic. `reason` is that of a division by zero (right == 0.0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FloatOp {
+    /// left + right
+    Add,
+    /// left − right
+    Sub,
+    /// left × right
+    Mul,
+    /// left / right; aborts where right is 0
+    Div,
+    /// As CPython's `float_divmod`: `mod = fmod(l, r)`, `div = (l - mod) / r`; where mod is not 0 and
+    /// has another sign than r, `mod += r` and `div -= 1`; the quotient is div rounded to the nearest
+    /// integer by `f = floor(div); if div - f > 0.5 { f += 1 }` where div is not 0, else
+    /// `copysign(0, l / r)`. Aborts where right is 0.
+    FloorDiv,
+    /// The `mod` of the above; where it is 0, `copysign(0, r)`. Aborts where right is 0.
+    Mod,
+    /// right if right < left else left
+    Min,
+    /// right if right > left else left
+    Max,
+}
+
+/// Conversions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cast {
+    /// The same word under another word type.
+    Relabel,
+    /// 0 or 1.
+    BoolToInt,
+    /// Int to the nearest float.
+    IntToFloat,
+    /// Word to float, then divided by the float 10^scale (≤ 18). Decimals, and seconds of a duration.
+    WordToFloat { scale: u8 },
+    /// Towards zero; aborts unless −2^63 ≤ result < 2^63 (NaN aborts).
+    FloatToInt,
+    /// Half to even; aborts likewise.
+    FloatRound,
+    /// × 10^by; aborts on overflow.
+    ScaleUp {
+        /// ≤ 18
+        by: u8,
+    },
+    /// / 10^by, half to even.
+    ScaleRound {
+        /// ≤ 18
+        by: u8,
+    },
+    /// / 10^by, towards zero.
+    ScaleTruncate {
+        /// ≤ 18
+        by: u8,
+    },
+    /// The same decimal, aborting unless |unscaled| < 10^digits.
+    FitDigits {
+        /// ≤ 18
+        digits: u8,
+    },
+    /// Decimal digits with an optional sign, nothing else; aborts otherwise and on overflow.
+    StrToInt,
+    /// What Rust's `f64::from_str` takes; aborts otherwise.
+    StrToFloat,
+    /// Decimal digits, minus sign.
+    IntToStr,
+    /// "True" or "False".
+    BoolToStr,
+    /// [`tidemill_model::format_decimal`].
+    DecimalToStr {
+        /// Of the decimal.
+        scale: u8,
+    },
+}
+
+/// A text of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextOp {
+    /// As Rust's `str::to_lowercase`.
+    Lower,
+    /// As Rust's `str::to_uppercase`.
+    Upper,
+    /// As Rust's `str::trim`.
+    Strip,
+}
+
+/// A question about two texts (or two bytes values).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextTest {
+    /// Left starts with right.
+    StartsWith,
+    /// Left ends with right.
+    EndsWith,
+    /// Right occurs in left.
+    Contains,
+}

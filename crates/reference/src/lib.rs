@@ -1,0 +1,1 @@
+//! The serial interpreter of a plan: the oracle every execution is held to.

@@ -1,0 +1,1 @@
+//! Policies, the executor loop and the decision by measured cost.

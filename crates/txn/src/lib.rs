@@ -1,0 +1,1 @@
+//! The theory of scheduling: operations, chains, the task precedence graph. Pure: no threads, no payloads.
