@@ -1,1 +1,44 @@
-//! The native module of the Python package.
+//! The native module of the Python package: plans in and out as JSON, rows as Arrow.
+//!
+//! Only `tidemill/_engine.py` and `tidemill/__main__.py` call it. What lives here is conversion at
+//! the border; anything that another front end could want belongs in a crate.
+
+mod frame;
+mod values;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tidemill_plan::{Plan, Program};
+
+/// The plan of a JSON text.
+fn read_plan(plan_json: &str) -> PyResult<Plan> {
+    serde_json::from_str(plan_json).map_err(|error| PyValueError::new_err(format!("this is no plan: {error}")))
+}
+
+/// Checks and types a plan: `{"program": ...}` or `{"errors": [...]}`.
+#[pyfunction]
+fn analyze(plan_json: &str) -> PyResult<String> {
+    let answer = match tidemill_plan::analyze(&read_plan(plan_json)?) {
+        Ok(program) => serde_json::json!({ "program": program }),
+        Err(errors) => serde_json::json!({ "errors": errors }),
+    };
+    Ok(answer.to_string())
+}
+
+/// A plan for people to read.
+#[pyfunction]
+fn explain(plan_json: &str) -> PyResult<String> {
+    let program: Program = tidemill_plan::analyze(&read_plan(plan_json)?).map_err(|errors| {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        PyValueError::new_err(texts.join("\n"))
+    })?;
+    serde_json::to_string_pretty(&program).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(analyze, module)?)?;
+    module.add_function(wrap_pyfunction!(explain, module)?)?;
+    module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
+    module.add_class::<frame::Frame>()
+}

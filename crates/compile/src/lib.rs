@@ -1,1 +1,25 @@
-//! Transactions and pipelines as machine code, and the unsafe that calling it needs.
+//! Transactions and pipelines as machine code (Cranelift), and the unsafe that calling it needs.
+//!
+//! One function per transaction and input runs a whole transaction on each event of a run, in order
+//! ([`AccessFn`]); one function per root stream runs the filters, maps and key expressions behind it
+//! ([`PipelineFn`]). Both read Arrow buffers and write native columns through the plain structs of
+//! [`abi`]; `layout` decides beforehand which column is where.
+
+pub mod abi;
+mod access;
+mod body;
+mod code;
+mod context;
+mod expression;
+mod helpers;
+mod layout;
+mod lower;
+mod native;
+mod pipeline;
+mod transaction;
+
+pub use code::{Code, CompileError, PipelineCode, TransactionCode};
+pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
+pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
+pub use native::NativeColumn;
+pub use pipeline::{DeliveryKeys, KeySource, PipelineNode, PipelinePlan};

@@ -1,1 +1,131 @@
 //! Files, generators and their formats: the sources and sinks of the outside world.
+//!
+//! [`open_source`] and [`open_sink`] turn a spec (plain data) and a schema into the runtime's
+//! [`Source`] and [`Sink`]. What a sink writes, the source of the same format reads back equal.
+//!
+//! # Formats
+//!
+//! | | CSV | JSON Lines | Parquet, Arrow IPC |
+//! |---|---|---|---|
+//! | columns | by header name | by key | by name |
+//! | `None` | the null text, unquoted; any empty field | `null`, or no such key | null |
+//! | bool | `true` `True` `1`, `false` `False` `0` | `true`, `false` | boolean |
+//! | int | digits | a number without point or exponent | any integer |
+//! | float | as Rust reads it | a number; `"NaN"`, `"Infinity"`, `"-Infinity"` | any float or integer |
+//! | Decimal | exact, or bad | a number or string, exact, or bad | any decimal or integer, exact, or bad |
+//! | Time | RFC 3339, a space for the `T`, a date alone, integer microseconds | the same, as string or number | timestamps (UTC where they name no zone), dates |
+//! | str | text; empty unless nullable | string | any text |
+//! | bytes | base64 | base64 | any binary |
+//! | lists | refused | arrays of scalars or objects | lists of scalars or structs |
+//!
+//! Columns and keys that the schema does not name are ignored. Digits of a time beyond the microsecond
+//! are dropped.
+//!
+//! # What is bad and what fails
+//!
+//! A record that cannot be decoded is a [`BadRecord`](tidemill_runtime::BadRecord), a value, and the
+//! good ones around it survive. What says that the file as a whole is not what it should be (a missing
+//! column, broken compression, a cut-off Parquet file) is an [`IoFailure`], after everything decoded
+//! before it was handed over. The schemas of all regular files are checked when the source is opened;
+//! those of pipes when their turn comes.
+//!
+//! # Edges
+//!
+//! `files`, `output` and `clock` alone touch the file system, the standard streams and the time.
+
+mod bad;
+mod clock;
+mod columnar;
+mod columns;
+mod compression;
+mod files;
+mod generator;
+mod output;
+mod scalar;
+mod spec;
+mod text;
+mod views;
+
+pub use bad::RECORD_TEXT_BYTES_MAX;
+pub use clock::{Clock, SystemClock};
+pub use generator::{ColumnSpec, Literal};
+pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
+pub use text::RECORD_BYTES_MAX;
+
+use arrow_array::RecordBatch;
+use columnar::{ColumnarSource, IpcFiles, IpcSink, ParquetFiles, ParquetSink};
+use files::places;
+use generator::{Generator, Pace};
+use std::sync::Arc;
+use text::csv::{Csv, check_schema, delimiter_byte};
+use text::jsonl::Jsonl;
+use text::{CsvSink, JsonlSink, TextSource};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Sink, Source};
+
+/// How a source hands over its events.
+#[derive(Clone)]
+pub struct SourceOptions {
+    /// Most records in a batch.
+    pub batch_rows: usize,
+    /// Paces generators.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Batches fit the second-level cache at a dozen columns, and the cost per batch is spread thin.
+const BATCH_ROWS: usize = 8192;
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        SourceOptions { batch_rows: BATCH_ROWS, clock: Arc::new(SystemClock::new()) }
+    }
+}
+
+/// Opens a source of events of `schema`.
+pub fn open_source(spec: &SourceSpec, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
+    Ok(match spec {
+        SourceSpec::Csv { paths, delimiter, null, compression } => {
+            check_schema(schema)?;
+            let format = Csv::new(schema, delimiter_byte(*delimiter)?, null);
+            Box::new(TextSource::open(format, places(paths)?, *compression, schema, options)?)
+        }
+        SourceSpec::Jsonl { paths, compression } => {
+            Box::new(TextSource::open(Jsonl::new(schema), places(paths)?, *compression, schema, options)?)
+        }
+        SourceSpec::Parquet { paths } => {
+            let format = ParquetFiles { batch_rows: options.batch_rows.max(1) };
+            Box::new(ColumnarSource::open(format, places(paths)?, schema, options)?)
+        }
+        SourceSpec::Ipc { paths } => Box::new(ColumnarSource::open(IpcFiles, places(paths)?, schema, options)?),
+        SourceSpec::Generator { events, rate, seed, columns } => {
+            let pace = Pace { events: *events, rate: *rate };
+            Box::new(Generator::open(pace, *seed, columns, schema, options)?)
+        }
+    })
+}
+
+/// Opens a sink for events of `schema`.
+pub fn open_sink(spec: &SinkSpec, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
+    Ok(match spec {
+        SinkSpec::Csv { path, delimiter, null, compression } => {
+            Box::new(CsvSink::open(path, *delimiter, null, *compression, schema)?)
+        }
+        SinkSpec::Jsonl { path, compression } => Box::new(JsonlSink::open(path, *compression, schema)?),
+        SinkSpec::Parquet { path, compression } => Box::new(ParquetSink::open(path, *compression, schema)?),
+        SinkSpec::Ipc { path, compression } => Box::new(IpcSink::open(path, *compression, schema)?),
+        SinkSpec::Null => Box::new(NullSink),
+    })
+}
+
+/// Takes everything and keeps nothing.
+struct NullSink;
+
+impl Sink for NullSink {
+    fn write(&mut self, _batch: &RecordBatch) -> Result<(), IoFailure> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        Ok(())
+    }
+}

@@ -6,11 +6,17 @@
 mod analyze;
 pub mod build;
 mod error;
+mod explain;
 mod plan;
+mod print;
 mod program;
+mod typed_visit;
+mod visit;
 
+use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use error::PlanError;
+pub use explain::{explain, warnings};
 pub use plan::*;
 pub use program::{
     Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, Local, LocalId, LoopId, Missing, Node, Origin,

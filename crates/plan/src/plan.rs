@@ -207,7 +207,12 @@ pub enum StmtNode {
     /// `role.column = value`.
     Set { role: String, column: String, value: Expr },
     /// `if condition: then else: otherwise`
-    If { condition: Expr, then: Vec<Stmt>, #[serde(default)] otherwise: Vec<Stmt> },
+    If {
+        condition: Expr,
+        then: Vec<Stmt>,
+        #[serde(default)]
+        otherwise: Vec<Stmt>,
+    },
     /// `for variable in ev.list: body`. Inside, roles over the list mean the element's row.
     ForEach { variable: String, list: String, body: Vec<Stmt> },
     /// `for variable in range(start, stop, step): body`. Bounds are ints, evaluated once; the step
@@ -222,13 +227,20 @@ pub enum StmtNode {
     /// Abort with `reason`.
     Abort { reason: String },
     /// Make the role's row exist: columns given, else their defaults. Aborts where it exists.
-    Insert { role: String, #[serde(default)] values: Vec<(String, Expr)> },
+    Insert {
+        role: String,
+        #[serde(default)]
+        values: Vec<(String, Expr)>,
+    },
     /// Make the role's row not exist. Aborts where it does not.
     Delete { role: String },
     /// Emit an event on the transaction's stream `name`.
     Emit { name: String, record: Record },
     /// End the transaction; with a record, emit it on `committed`.
-    Return { #[serde(default)] record: Option<Record> },
+    Return {
+        #[serde(default)]
+        record: Option<Record>,
+    },
 }
 
 /// A new event.
@@ -265,7 +277,11 @@ pub enum ExprNode {
     /// `ev.name`
     Event(String),
     /// `variable.field` of a list loop; `field` is empty for a list of scalars.
-    Element { variable: String, #[serde(default)] field: String },
+    Element {
+        variable: String,
+        #[serde(default)]
+        field: String,
+    },
     /// `role.column`
     Cell { role: String, column: String },
     /// `role.exists`

@@ -1,5 +1,32 @@
 //! Epochs, morsels and workers: events in, state transactions, results out.
+//!
+//! The life of an epoch is the list of modules: `gate` (gather), `prepare`, `access` or `cascade`,
+//! `finish`, and the committer in `engine`. `pipeline` decides which worker does which of these next.
 
+mod access;
+mod cascade;
+mod engine;
+mod environment;
+mod epoch;
+mod finish;
+mod gate;
+mod gather_columns;
+mod input;
 mod io;
+mod keys;
+mod options;
+mod outputs;
+mod pipeline;
+mod prepare;
+mod report;
+mod stream_state;
+mod summary;
+mod views;
+mod wiring;
+mod worker;
 
+pub use engine::{Control, Engine, Request, RunError};
+pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Sink, Source, SourceBatch, SourceProgress};
+pub use options::{EpochSize, Options, Scheduling};
+pub use summary::{FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary};

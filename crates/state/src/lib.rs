@@ -1,1 +1,37 @@
-//! Tables: rows in cells, the key index, virtual nodes, and the unsafe that row access needs.
+//! Tables: rows in eight-byte cells, found by key through a hash index per virtual node.
+//!
+//! # Slots
+//!
+//! A key that an epoch touches gets a *slot* while the epoch is prepared, whether or not its row
+//! exists; existence is a bit of the row. So the index changes only in prepare, never in access:
+//! an insert or delete is a write to the row like any other, ordered by the row's chain, and access
+//! works on row addresses alone. Slots whose row does not exist are swept when nothing is in flight.
+//!
+//! # Invariants
+//!
+//! 1. A row's address is stable from its slot's creation until [`Table::sweep`] or drop.
+//! 2. Key cells are written once, before the slot's address is published, and never change; so prepare
+//!    may compare keys while access writes other cells of the same row.
+//! 3. At any time at most one thread writes a row's other cells: the worker that executes the
+//!    transaction, chosen by the schedule.
+//! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
+//!    until its epoch is finished.
+//!
+//! `unsafe` lives in `blob`, `memory`, `rows` and `table` and leans on these.
+
+pub mod blob;
+mod hash;
+mod index;
+mod keys;
+mod layout;
+pub mod memory;
+mod rows;
+mod table;
+mod transfer;
+
+pub use hash::{hash_bytes, hash_word, virtual_node_of};
+pub use keys::{KeyColumn, KeyTexts, Keys};
+pub use layout::{EXISTS, RowLayout};
+pub use rows::RowAddress;
+pub use table::{Table, TableStats};
+pub use transfer::PreloadError;

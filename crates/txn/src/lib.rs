@@ -1,1 +1,52 @@
-//! The theory of scheduling: operations, chains, the task precedence graph. Pure: no threads, no payloads.
+//! The theory of scheduling: operations, chains, the task precedence graph. Pure: no threads, no
+//! payloads, no clock; everything here is about integers and is tested on integers.
+//!
+//! # Definitions
+//!
+//! An *epoch* has transactions numbered `0..n` in position order. Each *accesses* a list of rows,
+//! given as opaque [`RowId`]s ([`Accesses`]). Every access has a *slot*, numbered over the epoch.
+//!
+//! - An **operation** is a (transaction, row) pair. Several accesses of one transaction to one row
+//!   are one operation, carried by the slot of the first; the other slots are *aliases*.
+//! - The **chain** of a row is its operations in position order. Operation *b* is the *successor*
+//!   of *a*, and *a* the *predecessor* of *b*, if *b* comes right after *a* in a chain. That edge is
+//!   a temporal dependency (MorphStream §2.2, Definition 4); with a read operation added for every
+//!   value that a transaction needs from another row (MorphStream §5.2 calls it a proxy operation)
+//!   the parametric dependencies (Definition 5) are such edges too.
+//! - The **task precedence graph** (MorphStream §3.1, Definition 7) is these edges together with the
+//!   logical dependencies, which are the grouping of operations by transaction.
+//!
+//! Writing `a → b` for "some operation of transaction *b* is the successor of an operation of
+//! transaction *a*", every edge goes from a smaller number to a larger one. So the transactions are
+//! topologically ordered as they stand, there are no cycles between them, and one forward pass
+//! computes any longest path.
+//!
+//! # What lives here
+//!
+//! | | |
+//! |---|---|
+//! | [`Accesses`], [`AccessBuffer`] | what an epoch touches, grouped by transaction |
+//! | [`Partitioning`], [`Run`] | the stable radix partition of a slice of transactions: count, scatter |
+//! | [`Graph`], [`Linker`] | the graph: slices are assembled, partitions linked |
+//! | [`ChainSummary`], [`Properties`] | what a decision model wants to know of a graph |
+//! | [`Strata`] | the transactions by longest path from a root |
+//! | [`mod@reference`] | the same graph, built slowly and obviously |
+//! | [`sample`] | seeded random epochs for tests and benchmarks |
+//!
+//! What must not: threads, locks, row contents, policies.
+
+mod access;
+mod graph;
+mod link;
+mod partition;
+mod properties;
+pub mod reference;
+pub mod sample;
+mod strata;
+
+pub use access::{AccessBuffer, Accesses, RowId};
+pub use graph::{Graph, Scratch, Slot};
+pub use link::Linker;
+pub use partition::{Partitioning, Run, count, scatter};
+pub use properties::{ChainSummary, Properties};
+pub use strata::Strata;

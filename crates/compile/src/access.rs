@@ -1,0 +1,615 @@
+//! A whole transaction as one function over a run of events.
+//!
+//! The function works on the rows in place, so that two roles that meet in one row see each other's
+//! effects without being told. Before a word is changed its address and old content go to the undo
+//! log; an abort plays the log back. Where nothing can fail any more, nothing is logged: a
+//! transaction that checks first and writes last needs no log at all, and one like a transfer, whose
+//! second addition may still overflow, logs all but its last write.
+
+use crate::abi::{COMMITTED_SILENTLY, InputView};
+use crate::body::{Body, Element, RoleState};
+use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
+use crate::helpers;
+use crate::layout::{OutputColumn, OutputPlan};
+use crate::lower::{Val, trusted};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_frontend::Variable;
+use std::mem::{offset_of, size_of};
+use tidemill_model::ColumnType;
+use tidemill_plan::typed::{Expr, Node, Stmt};
+use tidemill_model::Schema;
+use tidemill_plan::{LoopId, OutputField, RoleId, Transaction};
+use tidemill_state::EXISTS;
+
+/// What the statements of one transaction need to know beyond [`Body`].
+pub struct Access<'a, 'f> {
+    pub body: Body<'a, 'f>,
+    pub transaction: &'a Transaction,
+    pub committed: &'a OutputPlan,
+    pub committed_schema: &'a Schema,
+    pub aborted: &'a OutputPlan,
+    pub aborted_schema: &'a Schema,
+    pub emits: &'a [OutputPlan],
+    pub emit_schemas: Vec<&'a Schema>,
+    /// Number of the transaction's first emission.
+    pub emit_base: usize,
+    pub input: Value,
+    /// Next event; takes no parameters.
+    pub next: Block,
+    pub undo_start: Value,
+    /// Innermost last: where `break` and `continue` go.
+    pub loops: Vec<(Block, Block)>,
+    /// Per list field: the number of the element that the innermost running loop over it is on, or −1.
+    pub running: Vec<(usize, Variable)>,
+    /// Whether commit must be told (texts replaced, events emitted).
+    pub tell_commit: bool,
+    /// Whether every logged write asks for room, because there may be too many of them.
+    pub checked_log: bool,
+}
+
+impl Access<'_, '_> {
+    /// Lowers statements. `later` says whether anything behind them may abort. Returns false where
+    /// control does not reach the end.
+    pub fn block(&mut self, stmts: &[Stmt], later: bool) -> bool {
+        for (i, stmt) in stmts.iter().enumerate() {
+            let rest = later || stmts[i + 1..].iter().any(may_abort);
+            if !self.stmt(stmt, rest) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, later: bool) -> bool {
+        match stmt {
+            Stmt::Assign { local, value } => {
+                let value = self.body.expr(value);
+                let slot = self.body.locals[*local];
+                self.body.l.set(slot, value);
+            }
+            Stmt::Set { role, element, column, value } => {
+                let value = self.body.expr(value);
+                let row = self.writable_row(*role, *element);
+                self.set_cell(*role, row, *column, value, later);
+            }
+            Stmt::If { condition, then, otherwise } => return self.branch(condition, then, otherwise, later),
+            Stmt::ForEach { loop_id, body } => self.for_each(*loop_id, body, later),
+            Stmt::ForRange { local, start, stop, step, body } => {
+                let (start, stop) = (self.body.expr(start).word, self.body.expr(stop).word);
+                self.for_range(*local, start, stop, *step, body, later);
+            }
+            Stmt::Break | Stmt::Continue => {
+                let &(leave, again) = self.loops.last().expect("analysis refuses these outside of loops");
+                self.body.l.b.ins().jump(if *stmt == Stmt::Break { leave } else { again }, &[]);
+                return false;
+            }
+            Stmt::Require { condition, reason } => {
+                let condition = self.body.expr(condition).word;
+                let failed = self.body.l.b.ins().bxor_imm_s(condition, 1);
+                self.body.fail_if(failed, *reason);
+            }
+            Stmt::Abort { reason } => {
+                self.body.fail(*reason);
+                return false;
+            }
+            Stmt::Insert { role, element, values } => self.insert(*role, *element, values, later),
+            Stmt::Delete { role, element } => {
+                let row = self.body.row_of(*role, *element);
+                self.body.require_row(*role, row);
+                self.forget_rows(*role);
+                let header = self.body.l.load(row, 0);
+                let cleared = self.body.l.b.ins().band_imm_s(header, !(EXISTS as i64));
+                self.write_word(row, 0, cleared, later);
+            }
+            Stmt::Emit { output, fields } => self.emit(*output, fields),
+            Stmt::Return { fields } => {
+                self.commit(fields.as_deref());
+                return false;
+            }
+        }
+        true
+    }
+
+    fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt], later: bool) -> bool {
+        let condition = self.body.expr(condition).word;
+        let [yes, no, done] = std::array::from_fn(|_| self.body.l.b.create_block());
+        self.body.l.b.ins().brif(condition, yes, &[], no, &[]);
+        let before = self.body.known_rows();
+        let mut after: Option<Vec<bool>> = None;
+        for (block, stmts) in [(yes, then), (no, otherwise)] {
+            self.body.l.b.switch_to_block(block);
+            self.body.restore_known(before.clone());
+            if self.block(stmts, later) {
+                self.body.l.b.ins().jump(done, &[]);
+                let known = self.body.known_rows();
+                after = Some(match after {
+                    None => known,
+                    Some(other) => other.iter().zip(known).map(|(a, b)| *a && b).collect(),
+                });
+            }
+        }
+        self.body.l.b.switch_to_block(done);
+        let reached = after.is_some();
+        self.body.restore_known(after.unwrap_or(before));
+        if !reached {
+            // Both branches left; the block exists but nothing jumps to it.
+            self.body.l.b.ins().trap(cranelift_codegen::ir::TrapCode::unwrap_user(1));
+        }
+        reached
+    }
+
+    /// A loop: `condition` and `step` around the body. Rows that a round may delete are not known to
+    /// exist at the start of the next, so nothing is.
+    fn looped(
+        &mut self,
+        condition: impl FnOnce(&mut Self) -> Value,
+        round: impl FnOnce(&mut Self) -> bool,
+        step: impl FnOnce(&mut Self),
+    ) {
+        let [header, start, again, leave] = std::array::from_fn(|_| self.body.l.b.create_block());
+        self.body.roles.iter_mut().for_each(|r| r.known = false);
+        self.body.l.b.ins().jump(header, &[]);
+        self.body.l.b.switch_to_block(header);
+        let go_on = condition(self);
+        self.body.l.b.ins().brif(go_on, start, &[], leave, &[]);
+        self.body.l.b.switch_to_block(start);
+        self.loops.push((leave, again));
+        if round(self) {
+            self.body.l.b.ins().jump(again, &[]);
+        }
+        self.loops.pop();
+        self.body.l.b.switch_to_block(again);
+        step(self);
+        self.body.l.b.ins().jump(header, &[]);
+        self.body.l.b.switch_to_block(leave);
+        self.body.roles.iter_mut().for_each(|r| r.known = false);
+    }
+
+    fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
+        let list = self.transaction.loops[loop_id];
+        let (first, end) = self.body.list_bounds(list);
+        let count = self.body.l.b.ins().isub(end, first);
+        let number = self.body.l.b.declare_var(I64);
+        let zero = self.body.l.int(0);
+        self.body.l.b.def_var(number, zero);
+        let running = self.running.iter().find(|(l, _)| *l == list).map(|(_, v)| *v);
+        let outer = running.map(|v| self.body.l.b.use_var(v));
+        let later = later || body.iter().any(may_abort);
+        self.looped(
+            |a| {
+                let at = a.body.l.b.use_var(number);
+                a.body.l.compare(IntCC::SignedLessThan, at, count)
+            },
+            |a| {
+                let at = a.body.l.b.use_var(number);
+                if let Some(running) = running {
+                    a.body.l.b.def_var(running, at);
+                }
+                let child = a.body.l.b.ins().iadd(first, at);
+                a.body.elements[loop_id] = Some(Element { list, child, number: at });
+                a.block(body, later)
+            },
+            |a| {
+                let at = a.body.l.b.use_var(number);
+                let next = a.body.l.b.ins().iadd_imm_s(at, 1);
+                a.body.l.b.def_var(number, next);
+            },
+        );
+        self.body.elements[loop_id] = None;
+        if let (Some(running), Some(outer)) = (running, outer) {
+            self.body.l.b.def_var(running, outer);
+        }
+    }
+
+    /// Python's `range`: the number of rounds is known at the start, so the counter cannot overflow.
+    fn for_range(&mut self, local: usize, start: Value, stop: Value, step: i64, body: &[Stmt], later: bool) {
+        let b = &mut self.body.l.b;
+        let (ahead, distance) = if step > 0 {
+            (b.ins().icmp(IntCC::SignedLessThan, start, stop), b.ins().isub(stop, start))
+        } else {
+            (b.ins().icmp(IntCC::SignedGreaterThan, start, stop), b.ins().isub(start, stop))
+        };
+        let less_one = b.ins().iadd_imm_s(distance, -1);
+        let size = b.ins().iconst(I64, step.unsigned_abs() as i64);
+        let steps = b.ins().udiv(less_one, size);
+        let (left, value) = (b.declare_var(I64), b.declare_var(I64));
+        b.def_var(left, steps);
+        b.def_var(value, start);
+        let more = b.declare_var(I8);
+        b.def_var(more, ahead);
+        let later = later || body.iter().any(may_abort);
+        let slot = self.body.locals[local];
+        self.looped(
+            |a| a.body.l.b.use_var(more),
+            |a| {
+                let word = a.body.l.b.use_var(value);
+                a.body.l.set(slot, Val { word, len: None, null: None });
+                a.block(body, later)
+            },
+            |a| {
+                let b = &mut a.body.l.b;
+                let remaining = b.use_var(left);
+                let go_on = b.ins().icmp_imm_s(IntCC::NotEqual, remaining, 0);
+                b.def_var(more, go_on);
+                let fewer = b.ins().iadd_imm_s(remaining, -1);
+                b.def_var(left, fewer);
+                let current = b.use_var(value);
+                let next = b.ins().iadd_imm_s(current, step);
+                b.def_var(value, next);
+            },
+        );
+    }
+
+    /// A row that may be written: it exists, or is inserted with the defaults where the role says so.
+    fn writable_row(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
+        let row = self.body.row_of(role, element);
+        if !self.body.roles[role].role.create {
+            self.body.require_row(role, row);
+            return row;
+        }
+        if self.body.roles[role].known {
+            return row;
+        }
+        self.body.require_key(role, row);
+        let exists = self.body.existence(row);
+        let (missing, done) = (self.body.l.b.create_block(), self.body.l.b.create_block());
+        self.body.l.b.ins().brif(exists, done, &[], missing, &[]);
+        self.body.l.b.switch_to_block(missing);
+        let table = self.body.roles[role].table;
+        for (c, column) in table.columns.iter().enumerate().filter(|(c, _)| !table.key.contains(c)) {
+            let default = column.default.as_ref().expect("analysis makes sure of a default");
+            let value = self.body.l.constant_value(default, column.ty.ty);
+            self.set_cell(role, row, c, value, true);
+        }
+        self.make_exist(row, true);
+        self.body.l.b.ins().jump(done, &[]);
+        self.body.l.b.switch_to_block(done);
+        self.body.roles[role].known = element.is_none();
+        row
+    }
+
+    fn insert(&mut self, role: RoleId, element: Option<LoopId>, values: &[(usize, Expr)], later: bool) {
+        let values: Vec<(usize, Val)> = values.iter().map(|(c, e)| (*c, self.body.expr(e))).collect();
+        let row = self.body.row_of(role, element);
+        self.body.require_key(role, row);
+        let exists = self.body.existence(row);
+        self.body.fail_if(exists, self.body.roles[role].role.row_exists);
+        for (column, value) in values {
+            self.set_cell(role, row, column, value, later);
+        }
+        self.make_exist(row, later);
+        self.body.roles[role].known = element.is_none();
+    }
+
+    fn make_exist(&mut self, row: Value, later: bool) {
+        let header = self.body.l.load(row, 0);
+        let exists = self.body.l.b.ins().bor_imm_s(header, EXISTS as i64);
+        self.write_word(row, 0, exists, later);
+    }
+
+    /// After a delete, no row of the table is known to exist: roles may meet.
+    fn forget_rows(&mut self, role: RoleId) {
+        let table = self.body.roles[role].role.table;
+        self.body.roles.iter_mut().filter(|r| r.role.table == table).for_each(|r| r.known = false);
+    }
+
+    /// Writes a non-key cell and its null bit.
+    fn set_cell(&mut self, role: RoleId, row: Value, column: usize, value: Val, later: bool) {
+        let ty = self.body.roles[role].table.columns[column].ty;
+        if ty.nullable {
+            let (offset, bit) = self.body.roles[role].layout.null_bit(column);
+            let header = self.body.l.load(row, offset);
+            let cleared = self.body.l.b.ins().band_imm_s(header, !(bit as i64));
+            let changed = match value.null {
+                None => cleared,
+                Some(null) => {
+                    let wide = self.body.l.b.ins().uextend(I64, null);
+                    let placed = self.body.l.b.ins().ishl_imm_s(wide, bit.trailing_zeros() as i64);
+                    self.body.l.b.ins().bor(cleared, placed)
+                }
+            };
+            self.write_word(row, offset, changed, later);
+        }
+        let offset = self.body.roles[role].layout.cell(column);
+        match value.len {
+            None => {
+                let word = self.body.l.to_word(value.word, ty.ty);
+                self.write_word(row, offset, word, later);
+            }
+            Some(len) => self.set_text(row, offset, Val { len: Some(len), ..value }),
+        }
+    }
+
+    /// A null leaves an empty text in the cell.
+    fn set_text(&mut self, row: Value, offset: usize, value: Val) {
+        let mut len = value.len.expect("a text has a length");
+        if let Some(null) = value.null {
+            let zero = self.body.l.int(0);
+            len = self.body.l.b.ins().select(null, zero, len);
+        }
+        let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
+        self.body.l.call(helpers::set_text as *const () as usize, &[self.body.l.context, cell, value.word, len], None);
+    }
+
+    /// Writes a word of a row, logging what it held where the transaction may still abort.
+    fn write_word(&mut self, row: Value, offset: usize, word: Value, later: bool) {
+        if later {
+            self.log(row, offset);
+        }
+        self.body.l.store(word, row, offset);
+    }
+
+    fn log(&mut self, row: Value, offset: usize) {
+        let variable = self.body.undo_top.expect("a transaction that writes has a log");
+        let mut top = self.body.l.b.use_var(variable);
+        if self.checked_log || !self.loops.is_empty() {
+            top = self.undo_room(top);
+        }
+        let address = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
+        let old = self.body.l.load(row, offset);
+        self.body.l.store(address, top, 0);
+        self.body.l.store(old, top, 8);
+        let next = self.body.l.b.ins().iadd_imm_s(top, 16);
+        self.body.l.b.def_var(variable, next);
+    }
+
+    /// Inside a loop the number of writes is not known beforehand.
+    fn undo_room(&mut self, top: Value) -> Value {
+        let context = self.body.l.context;
+        let end = self.body.l.load(context, offset_of!(AccessContext, undo_end));
+        let full = self.body.l.compare(IntCC::UnsignedGreaterThanOrEqual, top, end);
+        let (grow, done) = (self.body.l.b.create_block(), self.body.l.b.create_block());
+        self.body.l.b.append_block_param(done, I64);
+        self.body.l.b.ins().brif(full, grow, &[], done, &[top.into()]);
+        self.body.l.b.switch_to_block(grow);
+        let moved = self.body.l.call_word(helpers::grow_undo as *const () as usize, &[context, top]);
+        self.body.l.b.ins().jump(done, &[moved.into()]);
+        self.body.l.b.switch_to_block(done);
+        self.body.l.b.block_params(done)[0]
+    }
+
+    /// The values of a record's fields, all evaluated, lists left out.
+    fn record(&mut self, fields: &[OutputField]) -> Vec<Option<Val>> {
+        let value = |field: &OutputField| match field {
+            OutputField::Value(expr) => Some(self.body.expr(expr)),
+            OutputField::List(_) => None,
+        };
+        fields.iter().map(value).collect()
+    }
+
+    fn emit(&mut self, output: usize, fields: &[OutputField]) {
+        let values = self.record(fields);
+        let plan = &self.emits[output];
+        if !plan.wanted {
+            return;
+        }
+        let context = self.body.l.context;
+        let number = self.emit_base + output;
+        let number_value = self.body.l.int(number as i64);
+        let arguments = [context, number_value, self.body.event.dense];
+        let place = self.body.l.call_word(helpers::emit as *const () as usize, &arguments);
+        let tables = self.body.l.load(context, offset_of!(AccessContext, emit_views));
+        let views = self.body.l.load(tables, 8 * number);
+        let schema = self.emit_schemas[output];
+        self.store_captured(views, place, plan, schema, &values);
+    }
+
+    fn store_captured(&mut self, views: Value, at: Value, plan: &OutputPlan, schema: &Schema, values: &[Option<Val>]) {
+        for ((column, field), value) in plan.columns.iter().zip(&schema.fields).zip(values) {
+            if let (OutputColumn::Captured(c), Some(value), Some(ty)) = (column, value, field.scalar_type()) {
+                let view = self.body.l.b.ins().iadd_imm_s(views, (c * size_of::<crate::abi::NativeView>()) as i64);
+                self.body.l.store_native(view, at, *value, ty);
+            }
+        }
+    }
+
+    /// Commits and goes to the next event.
+    pub fn commit(&mut self, fields: Option<&[OutputField]>) {
+        let dense = self.body.event.dense;
+        let mut verdict = COMMITTED_SILENTLY;
+        let values = if self.transaction.committed.passes_event {
+            Some(self.passed_event())
+        } else {
+            fields.map(|fields| self.record(fields))
+        };
+        if let Some(values) = values {
+            verdict = 0;
+            if self.committed.wanted {
+                let views = self.body.input_pointer(self.input, offset_of!(InputView, captures));
+                self.store_captured(views, dense, self.committed, self.committed_schema, &values);
+            }
+        }
+        if self.tell_commit {
+            self.body.l.call(helpers::commit as *const () as usize, &[self.body.l.context], None);
+        }
+        let verdict = self.body.l.b.ins().iconst(I32, verdict as i64);
+        self.set_verdict(verdict);
+        self.body.l.b.ins().jump(self.next, &[]);
+    }
+
+    /// The event's own scalar fields, where they must be captured.
+    fn passed_event(&mut self) -> Vec<Option<Val>> {
+        let plan = self.committed;
+        let schema = &self.transaction.schema;
+        let capture = |(f, column): (usize, &OutputColumn)| match (column, schema.fields[f].scalar_type()) {
+            (OutputColumn::Captured(_), Some(ty)) if plan.wanted => Some(self.body.field(f, ty)),
+            _ => None,
+        };
+        plan.columns.iter().enumerate().map(capture).collect()
+    }
+
+    fn set_verdict(&mut self, verdict: Value) {
+        let verdicts = self.body.input_pointer(self.input, offset_of!(InputView, verdicts));
+        let address = self.body.l.at(verdicts, self.body.event.dense, 2);
+        self.body.l.b.ins().store(trusted(), verdict, address, 0);
+    }
+
+    /// The block that aborts: undo, show what was seen, next event.
+    pub fn abort(&mut self, reasons: &[String]) {
+        let failure = self.body.failure;
+        self.body.l.b.switch_to_block(failure);
+        let reason = self.body.l.b.block_params(failure)[0];
+        if let Some(variable) = self.body.undo_top {
+            let top = self.body.l.b.use_var(variable);
+            if self.tell_commit {
+                self.roll_back(top);
+            } else {
+                let (undo, done) = (self.body.l.b.create_block(), self.body.l.b.create_block());
+                let written = self.body.l.compare(IntCC::NotEqual, top, self.undo_start);
+                self.body.l.b.ins().brif(written, undo, &[], done, &[]);
+                self.body.l.b.switch_to_block(undo);
+                self.roll_back(top);
+                self.body.l.b.ins().jump(done, &[]);
+                self.body.l.b.switch_to_block(done);
+            }
+        } else if self.tell_commit {
+            let top = self.undo_start;
+            self.roll_back(top);
+        }
+        if self.aborted.wanted {
+            self.show(reason, reasons);
+        }
+        let code = self.body.l.b.ins().iadd_imm_s(reason, 1);
+        let code = self.body.l.b.ins().ireduce(I32, code);
+        self.set_verdict(code);
+        self.body.l.b.ins().jump(self.next, &[]);
+    }
+
+    fn roll_back(&mut self, top: Value) {
+        self.body.l.call(helpers::roll_back as *const () as usize, &[self.body.l.context, top], None);
+    }
+
+    /// Captures what `aborted` shows.
+    fn show(&mut self, reason: Value, reasons: &[String]) {
+        let width = self.transaction.schema.fields.len();
+        let mut values: Vec<Option<Val>> = Vec::new();
+        for (f, column) in self.aborted.columns.iter().enumerate() {
+            let OutputColumn::Captured(_) = column else {
+                values.push(None);
+                continue;
+            };
+            let value = if f < width {
+                let ty = self.transaction.schema.fields[f].scalar_type().expect("only scalars are captured");
+                self.body.field(f, ty)
+            } else if f == width {
+                self.reason_text(reason, reasons)
+            } else {
+                let seen = self.transaction.seen[f - width - 1];
+                self.seen(seen.role, seen.column)
+            };
+            values.push(Some(value));
+        }
+        let views = self.body.input_pointer(self.input, offset_of!(InputView, seen));
+        self.store_captured(views, self.body.event.dense, self.aborted, self.aborted_schema, &values);
+    }
+
+    fn reason_text(&mut self, reason: Value, reasons: &[String]) -> Val {
+        let table = self.body.l.constants.text_table(reasons);
+        let table = self.body.l.int(table);
+        let entry = self.body.l.at(table, reason, 4);
+        let (word, len) = (self.body.l.load(entry, 0), self.body.l.load(entry, 8));
+        Val { word, len: Some(len), null: None }
+    }
+
+    /// A column of the role's row as it was before the transaction; null where there is none.
+    fn seen(&mut self, role: RoleId, column: usize) -> Val {
+        let ty = ColumnType::optional(self.body.roles[role].table.columns[column].ty.ty);
+        let slot = self.body.l.slot(ty);
+        let [look, there, missing, done] = std::array::from_fn(|_| self.body.l.b.create_block());
+        let row = match self.body.roles[role].role.over {
+            None => self.body.roles[role].row.expect("a role without list has one row"),
+            Some(list) => self.running_row(role, list, missing),
+        };
+        self.body.l.b.ins().brif(row, look, &[], missing, &[]);
+        self.body.l.b.switch_to_block(look);
+        if self.body.roles[role].table.key.contains(&column) {
+            self.body.l.b.ins().jump(there, &[]);
+        } else {
+            let exists = self.body.existence(row);
+            self.body.l.b.ins().brif(exists, there, &[], missing, &[]);
+        }
+        self.body.l.b.switch_to_block(there);
+        let value = self.body.load_cell(role, row, column);
+        self.body.l.set(slot, value);
+        self.body.l.b.ins().jump(done, &[]);
+        self.body.l.b.switch_to_block(missing);
+        let null = self.body.l.null(ty.ty);
+        self.body.l.set(slot, null);
+        self.body.l.b.ins().jump(done, &[]);
+        self.body.l.b.switch_to_block(done);
+        self.body.l.get(slot)
+    }
+
+    /// The row of the element that the running loop over `list` is on; to `missing` outside of one.
+    fn running_row(&mut self, role: RoleId, list: usize, missing: Block) -> Value {
+        let Some((_, variable)) = self.running.iter().find(|(l, _)| *l == list).copied() else {
+            return self.body.l.int(0);
+        };
+        let number = self.body.l.b.use_var(variable);
+        let inside = self.body.l.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
+        self.body.l.unless(inside, missing, &[]);
+        self.body.row_of_element(role, number)
+    }
+}
+
+/// Whether a statement can end the transaction with an abort.
+pub fn may_abort(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Assign { value, .. } => may_fail(value),
+        Stmt::If { condition, then, otherwise } => {
+            may_fail(condition) || then.iter().any(may_abort) || otherwise.iter().any(may_abort)
+        }
+        Stmt::ForEach { body, .. } => body.iter().any(may_abort),
+        Stmt::ForRange { start, stop, body, .. } => may_fail(start) || may_fail(stop) || body.iter().any(may_abort),
+        Stmt::Break | Stmt::Continue => false,
+        // The row may be missing, or the key null.
+        Stmt::Set { .. } | Stmt::Insert { .. } | Stmt::Delete { .. } => true,
+        Stmt::Require { .. } | Stmt::Abort { .. } => true,
+        Stmt::Emit { fields, .. } => fields.iter().any(field_may_fail),
+        Stmt::Return { fields } => fields.iter().flatten().any(field_may_fail),
+    }
+}
+
+fn field_may_fail(field: &OutputField) -> bool {
+    matches!(field, OutputField::Value(expr) if may_fail(expr))
+}
+
+/// Whether evaluating an expression can fail.
+pub fn may_fail(expr: &Expr) -> bool {
+    match &expr.node {
+        Node::Const(_) | Node::Field(_) | Node::Element { .. } | Node::Local(_) => false,
+        Node::Exists { .. } | Node::Length(_) => false,
+        Node::Cell { .. } | Node::Unwrap { .. } => true,
+        Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
+        Node::Float { op, left, right, .. } => {
+            use tidemill_plan::FloatOp::{Add, Max, Min, Mul, Sub};
+            !matches!(op, Add | Sub | Mul | Min | Max) || may_fail(left) || may_fail(right)
+        }
+        Node::IsNull(v) | Node::FloatNeg(v) | Node::FloatAbs(v) | Node::Not(v) | Node::Len(v) => may_fail(v),
+        Node::Text { value, .. } => may_fail(value),
+        Node::Compare { left, right, .. } | Node::Equal { left, right, .. } | Node::TextTest { left, right, .. } => {
+            may_fail(left) || may_fail(right)
+        }
+        Node::And(left, right) | Node::Or(left, right) | Node::Concat(left, right) => may_fail(left) || may_fail(right),
+        Node::IfElse { condition, then, otherwise } => {
+            may_fail(condition) || may_fail(then) || may_fail(otherwise)
+        }
+        Node::Cast { cast, value, .. } => {
+            use tidemill_plan::Cast::{FitDigits, FloatRound, FloatToInt, ScaleUp, StrToFloat, StrToInt};
+            matches!(cast, FitDigits { .. } | FloatRound | FloatToInt | ScaleUp { .. } | StrToFloat | StrToInt)
+                || may_fail(value)
+        }
+    }
+}
+
+/// Room for writes outside of loops is not checked, so their number must be bounded.
+pub fn unchecked_writes(transaction: &Transaction, roles: &[RoleState<'_>]) -> usize {
+    let widest = roles.iter().map(|r| 2 * r.table.columns.len() + 1).max().unwrap_or(0);
+    let mut statements = 0;
+    crate::layout::visit(&transaction.body, &mut |_| statements += 1);
+    statements * widest
+}
+
+const _: () = assert!(UNDO_UNCHECKED_MAX >= 64);

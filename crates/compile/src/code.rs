@@ -1,0 +1,245 @@
+//! All machine code of a program.
+
+use crate::context::{AccessFn, PipelineFn};
+use crate::layout::{OutputPlan, StreamLayout, aborted_plan, committed_plan, emitted_plan};
+use crate::lower::Constants;
+use crate::pipeline::PipelinePlan;
+use crate::{pipeline, transaction};
+use cranelift_codegen::Context;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{AbiParam, Signature};
+use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module};
+use tidemill_model::ColumnType;
+use tidemill_plan::{Origin, Program, StreamId, TransactionId};
+
+/// The machine refused to make code of a program.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot compile {what}: {why}")]
+pub struct CompileError {
+    what: String,
+    why: String,
+}
+
+fn error(what: &str, why: impl std::fmt::Display) -> CompileError {
+    CompileError { what: what.into(), why: why.to_string() }
+}
+
+/// The code of a transaction for one of its inputs.
+pub struct TransactionCode {
+    /// Runs it.
+    pub run: AccessFn,
+    /// Where the input's fields are.
+    pub layout: StreamLayout,
+    /// How `committed` is put together.
+    pub committed: OutputPlan,
+    /// How `aborted` is put together.
+    pub aborted: OutputPlan,
+    /// How each emission is put together.
+    pub emits: Vec<OutputPlan>,
+    /// Number of its first emission among those of a context.
+    pub emit_base: usize,
+}
+
+/// The code of what is behind a root.
+pub struct PipelineCode {
+    /// Runs it; none where there is nothing to compute.
+    pub run: Option<PipelineFn>,
+    /// What it writes.
+    pub plan: PipelinePlan,
+}
+
+/// The code of a program. Frees it when dropped.
+pub struct Code {
+    /// By transaction, by input.
+    pub transactions: Vec<Vec<TransactionCode>>,
+    /// By stream: for roots.
+    pub pipelines: Vec<Option<PipelineCode>>,
+    /// The column types of each emission number, for [`crate::AccessContext::new`].
+    pub emission_types: Vec<Vec<ColumnType>>,
+    /// Functions made.
+    pub function_count: usize,
+    /// Their size.
+    pub code_bytes: usize,
+    _constants: Constants,
+    module: Option<JITModule>,
+}
+
+// SAFETY: after construction the module is only kept for its memory, and code is immutable.
+unsafe impl Send for Code {}
+// SAFETY: as above.
+unsafe impl Sync for Code {}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: the functions' addresses are only reachable through `self`.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// Functions on their way.
+struct Unit {
+    module: JITModule,
+    context: Context,
+    builder_context: FunctionBuilderContext,
+    constants: Constants,
+    function_count: usize,
+    code_bytes: usize,
+}
+
+impl Unit {
+    fn new() -> Result<Self, CompileError> {
+        let mut flags = settings::builder();
+        let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
+        for (name, value) in [("opt_level", "speed"), ("is_pic", "false"), ("enable_verifier", verifier)] {
+            flags.set(name, value).map_err(|e| error("settings", e))?;
+        }
+        let isa = cranelift_native::builder()
+            .map_err(|e| error("for this machine", e))?
+            .finish(settings::Flags::new(flags))
+            .map_err(|e| error("for this machine", e))?;
+        let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
+        let module = JITModule::new(builder);
+        Ok(Unit {
+            context: module.make_context(),
+            module,
+            builder_context: FunctionBuilderContext::new(),
+            constants: Constants::default(),
+            function_count: 0,
+            code_bytes: 0,
+        })
+    }
+
+    /// Makes a function of `parameters` words.
+    fn function(
+        &mut self,
+        name: &str,
+        parameters: usize,
+        build: impl FnOnce(FunctionBuilder<'_>, &mut Constants, TargetFrontendConfig),
+    ) -> Result<FuncId, CompileError> {
+        let mut signature = Signature::new(CallConv::SystemV);
+        signature.params.extend((0..parameters).map(|_| AbiParam::new(I64)));
+        let id =
+            self.module.declare_function(name, Linkage::Local, &signature).map_err(|e| error(name, format!("{e:?}")))?;
+        self.context.func.signature = signature;
+        let config = self.module.target_config();
+        build(FunctionBuilder::new(&mut self.context.func, &mut self.builder_context), &mut self.constants, config);
+        self.module.define_function(id, &mut self.context).map_err(|e| error(name, format!("{e:?}")))?;
+        self.function_count += 1;
+        self.code_bytes += self.context.compiled_code().map_or(0, |c| c.code_buffer().len());
+        self.module.clear_context(&mut self.context);
+        Ok(id)
+    }
+}
+
+/// A function that is declared, with what is known about it.
+struct Pending {
+    id: FuncId,
+    code: TransactionCode,
+}
+
+impl Code {
+    /// Compiles a program. `wanted` says of each stream whether its events are needed as output.
+    pub fn compile(program: &Program, wanted: &[bool]) -> Result<Code, CompileError> {
+        let mut unit = Unit::new()?;
+        let mut emission_types = Vec::new();
+        let mut transactions: Vec<Vec<Pending>> = Vec::new();
+        for id in 0..program.transactions.len() {
+            let inputs = 0..program.transactions[id].inputs.len();
+            let codes: Result<_, _> =
+                inputs.map(|input| compile_input(&mut unit, program, wanted, id, input, &mut emission_types)).collect();
+            transactions.push(codes?);
+        }
+        let mut pipelines: Vec<Option<(Option<FuncId>, PipelinePlan)>> = Vec::new();
+        for stream in 0..program.streams.len() {
+            pipelines.push(compile_pipeline(&mut unit, program, stream)?);
+        }
+        unit.module.finalize_definitions().map_err(|e| error("the program", e))?;
+        let module = &unit.module;
+        // SAFETY: each address is of a finalized function that was built with the type's signature.
+        let access = |id| unsafe { std::mem::transmute::<*const u8, AccessFn>(module.get_finalized_function(id)) };
+        // SAFETY: as above.
+        let pipe = |id| unsafe { std::mem::transmute::<*const u8, PipelineFn>(module.get_finalized_function(id)) };
+        let finish = |pending: Pending| TransactionCode { run: access(pending.id), ..pending.code };
+        let transactions = transactions.into_iter().map(|t| t.into_iter().map(finish).collect()).collect();
+        let pipelines = pipelines
+            .into_iter()
+            .map(|entry| entry.map(|(id, plan)| PipelineCode { run: id.map(pipe), plan }))
+            .collect();
+        Ok(Code {
+            transactions,
+            pipelines,
+            emission_types,
+            function_count: unit.function_count,
+            code_bytes: unit.code_bytes,
+            _constants: unit.constants,
+            module: Some(unit.module),
+        })
+    }
+}
+
+fn compile_input(
+    unit: &mut Unit,
+    program: &Program,
+    wanted: &[bool],
+    id: TransactionId,
+    input: usize,
+    emission_types: &mut Vec<Vec<ColumnType>>,
+) -> Result<Pending, CompileError> {
+    let transaction = &program.transactions[id];
+    let layout = StreamLayout::of(program, transaction.inputs[input]);
+    let committed = committed_plan(program, id, wanted[transaction.committed.stream]);
+    let aborted = aborted_plan(program, id, wanted[transaction.aborted]);
+    let emits: Vec<OutputPlan> = (0..transaction.emits.len())
+        .map(|e| emitted_plan(program, transaction, e, wanted[transaction.emits[e].stream]))
+        .collect();
+    let emit_base = emission_types.len();
+    emission_types.extend(emits.iter().map(|e| e.captured.clone()));
+    let request = transaction::Request {
+        program,
+        id,
+        layout: &layout,
+        committed: &committed,
+        aborted: &aborted,
+        emits: &emits,
+        emit_base,
+    };
+    let name = format!("{}#{input}", transaction.name);
+    let function = unit.function(&name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))?;
+    let code = TransactionCode { run: unset, layout, committed, aborted, emits, emit_base };
+    Ok(Pending { id: function, code })
+}
+
+/// Stands in for a function's address until all code is final.
+unsafe extern "C" fn unset(
+    _: *mut crate::context::AccessContext,
+    _: *const crate::abi::InputView,
+    _: u64,
+    _: u64,
+) {
+    std::process::abort()
+}
+
+type PipelineEntry = Option<(Option<FuncId>, PipelinePlan)>;
+
+fn compile_pipeline(unit: &mut Unit, program: &Program, stream: StreamId) -> Result<PipelineEntry, CompileError> {
+    let here = &program.streams[stream];
+    let is_root = here.root == stream
+        && matches!(here.origin, Origin::Source { .. } | Origin::Committed(_) | Origin::Aborted(_) | Origin::Emitted(..));
+    if !is_root {
+        return Ok(None);
+    }
+    let plan = PipelinePlan::of(program, stream);
+    let id = if plan.needs_code() {
+        let name = format!("pipeline of {}", here.name);
+        Some(unit.function(&name, 5, |builder, constants, config| pipeline::build(program, &plan, builder, constants, config))?)
+    } else {
+        None
+    };
+    Ok(Some((id, plan)))
+}

@@ -1,0 +1,274 @@
+//! What a worker brings to compiled code: the undo log, room for texts, and emissions.
+//!
+//! A context belongs to one worker (or task) at a time. What it gathers over an epoch — texts made,
+//! blobs replaced, events emitted — is taken from it with the epoch and dropped when the epoch's
+//! results have been built, since captured columns may point into it.
+
+use crate::abi::{InputView, NativeView, UndoEntry};
+use crate::native::NativeColumn;
+use tidemill_model::ColumnType;
+use tidemill_state::blob;
+
+/// Entries that compiled code may write without asking for room.
+pub const UNDO_UNCHECKED_MAX: usize = 1024;
+
+/// Texts made by compiled code: chunks that never move.
+#[derive(Default)]
+pub struct Arena {
+    chunks: Vec<Vec<u8>>,
+}
+
+const ARENA_CHUNK: usize = 16 << 10;
+
+impl Arena {
+    /// Keeps a copy of these parts in a row; its address is stable until the arena is dropped.
+    pub fn keep(&mut self, parts: &[&[u8]]) -> (*const u8, usize) {
+        let len: usize = parts.iter().map(|p| p.len()).sum();
+        if self.chunks.last().is_none_or(|c| c.capacity() - c.len() < len) {
+            self.chunks.push(Vec::with_capacity(len.max(ARENA_CHUNK)));
+        }
+        let chunk = self.chunks.last_mut().expect("a chunk with room was just made sure of");
+        let start = chunk.len();
+        parts.iter().for_each(|p| chunk.extend_from_slice(p));
+        (chunk[start..].as_ptr(), len)
+    }
+}
+
+/// Blobs that no cell holds any more; freed on drop.
+#[derive(Default)]
+pub struct Garbage {
+    blobs: Vec<u64>,
+}
+
+impl Drop for Garbage {
+    fn drop(&mut self) {
+        for &handle in &self.blobs {
+            // SAFETY: a handle enters the list once, when its only cell lets go of it, and the list is
+            // dropped when no captured column can point to it any more.
+            unsafe { blob::free(handle) };
+        }
+    }
+}
+
+/// Events emitted by name, in the order in which one worker emitted them.
+pub struct Emissions {
+    columns: Vec<NativeColumn>,
+    views: Vec<NativeView>,
+    /// For each event, the input event (`i`) that caused it.
+    owners: Vec<u32>,
+    /// Events of committed transactions; those behind belong to the running one.
+    committed: usize,
+}
+
+// SAFETY: the views point into the columns of the same value; compiled code uses them only through
+// the context that holds it.
+unsafe impl Send for Emissions {}
+// SAFETY: as above; shared for reading only, after the context has given it up.
+unsafe impl Sync for Emissions {}
+
+impl Emissions {
+    fn new(types: &[ColumnType]) -> Self {
+        let columns = types.iter().map(|&t| NativeColumn::new(t)).collect();
+        let mut emissions = Emissions { columns, views: Vec::new(), owners: Vec::new(), committed: 0 };
+        emissions.grow(64);
+        emissions
+    }
+
+    fn grow(&mut self, len: usize) {
+        self.columns.iter_mut().for_each(|c| c.ensure(len));
+        self.views = self.columns.iter_mut().map(NativeColumn::view).collect();
+    }
+
+    /// For each event, the input event that caused it.
+    pub fn owners(&self) -> &[u32] {
+        &self.owners[..self.committed]
+    }
+
+    /// The columns, by event.
+    pub fn columns(&self) -> &[NativeColumn] {
+        &self.columns
+    }
+
+    /// The columns' addresses; valid until the next emission.
+    pub fn views(&self) -> &[NativeView] {
+        &self.views
+    }
+}
+
+/// What an epoch takes from a worker's context when its transactions have run.
+#[derive(Default)]
+pub struct Gathered {
+    /// Texts that captured columns may point to.
+    pub arena: Arena,
+    /// Replaced blobs that captured columns may point to.
+    pub garbage: Garbage,
+    /// Emissions by their number in the code unit.
+    pub emissions: Vec<Emissions>,
+}
+
+/// A worker's context. Compiled code reads and writes the fields up to `scratch` by offset.
+#[repr(C)]
+pub struct AccessContext {
+    /// First entry of the undo log.
+    pub(crate) undo_start: *mut UndoEntry,
+    /// Behind the last entry that may be written without asking for room.
+    pub(crate) undo_end: *mut UndoEntry,
+    /// Per emission number: the address of its views.
+    pub(crate) emit_views: *const *const NativeView,
+    /// Where helpers leave their results.
+    pub(crate) scratch: [u64; 2],
+    undo: Vec<UndoEntry>,
+    emit_view_addresses: Vec<*const NativeView>,
+    emission_types: Vec<Vec<ColumnType>>,
+    /// Where `ordered`, each emission since the last [`AccessContext::drain_order`]: number and place.
+    order: Vec<(u32, u32)>,
+    ordered: bool,
+    order_committed: usize,
+    /// Text cells set by the running transaction: address and the handle they held.
+    text_log: Vec<(u64, u64)>,
+    gathered: Gathered,
+}
+
+// SAFETY: the addresses point into the context's own buffers or are only used during a call, and a
+// context is used by one thread at a time.
+unsafe impl Send for AccessContext {}
+
+impl AccessContext {
+    /// A context for code whose emissions have these column types. `ordered`: keep the order of
+    /// emissions across numbers, for [`AccessContext::drain_order`].
+    pub fn new(emission_types: &[Vec<ColumnType>], ordered: bool) -> Box<Self> {
+        let mut context = Box::new(AccessContext {
+            undo_start: std::ptr::null_mut(),
+            undo_end: std::ptr::null_mut(),
+            emit_views: std::ptr::null(),
+            scratch: [0; 2],
+            undo: vec![UndoEntry { address: 0, word: 0 }; 2 * UNDO_UNCHECKED_MAX],
+            emit_view_addresses: Vec::new(),
+            emission_types: emission_types.to_vec(),
+            order: Vec::new(),
+            ordered,
+            order_committed: 0,
+            text_log: Vec::new(),
+            gathered: Gathered::default(),
+        });
+        context.point_undo();
+        context.take();
+        context
+    }
+
+    fn point_undo(&mut self) {
+        self.undo_start = self.undo.as_mut_ptr();
+        self.undo_end = self.undo_start.wrapping_add(self.undo.len() - UNDO_UNCHECKED_MAX);
+    }
+
+    /// Takes what was gathered since the last call and starts afresh.
+    pub fn take(&mut self) -> Gathered {
+        assert!(self.text_log.is_empty(), "taken from within a transaction");
+        let emissions = self.emission_types.iter().map(|types| Emissions::new(types)).collect();
+        let fresh = Gathered { emissions, ..Gathered::default() };
+        let gathered = std::mem::replace(&mut self.gathered, fresh);
+        self.emit_view_addresses = self.gathered.emissions.iter().map(|e| e.views.as_ptr()).collect();
+        self.emit_views = self.emit_view_addresses.as_ptr();
+        gathered
+    }
+
+    /// The emissions so far under a number.
+    pub fn emissions(&self, number: usize) -> &Emissions {
+        &self.gathered.emissions[number]
+    }
+
+    pub(crate) fn arena(&mut self) -> &mut Arena {
+        &mut self.gathered.arena
+    }
+
+    /// Room for one more emission; its place.
+    pub(crate) fn emit(&mut self, number: usize, owner: u32) -> u64 {
+        let emissions = &mut self.gathered.emissions[number];
+        let place = emissions.owners.len();
+        emissions.owners.push(owner);
+        if self.ordered {
+            self.order.push((number as u32, place as u32));
+        }
+        if emissions.columns.first().is_some_and(|c| place >= c.capacity()) {
+            emissions.grow(2 * place);
+            self.emit_view_addresses[number] = emissions.views.as_ptr();
+        }
+        place as u64
+    }
+
+    /// Sets a text cell to a new blob, noting what it held.
+    ///
+    /// # Safety
+    /// `address` is a text cell that this worker may write now.
+    pub(crate) unsafe fn set_text(&mut self, address: u64, bytes: &[u8]) {
+        let cell = address as *mut u64;
+        // SAFETY: by the caller.
+        unsafe {
+            self.text_log.push((address, cell.read()));
+            cell.write(blob::new(bytes));
+        }
+    }
+
+    /// The running transaction commits: what it replaced is garbage, what it emitted stays.
+    pub(crate) fn commit(&mut self) {
+        let garbage = &mut self.gathered.garbage.blobs;
+        garbage.extend(self.text_log.drain(..).map(|(_, old)| old).filter(|&old| old != 0));
+        for emissions in &mut self.gathered.emissions {
+            emissions.committed = emissions.owners.len();
+        }
+        self.order_committed = self.order.len();
+    }
+
+    /// Takes the emissions of committed transactions since the last call, in order: number and place.
+    pub fn drain_order(&mut self) -> std::vec::Drain<'_, (u32, u32)> {
+        debug_assert_eq!(self.order.len(), self.order_committed);
+        self.order_committed = 0;
+        self.order.drain(..)
+    }
+
+    /// The running transaction aborts: undoes its writes up to `top`, newest first, and forgets what
+    /// it emitted.
+    ///
+    /// # Safety
+    /// The log up to `top` and the text log hold addresses that this worker may write now.
+    pub(crate) unsafe fn roll_back(&mut self, top: *mut UndoEntry) {
+        // SAFETY: `top` lies in the undo log, behind entries that compiled code wrote.
+        let count = unsafe { top.offset_from(self.undo_start) } as usize;
+        for entry in self.undo[..count].iter().rev() {
+            // SAFETY: by the caller.
+            unsafe { (entry.address as *mut u64).write(entry.word) };
+        }
+        while let Some((address, old)) = self.text_log.pop() {
+            let cell = address as *mut u64;
+            // SAFETY: by the caller; the blob in the cell was made by this transaction.
+            unsafe {
+                let new = cell.read();
+                if new != 0 {
+                    self.gathered.garbage.blobs.push(new);
+                }
+                cell.write(old);
+            }
+        }
+        for emissions in &mut self.gathered.emissions {
+            emissions.owners.truncate(emissions.committed);
+        }
+        self.order.truncate(self.order_committed);
+    }
+
+    /// More room in the undo log; the new place of `top`.
+    pub(crate) fn grow_undo(&mut self, top: *mut UndoEntry) -> *mut UndoEntry {
+        // SAFETY: `top` lies in the undo log.
+        let count = unsafe { top.offset_from(self.undo_start) } as usize;
+        self.undo.resize(self.undo.len() * 2, UndoEntry { address: 0, word: 0 });
+        self.point_undo();
+        self.undo_start.wrapping_add(count)
+    }
+}
+
+/// Code that runs a transaction on events `first..first + count` of an input.
+pub type AccessFn = unsafe extern "C" fn(*mut AccessContext, *const InputView, u64, u64);
+
+/// Code that runs a root's filters and maps on `count` events: those listed (by `i`), or 0, 1, … where
+/// the list is null.
+pub type PipelineFn =
+    unsafe extern "C" fn(*mut AccessContext, *const InputView, *const u32, u64, *mut crate::abi::OutputView);

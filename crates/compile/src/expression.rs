@@ -1,0 +1,419 @@
+//! Expressions to machine code. What each node means is said in `tidemill_plan::program`.
+
+use crate::body::Body;
+use crate::helpers;
+use crate::lower::Val;
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use tidemill_model::{ColumnType, Type};
+use tidemill_plan::typed::{Expr, Node};
+use tidemill_plan::{Cast, CompareOp, FloatOp, ReasonId, TextOp, TextTest, WordOp};
+
+fn plain(word: Value) -> Val {
+    Val { word, len: None, null: None }
+}
+
+impl Body<'_, '_> {
+    /// The value of an expression; on failure control leaves to the failure block.
+    pub fn expr(&mut self, expr: &Expr) -> Val {
+        match &expr.node {
+            Node::Const(value) => self.l.constant_value(value, expr.ty.ty),
+            Node::Field(field) => self.field(*field, expr.ty),
+            Node::Element { loop_id, column } => self.element(*loop_id, *column, expr.ty),
+            Node::Local(local) => self.local(*local),
+            Node::Cell { role, element, column } => self.cell(*role, *element, *column),
+            Node::Exists { role, element } => plain(self.exists(*role, *element)),
+            Node::Length(field) => plain(self.length(*field)),
+            Node::Unwrap { value, reason } => {
+                let value = self.expr(value);
+                if let Some(null) = value.null {
+                    self.fail_if(null, *reason);
+                }
+                Val { null: None, ..value }
+            }
+            Node::IsNull(value) => {
+                let value = self.expr(value);
+                plain(value.null.unwrap_or_else(|| self.l.byte(false)))
+            }
+            Node::And(left, right) => self.short_circuit(left, right, false),
+            Node::Or(left, right) => self.short_circuit(left, right, true),
+            Node::IfElse { condition, then, otherwise } => self.if_else(condition, then, otherwise, expr.ty),
+            Node::Equal { left, right, negated } => self.equal(left, right, *negated),
+            Node::Compare { op, left, right } => {
+                let ty = left.ty.ty;
+                let (left, right) = (self.expr(left), self.expr(right));
+                plain(self.compare(*op, left, right, ty))
+            }
+            Node::Word { op, left, right, reason } => {
+                let (left, right) = (self.expr(left).word, self.expr(right).word);
+                plain(self.word_op(*op, left, right, *reason))
+            }
+            Node::Float { op, left, right, reason } => {
+                let (left, right) = (self.expr(left).word, self.expr(right).word);
+                plain(self.float_op(*op, left, right, *reason))
+            }
+            _ => self.simple(expr),
+        }
+    }
+
+    /// Nodes of one operand, or two of text.
+    fn simple(&mut self, expr: &Expr) -> Val {
+        match &expr.node {
+            Node::Not(value) => {
+                let value = self.expr(value).word;
+                plain(self.l.b.ins().bxor_imm_s(value, 1))
+            }
+            Node::WordNeg { value, reason } => {
+                let value = self.expr(value).word;
+                let zero = self.l.int(0);
+                plain(self.word_op(WordOp::Sub, zero, value, *reason))
+            }
+            Node::WordAbs { value, reason } => {
+                let value = self.expr(value).word;
+                let least = self.l.b.ins().icmp_imm_s(IntCC::Equal, value, i64::MIN);
+                self.fail_if(least, *reason);
+                plain(self.l.b.ins().iabs(value))
+            }
+            Node::FloatNeg(value) => {
+                let value = self.expr(value).word;
+                plain(self.l.b.ins().fneg(value))
+            }
+            Node::FloatAbs(value) => {
+                let value = self.expr(value).word;
+                plain(self.l.b.ins().fabs(value))
+            }
+            Node::Cast { cast, value, reason } => {
+                let value = self.expr(value);
+                self.cast(*cast, value, *reason)
+            }
+            Node::Concat(left, right) => {
+                let arguments = self.two_texts(left, right);
+                let arguments = [&[self.l.context], arguments.as_slice()].concat();
+                self.l.call_text(helpers::concat as *const () as usize, &arguments)
+            }
+            Node::Text { op, value } => {
+                let value = self.expr(value);
+                let helper = match op {
+                    TextOp::Lower => helpers::lower as *const (),
+                    TextOp::Upper => helpers::upper as *const (),
+                    TextOp::Strip => helpers::strip as *const (),
+                };
+                let len = value.len.expect("a text has a length");
+                self.l.call_text(helper as usize, &[self.l.context, value.word, len])
+            }
+            Node::TextTest { op, left, right } => {
+                let arguments = self.two_texts(left, right);
+                let helper = match op {
+                    TextTest::StartsWith => helpers::starts_with as *const (),
+                    TextTest::EndsWith => helpers::ends_with as *const (),
+                    TextTest::Contains => helpers::contains as *const (),
+                };
+                let word = self.l.call_word(helper as usize, &arguments);
+                plain(self.l.b.ins().ireduce(I8, word))
+            }
+            Node::Len(value) => {
+                let ty = value.ty.ty;
+                let value = self.expr(value);
+                let len = value.len.expect("a text has a length");
+                let word = match ty {
+                    Type::Str => self.l.call_word(helpers::characters as *const () as usize, &[value.word, len]),
+                    _ => len,
+                };
+                plain(word)
+            }
+            other => unreachable!("lowered above: {other:?}"),
+        }
+    }
+
+    fn two_texts(&mut self, left: &Expr, right: &Expr) -> [Value; 4] {
+        let (left, right) = (self.expr(left), self.expr(right));
+        let len = |v: Val| v.len.expect("a text has a length");
+        [left.word, len(left), right.word, len(right)]
+    }
+
+    /// `and` (`decided_by` false) or `or` (true).
+    fn short_circuit(&mut self, left: &Expr, right: &Expr, decided_by: bool) -> Val {
+        let left = self.expr(left).word;
+        let (more, done) = (self.l.b.create_block(), self.l.b.create_block());
+        self.l.b.append_block_param(done, I8);
+        if decided_by {
+            self.l.b.ins().brif(left, done, &[left.into()], more, &[]);
+        } else {
+            self.l.b.ins().brif(left, more, &[], done, &[left.into()]);
+        }
+        self.l.b.switch_to_block(more);
+        let known = self.known_rows();
+        let right = self.expr(right).word;
+        self.restore_known(known);
+        self.l.b.ins().jump(done, &[right.into()]);
+        self.l.b.switch_to_block(done);
+        plain(self.l.b.block_params(done)[0])
+    }
+
+    fn if_else(&mut self, condition: &Expr, then: &Expr, otherwise: &Expr, ty: ColumnType) -> Val {
+        let condition = self.expr(condition).word;
+        let slot = self.l.slot(ty);
+        let [yes, no, done] = std::array::from_fn(|_| self.l.b.create_block());
+        self.l.b.ins().brif(condition, yes, &[], no, &[]);
+        for (block, branch) in [(yes, then), (no, otherwise)] {
+            self.l.b.switch_to_block(block);
+            let known = self.known_rows();
+            let value = self.expr(branch);
+            self.restore_known(known);
+            self.l.set(slot, value);
+            self.l.b.ins().jump(done, &[]);
+        }
+        self.l.b.switch_to_block(done);
+        self.l.get(slot)
+    }
+
+    fn equal(&mut self, left: &Expr, right: &Expr, negated: bool) -> Val {
+        let ty = left.ty.ty;
+        let (left, right) = (self.expr(left), self.expr(right));
+        let same = self.compare(CompareOp::Eq, left, right, ty);
+        let null = |body: &mut Self, v: Val| v.null.unwrap_or_else(|| body.l.byte(false));
+        let result = if left.null.is_none() && right.null.is_none() {
+            same
+        } else {
+            let (l, r) = (null(self, left), null(self, right));
+            let both = self.l.b.ins().band(l, r);
+            let either = self.l.b.ins().bor(l, r);
+            self.l.b.ins().select(either, both, same)
+        };
+        plain(if negated { self.l.b.ins().bxor_imm_s(result, 1) } else { result })
+    }
+
+    /// 1 where the comparison holds; nulls are the caller's business.
+    fn compare(&mut self, op: CompareOp, left: Val, right: Val, ty: Type) -> Value {
+        if ty == Type::Float {
+            return self.l.b.ins().fcmp(float_condition(op), left.word, right.word);
+        }
+        if !ty.is_bytes() {
+            let condition = if ty == Type::Bool { unsigned_condition(op) } else { signed_condition(op) };
+            return self.l.compare(condition, left.word, right.word);
+        }
+        let len = |v: Val| v.len.expect("a text has a length");
+        let arguments = [left.word, len(left), right.word, len(right)];
+        if matches!(op, CompareOp::Eq | CompareOp::Ne) {
+            let equal = self.text_equal(arguments);
+            return if op == CompareOp::Eq { equal } else { self.l.b.ins().bxor_imm_s(equal, 1) };
+        }
+        let order = self.l.call_word(helpers::text_compare as *const () as usize, &arguments);
+        self.l.b.ins().icmp_imm_s(signed_condition(op), order, 0)
+    }
+
+    /// Compares lengths first; only texts of one length are compared byte by byte.
+    fn text_equal(&mut self, arguments: [Value; 4]) -> Value {
+        let [_, left_len, _, right_len] = arguments;
+        let same_len = self.l.compare(IntCC::Equal, left_len, right_len);
+        let (more, done) = (self.l.b.create_block(), self.l.b.create_block());
+        self.l.b.append_block_param(done, I8);
+        self.l.b.ins().brif(same_len, more, &[], done, &[same_len.into()]);
+        self.l.b.switch_to_block(more);
+        let word = self.l.call_word(helpers::text_equal as *const () as usize, &arguments);
+        let equal = self.l.b.ins().ireduce(I8, word);
+        self.l.b.ins().jump(done, &[equal.into()]);
+        self.l.b.switch_to_block(done);
+        self.l.b.block_params(done)[0]
+    }
+
+    fn word_op(&mut self, op: WordOp, left: Value, right: Value, reason: ReasonId) -> Value {
+        match op {
+            WordOp::Add | WordOp::Sub | WordOp::Mul => {
+                let ins = self.l.b.ins();
+                let (value, overflow) = match op {
+                    WordOp::Add => ins.sadd_overflow(left, right),
+                    WordOp::Sub => ins.ssub_overflow(left, right),
+                    _ => ins.smul_overflow(left, right),
+                };
+                self.fail_if(overflow, reason);
+                value
+            }
+            WordOp::FloorDiv { zero } => {
+                self.fail_if_zero(right, zero);
+                let least = self.l.b.ins().icmp_imm_s(IntCC::Equal, left, i64::MIN);
+                let minus_one = self.l.b.ins().icmp_imm_s(IntCC::Equal, right, -1);
+                let overflow = self.l.b.ins().band(least, minus_one);
+                self.fail_if(overflow, reason);
+                let quotient = self.l.b.ins().sdiv(left, right);
+                let product = self.l.b.ins().imul(quotient, right);
+                let remainder = self.l.b.ins().isub(left, product);
+                let adjust = self.rounds_down(remainder, right);
+                let one_less = self.l.b.ins().iadd_imm_s(quotient, -1);
+                self.l.b.ins().select(adjust, one_less, quotient)
+            }
+            WordOp::Mod { zero } => {
+                self.fail_if_zero(right, zero);
+                // The remainder by -1 is that by 1, without the overflow of the division.
+                let minus_one = self.l.b.ins().icmp_imm_s(IntCC::Equal, right, -1);
+                let one = self.l.int(1);
+                let divisor = self.l.b.ins().select(minus_one, one, right);
+                let remainder = self.l.b.ins().srem(left, divisor);
+                let adjust = self.rounds_down(remainder, right);
+                let raised = self.l.b.ins().iadd(remainder, right);
+                self.l.b.ins().select(adjust, raised, remainder)
+            }
+            WordOp::DecimalDiv { shift, zero } => {
+                self.fail_if_zero(right, zero);
+                let shift = self.l.int(shift as i64);
+                let arguments = [self.l.context, left, right, shift];
+                let done = self.l.call_word(helpers::decimal_divide as *const () as usize, &arguments);
+                self.fail_if_zero(done, reason);
+                self.l.scratch(0)
+            }
+            WordOp::Min => {
+                let right_less = self.l.compare(IntCC::SignedLessThan, right, left);
+                self.l.b.ins().select(right_less, right, left)
+            }
+            WordOp::Max => {
+                let right_greater = self.l.compare(IntCC::SignedGreaterThan, right, left);
+                self.l.b.ins().select(right_greater, right, left)
+            }
+        }
+    }
+
+    fn fail_if_zero(&mut self, value: Value, reason: ReasonId) {
+        let zero = self.l.b.ins().icmp_imm_s(IntCC::Equal, value, 0);
+        self.fail_if(zero, reason);
+    }
+
+    /// Whether a truncated division with this remainder must be lowered by one to round down.
+    fn rounds_down(&mut self, remainder: Value, divisor: Value) -> Value {
+        let inexact = self.l.b.ins().icmp_imm_s(IntCC::NotEqual, remainder, 0);
+        let signs = self.l.b.ins().bxor(remainder, divisor);
+        let differ = self.l.b.ins().icmp_imm_s(IntCC::SignedLessThan, signs, 0);
+        self.l.b.ins().band(inexact, differ)
+    }
+
+    fn float_op(&mut self, op: FloatOp, left: Value, right: Value, reason: ReasonId) -> Value {
+        if matches!(op, FloatOp::Div | FloatOp::FloorDiv | FloatOp::Mod) {
+            let nought = self.l.b.ins().f64const(0.0);
+            let zero = self.l.b.ins().fcmp(FloatCC::Equal, right, nought);
+            self.fail_if(zero, reason);
+        }
+        let helper = |body: &mut Self, helper: *const ()| {
+            body.l.call(helper as usize, &[left, right], Some(F64)).expect("declared to return a float")
+        };
+        match op {
+            FloatOp::Add => self.l.b.ins().fadd(left, right),
+            FloatOp::Sub => self.l.b.ins().fsub(left, right),
+            FloatOp::Mul => self.l.b.ins().fmul(left, right),
+            FloatOp::Div => self.l.b.ins().fdiv(left, right),
+            FloatOp::FloorDiv => helper(self, helpers::float_floor_divide as *const ()),
+            FloatOp::Mod => helper(self, helpers::float_modulo as *const ()),
+            FloatOp::Min => {
+                let right_less = self.l.b.ins().fcmp(FloatCC::LessThan, right, left);
+                self.l.b.ins().select(right_less, right, left)
+            }
+            FloatOp::Max => {
+                let right_greater = self.l.b.ins().fcmp(FloatCC::GreaterThan, right, left);
+                self.l.b.ins().select(right_greater, right, left)
+            }
+        }
+    }
+
+    fn cast(&mut self, cast: Cast, value: Val, reason: ReasonId) -> Val {
+        let context = self.l.context;
+        let word = value.word;
+        match cast {
+            Cast::Relabel => value,
+            Cast::BoolToInt => plain(self.l.b.ins().uextend(I64, word)),
+            Cast::IntToFloat => plain(self.l.b.ins().fcvt_from_sint(F64, word)),
+            Cast::WordToFloat { scale } => {
+                let float = self.l.b.ins().fcvt_from_sint(F64, word);
+                let divisor = self.l.b.ins().f64const(10f64.powi(scale as i32));
+                plain(self.l.b.ins().fdiv(float, divisor))
+            }
+            Cast::FloatToInt => plain(self.float_to_int(word, reason)),
+            Cast::FloatRound => {
+                let rounded = self.l.b.ins().nearest(word);
+                plain(self.float_to_int(rounded, reason))
+            }
+            Cast::ScaleUp { by } => {
+                let factor = self.l.int(10i64.pow(by as u32));
+                plain(self.word_op(WordOp::Mul, word, factor, reason))
+            }
+            Cast::ScaleRound { by } => {
+                let by = self.l.int(by as i64);
+                plain(self.l.call_word(helpers::scale_round as *const () as usize, &[word, by]))
+            }
+            Cast::ScaleTruncate { by } => {
+                let divisor = self.l.int(10i64.pow(by as u32));
+                plain(self.l.b.ins().sdiv(word, divisor))
+            }
+            Cast::FitDigits { digits } => {
+                let limit = 10i64.pow(digits as u32);
+                // -limit < word < limit, as one unsigned comparison.
+                let shifted = self.l.b.ins().iadd_imm_s(word, limit - 1);
+                let outside = self.l.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThan, shifted, 2 * limit - 2);
+                self.fail_if(outside, reason);
+                value
+            }
+            Cast::StrToInt | Cast::StrToFloat => {
+                let len = value.len.expect("a text has a length");
+                let helper = match cast {
+                    Cast::StrToInt => helpers::text_to_int as *const (),
+                    _ => helpers::text_to_float as *const (),
+                };
+                let done = self.l.call_word(helper as usize, &[context, word, len]);
+                self.fail_if_zero(done, reason);
+                let result = self.l.scratch(0);
+                let ty = if cast == Cast::StrToInt { Type::Int } else { Type::Float };
+                plain(self.l.of_word(result, ty))
+            }
+            Cast::IntToStr => self.l.call_text(helpers::int_to_text as *const () as usize, &[context, word]),
+            Cast::DecimalToStr { scale } => {
+                let scale = self.l.int(scale as i64);
+                self.l.call_text(helpers::decimal_to_text as *const () as usize, &[context, word, scale])
+            }
+            Cast::BoolToStr => {
+                let (yes, yes_len) = self.l.constants.text(b"True");
+                let (no, no_len) = self.l.constants.text(b"False");
+                let mut choose = |a: i64, b: i64| {
+                    let (a, b) = (self.l.int(a), self.l.int(b));
+                    self.l.b.ins().select(word, a, b)
+                };
+                let (start, len) = (choose(yes, no), choose(yes_len, no_len));
+                Val { word: start, len: Some(len), null: None }
+            }
+        }
+    }
+
+    /// Towards zero, failing outside of the range of an int.
+    fn float_to_int(&mut self, value: Value, reason: ReasonId) -> Value {
+        let (low, high) = (self.l.b.ins().f64const(-(2f64.powi(63))), self.l.b.ins().f64const(2f64.powi(63)));
+        let above = self.l.b.ins().fcmp(FloatCC::GreaterThanOrEqual, value, low);
+        let below = self.l.b.ins().fcmp(FloatCC::LessThan, value, high);
+        let inside = self.l.b.ins().band(above, below);
+        let outside = self.l.b.ins().bxor_imm_s(inside, 1);
+        self.fail_if(outside, reason);
+        self.l.b.ins().fcvt_to_sint_sat(I64, value)
+    }
+}
+
+fn signed_condition(op: CompareOp) -> IntCC {
+    match op {
+        CompareOp::Eq => IntCC::Equal,
+        CompareOp::Ne => IntCC::NotEqual,
+        CompareOp::Lt => IntCC::SignedLessThan,
+        CompareOp::Le => IntCC::SignedLessThanOrEqual,
+        CompareOp::Gt => IntCC::SignedGreaterThan,
+        CompareOp::Ge => IntCC::SignedGreaterThanOrEqual,
+    }
+}
+
+fn unsigned_condition(op: CompareOp) -> IntCC {
+    signed_condition(op).unsigned()
+}
+
+fn float_condition(op: CompareOp) -> FloatCC {
+    match op {
+        CompareOp::Eq => FloatCC::Equal,
+        CompareOp::Ne => FloatCC::NotEqual,
+        CompareOp::Lt => FloatCC::LessThan,
+        CompareOp::Le => FloatCC::LessThanOrEqual,
+        CompareOp::Gt => FloatCC::GreaterThan,
+        CompareOp::Ge => FloatCC::GreaterThanOrEqual,
+    }
+}

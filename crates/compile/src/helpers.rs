@@ -1,0 +1,190 @@
+//! What compiled code calls: text, conversions, and the rarer paths.
+//!
+//! Texts arrive as address and length; a text result is left in the context's scratch words. A helper
+//! that can fail returns 0 for failure. All are `extern "C"` and must not unwind.
+
+use crate::abi::UndoEntry;
+use crate::context::AccessContext;
+use tidemill_model::format_decimal;
+
+/// # Safety
+/// The bytes are readable (`len` of them) while the result lives.
+unsafe fn bytes<'a>(start: *const u8, len: u64) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: by the caller.
+    unsafe { std::slice::from_raw_parts(start, len as usize) }
+}
+
+/// # Safety
+/// As [`bytes`], and they are UTF-8: compiled code passes only values of type `Str` here, whose
+/// bytes came from Arrow `Utf8` columns, literals, or other texts.
+unsafe fn text<'a>(start: *const u8, len: u64) -> &'a str {
+    // SAFETY: by the caller.
+    unsafe { std::str::from_utf8_unchecked(bytes(start, len)) }
+}
+
+fn leave(context: &mut AccessContext, parts: &[&[u8]]) {
+    let (start, len) = context.arena().keep(parts);
+    context.scratch = [start as u64, len as u64];
+}
+
+macro_rules! helpers {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)*) => {
+        $($(#[$doc])*
+        /// # Safety
+        /// Called by compiled code alone, with its own context and texts that live during the call.
+        pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+            // SAFETY: compiled code keeps the promise above.
+            #[allow(clippy::undocumented_unsafe_blocks, unused_unsafe)]
+            unsafe { $body }
+        })*
+    };
+}
+
+helpers! {
+    /// left + right
+    fn concat(context: *mut AccessContext, l: *const u8, ll: u64, r: *const u8, rl: u64) {
+        leave(&mut *context, &[bytes(l, ll), bytes(r, rl)])
+    }
+    /// `str::to_lowercase`
+    fn lower(context: *mut AccessContext, s: *const u8, len: u64) {
+        leave(&mut *context, &[text(s, len).to_lowercase().as_bytes()])
+    }
+    /// `str::to_uppercase`
+    fn upper(context: *mut AccessContext, s: *const u8, len: u64) {
+        leave(&mut *context, &[text(s, len).to_uppercase().as_bytes()])
+    }
+    /// `str::trim`: a part of the same text.
+    fn strip(context: *mut AccessContext, s: *const u8, len: u64) {
+        let trimmed = text(s, len).trim();
+        (*context).scratch = [trimmed.as_ptr() as u64, trimmed.len() as u64];
+    }
+    /// Characters of a text.
+    fn characters(s: *const u8, len: u64) -> i64 {
+        text(s, len).chars().count() as i64
+    }
+    /// 1 if equal.
+    fn text_equal(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
+        (bytes(l, ll) == bytes(r, rl)) as i64
+    }
+    /// −1, 0, 1
+    fn text_compare(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
+        bytes(l, ll).cmp(bytes(r, rl)) as i64
+    }
+    /// 1 if it does.
+    fn starts_with(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
+        bytes(l, ll).starts_with(bytes(r, rl)) as i64
+    }
+    /// 1 if it does.
+    fn ends_with(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
+        bytes(l, ll).ends_with(bytes(r, rl)) as i64
+    }
+    /// 1 if it does.
+    fn contains(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
+        let (l, r) = (bytes(l, ll), bytes(r, rl));
+        (r.is_empty() || l.windows(r.len()).any(|w| w == r)) as i64
+    }
+    /// Parses an int.
+    fn text_to_int(context: *mut AccessContext, s: *const u8, len: u64) -> i64 {
+        match parse_int(bytes(s, len)) {
+            Some(value) => { (*context).scratch[0] = value as u64; 1 }
+            None => 0,
+        }
+    }
+    /// Parses a float.
+    fn text_to_float(context: *mut AccessContext, s: *const u8, len: u64) -> i64 {
+        match std::str::from_utf8(bytes(s, len)).ok().and_then(|s| s.parse::<f64>().ok()) {
+            Some(value) => { (*context).scratch[0] = value.to_bits(); 1 }
+            None => 0,
+        }
+    }
+    /// Digits of an int.
+    fn int_to_text(context: *mut AccessContext, value: i64) {
+        leave(&mut *context, &[value.to_string().as_bytes()])
+    }
+    /// Text of a decimal.
+    fn decimal_to_text(context: *mut AccessContext, value: i64, scale: u64) {
+        leave(&mut *context, &[format_decimal(value, scale as u8).as_bytes()])
+    }
+    /// left × 10^shift / right, half to even; right is not 0.
+    fn decimal_divide(context: *mut AccessContext, l: i64, r: i64, shift: u64) -> i64 {
+        match i64::try_from(divide_half_even(l as i128 * 10i128.pow(shift as u32), r as i128)) {
+            Ok(value) => { (*context).scratch[0] = value as u64; 1 }
+            Err(_) => 0,
+        }
+    }
+    /// value / 10^by, half to even.
+    fn scale_round(value: i64, by: u64) -> i64 {
+        divide_half_even(value as i128, 10i128.pow(by as u32)) as i64
+    }
+    /// `//` of floats; right is not 0.
+    fn float_floor_divide(l: f64, r: f64) -> f64 {
+        float_divmod(l, r).0
+    }
+    /// `%` of floats; right is not 0.
+    fn float_modulo(l: f64, r: f64) -> f64 {
+        float_divmod(l, r).1
+    }
+    /// Sets a text cell.
+    fn set_text(context: *mut AccessContext, cell: u64, s: *const u8, len: u64) {
+        (*context).set_text(cell, bytes(s, len))
+    }
+    /// Room for one more emission.
+    fn emit(context: *mut AccessContext, number: u64, owner: u64) -> u64 {
+        (*context).emit(number as usize, owner as u32)
+    }
+    /// The running transaction commits.
+    fn commit(context: *mut AccessContext) {
+        (*context).commit()
+    }
+    /// The running transaction aborts.
+    fn roll_back(context: *mut AccessContext, top: *mut UndoEntry) {
+        (*context).roll_back(top)
+    }
+    /// More room in the undo log.
+    fn grow_undo(context: *mut AccessContext, top: *mut UndoEntry) -> *mut UndoEntry {
+        (*context).grow_undo(top)
+    }
+}
+
+fn parse_int(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Quotient rounded half to even.
+fn divide_half_even(left: i128, right: i128) -> i128 {
+    let (quotient, remainder) = (left.div_euclid(right), left.rem_euclid(right));
+    // `remainder` is in 0..|right|, so `left / right` lies `remainder / |right|` above the quotient
+    // when right > 0, and below it when right < 0.
+    let twice = remainder * 2;
+    let magnitude = right.abs();
+    let away = twice > magnitude || (twice == magnitude && quotient % 2 != 0);
+    quotient + if away { right.signum() } else { 0 }
+}
+
+/// CPython's `float_divmod`.
+fn float_divmod(l: f64, r: f64) -> (f64, f64) {
+    let mut modulo = l % r;
+    let mut quotient = (l - modulo) / r;
+    if modulo != 0.0 {
+        if (r < 0.0) != (modulo < 0.0) {
+            modulo += r;
+            quotient -= 1.0;
+        }
+    } else {
+        modulo = 0f64.copysign(r);
+    }
+    if quotient != 0.0 {
+        let floor = quotient.floor();
+        quotient = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
+    } else {
+        quotient = 0f64.copysign(l / r);
+    }
+    (quotient, modulo)
+}

@@ -1,0 +1,268 @@
+//! Which column holds which field: decided before any code is made, followed by code and engine.
+
+use tidemill_model::{ColumnType, FieldType, Schema};
+use tidemill_plan::typed::{Expr, Node, Stmt};
+use tidemill_plan::{Origin, OutputField, Program, StreamId, Transaction, TransactionId};
+
+/// How a column's values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Canonical Arrow buffers.
+    Arrow,
+    /// Words, lengths and null bytes, as compiled code writes them.
+    Native,
+}
+
+/// How a column is addressed from event `i` of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// At `index[i]`: a column of the root stream.
+    Row,
+    /// At `i`: a column computed for this stream.
+    Dense,
+}
+
+/// A column of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnSource {
+    /// Its number among the input's [`crate::abi::ColumnView`]s.
+    pub view: usize,
+    /// How its values are stored.
+    pub format: Format,
+    /// How it is addressed.
+    pub by: By,
+}
+
+/// Where a field is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldSource {
+    /// In a column.
+    Scalar(ColumnSource),
+    /// In Arrow offsets, addressed by row, and child columns, addressed by offset.
+    List {
+        /// The view of the offsets.
+        offsets: usize,
+        /// The views of the children.
+        children: Vec<usize>,
+    },
+    /// A list that another transaction passed on, by its field of the root stream: it can go on to
+    /// sinks, but code does not read it.
+    Opaque(usize),
+}
+
+/// Where the fields of a stream are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamLayout {
+    /// In schema order.
+    pub fields: Vec<FieldSource>,
+    /// How many views the root stream has; views behind them are the stream's own computed columns.
+    pub root_views: usize,
+    /// The fields that are computed for this stream, in the order of their columns.
+    pub computed: Vec<usize>,
+}
+
+impl StreamLayout {
+    /// The layout of any stream of a program that code reads: a root or what derives from it.
+    pub fn of(program: &Program, stream: StreamId) -> StreamLayout {
+        match &program.streams[stream].origin {
+            Origin::Filter { input, .. } => {
+                let parent = StreamLayout::of(program, *input);
+                parent.derive(parent.fields.clone())
+            }
+            Origin::Map { input, fields, .. } => {
+                let parent = StreamLayout::of(program, *input);
+                let sources = fields.iter().map(|field| match field {
+                    OutputField::Value(Expr { node: Node::Field(f), .. }) => parent.fields[*f].clone(),
+                    OutputField::List(f) => parent.fields[*f].clone(),
+                    OutputField::Value(_) => computed_source(),
+                });
+                parent.derive(sources.collect())
+            }
+            Origin::Source { .. } => StreamLayout::root(&program.streams[stream].schema, Format::Arrow),
+            _ => StreamLayout::root(&program.streams[stream].schema, Format::Native),
+        }
+    }
+
+    fn root(schema: &Schema, format: Format) -> StreamLayout {
+        let mut views = 0;
+        let mut take = |count: usize| {
+            views += count;
+            views - count
+        };
+        let fields = schema
+            .fields
+            .iter()
+            .enumerate()
+            .map(|(f, field)| match (&field.ty, format) {
+                (FieldType::Scalar(_), _) => {
+                    FieldSource::Scalar(ColumnSource { view: take(1), format, by: By::Row })
+                }
+                (FieldType::List(item), Format::Arrow) => {
+                    let offsets = take(1);
+                    FieldSource::List { offsets, children: item.columns().iter().map(|_| take(1)).collect() }
+                }
+                (FieldType::List(_), Format::Native) => FieldSource::Opaque(f),
+            })
+            .collect();
+        StreamLayout { fields, root_views: views, computed: Vec::new() }
+    }
+
+    /// The layout of a stream with these sources, of which the computed ones get columns of its own.
+    fn derive(&self, mut fields: Vec<FieldSource>) -> StreamLayout {
+        let mut computed = Vec::new();
+        for (f, source) in fields.iter_mut().enumerate() {
+            if let FieldSource::Scalar(column) = source
+                && column.by == By::Dense
+            {
+                column.view = self.root_views + computed.len();
+                computed.push(f);
+            }
+        }
+        StreamLayout { fields, root_views: self.root_views, computed }
+    }
+}
+
+fn computed_source() -> FieldSource {
+    FieldSource::Scalar(ColumnSource { view: 0, format: Format::Native, by: By::Dense })
+}
+
+/// Where a column of an output stream of a transaction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputColumn {
+    /// The input's scalar field, unchanged.
+    Field(usize),
+    /// The input's list field, unchanged.
+    List(usize),
+    /// A captured column.
+    Captured(usize),
+    /// The reason of the abort, from the verdict.
+    Reason,
+}
+
+/// How a transaction's output stream is put together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputPlan {
+    /// In schema order.
+    pub columns: Vec<OutputColumn>,
+    /// The types of the captured columns.
+    pub captured: Vec<ColumnType>,
+    /// Whether anything reads the stream. If not, nothing is captured.
+    pub wanted: bool,
+}
+
+impl OutputPlan {
+    fn capture(&mut self, ty: ColumnType) -> OutputColumn {
+        self.captured.push(ty);
+        OutputColumn::Captured(self.captured.len() - 1)
+    }
+}
+
+/// Whether code reads a root stream's events as they are emitted (filters, maps, transactions), so
+/// that all of its scalar fields must be captured.
+pub fn feeds_code(program: &Program, root: StreamId) -> bool {
+    program.streams.iter().enumerate().any(|(s, stream)| {
+        let derived = matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. });
+        stream.root == root && (derived && s != root || !stream.deliveries.is_empty())
+    })
+}
+
+/// How `txn.committed` is put together.
+pub fn committed_plan(program: &Program, id: TransactionId, wanted: bool) -> OutputPlan {
+    let transaction = &program.transactions[id];
+    let stream = transaction.committed.stream;
+    let full = feeds_code(program, stream);
+    let mut plan = OutputPlan { wanted: wanted || full, ..OutputPlan::default() };
+    let returns = returned_records(&transaction.body);
+    for (f, field) in program.streams[stream].schema.fields.iter().enumerate() {
+        let passed = if transaction.committed.passes_event { Some(f) } else { passed_field(&returns, f) };
+        let column = match (field.scalar_type(), passed) {
+            (None, Some(list)) => OutputColumn::List(list),
+            (Some(_), Some(same)) if !full => OutputColumn::Field(same),
+            (Some(ty), _) => plan.capture(ty),
+            (None, None) => unreachable!("analysis makes every returned list a list of the input"),
+        };
+        plan.columns.push(column);
+    }
+    plan
+}
+
+/// How `txn.aborted` is put together: the input's fields, the reason, the values seen.
+pub fn aborted_plan(program: &Program, id: TransactionId, wanted: bool) -> OutputPlan {
+    let transaction = &program.transactions[id];
+    let full = feeds_code(program, transaction.aborted);
+    let mut plan = OutputPlan { wanted: wanted || full, ..OutputPlan::default() };
+    let width = transaction.schema.fields.len();
+    for (f, field) in program.streams[transaction.aborted].schema.fields.iter().enumerate() {
+        let column = match field.scalar_type() {
+            None => OutputColumn::List(f),
+            Some(_) if f < width && !full => OutputColumn::Field(f),
+            Some(_) if f == width && !full => OutputColumn::Reason,
+            Some(ty) => plan.capture(ty),
+        };
+        plan.columns.push(column);
+    }
+    plan
+}
+
+/// How `txn.emitted(name)` is put together: scalars are always captured.
+pub fn emitted_plan(program: &Program, transaction: &Transaction, emit: usize, wanted: bool) -> OutputPlan {
+    let stream = transaction.emits[emit].stream;
+    let mut plan = OutputPlan { wanted: wanted || feeds_code(program, stream), ..OutputPlan::default() };
+    let emits = emitted_records(&transaction.body, emit);
+    for (f, field) in program.streams[stream].schema.fields.iter().enumerate() {
+        let column = match field.scalar_type() {
+            Some(ty) => plan.capture(ty),
+            None => OutputColumn::List(passed_list(&emits, f)),
+        };
+        plan.columns.push(column);
+    }
+    plan
+}
+
+/// The input field that every record gives unchanged as field `f`, if there is one.
+fn passed_field(records: &[&[OutputField]], f: usize) -> Option<usize> {
+    let of = |record: &&[OutputField]| match &record[f] {
+        OutputField::Value(Expr { node: Node::Field(field), .. }) | OutputField::List(field) => Some(*field),
+        OutputField::Value(_) => None,
+    };
+    let first = of(records.first()?)?;
+    records.iter().all(|r| of(r) == Some(first)).then_some(first)
+}
+
+fn passed_list(records: &[&[OutputField]], f: usize) -> usize {
+    passed_field(records, f).expect("analysis makes every emitted list one list of the input")
+}
+
+fn returned_records(body: &[Stmt]) -> Vec<&[OutputField]> {
+    let mut records = Vec::new();
+    visit(body, &mut |stmt| {
+        if let Stmt::Return { fields: Some(fields) } = stmt {
+            records.push(fields.as_slice());
+        }
+    });
+    records
+}
+
+fn emitted_records(body: &[Stmt], emit: usize) -> Vec<&[OutputField]> {
+    let mut records = Vec::new();
+    visit(body, &mut |stmt| match stmt {
+        Stmt::Emit { output, fields } if *output == emit => records.push(fields.as_slice()),
+        _ => {}
+    });
+    records
+}
+
+/// Calls `see` on every statement, nested ones included.
+pub fn visit<'a>(body: &'a [Stmt], see: &mut impl FnMut(&'a Stmt)) {
+    for stmt in body {
+        see(stmt);
+        match stmt {
+            Stmt::If { then, otherwise, .. } => {
+                visit(then, see);
+                visit(otherwise, see);
+            }
+            Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => visit(body, see),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The filters, maps and key expressions behind one root stream, fused into one function: each event
+//! is read once, goes as far as it goes, and what is computed of it stays in registers until it is
+//! stored for a stream that it reached.
+
+use crate::abi::OutputView;
+use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX};
+use crate::layout::StreamLayout;
+use crate::lower::{Constants, Lower, Val, constant, trusted};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_frontend::FunctionBuilder;
+use std::mem::{offset_of, size_of};
+use tidemill_model::ColumnType;
+use tidemill_plan::typed::{Expr, Node};
+use tidemill_plan::{Origin, OutputField, Program, StreamId};
+
+/// Where one key column of a role comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeySource {
+    /// A scalar field of the stream.
+    Field(usize),
+    /// A column of the list that the role runs over.
+    Element(usize),
+    /// A constant.
+    Constant(tidemill_model::Value),
+    /// A column that the pipeline computes: by event, or by element for a role over a list.
+    Computed(usize),
+}
+
+/// The keys of a transaction's roles for one of its inputs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeliveryKeys {
+    /// By role, by key column.
+    pub roles: Vec<Vec<KeySource>>,
+}
+
+/// A stream behind a root, and what the pipeline writes for it.
+#[derive(Clone, Debug)]
+pub struct PipelineNode {
+    /// The stream; the root itself comes first.
+    pub stream: StreamId,
+    /// Its layout.
+    pub layout: StreamLayout,
+    /// The types of the columns written for it: its computed fields, then computed keys.
+    pub columns: Vec<ColumnType>,
+    /// Behind the fields: the computed keys as (expression, the list that its role runs over).
+    keys: Vec<(Expr, Option<usize>)>,
+    /// The nodes that derive from it.
+    children: Vec<usize>,
+}
+
+/// Everything behind one root stream.
+pub struct PipelinePlan {
+    /// The root first, then its derived streams, inputs before what derives from them.
+    pub nodes: Vec<PipelineNode>,
+    /// By transaction and input: the node of the input's stream, and the keys.
+    pub deliveries: Vec<(tidemill_plan::Delivery, usize, DeliveryKeys)>,
+}
+
+impl PipelinePlan {
+    /// Plans what is behind a root.
+    pub fn of(program: &Program, root: StreamId) -> PipelinePlan {
+        let mut plan = PipelinePlan { nodes: vec![PipelineNode::of(program, root)], deliveries: Vec::new() };
+        for (s, stream) in program.streams.iter().enumerate() {
+            if let Origin::Filter { input, .. } | Origin::Map { input, .. } = &stream.origin
+                && stream.root == root
+            {
+                let parent = plan.node_of(*input);
+                let child = plan.nodes.len();
+                plan.nodes[parent].children.push(child);
+                plan.nodes.push(PipelineNode::of(program, s));
+            }
+        }
+        for &delivery in &program.streams[root].deliveries {
+            let transaction = &program.transactions[delivery.transaction];
+            let node = plan.node_of(transaction.inputs[delivery.input]);
+            let target = &mut plan.nodes[node];
+            let roles = transaction.roles.iter().map(|role| {
+                role.key.iter().map(|key| target.key_source(key, role.over)).collect()
+            });
+            let keys = DeliveryKeys { roles: roles.collect() };
+            plan.deliveries.push((delivery, node, keys));
+        }
+        plan
+    }
+
+    fn node_of(&self, stream: StreamId) -> usize {
+        self.nodes.iter().position(|n| n.stream == stream).expect("streams come after what they derive from")
+    }
+
+    /// Whether there is anything to compute.
+    pub fn needs_code(&self) -> bool {
+        self.nodes.len() > 1 || !self.nodes[0].keys.is_empty()
+    }
+}
+
+impl PipelineNode {
+    fn of(program: &Program, stream: StreamId) -> Self {
+        let layout = StreamLayout::of(program, stream);
+        let field_type = |&f: &usize| program.streams[stream].schema.fields[f].scalar_type().expect("computed");
+        let columns = layout.computed.iter().map(field_type).collect();
+        PipelineNode { stream, layout, columns, keys: Vec::new(), children: Vec::new() }
+    }
+
+    fn key_source(&mut self, key: &Expr, over: Option<usize>) -> KeySource {
+        match &key.node {
+            Node::Field(field) if over.is_none() => KeySource::Field(*field),
+            Node::Element { column, .. } => KeySource::Element(*column),
+            Node::Const(value) if over.is_none() => KeySource::Constant(value.clone()),
+            _ => {
+                self.keys.push((key.clone(), over));
+                self.columns.push(key.ty);
+                KeySource::Computed(self.columns.len() - 1)
+            }
+        }
+    }
+}
+
+/// The function under construction.
+struct Pipeline<'a, 'f> {
+    body: Body<'a, 'f>,
+    program: &'a Program,
+    plan: &'a PipelinePlan,
+    outputs: Value,
+}
+
+/// Fills in a function of the type [`crate::context::PipelineFn`].
+pub fn build(program: &Program, plan: &PipelinePlan, mut builder: FunctionBuilder<'_>, constants: &mut Constants, config: TargetFrontendConfig) {
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    let &[context, input, selection, count, outputs] = builder.block_params(entry) else {
+        unreachable!("a pipeline function has five parameters")
+    };
+    let mut l = Lower { b: &mut builder, constants, context };
+    let columns = l.load_constant(input, INPUT_COLUMNS);
+    let index = l.load_constant(input, INPUT_INDEX);
+    let at = l.b.declare_var(I64);
+    let zero = l.int(0);
+    l.b.def_var(at, zero);
+    let [header, start, next, leave] = std::array::from_fn(|_| l.b.create_block());
+    l.b.ins().jump(header, &[]);
+
+    l.b.switch_to_block(header);
+    let place = l.b.use_var(at);
+    let more = l.compare(IntCC::UnsignedLessThan, place, count);
+    l.b.ins().brif(more, start, &[], leave, &[]);
+
+    l.b.switch_to_block(start);
+    let dense = selected(&mut l, selection, place);
+    let address = l.at(index, dense, 2);
+    let row = l.b.ins().uload32(constant(), address, 0);
+    let root = &plan.nodes[0];
+    let fields = root.layout.fields.iter().cloned().map(FieldValue::Source).collect();
+    let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row };
+    let body =
+        Body { l, event, elements: vec![None], locals: Vec::new(), roles: Vec::new(), failure: next, undo_top: None };
+    let mut pipeline = Pipeline { body, program, plan, outputs };
+    pipeline.arrive(0);
+    let l = &mut pipeline.body.l;
+    l.b.ins().jump(next, &[]);
+
+    l.b.switch_to_block(next);
+    let following = l.b.ins().iadd_imm_s(place, 1);
+    l.b.def_var(at, following);
+    l.b.ins().jump(header, &[]);
+    l.b.switch_to_block(leave);
+    l.b.ins().return_(&[]);
+    l.b.seal_all_blocks();
+    builder.finalize(config);
+}
+
+/// Event `i` at a place of the selection; the place itself where there is none.
+fn selected(l: &mut Lower<'_, '_>, selection: Value, place: Value) -> Value {
+    let (listed, done) = (l.b.create_block(), l.b.create_block());
+    l.b.append_block_param(done, I64);
+    l.b.ins().brif(selection, listed, &[], done, &[place.into()]);
+    l.b.switch_to_block(listed);
+    let address = l.at(selection, place, 2);
+    let i = l.b.ins().uload32(constant(), address, 0);
+    l.b.ins().jump(done, &[i.into()]);
+    l.b.switch_to_block(done);
+    l.b.block_params(done)[0]
+}
+
+impl<'a> Pipeline<'a, '_> {
+    /// The event has reached a node with its fields in `self.body.event`: store it, go on behind it.
+    fn arrive(&mut self, node: usize) {
+        let here = &self.plan.nodes[node];
+        let output = self.output(node);
+        let k = self.body.l.load(output, offset_of!(OutputView, count));
+        let index = self.body.l.load(output, offset_of!(OutputView, index));
+        let address = self.body.l.at(index, k, 2);
+        let i = self.body.event.dense;
+        self.body.l.b.ins().istore32(trusted(), i, address, 0);
+        for (column, &field) in here.layout.computed.iter().enumerate() {
+            let value = self.body.field(field, here.columns[column]);
+            self.store(output, column, k, value, here.columns[column]);
+        }
+        let first_key = here.layout.computed.len();
+        for (c, (key, over)) in here.keys.iter().enumerate() {
+            match over {
+                None => {
+                    let value = self.body.expr(key);
+                    self.store(output, first_key + c, k, value, key.ty);
+                }
+                Some(list) => self.element_keys(output, first_key + c, key, *list),
+            }
+        }
+        let more = self.body.l.b.ins().iadd_imm_s(k, 1);
+        self.body.l.store(more, output, offset_of!(OutputView, count));
+        for &child in &here.children {
+            self.offer(child);
+        }
+    }
+
+    fn output(&mut self, node: usize) -> Value {
+        self.body.l.b.ins().iadd_imm_s(self.outputs, (node * size_of::<OutputView>()) as i64)
+    }
+
+    fn store(&mut self, output: Value, column: usize, at: Value, value: Val, ty: ColumnType) {
+        let views = self.body.l.load(output, offset_of!(OutputView, columns));
+        let view = self.body.l.b.ins().iadd_imm_s(views, (column * size_of::<crate::abi::NativeView>()) as i64);
+        self.body.l.store_native(view, at, value, ty);
+    }
+
+    /// A computed key per element, behind those of the events before.
+    fn element_keys(&mut self, output: Value, column: usize, key: &Expr, list: usize) {
+        let counts = self.body.l.load(output, offset_of!(OutputView, element_counts));
+        let base = self.body.l.load(counts, 8 * column);
+        let (first, end) = self.body.list_bounds(list);
+        let number = self.body.l.b.declare_var(I64);
+        let zero = self.body.l.int(0);
+        self.body.l.b.def_var(number, zero);
+        let [header, start, leave]: [Block; 3] = std::array::from_fn(|_| self.body.l.b.create_block());
+        self.body.l.b.ins().jump(header, &[]);
+        self.body.l.b.switch_to_block(header);
+        let at = self.body.l.b.use_var(number);
+        let child = self.body.l.b.ins().iadd(first, at);
+        let more = self.body.l.compare(IntCC::SignedLessThan, child, end);
+        self.body.l.b.ins().brif(more, start, &[], leave, &[]);
+        self.body.l.b.switch_to_block(start);
+        self.body.elements[0] = Some(Element { list, child, number: at });
+        let value = self.body.expr(key);
+        self.body.elements[0] = None;
+        let place = self.body.l.b.ins().iadd(base, at);
+        self.store(output, column, place, value, key.ty);
+        let next = self.body.l.b.ins().iadd_imm_s(at, 1);
+        self.body.l.b.def_var(number, next);
+        self.body.l.b.ins().jump(header, &[]);
+        self.body.l.b.switch_to_block(leave);
+        let len = self.body.l.b.ins().isub(end, first);
+        let sum = self.body.l.b.ins().iadd(base, len);
+        self.body.l.store(sum, counts, 8 * column);
+    }
+
+    /// Offers the event to a derived stream; falls through whether or not it gets there.
+    fn offer(&mut self, node: usize) {
+        let stream = self.plan.nodes[node].stream;
+        let [failed, done] = std::array::from_fn(|_| self.body.l.b.create_block());
+        self.body.l.b.append_block_param(failed, I64);
+        let outer_failure = std::mem::replace(&mut self.body.failure, failed);
+        let program: &'a Program = self.program;
+        let outer_schema = self.body.event.schema;
+        let outer_fields = self.body.event.fields.clone();
+        match &program.streams[stream].origin {
+            Origin::Filter { predicate, .. } => {
+                let holds = self.body.expr(predicate).word;
+                self.body.l.unless(holds, done, &[]);
+            }
+            Origin::Map { fields, .. } => {
+                let values = fields.iter().map(|field| self.mapped(field)).collect();
+                self.body.event.fields = values;
+                self.body.event.schema = &program.streams[stream].schema;
+            }
+            _ => unreachable!("only filters and maps derive"),
+        }
+        self.arrive(node);
+        self.body.l.b.ins().jump(done, &[]);
+        self.body.event.fields = outer_fields;
+        self.body.event.schema = outer_schema;
+        self.body.failure = outer_failure;
+        self.failed(node, failed, done);
+        self.body.l.b.switch_to_block(done);
+    }
+
+    fn mapped(&mut self, field: &OutputField) -> FieldValue {
+        match field {
+            OutputField::Value(Expr { node: Node::Field(f), .. }) | OutputField::List(f) => {
+                self.body.event.fields[*f].clone()
+            }
+            OutputField::Value(expr) => FieldValue::Known(self.body.expr(expr)),
+        }
+    }
+
+    fn failed(&mut self, node: usize, failed: Block, done: Block) {
+        self.body.l.b.switch_to_block(failed);
+        let reason = self.body.l.b.block_params(failed)[0];
+        let output = self.output(node);
+        let count = self.body.l.load(output, offset_of!(OutputView, failure_count));
+        let failures = self.body.l.load(output, offset_of!(OutputView, failures));
+        let address = self.body.l.at(failures, count, 3);
+        let event = self.body.l.b.ins().ishl_imm_s(self.body.event.dense, 32);
+        let entry = self.body.l.b.ins().bor(event, reason);
+        self.body.l.store(entry, address, 0);
+        let more = self.body.l.b.ins().iadd_imm_s(count, 1);
+        self.body.l.store(more, output, offset_of!(OutputView, failure_count));
+        self.body.l.b.ins().jump(done, &[]);
+    }
+}

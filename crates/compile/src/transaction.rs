@@ -1,0 +1,160 @@
+//! The function of a transaction: entry, the loop over events, and around them [`Access`].
+
+use crate::abi::InputView;
+use crate::access::{Access, unchecked_writes};
+use crate::body::{Body, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX, RoleState};
+use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
+use crate::layout::{OutputPlan, StreamLayout, visit};
+use crate::lower::{Constants, Lower, constant};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_frontend::FunctionBuilder;
+use std::mem::offset_of;
+use tidemill_plan::typed::Stmt;
+use tidemill_plan::{Program, TransactionId};
+use tidemill_state::RowLayout;
+
+/// What one transaction's function depends on.
+pub struct Request<'a> {
+    pub program: &'a Program,
+    pub id: TransactionId,
+    pub layout: &'a StreamLayout,
+    pub committed: &'a OutputPlan,
+    pub aborted: &'a OutputPlan,
+    pub emits: &'a [OutputPlan],
+    pub emit_base: usize,
+}
+
+/// Fills in a function of the type [`crate::context::AccessFn`].
+pub fn build(request: &Request<'_>, mut builder: FunctionBuilder<'_>, constants: &mut Constants, config: TargetFrontendConfig) {
+    let transaction = &request.program.transactions[request.id];
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    let &[context, input, first, count] = builder.block_params(entry) else {
+        unreachable!("an access function has four parameters")
+    };
+    let mut l = Lower { b: &mut builder, constants, context };
+    let columns = l.load_constant(input, INPUT_COLUMNS);
+    let index = l.load_constant(input, INPUT_INDEX);
+    let mut roles = role_states(request, &mut l, input);
+    let end = l.b.ins().iadd(first, count);
+    let next_event = l.b.declare_var(I64);
+    l.b.def_var(next_event, first);
+    let [header, start, next, leave, failure] = std::array::from_fn(|_| l.b.create_block());
+    l.b.append_block_param(failure, I64);
+    l.b.ins().jump(header, &[]);
+
+    l.b.switch_to_block(header);
+    let dense = l.b.use_var(next_event);
+    let more = l.compare(IntCC::UnsignedLessThan, dense, end);
+    l.b.ins().brif(more, start, &[], leave, &[]);
+
+    l.b.switch_to_block(start);
+    let address = l.at(index, dense, 2);
+    let row = l.b.ins().uload32(constant(), address, 0);
+    load_rows(&mut l, &mut roles, dense);
+    let writes = transaction.roles.iter().any(|r| r.written);
+    let undo_start = l.load(context, offset_of!(AccessContext, undo_start));
+    let undo_top = writes.then(|| {
+        let variable = l.b.declare_var(I64);
+        l.b.def_var(variable, undo_start);
+        variable
+    });
+    let running = running_lists(request, &mut l);
+    let locals = transaction.locals.iter().map(|local| l.slot(local.ty)).collect();
+    let checked_log = unchecked_writes(transaction, &roles) > UNDO_UNCHECKED_MAX;
+    let fields = request.layout.fields.iter().cloned().map(FieldValue::Source).collect();
+    let event = Event { schema: &transaction.schema, fields, columns, dense, row };
+    let elements = vec![None; transaction.loops.len()];
+    let schema_of = |stream: usize| &request.program.streams[stream].schema;
+    let mut access = Access {
+        body: Body { l, event, elements, locals, roles, failure, undo_top },
+        transaction,
+        committed: request.committed,
+        committed_schema: schema_of(transaction.committed.stream),
+        aborted: request.aborted,
+        aborted_schema: schema_of(transaction.aborted),
+        emits: request.emits,
+        emit_schemas: transaction.emits.iter().map(|e| schema_of(e.stream)).collect(),
+        emit_base: request.emit_base,
+        input,
+        next,
+        undo_start,
+        loops: Vec::new(),
+        running,
+        tell_commit: tells_commit(request),
+        checked_log,
+    };
+    if access.block(&transaction.body, false) {
+        access.commit(None);
+    }
+    access.abort(&transaction.reasons);
+
+    let l = &mut access.body.l;
+    l.b.switch_to_block(next);
+    let following = l.b.ins().iadd_imm_s(dense, 1);
+    l.b.def_var(next_event, following);
+    l.b.ins().jump(header, &[]);
+    l.b.switch_to_block(leave);
+    l.b.ins().return_(&[]);
+    l.b.seal_all_blocks();
+    builder.finalize(config);
+}
+
+fn role_states<'a>(request: &Request<'a>, l: &mut Lower<'_, '_>, input: Value) -> Vec<RoleState<'a>> {
+    let transaction = &request.program.transactions[request.id];
+    let rows = l.load_constant(input, offset_of!(InputView, rows));
+    let starts = l.load_constant(input, offset_of!(InputView, starts));
+    let state = |(r, role): (usize, &'a tidemill_plan::Role)| {
+        let table = &request.program.tables[role.table];
+        RoleState {
+            role,
+            table,
+            layout: RowLayout::of(table),
+            row: None,
+            rows: l.load_constant(rows, 8 * r),
+            starts: l.load_constant(starts, 8 * r),
+            known: false,
+        }
+    };
+    transaction.roles.iter().enumerate().map(state).collect()
+}
+
+/// Loads the row of each role without list, once per event.
+fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
+    for role in roles.iter_mut().filter(|r| r.role.over.is_none()) {
+        let address = l.at(role.rows, dense, 3);
+        role.row = Some(l.load_constant(address, 0));
+    }
+}
+
+/// The lists for which the abort must know which element a loop is on.
+fn running_lists(request: &Request<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cranelift_frontend::Variable)> {
+    let transaction = &request.program.transactions[request.id];
+    let mut lists: Vec<usize> = transaction.roles.iter().filter_map(|r| r.over).collect();
+    lists.sort_unstable();
+    lists.dedup();
+    let none = l.int(-1);
+    let start = |list| {
+        let variable = l.b.declare_var(I64);
+        l.b.def_var(variable, none);
+        (list, variable)
+    };
+    lists.into_iter().map(start).collect()
+}
+
+/// Whether the end of a transaction must be told to the context: it emits, or sets texts.
+fn tells_commit(request: &Request<'_>) -> bool {
+    let transaction = &request.program.transactions[request.id];
+    let is_text = |table: usize, column: usize| request.program.tables[table].columns[column].ty.ty.is_bytes();
+    let mut inserts = false;
+    visit(&transaction.body, &mut |stmt| inserts |= matches!(stmt, Stmt::Insert { .. }));
+    let sets_text = transaction.roles.iter().any(|role| {
+        let any_text = (0..request.program.tables[role.table].columns.len()).any(|c| is_text(role.table, c));
+        role.writes.iter().any(|&c| is_text(role.table, c)) || (role.written && (role.create || inserts) && any_text)
+    });
+    sets_text || request.emits.iter().any(|e| e.wanted)
+}

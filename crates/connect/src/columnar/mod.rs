@@ -1,0 +1,211 @@
+//! Columnar formats: Parquet and Arrow IPC.
+//!
+//! A [`ColumnarSource`] takes batches from a reader and brings them into canonical form. A batch with
+//! a value that does not fit is halved until the rows at fault stand alone; they become bad records,
+//! the others stay in order. The cost is one conversion per halving, paid only where something is bad.
+//!
+//! The readers trust lengths and offsets in the file further than they should; damage that makes one
+//! panic is reported like any other.
+
+mod conform;
+mod ipc;
+mod parquet;
+
+pub(crate) use ipc::{IpcFiles, IpcSink};
+pub(crate) use parquet::{ParquetFiles, ParquetSink};
+
+use crate::SourceOptions;
+use crate::bad::Fault;
+use crate::files::{ByteCount, FileProgress, Place, read_failed};
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::concat::concat_batches;
+use conform::{conform, row_text};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidemill_model::Schema;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_runtime::{BadRecord, IoFailure, Source, SourceBatch, SourceProgress};
+
+/// How a columnar format is opened.
+pub(crate) trait Columnar: Send {
+    /// Whether it can be read from a pipe.
+    const LIVE: bool;
+
+    /// Opens a place. Only the columns named in `schema` need be read.
+    fn open(&self, place: &Place, schema: &Schema, count: &ByteCount) -> Result<Batches, ArrowError>;
+}
+
+/// An open columnar file.
+pub(crate) struct Batches {
+    /// Of the batches.
+    pub schema: SchemaRef,
+    /// Batches of any size, or why there are no more.
+    pub reader: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>,
+    /// Rows in all, where the file says so: then progress is measured in them.
+    pub rows: Option<u64>,
+}
+
+/// A source of columnar batches.
+pub(crate) struct ColumnarSource<F> {
+    format: F,
+    schema: Schema,
+    places: Vec<Place>,
+    index: usize,
+    current: Option<Reading>,
+    rows_max: usize,
+    progress: FileProgress,
+    failure: Option<IoFailure>,
+}
+
+struct Reading {
+    name: String,
+    batches: Batches,
+    count: ByteCount,
+    /// Read and not yet handed over.
+    rest: Option<RecordBatch>,
+    /// Rows handed over.
+    done: u64,
+}
+
+impl<F: Columnar> ColumnarSource<F> {
+    /// Checks that every regular file can be opened and is of the schema.
+    pub fn open(format: F, places: Vec<Place>, schema: &Schema, options: &SourceOptions) -> Result<Self, IoFailure> {
+        for place in &places {
+            if place.check()? {
+                open_checked(&format, place, schema)?;
+            } else if !F::LIVE {
+                let name = place.name();
+                return Err(IoFailure::new(format!("{name} cannot be read: the format is read from its end; use a file")));
+            }
+        }
+        let progress = FileProgress::new(&places);
+        let (schema, rows_max) = (schema.clone(), options.batch_rows.max(1));
+        Ok(ColumnarSource { format, schema, places, index: 0, current: None, rows_max, progress, failure: None })
+    }
+
+    fn read(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        while let Some(place) = self.places.get(self.index) {
+            let reading = match &mut self.current {
+                Some(reading) => reading,
+                none => none.insert(open_checked(&self.format, place, &self.schema)?),
+            };
+            match reading.take(self.rows_max)? {
+                Some(batch) => {
+                    let first = reading.done + 1;
+                    reading.done += batch.num_rows() as u64;
+                    return self.schema_batch(&batch, first).map(Some);
+                }
+                None => {
+                    self.progress.finish(self.index, reading.count.get());
+                    self.current = None;
+                    self.index += 1;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of `batch` that fit the schema and those that do not; the first is number `first`.
+    fn schema_batch(&self, batch: &RecordBatch, first: u64) -> Result<SourceBatch, IoFailure> {
+        let origin = self.places[self.index].name();
+        let mut salvage = Salvage { origin: &origin, schema: &self.schema, good: Vec::new(), bad: Vec::new() };
+        guarded(&origin, || {
+            salvage.rows(batch, first);
+            Ok(())
+        })?;
+        let Salvage { mut good, bad, .. } = salvage;
+        let events = match good.len() {
+            1 => good.remove(0),
+            _ => concat_batches(&arrow_schema(&self.schema), &good).map_err(|error| read_failed(&origin, &error))?,
+        };
+        Ok(SourceBatch { events, bad })
+    }
+}
+
+impl<F: Columnar> Source for ColumnarSource<F> {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.failure.is_none() {
+            match self.read() {
+                Ok(batch) => return Ok(batch),
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
+        let IoFailure { message, schema } = self.failure.as_ref().expect("set above");
+        Err(IoFailure { message: message.clone(), schema: *schema })
+    }
+
+    fn progress(&self) -> SourceProgress {
+        let current = self.current.as_ref().map_or(0, |reading| match (reading.batches.rows, &self.places[self.index]) {
+            (Some(rows), place) => {
+                let length = u128::from(place.regular_length().unwrap_or(0));
+                (length * u128::from(reading.done) / u128::from(rows.max(1))) as u64
+            }
+            (None, _) => reading.count.get(),
+        });
+        self.progress.at(self.index, current)
+    }
+}
+
+fn open_checked(format: &impl Columnar, place: &Place, schema: &Schema) -> Result<Reading, IoFailure> {
+    let name = place.name();
+    let count = ByteCount::default();
+    let batches = guarded(&name, || format.open(place, schema, &count))?;
+    conform(&RecordBatch::new_empty(batches.schema.clone()), schema)
+        .map_err(|fault| IoFailure::schema(format!("{name}: {}", fault.whole_text())))?;
+    Ok(Reading { name, batches, count, rest: None, done: 0 })
+}
+
+impl Reading {
+    /// The next rows, at most `rows_max`.
+    fn take(&mut self, rows_max: usize) -> Result<Option<RecordBatch>, IoFailure> {
+        loop {
+            let batch = match self.rest.take() {
+                Some(rest) => rest,
+                None => match guarded(&self.name, || self.batches.reader.next().transpose())? {
+                    Some(batch) => batch,
+                    None => return Ok(None),
+                },
+            };
+            let rows = batch.num_rows().min(rows_max);
+            if rows < batch.num_rows() {
+                self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
+            }
+            if rows > 0 {
+                return Ok(Some(batch.slice(0, rows)));
+            }
+        }
+    }
+}
+
+/// Calls into a reader; what it says and how it breaks becomes a failure that names the file.
+fn guarded<T>(name: &str, call: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, IoFailure> {
+    // The reader is not used again after a failure, so nothing half-changed is seen.
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| read_failed(name, &error)),
+        Err(_) => Err(read_failed(name, &"it is damaged")),
+    }
+}
+
+/// Tells the rows that fit from those that do not.
+struct Salvage<'a> {
+    origin: &'a str,
+    schema: &'a Schema,
+    good: Vec<RecordBatch>,
+    bad: Vec<BadRecord>,
+}
+
+impl Salvage<'_> {
+    fn rows(&mut self, batch: &RecordBatch, first: u64) {
+        let fault: Fault = match conform(batch, self.schema) {
+            Ok(batch) => return self.good.push(batch),
+            Err(fault) => fault,
+        };
+        let rows = batch.num_rows();
+        if rows <= 1 {
+            return self.bad.push(fault.into_bad(self.origin, first, row_text(batch)));
+        }
+        let half = rows / 2;
+        self.rows(&batch.slice(0, half), first);
+        self.rows(&batch.slice(half, rows - half), first + half as u64);
+    }
+}

@@ -1,0 +1,84 @@
+//! Parquet files. Only the schema's columns are read.
+
+use super::{Batches, Columnar};
+use crate::ParquetCompression;
+use crate::files::{ByteCount, Place, open_file};
+use crate::output::{Output, write_failed};
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use std::io::Write;
+use tidemill_model::Schema;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_runtime::{IoFailure, Sink};
+
+/// Parquet for reading.
+pub(crate) struct ParquetFiles {
+    /// Rows decoded at once.
+    pub batch_rows: usize,
+}
+
+impl Columnar for ParquetFiles {
+    const LIVE: bool = false;
+
+    fn open(&self, place: &Place, schema: &Schema, _count: &ByteCount) -> Result<Batches, ArrowError> {
+        let Place::File(path) = place else { unreachable!("refused when the source was opened") };
+        let file = open_file(path).map_err(|failure| ArrowError::ExternalError(failure.into()))?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+        let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let wanted = |(_, field): &(usize, &arrow_schema::FieldRef)| schema.index_of(field.name()).is_some();
+        let roots: Vec<usize> = builder.schema().fields().iter().enumerate().filter(wanted).map(|(i, _)| i).collect();
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        let reader = builder.with_projection(mask).with_batch_size(self.batch_rows).build()?;
+        let schema = arrow_array::RecordBatchReader::schema(&reader);
+        Ok(Batches { schema, reader: Box::new(reader), rows: Some(rows) })
+    }
+}
+
+/// A row group is written when it holds this much, so that memory stays bounded.
+const ROW_GROUP_BYTES_MAX: usize = 128 << 20;
+
+/// A sink of Parquet.
+pub(crate) struct ParquetSink {
+    name: String,
+    writer: ArrowWriter<Output>,
+}
+
+impl ParquetSink {
+    pub fn open(path: &str, compression: ParquetCompression, schema: &Schema) -> Result<ParquetSink, IoFailure> {
+        let output = Output::open(path)?;
+        let name = output.name().to_owned();
+        let codec = match compression {
+            ParquetCompression::None => Codec::UNCOMPRESSED,
+            ParquetCompression::Snappy => Codec::SNAPPY,
+            ParquetCompression::Lz4 => Codec::LZ4_RAW,
+            ParquetCompression::Gzip => Codec::GZIP(GzipLevel::default()),
+            ParquetCompression::Zstd => Codec::ZSTD(ZstdLevel::default()),
+        };
+        let properties = WriterProperties::builder().set_compression(codec).build();
+        let writer = ArrowWriter::try_new(output, arrow_schema(schema), Some(properties));
+        let writer = writer.map_err(|error| write_failed(&name, &error))?;
+        Ok(ParquetSink { name, writer })
+    }
+}
+
+impl Sink for ParquetSink {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        let failed = |error| write_failed(&self.name, &error);
+        self.writer.write(batch).map_err(failed)?;
+        if self.writer.memory_size() > ROW_GROUP_BYTES_MAX {
+            self.writer.flush().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        let mut output = self.writer.into_inner().map_err(|error| write_failed(&self.name, &error))?;
+        output.flush().map_err(|error| write_failed(&self.name, &error))?;
+        output.finish()
+    }
+}

@@ -1,0 +1,206 @@
+//! Input files: which ones a path means, opening them, counting what was read of them.
+//!
+//! With `output.rs` the only place that touches `std::fs` and the standard streams.
+
+use crate::bad::quoted;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_runtime::IoFailure;
+
+/// Where input comes from, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Standard,
+    File(PathBuf),
+}
+
+impl Place {
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        match self {
+            Place::Standard => "standard input".to_owned(),
+            Place::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Whether it is a regular file. What is none there, a directory, or may not be read is refused.
+    pub fn check(&self) -> Result<bool, IoFailure> {
+        let Place::File(path) = self else { return Ok(false) };
+        // A pipe is not opened before its turn: that would wait for its writer.
+        match std::fs::metadata(path) {
+            Ok(data) if !data.is_file() && !data.is_dir() => Ok(false),
+            _ => open_file(path).map(|_| true),
+        }
+    }
+
+    /// Its length where it is a regular file: one that can be opened again and whose end is known.
+    pub fn regular_length(&self) -> Option<u64> {
+        match self {
+            Place::Standard => None,
+            Place::File(path) => std::fs::metadata(path).ok().filter(|data| data.is_file()).map(|data| data.len()),
+        }
+    }
+
+    /// Opens it, counting what is read into `count`.
+    pub fn open(&self, count: &ByteCount) -> Result<Raw, IoFailure> {
+        match self {
+            Place::Standard => Ok(Raw { reader: RawReader::Standard(io::stdin()), count: count.clone() }),
+            Place::File(path) => {
+                let file = open_file(path)?;
+                Ok(Raw { reader: RawReader::File(file), count: count.clone() })
+            }
+        }
+    }
+}
+
+/// Opens a file for reading. A directory is refused here rather than at the first read.
+pub(crate) fn open_file(path: &Path) -> Result<File, IoFailure> {
+    let name = path.display();
+    let file = File::open(path).map_err(|error| IoFailure::new(format!("{name} cannot be opened: {error}")))?;
+    match file.metadata() {
+        Ok(data) if data.is_dir() => Err(IoFailure::new(format!("{name} is a directory, not a file"))),
+        Ok(_) => Ok(file),
+        Err(error) => Err(read_failed(&name.to_string(), &error)),
+    }
+}
+
+/// The failure to read on in an open input.
+pub(crate) fn read_failed(name: &str, error: &dyn std::fmt::Display) -> IoFailure {
+    IoFailure::new(format!("{name} cannot be read: {error}"))
+}
+
+/// The places that paths stand for, in the order in which they are read.
+pub(crate) fn places(paths: &[String]) -> Result<Vec<Place>, IoFailure> {
+    let mut places = Vec::new();
+    for path in paths {
+        if path != "-" {
+            matches_of(path, &mut places)?;
+        } else if places.contains(&Place::Standard) {
+            return Err(IoFailure::new("standard input ('-') can be read only once"));
+        } else {
+            places.push(Place::Standard);
+        }
+    }
+    if places.is_empty() {
+        return Err(IoFailure::new("no path was given to read from"));
+    }
+    Ok(places)
+}
+
+/// Adds the file of that name, or where there is none the matches of the glob, sorted by name.
+fn matches_of(path: &str, places: &mut Vec<Place>) -> Result<(), IoFailure> {
+    if !path.contains(['*', '?', '[']) || Path::new(path).exists() {
+        places.push(Place::File(path.into()));
+        return Ok(());
+    }
+    let refused = |error: &dyn std::fmt::Display| IoFailure::new(format!("the glob {} fails: {error}", quoted(path)));
+    // Hidden files must be asked for: unfinished output lies under hidden names.
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let mut found = Vec::new();
+    for entry in glob::glob_with(path, options).map_err(|error| refused(&error))? {
+        let entry = entry.map_err(|error| refused(&error))?;
+        if !entry.is_dir() {
+            found.push(entry);
+        }
+    }
+    if found.is_empty() {
+        return Err(IoFailure::new(format!("no file matches {}", quoted(path))));
+    }
+    found.sort();
+    places.extend(found.into_iter().map(Place::File));
+    Ok(())
+}
+
+/// Bytes read so far, shared by a reader (which adds) and its source (which looks).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByteCount(Arc<AtomicU64>);
+
+impl ByteCount {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An open input, as its bytes lie on the medium.
+pub(crate) struct Raw {
+    reader: RawReader,
+    count: ByteCount,
+}
+
+enum RawReader {
+    Standard(io::Stdin),
+    File(File),
+}
+
+impl Raw {
+    /// Whether a read may wait for bytes that are not written yet: a pipe, a terminal, a device.
+    pub fn is_live(&self) -> bool {
+        match &self.reader {
+            RawReader::Standard(_) => true,
+            RawReader::File(file) => !file.metadata().is_ok_and(|data| data.is_file()),
+        }
+    }
+}
+
+impl Read for Raw {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.reader {
+            RawReader::Standard(stdin) => stdin.read(into),
+            RawReader::File(file) => file.read(into),
+        }?;
+        self.count.0.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Seek for Raw {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match &mut self.reader {
+            RawReader::Standard(_) => Err(io::ErrorKind::NotSeekable.into()),
+            RawReader::File(file) => file.seek(to),
+        }
+    }
+}
+
+/// Fills `into` from the start as far as the input goes; how far that was.
+pub(crate) fn read_up_to(reader: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match reader.read(&mut into[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// How far a source over several places has come, in bytes on the medium.
+#[derive(Debug, Default)]
+pub(crate) struct FileProgress {
+    lengths: Vec<Option<u64>>,
+    /// Of the places before the current one.
+    done: u64,
+}
+
+impl FileProgress {
+    pub fn new(places: &[Place]) -> Self {
+        FileProgress { lengths: places.iter().map(Place::regular_length).collect(), done: 0 }
+    }
+
+    /// Place `index` was read to its end; `read` bytes of it where its length is not known.
+    pub fn finish(&mut self, index: usize, read: u64) {
+        self.done += self.lengths[index].unwrap_or(read);
+    }
+
+    /// With `current` bytes of place `index` read.
+    pub fn at(&self, index: usize, current: u64) -> tidemill_runtime::SourceProgress {
+        let current = self.lengths.get(index).copied().flatten().map_or(current, |length| current.min(length));
+        let total = self.lengths.iter().copied().sum::<Option<u64>>();
+        tidemill_runtime::SourceProgress { done: self.done + current, total }
+    }
+}

@@ -1,0 +1,130 @@
+//! Made-up events: columns of sequences, distributions and choices, paced by a clock where asked.
+//!
+//! Every value is a function of (seed, column, event's ordinal), see `random.rs`. So the events do not
+//! depend on batch sizes, on pacing, or on where a run began; and a column's values do not depend on
+//! the columns beside it.
+
+mod column;
+mod random;
+mod spec;
+mod zipf;
+
+pub use spec::{ColumnSpec, Literal};
+
+use crate::columns::Rows;
+use crate::{Clock, SourceOptions};
+use column::Generated;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Source, SourceBatch, SourceProgress};
+
+/// What the events are, beside their columns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub events: Option<u64>,
+    pub rate: Option<f64>,
+}
+
+/// A source of made-up events.
+pub(crate) struct Generator {
+    columns: Vec<Generated>,
+    rows: Rows,
+    rows_max: usize,
+    pace: Pace,
+    done: u64,
+    /// After so many events some sequence has left the range of its type.
+    room: u64,
+    clock: Arc<dyn Clock>,
+    /// When the first event was due.
+    start: Option<Duration>,
+}
+
+impl Generator {
+    pub fn open(
+        pace: Pace,
+        seed: u64,
+        specs: &[(String, ColumnSpec)],
+        schema: &Schema,
+        options: &SourceOptions,
+    ) -> Result<Generator, IoFailure> {
+        if let Some(rate) = pace.rate
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return Err(IoFailure::new(format!("a generator's rate is a positive number of events per second, not {rate}")));
+        }
+        let refused = |name: &str, reason: String| IoFailure::schema(format!("generator column '{name}': {reason}"));
+        if let Some((name, _)) = specs.iter().find(|(name, _)| schema.index_of(name).is_none()) {
+            return Err(refused(name, format!("the schema has no such column; it has {schema}")));
+        }
+        let mut columns = Vec::with_capacity(schema.fields.len());
+        for field in &schema.fields {
+            let mut found = specs.iter().filter(|(name, _)| *name == field.name);
+            let generated = match (found.next(), found.next()) {
+                (Some((_, spec)), None) => Generated::new(spec, field, seed),
+                (None, _) => Err("it is in the schema, but nothing says how to make it".to_owned()),
+                (Some(_), Some(_)) => Err("it is given twice".to_owned()),
+            };
+            columns.push(generated.map_err(|reason| refused(&field.name, reason))?);
+        }
+        let room = columns.iter().map(Generated::room).min().unwrap_or(u64::MAX);
+        if pace.events.is_some_and(|events| events > room) {
+            return Err(left_range(room));
+        }
+        Ok(Generator {
+            columns,
+            rows: Rows::new(schema),
+            rows_max: options.batch_rows.max(1),
+            pace,
+            done: 0,
+            room,
+            clock: options.clock.clone(),
+            start: None,
+        })
+    }
+
+    /// How many events may be handed over now, at least one; waits until one is due.
+    fn due(&mut self) -> u64 {
+        let Some(rate) = self.pace.rate else { return u64::MAX };
+        let start = *self.start.get_or_insert_with(|| self.clock.now());
+        loop {
+            let elapsed = self.clock.now().saturating_sub(start).as_secs_f64();
+            // Event 0 is due at once.
+            let due = (elapsed * rate) as u64 + 1;
+            if due > self.done {
+                return due - self.done;
+            }
+            let wait = self.done as f64 / rate - elapsed;
+            // No shorter than a clock can tell, so that rounding does not spin; no longer than a day.
+            self.clock.sleep(Duration::from_secs_f64(wait.clamp(1e-6, 86_400.0)));
+        }
+    }
+}
+
+fn left_range(room: u64) -> IoFailure {
+    IoFailure::new(format!("the generator's sequences leave the range of their types after {room} events"))
+}
+
+impl Source for Generator {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let left = self.pace.events.map_or(u64::MAX, |events| events - self.done);
+        if left == 0 {
+            return Ok(None);
+        }
+        let room = self.room - self.done;
+        if room == 0 {
+            return Err(left_range(self.room));
+        }
+        let count = self.due().min(left).min(room).min(self.rows_max as u64);
+        for (column, rows) in self.columns.iter().zip(&mut self.rows.fields) {
+            column.append(rows, self.done..self.done + count);
+        }
+        self.rows.commit_many(count as usize);
+        self.done += count;
+        Ok(Some(SourceBatch { events: self.rows.finish(), bad: Vec::new() }))
+    }
+
+    fn progress(&self) -> SourceProgress {
+        SourceProgress { done: self.done, total: self.pace.events }
+    }
+}

@@ -1,0 +1,77 @@
+//! Text formats: one record after the other, found and decoded as the bytes come in.
+//!
+//! A [`TextSource`] drives a [`Format`]: it reads, lets the format find the end of each record, and
+//! has it decoded into [`Rows`]. A bad record becomes a [`BadRecord`]; reading goes on behind it.
+//!
+//! **Where a record that has no end ends.** One that is longer than [`RECORD_BYTES_MAX`], or that the
+//! end of the file cuts off inside quotes, is bad as far as its first line goes, and reading goes on
+//! at the next line: a quote left open costs one line and not the rest of the file. The outcome
+//! depends on the bytes alone, not on how they arrive. A scan is repeated only after a bad record, and
+//! a second open quote inside the same stretch would have closed the first, so that no byte is scanned
+//! more than twice on that account.
+//!
+//! **Live inputs** (pipes, terminals) are handed over as soon as a read brought a whole record; files
+//! fill their batches.
+
+pub(crate) mod csv;
+mod csv_write;
+pub(crate) mod jsonl;
+mod jsonl_write;
+mod source;
+
+pub(crate) use csv_write::CsvSink;
+pub(crate) use jsonl_write::JsonlSink;
+pub use source::RECORD_BYTES_MAX;
+pub(crate) use source::TextSource;
+
+use crate::bad::Fault;
+use crate::columns::Rows;
+use tidemill_runtime::IoFailure;
+
+/// Where the record at the start of some bytes ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// It is whole, `length` bytes long without its line end; the next one starts at `next`, `lines`
+    /// further down.
+    Whole { length: usize, next: usize, lines: u64 },
+    /// Its end is not among these bytes.
+    Partial,
+}
+
+/// A text format: how records end and what they say.
+pub(crate) trait Format: Send {
+    /// A new file begins. Says whether it has to begin with a header.
+    fn begin(&mut self) -> Header;
+
+    /// Takes the header record of a file.
+    fn header(&mut self, record: &str) -> Result<(), IoFailure>;
+
+    /// Finds the end of the record at the start of `bytes`. After `Partial` it is called again with
+    /// the same bytes and more behind them, and need not look at the old ones again; after `Whole` or
+    /// [`Format::restart`] with another record's. At the end of the file (`last`) the bytes are a
+    /// whole record, unless the grammar says that something is missing.
+    fn frame(&mut self, bytes: &[u8], last: bool) -> Frame;
+
+    /// The next call of [`Format::frame`] is about another record.
+    fn restart(&mut self);
+
+    /// Decodes one record (of which [`Format::frame`] spoke last) and appends it to `rows`, at most
+    /// one. On a fault `rows` may hold some of its values.
+    fn decode(&mut self, record: &str, rows: &mut Rows) -> Result<(), Fault>;
+
+    /// The column in which a record that is no UTF-8 is at fault, where it can be told. The record is
+    /// given with U+FFFD in the place of what is wrong.
+    fn column_of_invalid(&self, record: &str) -> Option<String>;
+
+    /// Why a record that the end of the file cuts off is none.
+    fn unfinished(&self) -> &'static str;
+}
+
+/// Whether a file begins with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// The first record is one.
+    Expected,
+    /// There is none, or it was read.
+    None,
+}

@@ -1,0 +1,11 @@
+//! Sources and sinks against real files.
+
+mod columnar;
+mod csv;
+mod fuzz;
+mod generator;
+mod inputs;
+mod jsonl;
+mod round_trip;
+mod sinks;
+mod support;

@@ -1,0 +1,126 @@
+//! What the tests share.
+
+use std::path::PathBuf;
+use tempfile::TempDir;
+use tidemill_connect::{Compression, SourceOptions, SourceSpec, open_source};
+use tidemill_model::arrow::rows;
+use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_runtime::{BadRecord, IoFailure, Source};
+
+/// A directory of files that goes away with it.
+pub struct Files(pub TempDir);
+
+impl Files {
+    pub fn new() -> Files {
+        Files(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Everything a source said.
+#[derive(Debug, Default)]
+pub struct Taken {
+    pub rows: Vec<Vec<Value>>,
+    pub bad: Vec<BadRecord>,
+    pub batches: usize,
+    pub failure: Option<String>,
+}
+
+impl Taken {
+    /// Line, column and reason of the bad records.
+    pub fn faults(&self) -> Vec<(u64, Option<&str>, &str)> {
+        self.bad.iter().map(|bad| (bad.line.unwrap(), bad.column.as_deref(), bad.reason.as_str())).collect()
+    }
+
+    /// The first column of the rows.
+    pub fn firsts(&self) -> Vec<Value> {
+        self.rows.iter().map(|row| row[0].clone()).collect()
+    }
+}
+
+/// Drains a source.
+pub fn drain(source: &mut dyn Source, schema: &Schema) -> Taken {
+    let mut taken = Taken::default();
+    loop {
+        match source.next() {
+            Ok(Some(batch)) => {
+                assert!(batch.events.num_rows() + batch.bad.len() > 0, "a batch of nothing");
+                assert_eq!(batch.events.schema(), tidemill_model::arrow::arrow_schema(schema));
+                taken.rows.extend(rows(&batch.events, schema));
+                taken.bad.extend(batch.bad);
+                taken.batches += 1;
+            }
+            Ok(None) => {
+                assert!(source.next().unwrap().is_none(), "the end is for ever");
+                return taken;
+            }
+            Err(failure) => {
+                taken.failure = Some(failure.message);
+                assert!(source.next().is_err(), "a failure is for ever");
+                return taken;
+            }
+        }
+    }
+}
+
+pub fn options(batch_rows: usize) -> SourceOptions {
+    SourceOptions { batch_rows, ..SourceOptions::default() }
+}
+
+/// Opens and drains.
+pub fn take(spec: &SourceSpec, schema: &Schema) -> Taken {
+    drain(open_source(spec, schema, &options(1000)).unwrap().as_mut(), schema)
+}
+
+/// Why a source cannot be opened.
+pub fn refusal(spec: &SourceSpec, schema: &Schema) -> IoFailure {
+    open_source(spec, schema, &options(1000)).map(|_| ()).unwrap_err()
+}
+
+pub fn csv(path: impl Into<String>) -> SourceSpec {
+    SourceSpec::Csv { paths: vec![path.into()], delimiter: ',', null: String::new(), compression: None }
+}
+
+pub fn jsonl(path: impl Into<String>) -> SourceSpec {
+    SourceSpec::Jsonl { paths: vec![path.into()], compression: None }
+}
+
+pub fn csv_as(path: impl Into<String>, compression: Compression) -> SourceSpec {
+    SourceSpec::Csv { paths: vec![path.into()], delimiter: ',', null: String::new(), compression: Some(compression) }
+}
+
+pub fn ints(names: &[&str]) -> Schema {
+    Schema::scalars(names.iter().map(|name| (*name, ColumnType::required(Type::Int))))
+}
+
+pub fn int(value: i64) -> Value {
+    Value::Int(value)
+}
+
+pub fn text(value: &str) -> Value {
+    Value::Str(value.to_owned())
+}
+
+
+/// A named pipe.
+pub fn pipe(files: &Files, name: &str) -> PathBuf {
+    let path = files.0.path().join(name);
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}

@@ -1,0 +1,43 @@
+//! Hand-written histories, each of which looks for one kind of trouble.
+
+mod arithmetic;
+mod flows;
+mod rows;
+mod transfers;
+
+use crate::History;
+use tidemill_model::Value;
+
+/// All of them, by name.
+pub fn adversarial() -> Vec<(&'static str, History)> {
+    vec![
+        ("one hot key", transfers::one_hot_key()),
+        ("a chain of transfers", transfers::chain()),
+        ("every transaction aborts", transfers::all_abort()),
+        ("aborts flip later verdicts", transfers::flipped_verdicts()),
+        ("transactions read each other's rows", transfers::mutual_reads()),
+        ("a list with repeated keys", rows::repeated_keys()),
+        ("a row comes and goes", rows::comes_and_goes()),
+        ("missing rows", rows::missing()),
+        ("two roles in one row", rows::aliases()),
+        ("nested loops over one list", rows::nested_loops()),
+        ("loops with several ends", rows::loop_ends()),
+        ("a cascade touches one row at each step", flows::cascade_on_one_row()),
+        ("an earlier event of a cascade emits later", flows::crossed_emissions()),
+        ("one event arrives twice", flows::arrives_twice()),
+        ("empty epochs", flows::empty_epochs()),
+        ("equal times", flows::equal_times()),
+        ("late events", flows::late()),
+        ("arithmetic of extreme numbers", arithmetic::numbers()),
+        ("conversions of extreme numbers", arithmetic::conversions()),
+        ("strange texts", arithmetic::texts()),
+    ]
+}
+
+fn ints(values: &[i64]) -> Vec<Value> {
+    values.iter().copied().map(Value::Int).collect()
+}
+
+fn str(text: impl Into<String>) -> Value {
+    Value::Str(text.into())
+}

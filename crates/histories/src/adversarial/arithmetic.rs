@@ -1,0 +1,185 @@
+//! Every operation on the values where it may go wrong, each in a map of its own: what fails shows
+//! on the map's `failed` stream and leaves the others alone.
+
+use super::str;
+use crate::History;
+use crate::ast::*;
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::{BinaryOp, CompareOp, Expr, Function, OriginDef, StreamDef, UnaryOp};
+
+const OPERATORS: [BinaryOp; 6] =
+    [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::FloorDiv, BinaryOp::Mod];
+
+const COMPARISONS: [CompareOp; 6] =
+    [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+
+/// A map for each expression over the events of one source.
+fn maps(name: &str, schema: Schema, expressions: Vec<Expr>, events: Vec<Vec<Value>>) -> History {
+    let mut streams = vec![source("values", schema)];
+    for (number, expression) in expressions.into_iter().enumerate() {
+        let record = record(vec![("result", expression)]);
+        let origin = OriginDef::Map { input: named("values"), record };
+        streams.push(StreamDef { name: format!("map{number}"), origin });
+    }
+    History { plan: plan(name, vec![], streams, vec![]), preload: vec![], sources: vec![events] }
+}
+
+/// All pairs of values, each a list of fields.
+fn pairs(values: &[Vec<Value>]) -> Vec<Vec<Value>> {
+    let pair = |l: &Vec<Value>, r: &Vec<Value>| l.iter().chain(r).cloned().collect();
+    values.iter().flat_map(|l| values.iter().map(move |r| pair(l, r))).collect()
+}
+
+const WORDS: [i64; 13] = [
+    0,
+    1,
+    -1,
+    2,
+    -7,
+    10,
+    1 << 31,
+    (1 << 53) + 1,
+    i64::MAX,
+    i64::MIN,
+    i64::MAX - 1,
+    i64::MIN + 1,
+    4_611_686_018_427_387_905,
+];
+
+/// Both values of these fields, and one as a number of the other kinds.
+const FLOATS: [f64; 13] =
+    [0.0, -0.0, 1.0, -7.0, 0.1, 2.5, 3.5, -2.5, 1e308, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+
+const DECIMAL_MAX: i64 = 999_999_999_999_999_999;
+
+const DECIMALS: [i64; 13] =
+    [0, 1, -1, 50, 150, 250, -150, 101, 7, DECIMAL_MAX, -DECIMAL_MAX, DECIMAL_MAX / 2, 1_000_000_000_000];
+
+/// A row of each kind of number.
+fn rows() -> Vec<Vec<Value>> {
+    let columns = WORDS.iter().zip(FLOATS).zip(DECIMALS);
+    columns.map(|((&word, float), d)| vec![Value::Int(word), Value::Float(float), Value::Decimal(d)]).collect()
+}
+
+fn row_schema() -> Schema {
+    let kinds = [Type::Int, Type::Float, decimal(2)];
+    let names = [["i", "f", "d"], ["j", "g", "e"]];
+    Schema::scalars(names.iter().flat_map(|names| names.iter().copied().zip(kinds.iter().map(|t| (*t).into()))))
+}
+
+/// Operators, comparisons and extremes on all pairs of numbers.
+pub fn numbers() -> History {
+    let mut expressions = Vec::new();
+    let operands = [("i", "j"), ("f", "g"), ("d", "e"), ("i", "e"), ("d", "j"), ("i", "g"), ("f", "j")];
+    for (left, right) in operands {
+        let both = || [event(left), event(right)];
+        expressions.extend(OPERATORS.map(|op| binary(op, event(left), event(right))));
+        expressions.extend(COMPARISONS.map(|op| compare(op, event(left), event(right))));
+        expressions.extend([Function::Min, Function::Max].map(|function| call(function, both())));
+    }
+    // Scales that differ, and a quotient whose exponent is large.
+    let small = || call(Function::Decimal, [text("0.000000003")]);
+    expressions.extend([BinaryOp::Add, BinaryOp::Div, BinaryOp::Mul].map(|op| binary(op, event("d"), small())));
+    expressions.push(binary(BinaryOp::Div, small(), event("d")));
+    for unit in [Function::Microseconds, Function::Milliseconds, Function::Seconds, Function::Hours, Function::Days] {
+        expressions.push(call(Function::TotalSeconds, [call(unit, [event("i")])]));
+    }
+    maps("numbers", row_schema(), expressions, pairs(&rows()))
+}
+
+/// Conversions and functions of one number, on the border of what they can take.
+pub fn conversions() -> History {
+    let mut expressions = Vec::new();
+    for field in ["i", "f", "d"] {
+        let functions = [Function::Abs, Function::Round, Function::Int, Function::Float];
+        expressions.extend(functions.map(|function| call(function, [event(field)])));
+        expressions.push(unary(UnaryOp::Neg, event(field)));
+    }
+    for field in ["i", "d"] {
+        expressions.push(call(Function::Str, [event(field)]));
+    }
+    expressions.extend([0, 2, 9, 18].map(|scale| call(Function::Decimal, [event("i"), int(scale)])));
+    expressions.extend([0, 1, 2, 9, 18].map(|scale| call(Function::Round, [event("d"), int(scale)])));
+    let mut events = pairs(&rows());
+    let borders = [
+        9.223372036854775e18,
+        9.223372036854776e18,
+        -9.223372036854776e18,
+        -9.223372036854778e18,
+        0.49999999999999994,
+        0.5,
+        1.5,
+        -0.5,
+        4503599627370497.5,
+    ];
+    for border in borders {
+        let mut event = events[0].clone();
+        event[1] = Value::Float(border);
+        events.push(event);
+    }
+    maps("conversions", row_schema(), expressions, events)
+}
+
+/// Text functions on all pairs of strange texts.
+pub fn texts() -> History {
+    let schema = Schema::scalars([("a", Type::Str.into()), ("b", Type::Str.into())]);
+    let both = || [event("a"), event("b")];
+    let one = [
+        Function::Lower,
+        Function::Upper,
+        Function::Strip,
+        Function::Len,
+        Function::Int,
+        Function::Float,
+        Function::Str,
+    ];
+    let mut expressions: Vec<Expr> = one.map(|function| call(function, [event("a")])).into();
+    expressions.extend([Function::StartsWith, Function::EndsWith, Function::Contains].map(|f| call(f, both())));
+    expressions.extend(COMPARISONS.map(|op| compare(op, event("a"), event("b"))));
+    expressions.push(add(event("a"), event("b")));
+    let long = "lang ".repeat(40);
+    let texts = [
+        "",
+        " ",
+        "a",
+        "A",
+        "ab",
+        "ba",
+        "ß",
+        "SS",
+        "ΑΣ",
+        "İ",
+        "ǆ",
+        "e\u{301}",
+        "é",
+        "日本語",
+        "🦀",
+        "\u{a0}x\u{3000}",
+        "0",
+        "-0",
+        "+5",
+        "00012",
+        " 7",
+        "7 ",
+        "1_000",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "--1",
+        "-",
+        "٣",
+        "1e3",
+        ".5",
+        "5.",
+        "inf",
+        "-Infinity",
+        "NaN",
+        "0x10",
+        "1e999",
+        "1,5",
+        "nul\0byte",
+        &long,
+    ];
+    let texts: Vec<Vec<Value>> = texts.iter().map(|t| vec![str(*t)]).collect();
+    maps("texts", schema, expressions, pairs(&texts))
+}

@@ -1,0 +1,147 @@
+//! Events that go far, twice, late, or not at all.
+
+use super::ints;
+use crate::History;
+use crate::ast::*;
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::{AccessDef, BinaryOp, CompareOp, Expr, OriginDef, RoleDef, Stmt, StreamDef, TableDef};
+
+fn counters() -> TableDef {
+    table("counters", vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0))])
+}
+
+fn counter() -> Vec<RoleDef> {
+    vec![role("r", "counters", vec![event("id")], AccessDef::Create)]
+}
+
+fn schema() -> Schema {
+    Schema::scalars([("id", Type::Int.into()), ("by", Type::Int.into())])
+}
+
+/// What was done, as an event that the next step can take.
+fn done() -> Vec<(&'static str, Expr)> {
+    vec![("id", event("id")), ("by", cell("r", "n"))]
+}
+
+/// Three steps on the row of the first event, with aborts that feed a step of their own.
+pub fn cascade_on_one_row() -> History {
+    let first = vec![
+        increase("r", "n", event("by")),
+        emit("again", done()),
+        require(compare(CompareOp::Ne, event("by"), int(3)), "three"),
+        emit("again", vec![("id", event("id")), ("by", int(-1))]),
+        give_back(done()),
+    ];
+    let doubled = binary(BinaryOp::Mod, binary(BinaryOp::Mul, cell("r", "n"), int(2)), int(1013));
+    let second = vec![set("r", "n", doubled), give_back(done())];
+    let third = vec![
+        increase("r", "n", event("by")),
+        set("r", "n", binary(BinaryOp::Mod, cell("r", "n"), int(997))),
+        require(compare(CompareOp::Ne, binary(BinaryOp::Mod, cell("r", "n"), int(4)), int(0)), "a multiple of four"),
+    ];
+    let undone = vec![increase("r", "n", int(1000)), give_back(vec![("reason", event("reason"))])];
+    let plan = plan(
+        "cascade_on_one_row",
+        vec![counters()],
+        vec![source("starts", schema())],
+        vec![
+            transaction("first", vec![named("starts")], counter(), first),
+            transaction("second", vec![emitted("first", "again"), committed("first")], counter(), second),
+            transaction("third", vec![committed("second")], counter(), third),
+            transaction("undone", vec![aborted("first")], counter(), undone),
+        ],
+    );
+    let events = (0..60).map(|i| ints(&[i % 3, i % 5])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}
+
+/// `both` runs on the event itself and, later, on what `before` emitted for it; but the first event
+/// that it emitted itself comes after that of `before`.
+pub fn crossed_emissions() -> History {
+    let mark = |by| vec![increase("r", "n", event("by")), emit("out", vec![("id", event("id")), ("by", by)])];
+    let plan = plan(
+        "crossed_emissions",
+        vec![counters()],
+        vec![source("starts", schema())],
+        vec![
+            transaction("before", vec![named("starts")], counter(), mark(int(100))),
+            transaction("both", vec![named("starts"), emitted("before", "out")], counter(), mark(cell("r", "n"))),
+            transaction("behind", vec![emitted("both", "out")], counter(), mark(cell("r", "n"))),
+        ],
+    );
+    let events = (0..10).map(|i| ints(&[i % 2, i])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}
+
+/// An event runs one transaction directly, through a filter, and through a map that may fail.
+pub fn arrives_twice() -> History {
+    let few = StreamDef {
+        name: "few".into(),
+        origin: OriginDef::Filter {
+            input: named("starts"),
+            predicate: compare(CompareOp::Lt, binary(BinaryOp::FloorDiv, int(12), event("by")), int(5)),
+        },
+    };
+    let mapped =
+        record(vec![("id", event("by")), ("by", binary(BinaryOp::FloorDiv, int(100), sub(event("by"), int(2))))]);
+    let other = StreamDef { name: "other".into(), origin: OriginDef::Map { input: named("few"), record: mapped } };
+    let body = vec![increase("r", "n", event("by")), give_back(done())];
+    let plan = plan(
+        "arrives_twice",
+        vec![counters()],
+        vec![source("starts", schema()), few, other],
+        vec![
+            transaction("count", vec![named("other"), named("starts"), named("few")], counter(), body.clone()),
+            transaction("again", vec![named("few"), committed("count")], counter(), body),
+        ],
+    );
+    let events = (0..40).map(|i| ints(&[i % 3, i % 7 - 1])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}
+
+fn timed(name: &str, lateness: i64) -> StreamDef {
+    let schema = Schema::scalars([("at", Type::Time.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
+    StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness } }
+}
+
+/// A count whose result depends on the order of its events.
+fn ordered() -> Vec<Stmt> {
+    let shifted = add(binary(BinaryOp::Mul, cell("r", "n"), int(31)), event("by"));
+    vec![set("r", "n", binary(BinaryOp::Mod, shifted, int(10_007))), give_back(done())]
+}
+
+fn two_sources(name: &str, lateness: i64, events: Vec<Vec<(i64, i64)>>) -> History {
+    let plan = plan(
+        name,
+        vec![counters()],
+        vec![timed("left", lateness), timed("right", lateness)],
+        vec![
+            transaction("count", vec![named("left"), named("right")], counter(), ordered()),
+            transaction("right_only", vec![named("right")], counter(), ordered()),
+        ],
+    );
+    let event = |(at, by): &(i64, i64)| vec![Value::Time(*at), Value::Int(by % 2), Value::Int(*by)];
+    let sources = events.iter().map(|events| events.iter().map(event).collect()).collect();
+    History { plan, preload: vec![], sources }
+}
+
+/// A source without events, and gaps in the other one's time that many epochs fit into.
+pub fn empty_epochs() -> History {
+    let far = (0..20).map(|i| (i * i * i * 1_000_000_000, i)).collect();
+    two_sources("empty_epochs", 0, vec![far, vec![]])
+}
+
+/// Many events of two sources at few times: source and offset decide.
+pub fn equal_times() -> History {
+    let left = (0..40).map(|i| (i / 10, i)).collect();
+    let right = (0..40).map(|i| (i / 15, 100 + i)).collect();
+    two_sources("equal_times", 0, vec![left, right])
+}
+
+/// Times at and beyond the border of lateness, and at the ends of time.
+pub fn late() -> History {
+    let left = [100, 95, 90, 89, 110, 100, 99, 101, i64::MIN, 111, 105].iter().zip(0..).map(|(at, by)| (*at, by));
+    let right = [i64::MIN, i64::MIN + 5, i64::MIN, 0, -10, -11, i64::MAX, i64::MAX - 10, i64::MAX - 11, 5];
+    let right = right.iter().zip(50..).map(|(at, by)| (*at, by));
+    two_sources("late", 10, vec![left.collect(), right.collect()])
+}

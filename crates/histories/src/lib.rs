@@ -1,0 +1,57 @@
+//! Plans and data to hold executions against the reference with: random ones that are a function of
+//! a seed, and hand-written ones that look for trouble.
+//!
+//! Plans are made as front ends make them, so that analysis takes part, and are always valid. Data
+//! is made for the analyzed program. Nothing here says what comes out: that is the reference's part.
+
+mod adversarial;
+mod ast;
+mod bodies;
+mod data;
+mod expressions;
+mod plans;
+mod random;
+
+pub use adversarial::adversarial;
+pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
+pub use plans::{PlanSize, random_plan};
+pub use random::Random;
+
+use tidemill_model::Value;
+use tidemill_plan::{Plan, TableId, analyze};
+
+/// A plan and everything that happens to it.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The application.
+    pub plan: Plan,
+    /// Rows that are there before the first event, in column order.
+    pub preload: Vec<(TableId, Vec<Vec<Value>>)>,
+    /// For each source its records in offset order.
+    pub sources: Vec<Vec<Vec<Value>>>,
+}
+
+/// A random plan with random data.
+pub fn random_history(seed: u64, size: PlanSize) -> History {
+    let plan = random_plan(seed, size);
+    let program = analyze(&plan).expect("random plans are valid");
+    let (preload, sources) = random_data(&program, seed, DataShape::random(seed));
+    History { plan, preload, sources }
+}
+
+/// Whether two values are the same to the bit, but for the payload of NaN: which NaN an operation
+/// gives is up to the processor and the compiler, and no expression can tell.
+pub fn same_value(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Float(l), Value::Float(r)) => l.to_bits() == r.to_bits() || (l.is_nan() && r.is_nan()),
+        (Value::List(l), Value::List(r)) => same_rows(l, r),
+        (l, r) => l == r,
+    }
+}
+
+/// [`same_value`] for rows or events.
+pub fn same_rows(left: &[Vec<Value>], right: &[Vec<Value>]) -> bool {
+    let same_row =
+        |(l, r): (&Vec<Value>, &Vec<Value>)| l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same_value(l, r));
+    left.len() == right.len() && left.iter().zip(right).all(same_row)
+}

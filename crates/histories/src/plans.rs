@@ -1,0 +1,268 @@
+//! Random plans: tables, sources, and streams and transactions level by level, so that cascades have
+//! a bounded depth. Analysis of the unfinished plan says what the streams of each level look like.
+
+use crate::ast::*;
+use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
+use crate::expressions::column_type;
+use crate::random::Random;
+use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
+use tidemill_plan::{
+    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamRef, TableDef, analyze,
+};
+
+/// How large a plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanSize {
+    /// One table, one transaction of a few statements: for failures to be looked at.
+    Small,
+    /// Some of everything.
+    Medium,
+    /// As much as there may be.
+    Large,
+}
+
+/// Most steps from a source's event to the last that follows from it.
+const LEVELS_MAX: usize = 3;
+
+/// A stream that more can be built on.
+struct Input {
+    stream: StreamRef,
+    schema: Schema,
+    lists_open: bool,
+    level: usize,
+}
+
+/// A plan that is a function of the seed, and valid.
+pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
+    let mut random = Random::new(seed);
+    let tables_max = if size == PlanSize::Small { 1 } else { 3 };
+    let tables = (0..random.between(1, tables_max)).map(|n| random_table(&mut random, n)).collect();
+    let mut plan = plan(&format!("random{seed}"), tables, Vec::new(), Vec::new());
+    let sources_max = if size == PlanSize::Small { 1 } else { 2 };
+    // One clock for all sources.
+    let time = *random.pick(&[None, Some(Type::Time), Some(Type::Int)]);
+    for number in 0..random.between(1, sources_max) {
+        let source = random_source(&mut random, &plan, number, time);
+        plan.streams.push(source);
+    }
+    let levels = match size {
+        PlanSize::Small => 1,
+        _ => random.between(1, LEVELS_MAX),
+    };
+    // Few plans are so daring that most of their transactions abort.
+    let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
+    for level in 0..levels {
+        let built = Level { level, size, risk };
+        built.derive(&mut random, &mut plan);
+        built.transact(&mut random, &mut plan);
+    }
+    if random.chance(50) {
+        // An event meets its transactions in another order than they were made.
+        random.shuffle(&mut plan.transactions);
+    }
+    for number in 0..random.below(4) {
+        let inputs = inputs(&plan);
+        let stream = random.pick(&inputs).stream.clone();
+        plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
+    }
+    plan
+}
+
+fn random_table(random: &mut Random, number: usize) -> TableDef {
+    let mut columns = Vec::new();
+    let keys = *random.pick(&[1, 1, 1, 2, 2, 3]);
+    for index in 0..keys {
+        let ty = match column_type(random) {
+            Type::Float => Type::Int,
+            ty => ty,
+        };
+        columns.push(key(&format!("k{index}"), ty));
+    }
+    let has_defaults = random.chance(75);
+    for index in 0..random.between(1, 5) {
+        let ty = ColumnType { ty: column_type(random), nullable: random.chance(25) };
+        let default = (has_defaults || random.chance(50)).then(|| random_default(random, ty));
+        columns.push(ColumnDef { name: format!("c{index}"), ty, key: false, default });
+    }
+    if random.chance(30) {
+        random.shuffle(&mut columns);
+    }
+    table(&format!("table{number}"), columns)
+}
+
+fn random_default(random: &mut Random, ty: ColumnType) -> Value {
+    if ty.nullable && random.chance(40) {
+        return Value::Null;
+    }
+    match ty.ty {
+        Type::Bool => Value::Bool(random.chance(50)),
+        Type::Int => Value::Int(*random.pick(&[0, 0, 100, -1])),
+        Type::Float => Value::Float(*random.pick(&[0.0, 0.5, -0.0])),
+        Type::Decimal { .. } => Value::Int(*random.pick(&[0, 1, 42])),
+        Type::Time => Value::Time(*random.pick(&[0, 1_000_000])),
+        Type::Str => Value::Str(random.pick(&["", "new", "Ü"]).to_string()),
+        Type::Bytes => Value::Bytes(random.pick(&[&b""[..], b"\x00"]).to_vec()),
+        Type::Duration | Type::Null => unreachable!("no column type"),
+    }
+}
+
+/// A source whose events have fields for the keys of all tables, and others.
+fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> StreamDef {
+    let keys: Vec<Type> = plan.tables.iter().flat_map(|t| &t.columns).filter(|c| c.key).map(|c| c.ty.ty).collect();
+    let mut fields = Vec::new();
+    if let Some(ty) = time {
+        fields.push(Field::scalar("at", ColumnType::required(ty)));
+    }
+    for (index, ty) in keys.iter().enumerate() {
+        for twin in ["a", "b"].iter().take(random.between(1, 2)) {
+            let nullable = random.chance(12);
+            fields.push(Field::scalar(format!("{twin}{index}"), ColumnType { ty: *ty, nullable }));
+        }
+    }
+    for index in 0..random.between(1, 4) {
+        let ty = ColumnType { ty: column_type(random), nullable: random.chance(20) };
+        fields.push(Field::scalar(format!("x{index}"), ty));
+    }
+    for index in 0..*random.pick(&[0, 0, 1, 1, 2]) {
+        fields.push(list(&format!("list{index}"), random_item(random, &keys)));
+    }
+    if random.chance(30) {
+        random.shuffle(&mut fields);
+    }
+    let schema = Schema { fields };
+    let event_time = time.map(|_| "at".to_owned());
+    let lateness = if time.is_some() { *random.pick(&[0, 0, 3, 20]) } else { 0 };
+    StreamDef { name: format!("source{number}"), origin: OriginDef::Source { schema, event_time, lateness } }
+}
+
+/// One step of a cascade.
+struct Level {
+    level: usize,
+    size: PlanSize,
+    risk: usize,
+}
+
+impl Level {
+    /// Adds filters and maps.
+    fn derive(&self, random: &mut Random, plan: &mut Plan) {
+        let most = if self.size == PlanSize::Small { 1 } else { 3 };
+        for _ in 0..random.below(most + 1) {
+            let inputs = inputs(plan);
+            let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
+            let Some(input) = random.pick_any(&near) else { return };
+            let view = event_view(&input.schema, input.lists_open, self.risk.max(5));
+            let stream = input.stream.clone();
+            let origin = if random.chance(50) {
+                let parts = vec![view.value(random, Type::Bool, 3), view.value(random, Type::Bool, 3)];
+                let predicate = expr(tidemill_plan::ExprNode::Any(parts));
+                OriginDef::Filter { input: stream, predicate }
+            } else {
+                OriginDef::Map { input: stream, record: random_map(random, input, &inputs, self.risk) }
+            };
+            plan.streams.push(StreamDef { name: format!("stream{}", plan.streams.len()), origin });
+        }
+    }
+
+    /// Adds transactions.
+    fn transact(&self, random: &mut Random, plan: &mut Plan) {
+        let most = match (self.size, self.level) {
+            (PlanSize::Small, _) => 1,
+            (PlanSize::Medium, _) => 2,
+            (PlanSize::Large, 0) => 4,
+            (PlanSize::Large, _) => 3,
+        };
+        for _ in 0..random.between(1, most) {
+            let inputs = inputs(plan);
+            let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
+            let Some(first) = random.pick_any(&near) else { return };
+            let mut chosen = vec![*first];
+            for input in &inputs {
+                let equal = input.schema == first.schema && input.level <= self.level;
+                if equal && input.stream != first.stream && random.chance(30) {
+                    chosen.push(input);
+                }
+            }
+            random.shuffle(&mut chosen);
+            let task = Task {
+                name: format!("t{}", plan.transactions.len()),
+                inputs: chosen.iter().map(|i| i.stream.clone()).collect(),
+                schema: &first.schema,
+                lists_open: chosen.iter().all(|i| i.lists_open),
+                tables: &plan.tables,
+                statements: if self.size == PlanSize::Large { 6 } else { 4 },
+                fans_out: self.level == 0,
+                risk: self.risk,
+            };
+            let transaction = transaction_for(random, &task);
+            plan.transactions.push(transaction);
+        }
+    }
+}
+
+/// A map to fields of its own, or to those of another stream, so that both can go one way.
+fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize) -> Record {
+    let view = event_view(&input.schema, input.lists_open, risk);
+    let is_name = |f: &Field| !f.name.contains('.');
+    let others: Vec<&Input> =
+        inputs.iter().filter(|i| can_make(&input.schema, &i.schema) && i.schema.fields.iter().all(is_name)).collect();
+    if let Some(other) = random.pick_any(&others).filter(|_| random.chance(50)) {
+        return random_record(random, &view, &input.schema, &other.schema, true);
+    }
+    let mut fields = Vec::new();
+    for field in &input.schema.fields {
+        match &field.ty {
+            FieldType::Scalar(ty) if random.chance(60) => {
+                fields.push(Field::scalar(format!("m{}", fields.len()), *ty));
+            }
+            FieldType::List(_) if random.chance(60) => {
+                fields.push(Field { name: format!("m{}", fields.len()), ty: field.ty.clone() });
+            }
+            _ => {}
+        }
+    }
+    fields.push(Field::scalar("extra", ColumnType::required(column_type(random))));
+    let declared = random.chance(60);
+    random_record(random, &view, &input.schema, &Schema { fields }, declared)
+}
+
+/// All streams that filters, maps and transactions can have as input.
+fn inputs(plan: &Plan) -> Vec<Input> {
+    let program = match analyze(plan) {
+        Ok(program) => program,
+        Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
+    };
+    let mut inputs = Vec::new();
+    for (id, stream) in program.streams.iter().enumerate() {
+        let Some(reference) = reference(&program, id) else { continue };
+        let level = level(&program, id);
+        let lists_open = matches!(program.streams[stream.root].origin, Origin::Source { .. });
+        inputs.push(Input { stream: reference, schema: stream.schema.clone(), lists_open, level });
+    }
+    inputs
+}
+
+/// How a plan refers to a stream that can be an input.
+fn reference(program: &Program, id: usize) -> Option<StreamRef> {
+    let transaction = |t: usize| program.transactions[t].name.clone();
+    let stream = &program.streams[id];
+    Some(match stream.origin {
+        Origin::Source { .. } | Origin::Filter { .. } | Origin::Map { .. } => StreamRef::Named(stream.name.clone()),
+        Origin::Committed(t) => StreamRef::Committed(transaction(t)),
+        Origin::Aborted(t) => StreamRef::Aborted(transaction(t)),
+        Origin::Emitted(t, output) => {
+            StreamRef::Emitted { transaction: transaction(t), name: program.transactions[t].emits[output].name.clone() }
+        }
+        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => return None,
+    })
+}
+
+/// How many transactions an event went through on the longest way to a stream.
+fn level(program: &Program, id: usize) -> usize {
+    match program.streams[program.streams[id].root].origin {
+        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
+            let inputs = program.transactions[t].inputs.iter();
+            1 + inputs.map(|&input| level(program, input)).max().unwrap_or(0)
+        }
+        _ => 0,
+    }
+}

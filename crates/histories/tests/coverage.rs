@@ -1,0 +1,164 @@
+//! Random plans are valid, run, commit often enough, and reach what they are meant to reach.
+
+mod common;
+
+use common::Seen;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use tidemill_histories::{PlanSize, random_history};
+use tidemill_plan::{Origin, Program, analyze};
+
+const SEEDS: u64 = 500;
+
+fn size(seed: u64) -> PlanSize {
+    [PlanSize::Small, PlanSize::Medium, PlanSize::Large][seed as usize % 3]
+}
+
+#[test]
+fn a_seed_means_one_history() {
+    for seed in 0..30 {
+        let (one, other) = (random_history(seed, size(seed)), random_history(seed, size(seed)));
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    }
+}
+
+#[test]
+fn every_plan_is_valid_and_all_is_reached() {
+    let mut found = BTreeMap::new();
+    let mut aborts = BTreeMap::new();
+    let (mut committed, mut aborted, mut busy) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let history = random_history(seed, size(seed));
+        let program = analyze(&history.plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}"));
+        let seen = Seen::of(&program, &history);
+        kinds(&serde_json::to_value(&program).expect("programs can be written"), "", &mut found);
+        streams(&program, &seen, &mut found);
+        let mut commits = false;
+        for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
+            committed += counts.committed;
+            commits |= counts.committed > 0;
+            for (reason, count) in transaction.reasons.iter().zip(&counts.aborted) {
+                aborted += count;
+                *aborts.entry(abort_kind(reason)).or_insert(0) += count;
+            }
+        }
+        busy += u64::from(commits);
+    }
+    let share = committed * 100 / (committed + aborted);
+    println!("{committed} committed, {aborted} aborted, {busy} of {SEEDS} plans commit\n{aborts:#?}\n{found:#?}");
+    assert!((50..90).contains(&share), "{share} % of the transactions commit");
+    assert!(busy * 100 > SEEDS * 70, "{busy} of {SEEDS} plans commit anything");
+    assert_eq!(aborts.get("cannot fail").copied().unwrap_or(0), 0, "what analysis takes to be safe failed");
+    for kind in ABORTS {
+        assert!(aborts.get(kind).is_some_and(|n| *n >= 20), "aborts of the kind '{kind}' are rare: {aborts:#?}");
+    }
+    for kind in KINDS {
+        assert!(found.get(*kind).is_some_and(|n| *n >= 5), "'{kind}' is rare: {found:#?}");
+    }
+}
+
+/// What must abort now and then.
+const ABORTS: [&str; 10] = [
+    "None",
+    "conversion failed",
+    "decimal overflow",
+    "division by zero",
+    "integer overflow",
+    "key",
+    "no row",
+    "row exists",
+    "not enough",
+    "refused",
+];
+
+/// The first words of a reason, which say its kind.
+fn abort_kind(reason: &str) -> String {
+    let kind = reason.split(" in ").next().unwrap_or_default();
+    kind.split(" of ").next().unwrap_or_default().to_owned()
+}
+
+/// What must occur in programs: statements, nodes, their operations, what roles do; and streams that
+/// something came out of.
+#[rustfmt::skip]
+const KINDS: &[&str] = &[
+    "Assign", "Set", "If", "ForEach", "ForRange", "Break", "Continue", "Require", "Abort", "Insert", "Delete", "Emit",
+    "Return",
+    "Const", "Field", "Element", "Local", "Cell", "Exists", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
+    "FloatNeg", "FloatAbs", "And", "Or", "Not", "IfElse", "Concat", "Len", "List",
+    "Word Add", "Word Sub", "Word Mul", "Word FloorDiv", "Word Mod", "Word DecimalDiv", "Word Min", "Word Max",
+    "Float Add", "Float Sub", "Float Mul", "Float Div", "Float FloorDiv", "Float Mod", "Float Min", "Float Max",
+    "Compare eq", "Compare ne", "Compare lt", "Compare le", "Compare gt", "Compare ge", "Equal",
+    "Cast Relabel", "Cast BoolToInt", "Cast IntToFloat", "Cast WordToFloat", "Cast FloatToInt", "Cast FloatRound",
+    "Cast ScaleUp", "Cast ScaleRound", "Cast ScaleTruncate", "Cast FitDigits", "Cast StrToInt", "Cast StrToFloat",
+    "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
+    "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
+    "missing Abort", "missing Default",
+    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
+    "cascade 1", "cascade 2", "several inputs", "several deliveries",
+];
+
+/// Counts the variants of a program's enums. These are written as a name with a capital, alone or
+/// with what is in it; an operation goes by the name of its node too.
+fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
+    let mut note = |name: &str| *found.entry(format!("{before}{name}")).or_insert(0) += 1;
+    match json {
+        Json::String(name) => note(name),
+        Json::Array(parts) => parts.iter().for_each(|part| kinds(part, "", found)),
+        Json::Object(parts) => {
+            for (name, part) in parts {
+                let is_variant = name.starts_with(char::is_uppercase);
+                if is_variant {
+                    found.entry(format!("{before}{name}")).and_modify(|n| *n += 1).or_insert(1);
+                }
+                match part {
+                    Json::Object(inner) if is_variant => operation(name, inner, found),
+                    _ if name == "missing" => kinds(part, "missing ", found),
+                    _ => {}
+                }
+                kinds(part, "", found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
+    for name in ["op", "cast"] {
+        if let Some(part) = inner.get(name) {
+            kinds(part, &format!("{node} "), found);
+        }
+    }
+}
+
+/// Counts the streams that something came out of, by origin, and what is joined or forked.
+fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) {
+    let mut note = |name: String| *found.entry(name).or_insert(0) += 1;
+    for (stream, output) in program.streams.iter().zip(&seen.outputs) {
+        if stream.deliveries.len() > 1 {
+            note("several deliveries".into());
+        }
+        if !output.is_empty() {
+            let origin = format!("{:?}", stream.origin);
+            let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());
+            note(format!("out {}", &origin[..end]));
+        }
+    }
+    for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
+        if transaction.inputs.len() > 1 {
+            note("several inputs".into());
+        }
+        if counts.committed > 0 {
+            note(format!("cascade {}", depth(program, transaction.inputs[0])));
+        }
+    }
+}
+
+/// How many transactions are behind a stream.
+fn depth(program: &Program, stream: usize) -> usize {
+    match program.streams[program.streams[stream].root].origin {
+        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
+            1 + depth(program, program.transactions[t].inputs[0])
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,159 @@
+//! Histories notice mistakes: for each of many small changes to the meaning of a program, outputs or
+//! tables come out differently for several of them.
+
+mod common;
+
+use common::Seen;
+use serde_json::{Value as Json, json};
+use tidemill_histories::{History, PlanSize, adversarial, random_history};
+use tidemill_plan::analyze;
+
+const SEEDS: u64 = 200;
+
+/// Histories that must notice a mistake.
+const NOTICED_MIN: usize = 2;
+
+/// A change wherever `node` is: one of its parts is given another value.
+struct Swap {
+    node: &'static str,
+    part: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const fn swap(node: &'static str, part: &'static str, from: &'static str, to: &'static str) -> Swap {
+    Swap { node, part, from, to }
+}
+
+/// Mistakes in one operation.
+const SWAPS: [Swap; 27] = [
+    swap("Word", "op", "Add", "Sub"),
+    swap("Word", "op", "Sub", "Add"),
+    swap("Word", "op", "Mul", "Add"),
+    swap("Word", "op", "Min", "Max"),
+    swap("Word", "op", "Max", "Min"),
+    swap("Float", "op", "Add", "Sub"),
+    swap("Float", "op", "Mul", "Add"),
+    swap("Float", "op", "FloorDiv", "Div"),
+    swap("Float", "op", "Mod", "FloorDiv"),
+    swap("Float", "op", "Min", "Max"),
+    swap("Float", "op", "Max", "Min"),
+    swap("Compare", "op", "eq", "ne"),
+    swap("Compare", "op", "lt", "le"),
+    swap("Compare", "op", "le", "lt"),
+    swap("Compare", "op", "gt", "ge"),
+    swap("Compare", "op", "ge", "gt"),
+    swap("Cast", "cast", "FloatToInt", "FloatRound"),
+    swap("Cast", "cast", "FloatRound", "FloatToInt"),
+    swap("Text", "op", "Lower", "Upper"),
+    swap("Text", "op", "Upper", "Lower"),
+    swap("Text", "op", "Strip", "Lower"),
+    swap("TextTest", "op", "StartsWith", "EndsWith"),
+    swap("TextTest", "op", "EndsWith", "StartsWith"),
+    swap("TextTest", "op", "Contains", "StartsWith"),
+    swap("", "missing", "Default", "Abort"),
+    swap("", "break", "Break", "Continue"),
+    swap("", "break", "Continue", "Break"),
+];
+
+/// Statements that are left out. Not those that set locals, which others read.
+const DROPPED: [&str; 8] = ["Set", "If", "ForEach", "ForRange", "Require", "Abort", "Insert", "Delete"];
+
+impl Swap {
+    fn apply(&self, json: &mut Json) {
+        let from = Json::from(self.from);
+        match json {
+            Json::Array(parts) => {
+                for part in parts {
+                    if self.part == "break" && *part == from {
+                        *part = self.to.into();
+                    }
+                    self.apply(part);
+                }
+            }
+            Json::Object(parts) => {
+                if let Some(inner) = parts.get_mut(self.node)
+                    && inner.get(self.part) == Some(&from)
+                {
+                    inner[self.part] = self.to.into();
+                }
+                if self.node.is_empty() && parts.get(self.part) == Some(&from) {
+                    parts.insert(self.part.into(), self.to.into());
+                }
+                parts.values_mut().for_each(|part| self.apply(part));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Puts something without effect in the place of each statement of a kind.
+fn drop_statements(kind: &str, json: &mut Json) {
+    match json {
+        Json::Array(parts) => {
+            for part in parts.iter_mut() {
+                if part.get(kind).is_some() {
+                    *part = nothing();
+                }
+            }
+            parts.iter_mut().for_each(|part| drop_statements(kind, part));
+        }
+        Json::Object(parts) => parts.values_mut().for_each(|part| drop_statements(kind, part)),
+        _ => {}
+    }
+}
+
+/// A statement without effect.
+fn nothing() -> Json {
+    let condition = json!({"ty": {"type": "bool", "nullable": false}, "node": {"Const": {"bool": false}}});
+    json!({"If": {"condition": condition, "then": [], "otherwise": []}})
+}
+
+/// A mistake: what to call it, and the change that makes it.
+type Mistake = (String, Box<dyn Fn(&mut Json)>);
+
+fn mistakes() -> Vec<Mistake> {
+    let swaps = SWAPS.iter().map(|swap| {
+        let name = format!("{} {} for {}", swap.node, swap.to, swap.from);
+        (name, Box::new(|json: &mut Json| swap.apply(json)) as Box<dyn Fn(&mut Json)>)
+    });
+    let drops = DROPPED.iter().map(|kind| {
+        (format!("no {kind}"), Box::new(|json: &mut Json| drop_statements(kind, json)) as Box<dyn Fn(&mut Json)>)
+    });
+    swaps.chain(drops).collect()
+}
+
+/// For each mistake, whether it makes a difference to a history.
+fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
+    let program = analyze(&history.plan).expect("histories have valid plans");
+    let right = Seen::of(&program, history);
+    let json = serde_json::to_value(&program).expect("programs can be written");
+    let makes_difference = |(_, change): &Mistake| {
+        let mut changed = json.clone();
+        change(&mut changed);
+        if changed == json {
+            return false;
+        }
+        let program = serde_json::from_value(changed).expect("the change keeps the form");
+        !right.same(&Seen::of(&program, history))
+    };
+    mistakes.iter().map(makes_difference).collect()
+}
+
+#[test]
+fn mistakes_are_noticed() {
+    let mistakes = mistakes();
+    let mut counts = vec![0; mistakes.len()];
+    let sizes = [PlanSize::Small, PlanSize::Medium, PlanSize::Large];
+    let random = (0..SEEDS).map(|seed| random_history(seed, sizes[seed as usize % 3]));
+    for history in random.chain(adversarial().into_iter().map(|(_, history)| history)) {
+        for (count, noticed) in counts.iter_mut().zip(noticed(&history, &mistakes)) {
+            *count += usize::from(noticed);
+        }
+    }
+    let all: Vec<String> = mistakes.iter().zip(&counts).map(|((name, _), count)| format!("{name}: {count}")).collect();
+    println!("{}", all.join("\n"));
+    for ((name, _), count) in mistakes.iter().zip(&counts) {
+        assert!(*count >= NOTICED_MIN, "'{name}' makes a difference for {count} histories only");
+    }
+}

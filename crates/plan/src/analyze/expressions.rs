@@ -1,0 +1,128 @@
+//! Typing of expressions. Each comes out with every conversion and every check explicit.
+
+use super::coerce::constant;
+use super::fault::{Checked, Fault};
+use super::scope::Scope;
+use super::types::join;
+use crate::program::{Expr as Typed, Node};
+use crate::{Expr, ExprNode, UnaryOp};
+use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
+
+/// A typed truth value.
+pub(super) fn boolean(node: Node) -> Typed {
+    Typed { ty: Type::Bool.into(), node }
+}
+
+impl Scope<'_> {
+    /// Any expression. A fault is placed at the innermost expression that has a place.
+    pub fn expression(&mut self, expr: &Expr) -> Checked<Typed> {
+        self.node(expr).map_err(|fault| fault.at(expr.span))
+    }
+
+    fn node(&mut self, expr: &Expr) -> Checked<Typed> {
+        match &expr.node {
+            ExprNode::Literal(value) => literal(value),
+            ExprNode::Local(name) => self.local(name),
+            ExprNode::Event(name) => self.event_field(name),
+            ExprNode::Element { variable, field } => self.element(variable, field),
+            ExprNode::Cell { role, column } => self.cell(role, column),
+            ExprNode::Exists(role) => self.exists(role),
+            ExprNode::Unary { op: UnaryOp::Neg, value } => self.negate(expr, value),
+            ExprNode::Unary { op: UnaryOp::Not, value } => Ok(not(self.condition(value)?)),
+            ExprNode::Binary { op, left, right } => self.binary(expr, *op, left, right),
+            ExprNode::Compare { op, left, right } => self.compare(expr, *op, left, right),
+            ExprNode::All(parts) => self.connect(parts, true, Node::And),
+            ExprNode::Any(parts) => self.connect(parts, false, Node::Or),
+            ExprNode::IfElse { condition, then, otherwise } => self.if_else(condition, then, otherwise),
+            ExprNode::IsNull(value) => self.is_null(value),
+            ExprNode::In { value, options } => self.one_of(expr, value, options),
+            ExprNode::Call { function, arguments } => self.call(expr, *function, arguments),
+            ExprNode::Length(name) => self.length(name),
+        }
+    }
+
+    /// A non-null `Bool`.
+    pub fn condition(&mut self, expr: &Expr) -> Checked<Typed> {
+        let value = self.expression(expr)?;
+        let hint = match value.ty.ty {
+            Type::Bool => return Ok(self.unwrap(value, expr)),
+            _ if value.ty.nullable => format!("write `{expr} is not None`"),
+            Type::Int | Type::Float | Type::Decimal { .. } => format!("write `{expr} != 0`"),
+            Type::Str | Type::Bytes => format!("write `len({expr}) > 0`"),
+            _ => String::new(),
+        };
+        Err(Fault::new(format!("{expr} is {}, not a condition", value.ty)).hint(hint).at(expr.span))
+    }
+
+    fn connect(
+        &mut self,
+        parts: &[Expr],
+        neutral: bool,
+        operation: impl Fn(Box<Typed>, Box<Typed>) -> Node,
+    ) -> Checked<Typed> {
+        let mut whole: Option<Typed> = None;
+        for part in parts {
+            let part = self.condition(part)?;
+            whole = Some(match whole {
+                None => part,
+                Some(before) => boolean(operation(Box::new(before), Box::new(part))),
+            });
+        }
+        Ok(whole.unwrap_or_else(|| constant(Type::Bool, Value::Bool(neutral))))
+    }
+
+    fn if_else(&mut self, condition: &Expr, then: &Expr, otherwise: &Expr) -> Checked<Typed> {
+        let test = self.condition(condition)?;
+        let (a, b) = (self.expression(then)?, self.expression(otherwise)?);
+        let Some(ty) = join(a.ty, b.ty) else {
+            return Err(Fault::new(format!("{then} is {} but {otherwise} is {}", a.ty, b.ty)));
+        };
+        if ty.ty == Type::Null {
+            return Err(Fault::new("both branches are None"));
+        }
+        let then = Box::new(self.align(a, ty.ty, then));
+        let otherwise = Box::new(self.align(b, ty.ty, otherwise));
+        Ok(Typed { ty, node: Node::IfElse { condition: Box::new(test), then, otherwise } })
+    }
+
+    /// `len(ev.name)` of a list, or of a text where the front end does not know the schema.
+    pub fn length(&mut self, name: &str) -> Checked<Typed> {
+        if let (index, Field { ty: FieldType::Scalar(ty), .. }) = self.field(name)? {
+            if !ty.ty.is_bytes() {
+                return Err(Fault::new(format!("ev.{name} is {ty}, which has no length")));
+            }
+            let field = Typed { ty: *ty, node: Node::Field(index) };
+            let present = self.unwrap(field, &ExprNode::Event(name.into()).into());
+            return Ok(Typed { ty: Type::Int.into(), node: Node::Len(Box::new(present)) });
+        }
+        let (index, _) = self.open_list(name)?;
+        Ok(Typed { ty: Type::Int.into(), node: Node::Length(index) })
+    }
+}
+
+/// Logical not, with double negation taken away.
+pub(super) fn not(value: Typed) -> Typed {
+    match value.node {
+        Node::Not(inner) => *inner,
+        Node::Equal { left, right, negated } => boolean(Node::Equal { left, right, negated: !negated }),
+        _ => boolean(Node::Not(Box::new(value))),
+    }
+}
+
+fn literal(value: &Value) -> Checked<Typed> {
+    let ty = match value {
+        Value::Null => ColumnType::optional(Type::Null),
+        Value::Bool(_) => Type::Bool.into(),
+        Value::Int(_) => Type::Int.into(),
+        Value::Float(_) => Type::Float.into(),
+        Value::Time(_) => Type::Time.into(),
+        Value::Duration(_) => Type::Duration.into(),
+        Value::Str(_) => Type::Str.into(),
+        Value::Bytes(_) => Type::Bytes.into(),
+        Value::Decimal(_) => {
+            return Err(Fault::new("a decimal literal has no scale").hint("write Decimal('1.50')"));
+        }
+        Value::List(_) => return Err(Fault::new("a list is no expression")),
+    };
+    Ok(constant(ty, value.clone()))
+}

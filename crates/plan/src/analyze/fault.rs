@@ -1,0 +1,92 @@
+//! A mistake on its way to becoming a [`PlanError`]: whoever knows the place adds it.
+
+use crate::{PlanError, Span};
+use std::fmt::Display;
+
+/// What is wrong, not yet where in the plan.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    message: String,
+    hint: String,
+    span: Option<Span>,
+}
+
+/// A result of a check.
+pub(super) type Checked<T> = Result<T, Fault>;
+
+impl Fault {
+    /// A lowercase fact.
+    pub fn new(message: impl Into<String>) -> Self {
+        Fault { message: message.into(), hint: String::new(), span: None }
+    }
+
+    /// With what to write instead.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// With a place in the source text, unless a narrower one is known already.
+    pub fn at(mut self, span: Option<Span>) -> Self {
+        self.span = self.span.or(span);
+        self
+    }
+
+    /// As an error of a `kind` (table, stream, …) called `name`.
+    pub fn of(self, kind: &str, name: &str) -> PlanError {
+        PlanError { place: format!("{kind} '{name}'"), message: self.message, hint: self.hint, span: self.span }
+    }
+
+    /// A name that means nothing, with the one that was probably meant or all there are.
+    pub fn unknown<'a>(what: impl Display, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let close = known.iter().map(|k| (distance(k, name), *k)).min().filter(|(far, near)| {
+            let longer = name.chars().count().max(near.chars().count());
+            *far <= longer.div_ceil(3) && *far < longer
+        });
+        let hint = match close {
+            Some((_, near)) => format!("did you mean '{near}'?"),
+            None if known.is_empty() => String::new(),
+            None => format!("known: {}", known.join(", ")),
+        };
+        Fault::new(format!("no {what} '{name}'")).hint(hint)
+    }
+}
+
+/// Refuses names that could not be written as `x.name`.
+pub(super) fn check_identifier(what: &str, name: &str) -> Checked<()> {
+    let mut chars = name.chars();
+    let starts = chars.next().is_some_and(|c| c.is_alphabetic() || c == '_');
+    if starts && chars.all(|c| c.is_alphanumeric() || c == '_') {
+        return Ok(());
+    }
+    Err(Fault::new(format!("'{name}' is no name for a {what}")).hint("use letters, digits and '_', a letter first"))
+}
+
+/// The first name that occurs twice.
+pub(super) fn check_unique<'a>(what: &str, names: impl IntoIterator<Item = &'a str>) -> Checked<()> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(Fault::new(format!("{what} '{name}' is declared twice")));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// Levenshtein's distance, case ignored.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,48 @@
+//! The texts with which a transaction (or a derived stream) can fail.
+//!
+//! A text is entered when the first point that can fail with it is built, so where there is none
+//! nothing can fail. Operations that have a reason in their form but cannot fail here (a division by
+//! a constant, say) name [`Reasons::never`].
+
+use crate::ReasonId;
+
+/// The text that stands in where an id was given out but nothing can fail.
+pub(crate) const CANNOT_FAIL: &str = "cannot fail";
+
+/// Texts, each once, in the order of first use.
+#[derive(Debug, Default)]
+pub(super) struct Reasons {
+    texts: Vec<String>,
+    never: bool,
+}
+
+impl Reasons {
+    /// The id of a text.
+    pub fn id(&mut self, text: impl Into<String>) -> ReasonId {
+        let text = text.into();
+        let index = self.texts.iter().position(|t| *t == text).unwrap_or_else(|| {
+            self.texts.push(text);
+            self.texts.len() - 1
+        });
+        index as ReasonId
+    }
+
+    /// The id for a point that cannot fail: some valid one.
+    pub fn never(&mut self) -> ReasonId {
+        self.never = true;
+        0
+    }
+
+    /// The first text.
+    pub fn first(&self) -> Option<&str> {
+        self.texts.first().map(String::as_str)
+    }
+
+    /// All texts. Never empty where an id was given out, so that every id is an index.
+    pub fn finish(mut self) -> Vec<String> {
+        if self.texts.is_empty() && self.never {
+            self.texts.push(CANNOT_FAIL.into());
+        }
+        self.texts
+    }
+}

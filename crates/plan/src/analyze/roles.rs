@@ -1,0 +1,135 @@
+//! Roles: the rows that a transaction may touch, and the keys that choose them.
+
+use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::reasons::Reasons;
+use super::scope::{ActiveLoop, Scope, Site, Usage};
+use crate::program::Expr as Typed;
+use crate::{AccessDef, Expr, Missing, Role, RoleDef, Table, TableId, TransactionDef};
+use tidemill_model::{Schema, Type};
+
+/// A role as far as its declaration says; what the body does with it comes later.
+#[derive(Clone, Debug)]
+pub(super) struct RoleDraft {
+    pub name: String,
+    pub table: TableId,
+    pub key: Vec<Typed>,
+    /// The list field with a row per element.
+    pub over: Option<usize>,
+    pub access: AccessDef,
+}
+
+impl RoleDraft {
+    /// Whether the key can be null.
+    pub fn key_nullable(&self) -> bool {
+        self.key.iter().any(|k| k.ty.nullable)
+    }
+
+    /// Whether a read of a missing row aborts.
+    pub fn aborts_when_missing(&self) -> bool {
+        matches!(self.access, AccessDef::Row | AccessDef::Read)
+    }
+
+    /// Whether a write to a missing row inserts it.
+    pub fn create(&self) -> bool {
+        self.access == AccessDef::Create
+    }
+
+    /// Whether the row may be written.
+    pub fn writable(&self) -> bool {
+        matches!(self.access, AccessDef::Row | AccessDef::Create)
+    }
+
+    /// The role, with what the body does with it.
+    pub fn finish(self, usage: Usage, reasons: &mut Reasons) -> Role {
+        Role {
+            missing: if self.aborts_when_missing() { Missing::Abort } else { Missing::Default },
+            create: self.create(),
+            written: usage.written,
+            reads: usage.reads.into_iter().collect(),
+            writes: usage.writes.into_iter().collect(),
+            no_row: usage.no_row.unwrap_or_else(|| reasons.never()),
+            no_key: usage.no_key.unwrap_or_else(|| reasons.never()),
+            row_exists: usage.row_exists.unwrap_or_else(|| reasons.never()),
+            name: self.name,
+            table: self.table,
+            key: self.key,
+            over: self.over,
+        }
+    }
+}
+
+/// The roles of a transaction.
+pub(super) fn roles(
+    def: &TransactionDef,
+    event: &Schema,
+    lists_open: bool,
+    tables: &[Table],
+) -> Checked<Vec<RoleDraft>> {
+    check_unique("role", def.roles.iter().map(|r| r.name.as_str()))?;
+    def.roles.iter().map(|role| draft(role, event, lists_open, tables)).collect()
+}
+
+fn draft(def: &RoleDef, event: &Schema, lists_open: bool, tables: &[Table]) -> Checked<RoleDraft> {
+    check_identifier("role", &def.name)?;
+    let names = tables.iter().map(|t| t.name.as_str());
+    let table = tables.iter().position(|t| t.name == def.table);
+    let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
+    check_defaults(def, &tables[table])?;
+    let mut scope = Scope::new(Site::Key, event, lists_open);
+    let mut over = None;
+    if let Some(list) = &def.over {
+        let (field, _) = scope.open_list(list)?;
+        scope.loops.push(ActiveLoop { variable: list.clone(), field, id: 0 });
+        over = Some(field);
+    }
+    let key = key(def, &tables[table], &mut scope)?;
+    Ok(RoleDraft { name: def.name.clone(), table, key, over, access: def.access })
+}
+
+/// Where a missing row is read as the defaults, every column needs one.
+fn check_defaults(def: &RoleDef, table: &Table) -> Checked<()> {
+    if !matches!(def.access, AccessDef::Create | AccessDef::ReadDefault) {
+        return Ok(());
+    }
+    let bare = (0..table.columns.len()).find(|i| !table.key.contains(i) && table.columns[*i].default.is_none());
+    let Some(column) = bare.map(|i| &table.columns[i].name) else { return Ok(()) };
+    let way = if def.access == AccessDef::Create { "create" } else { "default" };
+    Err(Fault::new(format!(
+        "role '{}' reads a missing row as the defaults, but column '{column}' of table '{}' has none",
+        def.name, table.name
+    ))
+    .hint(format!("give '{column}' a default, or leave out {way}=True")))
+}
+
+fn key(def: &RoleDef, table: &Table, scope: &mut Scope<'_>) -> Checked<Vec<Typed>> {
+    if def.key.len() != table.key.len() {
+        let columns: Vec<&str> = table.key.iter().map(|&c| table.columns[c].name.as_str()).collect();
+        return Err(Fault::new(format!(
+            "role '{}' gives {} key value{}, but the key of table '{}' is {}",
+            def.name,
+            def.key.len(),
+            if def.key.len() == 1 { "" } else { "s" },
+            table.name,
+            columns.join(", ")
+        )));
+    }
+    let parts = def.key.iter().zip(&table.key);
+    parts.map(|(expr, &column)| key_part(def, table, column, expr, scope).map_err(|f| f.at(expr.span))).collect()
+}
+
+/// One part of a key. It must not fail: keys are resolved before the transaction runs.
+fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mut Scope<'_>) -> Checked<Typed> {
+    let value = scope.expression(expr)?;
+    let column = &table.columns[column];
+    if value.ty.ty == Type::Null {
+        return Err(Fault::new(format!("the key of role '{}' is always None", def.name)));
+    }
+    let mut wanted = column.ty;
+    wanted.nullable = value.ty.nullable;
+    let key = scope.store(value, wanted, expr, &format!("key column '{}'", column.name))?;
+    match scope.reasons.first() {
+        Some(reason) => Err(Fault::new(format!("the key of role '{}' could fail: {reason}", def.name))
+            .hint("compute the key in a map, and run the transaction on the mapped stream")),
+        None => Ok(key),
+    }
+}

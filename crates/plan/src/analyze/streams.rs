@@ -1,0 +1,244 @@
+//! Streams: the named ones, those that come with sources, filters, maps and transactions, and how
+//! they are found again.
+
+use super::fault::{Checked, Fault, check_identifier};
+use super::flow::base;
+use super::records::Outputs;
+use super::scope::{Scope, Site};
+use super::transactions::with_reason;
+use super::types::{check_schema, event_time};
+use crate::{Expr, Origin, OriginDef, Plan, Record, Stream, StreamDef, StreamId, StreamRef, bad_schema};
+use std::collections::HashMap;
+use tidemill_model::{Schema, SourceId};
+
+/// Why a reference leads to no stream.
+pub(super) enum Unresolved {
+    /// What it refers to was itself refused, and said so.
+    Broken,
+    /// The reference is wrong.
+    Wrong(Fault),
+}
+
+impl From<Fault> for Unresolved {
+    fn from(fault: Fault) -> Self {
+        Unresolved::Wrong(fault)
+    }
+}
+
+/// The streams found so far.
+pub(super) struct Streams<'a> {
+    plan: &'a Plan,
+    pub list: Vec<Stream>,
+    /// For look-ups only; its order is never seen.
+    ids: HashMap<StreamRef, StreamId>,
+}
+
+/// What a new stream is, apart from its number.
+pub(super) struct NewStream {
+    pub name: String,
+    pub schema: Schema,
+    pub event_time: Option<usize>,
+    pub origin: Origin,
+    /// None for a root.
+    pub root: Option<StreamId>,
+}
+
+impl<'a> Streams<'a> {
+    /// No streams yet.
+    pub fn new(plan: &'a Plan) -> Self {
+        Streams { plan, list: Vec::new(), ids: HashMap::new() }
+    }
+
+    /// The number that the next stream will have.
+    pub fn next_id(&self) -> StreamId {
+        self.list.len()
+    }
+
+    /// Enters a stream.
+    pub fn add(&mut self, reference: StreamRef, new: NewStream) -> StreamId {
+        let id = self.list.len();
+        let NewStream { name, schema, event_time, origin, root } = new;
+        let root = root.unwrap_or(id);
+        self.list.push(Stream { name, schema, event_time, origin, root, deliveries: Vec::new() });
+        self.ids.insert(reference, id);
+        id
+    }
+
+    /// The stream that a reference means.
+    pub fn resolve(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
+        use StreamRef::*;
+        if let Some(&id) = self.ids.get(reference) {
+            return Ok(id);
+        }
+        let (plan, ids) = (self.plan, &self.ids);
+        if base(plan, reference).is_none() {
+            return Err(Unresolved::Wrong(match reference {
+                Named(name) | Late(name) | Bad(name) | Failed(name) => {
+                    Fault::unknown("stream", name, plan.streams.iter().map(|s| s.name.as_str()))
+                }
+                Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
+                    Fault::unknown("transaction", name, plan.transactions.iter().map(|t| t.name.as_str()))
+                }
+            }));
+        }
+        let wrong = |message: String| Err(Unresolved::Wrong(Fault::new(message)));
+        match reference {
+            Late(name) if ids.contains_key(&Named(name.clone())) => {
+                wrong(format!("stream '{name}' is no source and has no late events"))
+            }
+            Bad(name) if ids.contains_key(&Named(name.clone())) => {
+                wrong(format!("stream '{name}' is no source and has no bad records"))
+            }
+            Failed(name) if ids.contains_key(&Named(name.clone())) => {
+                wrong(format!("stream '{name}' is a source, where nothing is computed that could fail"))
+            }
+            Emitted { transaction, name } => match ids.get(&Committed(transaction.clone())) {
+                Some(_) => Err(Unresolved::Wrong(Fault::unknown(
+                    format_args!("emission of transaction '{transaction}' called"),
+                    name,
+                    self.emits(transaction),
+                ))),
+                None => Err(Unresolved::Broken),
+            },
+            _ => Err(Unresolved::Broken),
+        }
+    }
+
+    fn emits<'s>(&'s self, transaction: &'s str) -> impl Iterator<Item = &'s str> {
+        let prefix = format!("{transaction}.emitted.");
+        self.list.iter().filter_map(move |s| s.name.strip_prefix(&prefix))
+    }
+
+    /// The stream that something other than a sink takes its events from.
+    pub fn input(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
+        let id = self.resolve(reference)?;
+        match self.list[id].origin {
+            Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => Err(Unresolved::Wrong(
+                Fault::new(format!("stream '{}' can only feed a sink", self.list[id].name))
+                    .hint("these events have left the order of the others"),
+            )),
+            _ => Ok(id),
+        }
+    }
+
+    /// Whether the events of a stream come from a source without a transaction between.
+    pub fn starts_at_source(&self, id: StreamId) -> bool {
+        matches!(self.list[self.list[id].root].origin, Origin::Source { .. })
+    }
+
+    /// Types and enters a named stream, with the streams that come with it.
+    pub fn named(&mut self, index: usize, source: Option<SourceId>) -> Result<(), Unresolved> {
+        let def = &self.plan.streams[index];
+        check_identifier("stream", &def.name)?;
+        match &def.origin {
+            OriginDef::Source { schema, event_time, lateness } => {
+                let source = source.expect("sources have numbers");
+                self.source(def, source, schema, event_time.as_deref(), *lateness)?;
+            }
+            OriginDef::Filter { input, predicate } => {
+                let input = self.derived_input(index, input)?;
+                self.filter(def, input, predicate)?;
+            }
+            OriginDef::Map { input, record } => {
+                let input = self.derived_input(index, input)?;
+                self.map(def, input, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn derived_input(&self, index: usize, reference: &StreamRef) -> Result<StreamId, Unresolved> {
+        if let StreamRef::Named(name) = reference
+            && self.plan.streams.iter().position(|s| s.name == *name).is_some_and(|other| other >= index)
+        {
+            return Err(Unresolved::Wrong(Fault::new(format!("its input '{name}' is not declared before it"))));
+        }
+        self.input(reference)
+    }
+
+    fn source(
+        &mut self,
+        def: &StreamDef,
+        source: SourceId,
+        schema: &Schema,
+        time: Option<&str>,
+        lateness: i64,
+    ) -> Checked<()> {
+        check_schema(schema)?;
+        let time = time.map(|name| event_time(schema, name)).transpose()?;
+        if lateness < 0 {
+            return Err(Fault::new(format!("its lateness is {lateness}")).hint("a lateness is zero or more"));
+        }
+        if lateness > 0 && time.is_none() {
+            return Err(Fault::new("it has a lateness but no event time")
+                .hint("declare the event-time field; without one no event is late"));
+        }
+        let id = self.next_id();
+        let origin = Origin::Source { source, lateness, late: id + 1, bad: id + 2 };
+        let name = &def.name;
+        let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
+        self.add(StreamRef::Named(name.clone()), main);
+        let late = NewStream {
+            name: format!("{name}.late"),
+            schema: schema.clone(),
+            event_time: time,
+            origin: Origin::Late(id),
+            root: Some(id),
+        };
+        self.add(StreamRef::Late(name.clone()), late);
+        let bad = NewStream {
+            name: format!("{name}.bad"),
+            schema: bad_schema(),
+            event_time: None,
+            origin: Origin::Bad(id),
+            root: Some(id),
+        };
+        self.add(StreamRef::Bad(name.clone()), bad);
+        Ok(())
+    }
+
+    fn filter(&mut self, def: &StreamDef, input: StreamId, predicate: &Expr) -> Checked<()> {
+        let stream = &self.list[input];
+        let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
+        let predicate = scope.condition(predicate)?;
+        let reasons = scope.reasons.finish();
+        let origin = Origin::Filter { input, predicate, reasons, failed: self.next_id() + 1 };
+        let (schema, time) = (stream.schema.clone(), stream.event_time);
+        self.derived(def, input, schema, time, origin);
+        Ok(())
+    }
+
+    fn map(&mut self, def: &StreamDef, input: StreamId, record: &Record) -> Checked<()> {
+        let stream = &self.list[input];
+        let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
+        let mut outputs = Outputs::default();
+        outputs.record(&mut scope, None, record)?;
+        outputs.settle()?;
+        scope.restart();
+        let fields = outputs.record(&mut scope, None, record)?;
+        let reasons = scope.reasons.finish();
+        let settled = outputs.finish().remove(0);
+        let origin = Origin::Map { input, fields, reasons, failed: self.next_id() + 1 };
+        self.derived(def, input, settled.schema, settled.event_time, origin);
+        Ok(())
+    }
+
+    fn derived(&mut self, def: &StreamDef, input: StreamId, schema: Schema, time: Option<usize>, origin: Origin) {
+        let name = &def.name;
+        let root = Some(self.list[input].root);
+        let failed_schema = with_reason(&self.list[input].schema, vec![]);
+        let failed_time = self.list[input].event_time;
+        let id = self.add(
+            StreamRef::Named(name.clone()),
+            NewStream { name: name.clone(), schema, event_time: time, origin, root },
+        );
+        let failed = NewStream {
+            name: format!("{name}.failed"),
+            schema: failed_schema,
+            event_time: failed_time,
+            origin: Origin::Failed(id),
+            root,
+        };
+        self.add(StreamRef::Failed(name.clone()), failed);
+    }
+}

@@ -1,0 +1,88 @@
+//! Tables: their columns, keys and defaults.
+
+use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::types::check_column_type;
+use crate::{Column, ColumnDef, Plan, PlanError, Table, TableDef};
+use tidemill_model::{Type, Value, parse_decimal};
+
+/// All tables, in declaration order.
+pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for def in &plan.tables {
+        match table(def) {
+            Ok(table) => tables.push(table),
+            Err(fault) => errors.push(fault.of("table", &def.name)),
+        }
+    }
+    tables
+}
+
+fn table(def: &TableDef) -> Checked<Table> {
+    check_identifier("table", &def.name)?;
+    check_unique("column", def.columns.iter().map(|c| c.name.as_str()))?;
+    let columns = def.columns.iter().map(column).collect::<Checked<Vec<_>>>()?;
+    let key: Vec<usize> = (0..columns.len()).filter(|&i| def.columns[i].key).collect();
+    if key.is_empty() {
+        return Err(Fault::new("no column is the key").hint("mark at least one column as key"));
+    }
+    Ok(Table { name: def.name.clone(), columns, key })
+}
+
+fn column(def: &ColumnDef) -> Checked<Column> {
+    check_identifier("column", &def.name)?;
+    if def.name == "exists" {
+        return Err(Fault::new("a column cannot be called 'exists'").hint("`role.exists` asks whether the row exists"));
+    }
+    check_column_type(&def.name, def.ty.ty)?;
+    if def.key {
+        check_key(def)?;
+    }
+    let default = match &def.default {
+        Some(value) => Some(default(def, value)?),
+        None if def.ty.nullable => Some(Value::Null),
+        None => None,
+    };
+    Ok(Column { name: def.name.clone(), ty: def.ty, default })
+}
+
+fn check_key(def: &ColumnDef) -> Checked<()> {
+    let name = &def.name;
+    if def.ty.nullable {
+        return Err(Fault::new(format!("key column '{name}' may be None")));
+    }
+    if def.ty.ty == Type::Float {
+        return Err(Fault::new(format!("key column '{name}' is a float")).hint("use an int, a Decimal or a str"));
+    }
+    if def.default.is_some() {
+        return Err(Fault::new(format!("key column '{name}' has a default")).hint("a key is always given"));
+    }
+    Ok(())
+}
+
+/// The default as a value of the column's own type.
+fn default(def: &ColumnDef, value: &Value) -> Checked<Value> {
+    let converted = match (def.ty.ty, value) {
+        (_, Value::Null) => def.ty.nullable.then_some(Value::Null),
+        (Type::Bool, Value::Bool(_))
+        | (Type::Int, Value::Int(_))
+        | (Type::Float, Value::Float(_))
+        | (Type::Time, Value::Time(_))
+        | (Type::Str, Value::Str(_))
+        | (Type::Bytes, Value::Bytes(_)) => Some(value.clone()),
+        (Type::Float, Value::Int(v)) => Some(Value::Float(*v as f64)),
+        (Type::Decimal { digits, scale }, Value::Int(v)) => scaled(*v, digits, scale),
+        (Type::Decimal { digits, .. }, Value::Decimal(v)) => scaled(*v, digits, 0),
+        (Type::Decimal { digits, scale }, Value::Str(text)) => parse_decimal(text, digits, scale).map(Value::Decimal),
+        _ => None,
+    };
+    converted.ok_or_else(|| {
+        Fault::new(format!("column '{}' is {} but its default is {value}", def.name, def.ty))
+            .hint("give a default of the column's type")
+    })
+}
+
+/// `value × 10^scale`, if it has at most that many digits.
+pub(super) fn scaled(value: i64, digits: u8, scale: u8) -> Option<Value> {
+    let unscaled = value.checked_mul(10i64.checked_pow(scale as u32)?)?;
+    (unscaled.unsigned_abs() < 10u64.pow(digits as u32)).then_some(Value::Decimal(unscaled))
+}

@@ -1,0 +1,155 @@
+//! A transaction by itself: everything about it that does not depend on the numbers of streams.
+
+use super::fault::{Checked, Fault, check_identifier};
+use super::locals;
+use super::records::Outputs;
+use super::roles::{RoleDraft, roles};
+use super::scope::Scope;
+use super::statements::Body;
+use crate::program::Stmt;
+use crate::{Local, Role, Seen, Table, TransactionDef};
+use std::collections::BTreeSet;
+use tidemill_model::{ColumnType, Field, Schema, Type};
+
+/// What the events that run a transaction have in common.
+pub(super) struct Input<'a> {
+    pub schema: &'a Schema,
+    /// Where all inputs have one in the same field.
+    pub event_time: Option<usize>,
+    /// Whether they come straight from sources.
+    pub lists_open: bool,
+}
+
+/// A stream that a transaction feeds.
+pub(super) struct OutputDraft {
+    pub schema: Schema,
+    pub event_time: Option<usize>,
+}
+
+/// A typed transaction.
+pub(super) struct Draft {
+    pub roles: Vec<Role>,
+    pub locals: Vec<Local>,
+    pub loops: Vec<usize>,
+    pub body: Vec<Stmt>,
+    pub reasons: Vec<String>,
+    pub seen: Vec<Seen>,
+    pub passes_event: bool,
+    pub committed: OutputDraft,
+    pub emits: Vec<(String, OutputDraft)>,
+    pub aborted: OutputDraft,
+}
+
+/// Types a transaction over its input.
+pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Table]) -> Checked<Draft> {
+    check_identifier("transaction", &def.name)?;
+    let drafts = roles(def, input.schema, input.lists_open, tables)?;
+    let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
+    scope.locals = locals::collect(&def.body);
+    locals::check(&def.body, &scope)?;
+    locals::infer(&def.body, &mut scope)?;
+
+    let mut outputs = Outputs::default();
+    Body::new(&mut scope, &mut outputs).block(&def.body)?;
+    outputs.settle()?;
+    let mut pass = Body::new(&mut scope, &mut outputs);
+    let body = pass.block(&def.body)?;
+    let loops = pass.loops;
+
+    let Scope { locals, usage, mut reasons, .. } = scope;
+    let roles: Vec<Role> =
+        drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
+    let seen = seen(&roles, tables);
+    let aborted = OutputDraft { schema: aborted(input.schema, &seen, &roles, tables), event_time: input.event_time };
+    let mut committed = None;
+    let mut emits = Vec::new();
+    for output in outputs.finish() {
+        let draft = OutputDraft { schema: output.schema, event_time: output.event_time };
+        match output.name {
+            None => committed = Some(draft),
+            Some(name) => emits.push((name, draft)),
+        }
+    }
+    let passes_event = committed.is_none();
+    let pass = || OutputDraft { schema: input.schema.clone(), event_time: input.event_time };
+    let local = |draft: super::scope::LocalDraft| {
+        let ty = draft.ty.expect("a body that could be typed has typed its locals");
+        Local { name: draft.name, ty }
+    };
+    Ok(Draft {
+        roles,
+        locals: locals.into_iter().map(local).collect(),
+        loops,
+        body,
+        reasons: reasons.finish(),
+        seen,
+        passes_event,
+        committed: committed.unwrap_or_else(pass),
+        emits,
+        aborted,
+    })
+}
+
+/// The columns that an abort shows: for each role its key, then what the body reads or sets.
+fn seen(roles: &[Role], tables: &[Table]) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    for (index, role) in roles.iter().enumerate() {
+        let key = &tables[role.table].key;
+        let used: BTreeSet<usize> = role.reads.iter().chain(&role.writes).copied().collect();
+        let others = used.into_iter().filter(|column| !key.contains(column));
+        seen.extend(key.iter().copied().chain(others).map(|column| Seen { role: index, column }));
+    }
+    seen
+}
+
+fn aborted(event: &Schema, seen: &[Seen], roles: &[Role], tables: &[Table]) -> Schema {
+    let seen: Vec<Field> = seen
+        .iter()
+        .map(|seen| {
+            let role = &roles[seen.role];
+            let column = &tables[role.table].columns[seen.column];
+            Field::scalar(format!("{}.{}", role.name, column.name), ColumnType::optional(column.ty.ty))
+        })
+        .collect();
+    with_reason(event, seen)
+}
+
+/// An event's fields, the reason of its failure, and `more`. A field of the event whose name is taken
+/// by what was added goes by `event.name`.
+pub(super) fn with_reason(event: &Schema, more: Vec<Field>) -> Schema {
+    let mut added = vec![Field::scalar("reason", Type::Str.into())];
+    added.extend(more);
+    let mut fields: Vec<Field> = Vec::new();
+    for (index, field) in event.fields.iter().enumerate() {
+        let taken = |name: &str| {
+            let others = event.fields.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, f)| f);
+            added.iter().chain(others).any(|f| f.name == name) || fields.iter().any(|f| f.name == name)
+        };
+        let mut field = field.clone();
+        while taken(&field.name) {
+            field.name.insert_str(0, "event.");
+        }
+        fields.push(field);
+    }
+    fields.extend(added);
+    Schema { fields }
+}
+
+/// What several inputs have in common; faults where their fields differ.
+pub(super) fn common<'a>(inputs: &[(&str, &'a Schema, Option<usize>, bool)]) -> Checked<Input<'a>> {
+    let Some(&(first, schema, event_time, _)) = inputs.first() else {
+        return Err(Fault::new("it has no input").hint("name a stream whose events it runs on"));
+    };
+    let mut input = Input { schema, event_time, lists_open: true };
+    for &(name, other, time, from_source) in inputs {
+        if other != schema {
+            return Err(Fault::new(format!("its inputs differ: '{first}' is {{{schema}}}, '{name}' is {{{other}}}"))
+                .hint("map them to one event class"));
+        }
+        if time != event_time {
+            input.event_time = None;
+        }
+        input.lists_open &= from_source;
+    }
+    Ok(input)
+}

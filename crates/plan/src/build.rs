@@ -1,1 +1,0 @@
-//! Typed builders for plans: the Rust front end.

@@ -1,0 +1,133 @@
+//! The Rust front end: plans in a few words.
+//!
+//! Everything is referred to by name, as in the plan itself, and nothing is checked here:
+//! [`crate::analyze`] does that for all front ends alike.
+//!
+//! ```
+//! use tidemill_model::{Type, Value};
+//! use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
+//!
+//! let plan = PlanBuilder::new("counts")
+//!     .table("pages", |t| t.key("url", Type::Str).column_or("hits", Type::Int, Value::Int(0)))
+//!     .source("clicks", |s| s.field("url", Type::Str))
+//!     .transaction("count", [named("clicks")], |t| {
+//!         t.create("page", "pages", [event("url")]).body(|b| {
+//!             b.set("page", "hits", cell("page", "hits") + 1);
+//!             b.give([("url", event("url")), ("hits", cell("page", "hits"))]);
+//!         })
+//!     })
+//!     .sink("hits", committed("count"))
+//!     .build();
+//! assert!(tidemill_plan::analyze(&plan).is_ok());
+//! ```
+
+mod expression;
+mod parts;
+mod transaction;
+
+pub use expression::{
+    all, any, cell, decimal, duration, element, event, exists, if_else, length, literal, local, max, min, none, time,
+};
+pub use parts::{SourceBuilder, TableBuilder, record};
+pub use transaction::{Block, TransactionBuilder};
+
+use crate::{Expr, OriginDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef};
+
+/// A plan in the making.
+#[derive(Clone, Debug)]
+pub struct PlanBuilder {
+    plan: Plan,
+}
+
+impl PlanBuilder {
+    /// An empty plan of that name.
+    pub fn new(name: impl Into<String>) -> Self {
+        let (tables, streams, transactions, sinks) = Default::default();
+        PlanBuilder { plan: Plan { version: PLAN_VERSION, name: name.into(), tables, streams, transactions, sinks } }
+    }
+
+    /// Adds a table.
+    pub fn table(mut self, name: impl Into<String>, table: impl FnOnce(TableBuilder) -> TableBuilder) -> Self {
+        self.plan.tables.push(table(TableBuilder::new(name.into())).build());
+        self
+    }
+
+    /// Adds a source.
+    pub fn source(mut self, name: impl Into<String>, source: impl FnOnce(SourceBuilder) -> SourceBuilder) -> Self {
+        let origin = source(SourceBuilder::default()).build();
+        self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Adds the stream of those events of `input` for which `predicate` holds.
+    pub fn filter(mut self, name: impl Into<String>, input: StreamRef, predicate: impl Into<Expr>) -> Self {
+        let origin = OriginDef::Filter { input, predicate: predicate.into() };
+        self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Adds a stream with one event for each event of `input`; see [`record`].
+    pub fn map(mut self, name: impl Into<String>, input: StreamRef, record: impl Into<Record>) -> Self {
+        let origin = OriginDef::Map { input, record: record.into() };
+        self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Adds a transaction that runs on the events of `inputs`.
+    pub fn transaction(
+        mut self,
+        name: impl Into<String>,
+        inputs: impl IntoIterator<Item = StreamRef>,
+        transaction: impl FnOnce(TransactionBuilder) -> TransactionBuilder,
+    ) -> Self {
+        let builder = TransactionBuilder::new(name.into(), inputs.into_iter().collect());
+        self.plan.transactions.push(transaction(builder).build());
+        self
+    }
+
+    /// Lets a stream leave the application.
+    pub fn sink(mut self, name: impl Into<String>, stream: StreamRef) -> Self {
+        self.plan.sinks.push(SinkDef { name: name.into(), stream });
+        self
+    }
+
+    /// The plan.
+    pub fn build(self) -> Plan {
+        self.plan
+    }
+}
+
+/// A source, filter or map.
+pub fn named(stream: impl Into<String>) -> StreamRef {
+    StreamRef::Named(stream.into())
+}
+
+/// What a transaction returned, or the events it ran on.
+pub fn committed(transaction: impl Into<String>) -> StreamRef {
+    StreamRef::Committed(transaction.into())
+}
+
+/// The aborts of a transaction.
+pub fn aborted(transaction: impl Into<String>) -> StreamRef {
+    StreamRef::Aborted(transaction.into())
+}
+
+/// What a transaction emitted under a name.
+pub fn emitted(transaction: impl Into<String>, name: impl Into<String>) -> StreamRef {
+    StreamRef::Emitted { transaction: transaction.into(), name: name.into() }
+}
+
+/// The late events of a source.
+pub fn late(source: impl Into<String>) -> StreamRef {
+    StreamRef::Late(source.into())
+}
+
+/// The undecodable records of a source.
+pub fn bad(source: impl Into<String>) -> StreamRef {
+    StreamRef::Bad(source.into())
+}
+
+/// The events for which a filter or map failed.
+pub fn failed(stream: impl Into<String>) -> StreamRef {
+    StreamRef::Failed(stream.into())
+}

@@ -1,0 +1,117 @@
+//! Tables, sources and records.
+
+use crate::{ColumnDef, Expr, OriginDef, Record, TableDef};
+use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Value};
+
+/// A table in the making.
+#[derive(Clone, Debug)]
+pub struct TableBuilder {
+    table: TableDef,
+}
+
+impl TableBuilder {
+    pub(super) fn new(name: String) -> Self {
+        TableBuilder { table: TableDef { name, columns: Vec::new() } }
+    }
+
+    /// Adds a key column.
+    pub fn key(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None })
+    }
+
+    /// Adds a column without a default (a nullable one is `None` by default).
+    pub fn column(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None })
+    }
+
+    /// Adds a column with a default.
+    pub fn column_or(self, name: impl Into<String>, ty: impl Into<ColumnType>, default: Value) -> Self {
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: Some(default) })
+    }
+
+    fn push(mut self, column: ColumnDef) -> Self {
+        self.table.columns.push(column);
+        self
+    }
+
+    pub(super) fn build(self) -> TableDef {
+        self.table
+    }
+}
+
+/// A source in the making.
+#[derive(Clone, Debug, Default)]
+pub struct SourceBuilder {
+    schema: Schema,
+    event_time: Option<String>,
+    lateness: i64,
+}
+
+impl SourceBuilder {
+    /// Adds a field.
+    pub fn field(mut self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
+        self.schema.fields.push(Field::scalar(name, ty.into()));
+        self
+    }
+
+    /// Adds a list of plain values.
+    pub fn list(mut self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
+        let ty = FieldType::List(ListItem::Scalar(ty.into()));
+        self.schema.fields.push(Field { name: name.into(), ty });
+        self
+    }
+
+    /// Adds a list of elements with fields of their own.
+    pub fn nested<'a>(
+        mut self,
+        name: impl Into<String>,
+        columns: impl IntoIterator<Item = (&'a str, ColumnType)>,
+    ) -> Self {
+        let columns = columns.into_iter().map(|(n, t)| (n.to_owned(), t)).collect();
+        self.schema.fields.push(Field { name: name.into(), ty: FieldType::List(ListItem::Struct(columns)) });
+        self
+    }
+
+    /// Adds the field of event time.
+    pub fn event_time(mut self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
+        let name = name.into();
+        self.event_time = Some(name.clone());
+        self.field(name, ty)
+    }
+
+    /// How late an event may be, in the unit of its time (microseconds for `Time`).
+    pub fn lateness(mut self, lateness: i64) -> Self {
+        self.lateness = lateness;
+        self
+    }
+
+    pub(super) fn build(self) -> OriginDef {
+        OriginDef::Source { schema: self.schema, event_time: self.event_time, lateness: self.lateness }
+    }
+}
+
+/// A new event whose types follow from the values. Arrays of pairs convert into one by themselves.
+pub fn record<N: Into<String>, E: Into<Expr>>(fields: impl IntoIterator<Item = (N, E)>) -> Record {
+    let fields = fields.into_iter().map(|(n, e)| (n.into(), e.into())).collect();
+    Record { fields, schema: None, event_time: None }
+}
+
+impl Record {
+    /// The same record, made to fit a declared schema.
+    pub fn declared(mut self, schema: Schema) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+
+    /// The same record, with a field that holds its event time.
+    pub fn timed(mut self, field: impl Into<String>) -> Self {
+        self.event_time = Some(field.into());
+        self
+    }
+}
+
+impl<N: Into<String>, E: Into<Expr>, const COUNT: usize> From<[(N, E); COUNT]> for Record {
+    fn from(fields: [(N, E); COUNT]) -> Self {
+        record(fields)
+    }
+}

@@ -1,0 +1,75 @@
+//! The flow graph: where each stream comes from and where it goes.
+
+use super::expression::Names;
+use crate::{Origin, OutputField, Program, StreamId};
+use std::fmt::Write;
+use tidemill_model::Type;
+
+/// One stream, if there is something to say about it.
+pub(super) fn stream(text: &mut String, program: &Program, id: StreamId) {
+    let stream = &program.streams[id];
+    let mut targets = readers(program, id);
+    let sinks = program.sinks.iter().filter(|s| s.stream == id);
+    targets.extend(sinks.map(|s| format!("sink {}", s.name)));
+    let quiet = matches!(stream.origin, Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_));
+    if quiet && targets.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "  {}", head(program, id));
+    for target in targets {
+        let _ = writeln!(text, "    -> {target}");
+    }
+}
+
+/// What takes its events from a stream.
+pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
+    let mut readers = Vec::new();
+    for stream in &program.streams {
+        match stream.origin {
+            Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
+            Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
+            _ => {}
+        }
+    }
+    let transactions = program.transactions.iter().filter(|t| t.inputs.contains(&id));
+    readers.extend(transactions.map(|t| format!("transaction {}", t.name)));
+    readers
+}
+
+fn head(program: &Program, id: StreamId) -> String {
+    let stream = &program.streams[id];
+    let (name, schema) = (&stream.name, &stream.schema);
+    match &stream.origin {
+        Origin::Source { lateness, .. } => {
+            let time = match stream.event_time {
+                Some(field) => time(&schema.fields[field], *lateness),
+                None => "in order of arrival".into(),
+            };
+            format!("source {name} {{{schema}}}, {time}")
+        }
+        Origin::Filter { input, predicate, .. } => {
+            let names = Names::event(&program.streams[*input].schema);
+            format!("filter {name} of {}: {}", program.streams[*input].name, names.expression(predicate))
+        }
+        Origin::Map { input, fields, .. } => {
+            let names = Names::event(&program.streams[*input].schema);
+            let fields = schema.fields.iter().zip(fields).map(|(field, value)| match value {
+                OutputField::Value(value) => format!("{} = {}", field.name, names.expression(value)),
+                OutputField::List(list) => {
+                    format!("{} = ev.{}", field.name, program.streams[*input].schema.fields[*list].name)
+                }
+            });
+            let fields: Vec<String> = fields.collect();
+            format!("map {name} of {}: {}", program.streams[*input].name, fields.join(", "))
+        }
+        _ => format!("{name} {{{schema}}}"),
+    }
+}
+
+fn time(field: &tidemill_model::Field, lateness: i64) -> String {
+    let by = match field.scalar_type().map(|t| t.ty) {
+        Some(Type::Time) => format!("{} s", lateness as f64 / 1e6),
+        _ => lateness.to_string(),
+    };
+    format!("by event time {}, at most {by} late", field.name)
+}

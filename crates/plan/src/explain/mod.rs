@@ -1,0 +1,69 @@
+//! A program in words: the flow, and what each transaction touches, needs and waits for.
+
+mod dependencies;
+mod expression;
+mod flow;
+mod transaction;
+
+use crate::{CANNOT_FAIL, Origin, Program, StreamId};
+use std::fmt::Write;
+
+/// A readable account of the whole program.
+pub fn explain(program: &Program) -> String {
+    let mut text = format!("application {}\n", program.name);
+    if !program.tables.is_empty() {
+        text.push_str("\ntables\n");
+    }
+    for table in &program.tables {
+        let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
+        let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
+    }
+    text.push_str("\nflow\n");
+    for id in 0..program.streams.len() {
+        flow::stream(&mut text, program, id);
+    }
+    for id in 0..program.transactions.len() {
+        text.push('\n');
+        transaction::transaction(&mut text, program, id);
+    }
+    for warning in warnings(program) {
+        let _ = writeln!(text, "\nwarning: {warning}");
+    }
+    text
+}
+
+fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String {
+    let key = if table.key.contains(&index) { "key " } else { "" };
+    let default = match &column.default {
+        Some(value) => format!(" = {}", expression::value(value, column.ty.ty)),
+        None => String::new(),
+    };
+    format!("{key}{}: {}{default}", column.name, column.ty)
+}
+
+/// What is allowed but probably not meant: streams that carry events nowhere.
+///
+/// Late and bad events are always counted, so nothing is said of them; nor of the events that pass
+/// through a transaction that returns nothing.
+pub fn warnings(program: &Program) -> Vec<String> {
+    let unused = (0..program.streams.len()).filter(|&id| !used(program, id) && carries(program, id));
+    unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name)).collect()
+}
+
+fn used(program: &Program, id: StreamId) -> bool {
+    program.sinks.iter().any(|s| s.stream == id) || !flow::readers(program, id).is_empty()
+}
+
+fn carries(program: &Program, id: StreamId) -> bool {
+    let can_fail = |reasons: &[String]| reasons.iter().any(|r| r != CANNOT_FAIL);
+    match program.streams[id].origin {
+        Origin::Late(_) | Origin::Bad(_) => false,
+        Origin::Committed(transaction) => !program.transactions[transaction].committed.passes_event,
+        Origin::Aborted(transaction) => can_fail(&program.transactions[transaction].reasons),
+        Origin::Failed(stream) => match &program.streams[stream].origin {
+            Origin::Filter { reasons, .. } | Origin::Map { reasons, .. } => can_fail(reasons),
+            _ => false,
+        },
+        _ => true,
+    }
+}

@@ -1,0 +1,136 @@
+//! One transaction in words.
+
+use super::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
+use super::expression::Names;
+use crate::program::Stmt;
+use crate::{CANNOT_FAIL, Missing, Program, Role, Transaction, TransactionId};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Everything there is to say about a transaction.
+pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionId) {
+    let transaction = &program.transactions[id];
+    let names = Names::body(program, transaction);
+    let inputs = transaction.inputs.iter().map(|&i| program.streams[i].name.clone()).collect();
+    let writes = writes(transaction);
+    let _ = writeln!(text, "transaction {}", transaction.name);
+    section(text, "runs on", inputs);
+    section(text, "rows", transaction.roles.iter().map(|role| row(program, transaction, role)).collect());
+    section(text, "reads", reads(&names, transaction));
+    section(text, "writes", writes.iter().map(|w| written(&names, transaction, w)).collect());
+    section(text, "requires", requirements(&names, transaction));
+    section(text, "aborts with", transaction.reasons.iter().filter(|r| *r != CANNOT_FAIL).cloned().collect());
+    section(text, "dependencies", dependencies(program, &names, transaction, &writes));
+    section(text, "aliasing", aliasing(program, transaction));
+    section(text, "execution", vec![execution(program, id)]);
+}
+
+fn section(text: &mut String, title: &str, lines: Vec<String>) {
+    if lines.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "  {title}");
+    for line in lines {
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
+    let names = Names::key(&transaction.schema, role.over);
+    let key: Vec<String> = role.key.iter().map(|k| names.expression(k)).collect();
+    let table = &program.tables[role.table].name;
+    let mode = if role.written { "read and write" } else { "read only" };
+    let missing = match (role.missing, role.create) {
+        (Missing::Abort, _) => "a missing row aborts",
+        (Missing::Default, true) => "a missing row is created with the defaults",
+        (Missing::Default, false) => "a missing row reads as the defaults",
+    };
+    format!("{} = {table}[{}], {mode}, {missing}", role.name, key.join(", "))
+}
+
+fn reads(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
+    let roles = transaction.roles.iter().enumerate();
+    roles.flat_map(|(id, role)| role.reads.iter().map(move |&column| names.cell(id, column))).collect()
+}
+
+fn written(names: &Names<'_>, transaction: &Transaction, write: &RowWrite) -> String {
+    let role = &transaction.roles[write.role].name;
+    match write.kind {
+        WriteKind::Set(column) => names.cell(write.role, column),
+        WriteKind::Insert => format!("{role} (insert)"),
+        WriteKind::Delete => format!("{role} (delete)"),
+    }
+}
+
+fn requirements(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
+    let mut lines = Vec::new();
+    for statement in &transaction.body {
+        statement.each(&mut |inner| {
+            if let Stmt::Require { condition, reason } = inner {
+                let reason = &transaction.reasons[*reason as usize];
+                lines.push(format!("{}, else {reason:?}", names.expression(condition)));
+            }
+        });
+    }
+    lines
+}
+
+fn dependencies(program: &Program, names: &Names<'_>, transaction: &Transaction, writes: &[RowWrite]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let tables: BTreeSet<usize> = writes.iter().map(|w| transaction.roles[w.role].table).collect();
+    for table in tables {
+        let table = &program.tables[table].name;
+        lines.push(format!("temporal: each row of {table} sees its events in order"));
+    }
+    for write in writes {
+        let others = |used: &&CellUse| used.0 != write.role;
+        let needs: Vec<String> = write.uses.iter().filter(others).map(|u| cell_use(names, transaction, *u)).collect();
+        if !needs.is_empty() {
+            lines.push(format!("parametric: {} needs {}", written(names, transaction, write), needs.join(", ")));
+        }
+    }
+    if !writes.is_empty() && (writes.len() > 1 || !requirements(names, transaction).is_empty()) {
+        let all: Vec<String> = writes.iter().map(|w| written(names, transaction, w)).collect();
+        lines.push(format!("logical: all or nothing of {}", all.join(", ")));
+    }
+    lines
+}
+
+fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUse) -> String {
+    match column {
+        Some(column) => names.cell(role, column),
+        None => format!("{}.exists", transaction.roles[role].name),
+    }
+}
+
+fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
+    let name = |role: usize| &transaction.roles[role].name;
+    let line = |(a, b, meeting): (usize, usize, Meeting)| {
+        let table = &program.tables[transaction.roles[a].table].name;
+        match meeting {
+            _ if a == b => format!("two elements of {} may be one row of {table}", name(a)),
+            Meeting::Always => format!("{} and {} are one row of {table}", name(a), name(b)),
+            Meeting::Possible => format!("{} and {} may be one row of {table}", name(a), name(b)),
+        }
+    };
+    meetings(program, transaction).into_iter().map(line).collect()
+}
+
+/// Whether the transaction has to run event by event, and why.
+fn execution(program: &Program, id: TransactionId) -> String {
+    let transaction = &program.transactions[id];
+    let reached = |from: &Transaction| -> Vec<String> {
+        let emits = from.emits.iter().map(|e| e.stream);
+        let outputs = emits.chain([from.committed.stream, from.aborted]);
+        let deliveries = outputs.flat_map(|o| &program.streams[o].deliveries);
+        let names: BTreeSet<&str> = deliveries.map(|d| program.transactions[d.transaction].name.as_str()).collect();
+        names.into_iter().map(str::to_owned).collect()
+    };
+    if transaction.cascades {
+        return format!("one event at a time, as its events reach {}", reached(transaction).join(", "));
+    }
+    match program.transactions.iter().find(|t| reached(t).contains(&transaction.name)) {
+        Some(cause) => format!("one event at a time, as events of {} reach it", cause.name),
+        None => "whole epochs at a time".into(),
+    }
+}

@@ -1,0 +1,184 @@
+//! Expressions as text, in Python's notation: for the reasons of aborts and for messages.
+//!
+//! The event is always called `ev`. Parentheses appear only where the tree needs them.
+
+use crate::{BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp};
+use std::fmt::{self, Display, Formatter};
+use tidemill_model::Value;
+
+/// How tightly an expression holds together, loosest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Conditional,
+    Or,
+    And,
+    Not,
+    Comparison,
+    Sum,
+    Product,
+    Sign,
+    Atom,
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            ExprNode::Literal(value) => f.write_str(&literal(value)),
+            ExprNode::Local(name) => f.write_str(name),
+            ExprNode::Event(name) => write!(f, "ev.{name}"),
+            ExprNode::Element { variable, field } if field.is_empty() => f.write_str(variable),
+            ExprNode::Element { variable, field } => write!(f, "{variable}.{field}"),
+            ExprNode::Cell { role, column } => write!(f, "{role}.{column}"),
+            ExprNode::Exists(role) => write!(f, "{role}.exists"),
+            ExprNode::Length(list) => write!(f, "len(ev.{list})"),
+            ExprNode::Unary { op: UnaryOp::Neg, value } => write!(f, "-{}", at(value, Level::Sign)),
+            ExprNode::Unary { op: UnaryOp::Not, value } => write!(f, "not {}", at(value, Level::Not)),
+            ExprNode::Binary { op, left, right } => {
+                let level = binary_level(*op);
+                write!(f, "{} {op} {}", at(left, level), above(right, level))
+            }
+            ExprNode::Compare { op, left, right } => {
+                write!(f, "{} {op} {}", above(left, Level::Comparison), above(right, Level::Comparison))
+            }
+            ExprNode::All(parts) => join(f, parts, " and ", Level::And),
+            ExprNode::Any(parts) => join(f, parts, " or ", Level::Or),
+            ExprNode::IfElse { condition, then, otherwise } => {
+                let inner = Level::Conditional;
+                write!(f, "{} if {} else {}", above(then, inner), above(condition, inner), at(otherwise, inner))
+            }
+            ExprNode::IsNull(value) => write!(f, "{} is None", above(value, Level::Comparison)),
+            ExprNode::In { value, options } => {
+                write!(f, "{} in (", above(value, Level::Comparison))?;
+                list(f, options)?;
+                f.write_str(")")
+            }
+            ExprNode::Call { function, arguments } => call(f, *function, arguments),
+        }
+    }
+}
+
+fn level(expr: &Expr) -> Level {
+    match &expr.node {
+        ExprNode::IfElse { .. } => Level::Conditional,
+        ExprNode::Any(parts) if parts.len() > 1 => Level::Or,
+        ExprNode::All(parts) if parts.len() > 1 => Level::And,
+        ExprNode::Unary { op: UnaryOp::Not, .. } => Level::Not,
+        ExprNode::Compare { .. } | ExprNode::IsNull(_) | ExprNode::In { .. } => Level::Comparison,
+        ExprNode::Call { function: Function::Contains, .. } => Level::Comparison,
+        ExprNode::Binary { op, .. } => binary_level(*op),
+        ExprNode::Unary { op: UnaryOp::Neg, .. } => Level::Sign,
+        _ => Level::Atom,
+    }
+}
+
+pub(crate) fn binary_level(op: BinaryOp) -> Level {
+    match op {
+        BinaryOp::Add | BinaryOp::Sub => Level::Sum,
+        _ => Level::Product,
+    }
+}
+
+/// The text of `expr` where something of level `least` or tighter may stand.
+fn at(expr: &Expr, least: Level) -> String {
+    if level(expr) >= least { expr.to_string() } else { format!("({expr})") }
+}
+
+/// The text of `expr` where only something tighter than `level` may stand.
+fn above(expr: &Expr, outer: Level) -> String {
+    if level(expr) > outer { expr.to_string() } else { format!("({expr})") }
+}
+
+fn join(f: &mut Formatter<'_>, parts: &[Expr], word: &str, level: Level) -> fmt::Result {
+    let texts: Vec<String> = parts.iter().map(|p| above(p, level)).collect();
+    f.write_str(&texts.join(word))
+}
+
+fn list(f: &mut Formatter<'_>, parts: &[Expr]) -> fmt::Result {
+    let texts: Vec<String> = parts.iter().map(Expr::to_string).collect();
+    f.write_str(&texts.join(", "))
+}
+
+fn call(f: &mut Formatter<'_>, function: Function, arguments: &[Expr]) -> fmt::Result {
+    use Function::*;
+    match (function, arguments) {
+        (Contains, [text, part]) => {
+            write!(f, "{} in {}", above(part, Level::Comparison), above(text, Level::Comparison))
+        }
+        (Lower | Upper | Strip | StartsWith | EndsWith | TotalMicroseconds | TotalSeconds, [value, rest @ ..]) => {
+            write!(f, "{}.{function}(", at(value, Level::Atom))?;
+            list(f, rest)?;
+            f.write_str(")")
+        }
+        _ => {
+            write!(f, "{function}(")?;
+            list(f, arguments)?;
+            f.write_str(")")
+        }
+    }
+}
+
+/// A constant as Python would write it, as far as Python has a notation for it.
+pub(crate) fn literal(value: &Value) -> String {
+    match value {
+        Value::Duration(us) => format!("microseconds({us})"),
+        Value::Time(us) => format!("Time({us})"),
+        other => other.to_string(),
+    }
+}
+
+impl Display for BinaryOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::FloorDiv => "//",
+            BinaryOp::Mod => "%",
+        })
+    }
+}
+
+impl Display for CompareOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CompareOp::Eq => "==",
+            CompareOp::Ne => "!=",
+            CompareOp::Lt => "<",
+            CompareOp::Le => "<=",
+            CompareOp::Gt => ">",
+            CompareOp::Ge => ">=",
+        })
+    }
+}
+
+impl Display for Function {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        use Function::*;
+        f.write_str(match self {
+            Abs => "abs",
+            Min => "min",
+            Max => "max",
+            Round => "round",
+            Len => "len",
+            Lower => "lower",
+            Upper => "upper",
+            Strip => "strip",
+            StartsWith => "startswith",
+            EndsWith => "endswith",
+            Contains => "in",
+            Int => "int",
+            Float => "float",
+            Str => "str",
+            Decimal => "Decimal",
+            Microseconds => "microseconds",
+            Milliseconds => "milliseconds",
+            Seconds => "seconds",
+            Minutes => "minutes",
+            Hours => "hours",
+            Days => "days",
+            TotalMicroseconds => "total_microseconds",
+            TotalSeconds => "total_seconds",
+        })
+    }
+}

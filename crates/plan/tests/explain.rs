@@ -1,0 +1,150 @@
+//! What `explain` and `warnings` say.
+
+use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::build::{PlanBuilder, cell, committed, element, emitted, event, literal, local, named};
+use tidemill_plan::{Program, analyze, explain, warnings};
+
+/// A shop: orders with lines take stock and pay, big ones are looked at again.
+fn shop() -> Program {
+    let plan = PlanBuilder::new("shop")
+        .table("stock", |t| t.key("item", Type::Str).column_or("count", Type::Int, Value::Int(0)))
+        .table("accounts", |t| {
+            t.key("id", Type::Str)
+                .column_or("balance", Type::Int, Value::Int(0))
+                .column("note", ColumnType::optional(Type::Str))
+        })
+        .source("orders", |s| {
+            s.field("who", Type::Str)
+                .field("total", Type::Int)
+                .nested("lines", [("item", Type::Str.into()), ("count", Type::Int.into())])
+        })
+        .filter("paid", named("orders"), (event("total") + 1).gt(1))
+        .transaction("order", [named("paid")], |t| {
+            t.row("stock", "stock", [element("lines", "item")])
+                .over("lines")
+                .row("buyer", "accounts", [event("who")])
+                .create("shop", "accounts", [literal("shop")])
+                .read("bank", "accounts", [literal("bank")])
+                .body(|b| {
+                    b.assign("fee", cell("bank", "balance") % 10);
+                    b.require(cell("buyer", "balance").ge(event("total") + local("fee")), "too poor");
+                    b.for_each("line", "lines", |b| {
+                        b.set("stock", "count", cell("stock", "count") - element("line", "count"));
+                    });
+                    b.set("buyer", "balance", cell("buyer", "balance") - event("total"));
+                    b.when(cell("buyer", "balance").gt(0), |b| {
+                        b.set("shop", "balance", cell("shop", "balance") + event("total") - local("fee"));
+                    });
+                    b.when(event("total").gt(1000), |b| b.emit("big", [("who", event("who"))]));
+                })
+        })
+        .transaction("look", [emitted("order", "big")], |t| {
+            t.row("buyer", "accounts", [event("who")]).body(|b| b.set("buyer", "note", "big"))
+        })
+        .sink("done", committed("look"))
+        .build();
+    analyze(&plan).expect("a good plan")
+}
+
+#[test]
+fn the_account_of_a_shop() {
+    let expected = r#"application shop
+
+tables
+  stock: key item: str, count: int = 0
+  accounts: key id: str, balance: int = 0, note: str | None = None
+
+flow
+  source orders {who: str, total: int, lines: list[{item: str, count: int}]}, in order of arrival
+    -> filter paid
+  filter paid of orders: ev.total + 1 > 1
+    -> transaction order
+  order.committed {who: str, total: int, lines: list[{item: str, count: int}]}
+  order.aborted {who: str, total: int, lines: list[{item: str, count: int}], reason: str, stock.item: str | None, stock.count: int | None, buyer.id: str | None, buyer.balance: int | None, shop.id: str | None, shop.balance: int | None, bank.id: str | None, bank.balance: int | None}
+  order.emitted.big {who: str}
+    -> transaction look
+  look.committed {who: str}
+    -> sink done
+  look.aborted {who: str, reason: str, buyer.id: str | None, buyer.note: str | None}
+
+transaction order
+  runs on
+    paid
+  rows
+    stock = stock[ev.lines[].item], read and write, a missing row aborts
+    buyer = accounts[ev.who], read and write, a missing row aborts
+    shop = accounts["shop"], read and write, a missing row is created with the defaults
+    bank = accounts["bank"], read only, a missing row aborts
+  reads
+    stock.count
+    buyer.balance
+    shop.balance
+    bank.balance
+  writes
+    stock.count
+    buyer.balance
+    shop.balance
+  requires
+    buyer.balance >= ev.total + fee, else "too poor"
+  aborts with
+    no row in accounts for bank
+    no row in accounts for buyer
+    integer overflow in ev.total + fee
+    too poor
+    no row in stock for stock
+    integer overflow in stock.count - line.count
+    integer overflow in buyer.balance - ev.total
+    integer overflow in shop.balance + ev.total
+    integer overflow in shop.balance + ev.total - fee
+  dependencies
+    temporal: each row of stock sees its events in order
+    temporal: each row of accounts sees its events in order
+    parametric: shop.balance needs buyer.balance, bank.balance
+    logical: all or nothing of stock.count, buyer.balance, shop.balance
+  aliasing
+    two elements of stock may be one row of stock
+    buyer and shop may be one row of accounts
+    buyer and bank may be one row of accounts
+  execution
+    one event at a time, as its events reach look
+
+transaction look
+  runs on
+    order.emitted.big
+  rows
+    buyer = accounts[ev.who], read and write, a missing row aborts
+  writes
+    buyer.note
+  aborts with
+    no row in accounts for buyer
+  dependencies
+    temporal: each row of accounts sees its events in order
+  execution
+    one event at a time, as events of order reach it
+
+warning: stream 'paid.failed' has no sink and nothing reads it
+
+warning: stream 'order.aborted' has no sink and nothing reads it
+
+warning: stream 'look.aborted' has no sink and nothing reads it
+"#;
+    assert_eq!(explain(&shop()), expected);
+}
+
+#[test]
+fn warnings_name_streams_that_carry_something_nowhere() {
+    let plan = PlanBuilder::new("p")
+        .table("t", |t| t.key("id", Type::Int).column_or("n", Type::Int, Value::Int(0)))
+        .source("unread", |s| s.field("id", Type::Int))
+        .source("s", |s| s.field("id", Type::Int))
+        .filter("safe", named("s"), event("id").gt(0))
+        .map("lost", named("safe"), [("half", event("id") / event("id"))])
+        .transaction("quiet", [named("safe")], |t| t.create("r", "t", [event("id")]).body(|b| b.set("r", "n", 1)))
+        .transaction("talks", [named("safe")], |t| {
+            t.create("r", "t", [event("id")]).body(|b| b.give([("id", event("id"))]))
+        })
+        .build();
+    let unused = ["unread", "lost", "lost.failed", "talks.committed"];
+    let expected = unused.map(|name| format!("stream '{name}' has no sink and nothing reads it"));
+    assert_eq!(warnings(&analyze(&plan).expect("a good plan")), expected);
+}

@@ -1,0 +1,554 @@
+//! Bad plans: the exact text of what is wrong, and its place.
+
+use tidemill_model::{ColumnType, Field, Schema, Type, Value};
+use tidemill_plan::Function::{self, *};
+use tidemill_plan::build::{
+    Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
+    length, literal, local, max, named, none, record,
+};
+use tidemill_plan::{Expr, ExprNode, Span, StmtNode, analyze};
+
+fn errors(plan: PlanBuilder) -> Vec<String> {
+    match analyze(&plan.build()) {
+        Ok(_) => panic!("the plan was accepted"),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[track_caller]
+fn refuse(plan: PlanBuilder, expected: &[&str]) {
+    assert_eq!(errors(plan), expected);
+}
+
+fn dec(digits: u8, scale: u8) -> Type {
+    Type::Decimal { digits, scale }
+}
+
+/// A sound plan to spoil: a source `s`, tables `t` (with defaults) and `bare` (without).
+fn base() -> PlanBuilder {
+    PlanBuilder::new("p")
+        .table("t", |t| {
+            t.key("id", Type::Str)
+                .column_or("n", Type::Int, Value::Int(0))
+                .column_or("price", dec(10, 2), Value::Int(0))
+                .column("note", ColumnType::optional(Type::Str))
+        })
+        .table("bare", |t| t.key("a", Type::Int).key("b", Type::Int).column("n", Type::Int))
+        .source("s", |s| {
+            s.field("n", Type::Int)
+                .field("x", Type::Float)
+                .field("flag", Type::Bool)
+                .field("text", Type::Str)
+                .field("maybe", ColumnType::optional(Type::Int))
+                .field("price", dec(10, 2))
+                .field("at", Type::Time)
+                .list("tags", Type::Str)
+                .nested("lines", [("item", Type::Str.into()), ("count", Type::Int.into())])
+        })
+}
+
+/// Refuses a map to `value = expr`, at a place.
+#[track_caller]
+fn refuse_expr(expr: impl Into<Expr>, expected: &str) {
+    let span = Span { line: 3, column: 7, end_line: 3, end_column: 9 };
+    let plan = base().map("m", named("s"), [("value", expr.into().at(span))]);
+    let (fact, hint) = expected.split_once("; ").map_or((expected, String::new()), |(f, h)| (f, format!("; {h}")));
+    refuse(plan, &[&format!("stream 'm': {fact} (line 3, column 8){hint}")]);
+}
+
+/// Refuses a body with roles `r` (row), `c` (create), `q` (read) and `l` (over lines).
+#[track_caller]
+fn refuse_body(fill: impl FnOnce(&mut Block), expected: &str) {
+    let plan = base().transaction("tx", [named("s")], |t| {
+        t.row("r", "t", [event("text")])
+            .create("c", "t", [event("text")])
+            .read("q", "t", [event("text")])
+            .row("l", "t", [element("lines", "item")])
+            .over("lines")
+            .row("b", "bare", [literal(1), literal(2)])
+            .body(fill)
+    });
+    refuse(plan, &[&format!("transaction 'tx': {expected}")]);
+}
+
+fn call(function: Function, argument: Expr) -> Expr {
+    argument.call(function, [])
+}
+
+#[test]
+fn plans_of_the_future() {
+    let mut plan = base().build();
+    plan.version = 9;
+    let errors = analyze(&plan).expect_err("a plan of the future");
+    assert_eq!(errors[0].to_string(), "plan 'p': its version is 9, this is version 1; run it with a newer tidemill");
+}
+
+#[test]
+fn names_that_occur_twice() {
+    let plan = base()
+        .table("t", |t| t.key("id", Type::Int))
+        .source("s", |s| s.field("n", Type::Int))
+        .transaction("x", [named("s")], |t| t)
+        .transaction("x", [named("s")], |t| t)
+        .sink("out", named("s"))
+        .sink("out", named("s"));
+    refuse(
+        plan,
+        &[
+            "table 't': another has this name; rename one table",
+            "stream 's': another has this name; rename one stream",
+            "transaction 'x': another has this name; rename one transaction",
+            "sink 'out': another has this name; rename one sink",
+        ],
+    );
+}
+
+#[test]
+fn tables() {
+    let table = |fill: fn(tidemill_plan::build::TableBuilder) -> tidemill_plan::build::TableBuilder| {
+        errors(PlanBuilder::new("p").table("t", fill)).remove(0)
+    };
+    let digits = "a decimal has 1 to 18 digits, of which at most all behind the point";
+    for (found, expected) in [
+        (table(|t| t.column("n", Type::Int)), "no column is the key; mark at least one column as key".to_owned()),
+        (table(|t| t.key("n", Type::Int).column("n", Type::Int)), "column 'n' is declared twice".into()),
+        (table(|t| t.key("n", ColumnType::optional(Type::Int))), "key column 'n' may be None".into()),
+        (table(|t| t.key("n", Type::Float)), "key column 'n' is a float; use an int, a Decimal or a str".into()),
+        (
+            table(|t| t.key("a-b", Type::Int)),
+            "'a-b' is no name for a column; use letters, digits and '_', a letter first".into(),
+        ),
+        (table(|t| t.key("n", dec(19, 2))), format!("'n' is Decimal(19, 2); {digits}")),
+        (table(|t| t.key("n", dec(2, 3))), format!("'n' is Decimal(2, 3); {digits}")),
+        (
+            table(|t| t.key("n", Type::Duration)),
+            "'n' is a Duration, which cannot be stored; store an int of microseconds, or a float of seconds".into(),
+        ),
+        (table(|t| t.key("n", Type::Null)), "'n' has no type but None".into()),
+        (
+            table(|t| t.key("n", Type::Int).column_or("x", Type::Int, Value::Str("a".into()))),
+            "column 'x' is int but its default is \"a\"; give a default of the column's type".into(),
+        ),
+        (
+            table(|t| t.key("n", Type::Int).column_or("x", dec(3, 2), Value::Int(10))),
+            "column 'x' is Decimal(3, 2) but its default is 10; give a default of the column's type".into(),
+        ),
+        (
+            table(|t| t.key("n", Type::Int).column("exists", Type::Int)),
+            "a column cannot be called 'exists'; `role.exists` asks whether the row exists".into(),
+        ),
+    ] {
+        assert_eq!(found, format!("table 't': {expected}"));
+    }
+}
+
+#[test]
+fn sources() {
+    let new = || PlanBuilder::new("p");
+    refuse(new().source("s", |s| s), &["stream 's': an event needs at least one field"]);
+    refuse(
+        new().source("s", |s| s.field("a", Type::Int).field("a", Type::Int)),
+        &["stream 's': field 'a' is declared twice"],
+    );
+    refuse(
+        new().source("s", |s| s.event_time("at", Type::Str)),
+        &["stream 's': event time 'at' is str; an event time is a Time or an int, and never None"],
+    );
+    refuse(
+        new().source("s", |s| s.event_time("at", ColumnType::optional(Type::Time))),
+        &["stream 's': event time 'at' is Time | None; an event time is a Time or an int, and never None"],
+    );
+    refuse(
+        new().source("s", |s| s.event_time("at", Type::Time).lateness(-1)),
+        &["stream 's': its lateness is -1; a lateness is zero or more"],
+    );
+    refuse(
+        new().source("s", |s| s.event_time("at", Type::Time)).source("z", |s| s.field("n", Type::Int)),
+        &["stream 'z': it has no event time, but source 's' has an event time; \
+         declare the event time of every source, in one unit, or of none"],
+    );
+}
+
+#[test]
+fn references() {
+    refuse(base().sink("out", named("t")), &["sink 'out': no stream 't'; known: s"]);
+    refuse(base().sink("out", committed("nobody")), &["sink 'out': no transaction 'nobody'"]);
+    refuse(
+        base().filter("f", named("s"), event("flag")).sink("out", late("f")),
+        &["sink 'out': stream 'f' is no source and has no late events"],
+    );
+    refuse(
+        base().sink("out", failed("s")),
+        &["sink 'out': stream 's' is a source, where nothing is computed that could fail"],
+    );
+    let emits = |t: tidemill_plan::build::TransactionBuilder| t.body(|b| b.emit("alerts", [("n", event("n"))]));
+    refuse(
+        base().transaction("tx", [named("s")], emits).sink("out", emitted("tx", "alarms")),
+        &["sink 'out': no emission of transaction 'tx' called 'alarms'; did you mean 'alerts'?"],
+    );
+    refuse(
+        base().filter("f", bad("s"), literal(true)),
+        &["stream 'f': stream 's.bad' can only feed a sink; these events have left the order of the others"],
+    );
+    refuse(
+        base().transaction("tx", [late("s")], |t| t),
+        &["transaction 'tx': stream 's.late' can only feed a sink; these events have left the order of the others"],
+    );
+    refuse(
+        base().filter("f", named("g"), event("flag")).filter("g", named("s"), event("flag")),
+        &["stream 'f': its input 'g' is not declared before it"],
+    );
+    refuse(
+        base().transaction("tx", [named("s"), named("s")], |t| t),
+        &["transaction 'tx': it takes 's' as input twice"],
+    );
+    refuse(
+        base().transaction("tx", [], |t| t),
+        &["transaction 'tx': it has no input; name a stream whose events it runs on"],
+    );
+    refuse(
+        base().map("m", named("s"), [("a", event("n"))]).map("k", named("s"), [("b", event("n"))]).transaction(
+            "tx",
+            [named("m"), named("k")],
+            |t| t,
+        ),
+        &["transaction 'tx': its inputs differ: 'm' is {a: int}, 'k' is {b: int}; map them to one event class"],
+    );
+}
+
+#[test]
+fn cycles() {
+    let plan = base()
+        .filter("again", committed("one"), event("flag"))
+        .transaction("one", [aborted("two")], |t| t)
+        .transaction("two", [named("again")], |t| t)
+        .sink("out", committed("two"));
+    refuse(
+        plan,
+        &["transaction 'one': it feeds itself: two -> one -> again -> two; \
+                    an event must come to an end; do the repetition inside one transaction"],
+    );
+}
+
+#[test]
+fn a_mistake_is_told_once() {
+    let plan = base()
+        .filter("f", named("s"), event("nn"))
+        .filter("g", named("f"), event("flag"))
+        .transaction("tx", [named("g")], |t| t)
+        .transaction("ty", [named("s")], |t| t.body(|b| b.require(event("n"), "no")))
+        .sink("out", committed("tx"));
+    refuse(
+        plan,
+        &[
+            "stream 'f': no event field 'nn'; did you mean 'n'?",
+            "transaction 'ty': ev.n is int, not a condition; write `ev.n != 0`",
+        ],
+    );
+}
+
+#[test]
+fn arithmetic() {
+    refuse_expr(
+        event("price") + event("x"),
+        "Decimal(10, 2) + float has no meaning, in ev.price + ev.x; write float(ev.price)",
+    );
+    refuse_expr(event("text") + event("n"), "str + int has no meaning, in ev.text + ev.n; write str(ev.n)");
+    refuse_expr(event("flag") + 1, "bool + int has no meaning, in ev.flag + 1; write int(ev.flag)");
+    refuse_expr(event("at") + 1, "Time + int has no meaning, in ev.at + 1; write seconds(1) or the unit that is meant");
+    refuse_expr(event("at") + event("at"), "Time + Time has no meaning, in ev.at + ev.at");
+    refuse_expr(-event("text"), "str has no negative, in -ev.text");
+    refuse_expr(none() + 1, "None is no operand");
+    refuse_expr(
+        decimal("0.0000000001") * decimal("0.0000000001"),
+        "Decimal(\"0.0000000001\") * Decimal(\"0.0000000001\") would have 20 digits behind the point; \
+         round an operand first, as in round(x, 2)",
+    );
+    refuse_expr(
+        max([event("n"), event("text")]),
+        "max(ev.n, ev.text) compares int, str; \
+                 min and max take numbers of one kind, times or durations",
+    );
+    refuse_expr(max([event("n")]), "max(ev.n) needs two arguments or more");
+    refuse_expr(Expr::from(Value::Decimal(5)), "a decimal literal has no scale; write Decimal('1.50')");
+}
+
+#[test]
+fn conditions_and_comparisons() {
+    refuse_expr(!event("n"), "ev.n is int, not a condition; write `ev.n != 0`");
+    refuse_expr(!event("maybe"), "ev.maybe is int | None, not a condition; write `ev.maybe is not None`");
+    refuse_expr(event("flag").and(event("text")), "ev.text is str, not a condition; write `len(ev.text) > 0`");
+    refuse_expr(event("n").lt(event("text")), "int and str cannot be compared, in ev.n < ev.text");
+    refuse_expr(
+        event("x").eq(event("price")),
+        "float and Decimal(10, 2) cannot be compared, in ev.x == ev.price; write float(ev.price)",
+    );
+    refuse_expr(event("n").lt(none()), "None has no order, in ev.n < None");
+    refuse_expr(if_else(event("flag"), event("n"), event("text")), "ev.n is int but ev.text is str");
+    refuse_expr(event("n").is_in(Vec::<Expr>::new()), "ev.n in () has nothing to be equal to");
+}
+
+#[test]
+fn functions() {
+    refuse_expr(
+        event("x").call(Round, [literal(2)]),
+        "ev.x is float, which has no decimal digits to round to; \
+                 use a Decimal, or round(x) for a whole number",
+    );
+    refuse_expr(event("price").call(Round, [event("n")]), "ev.n is no number of digits; write a number from 0 to 18");
+    refuse_expr(
+        call(Str, event("x")),
+        "str(ev.x) cannot take float; a float has no one text; keep it a float, or use a Decimal",
+    );
+    refuse_expr(call(Int, event("at")), "int(ev.at) cannot take Time; write ev.at.total_microseconds()");
+    refuse_expr(call(Float, event("flag")), "float(ev.flag) cannot take bool; write float(int(ev.flag))");
+    refuse_expr(call(Seconds, event("x")), "seconds(ev.x) cannot take float; give a whole number of a smaller unit");
+    refuse_expr(decimal("1.2.3"), "\"1.2.3\" is no decimal of at most 18 digits");
+    refuse_expr(call(Len, event("n")), "ev.n is int, which has no length");
+    refuse_expr(event("text").call(Lower, [literal(1)]), "ev.text.lower(1) has 2 arguments, not 1 argument");
+    refuse_expr(
+        event("text").call(Contains, [event("n")]),
+        "ev.n in ev.text is a question about str and int; both must be str, or both bytes",
+    );
+    refuse_expr(event("tags").eq("a"), "ev.tags is a list; write `for item in ev.tags`");
+    refuse_expr(length("n"), "ev.n is int, which has no length");
+}
+
+#[test]
+fn what_an_expression_can_see() {
+    refuse_expr(cell("r", "n"), "a filter or map sees only the event");
+    refuse_expr(local("y"), "no name 'y'; a filter or map sees only the event");
+    refuse_expr(event("number"), "no event field 'number'; known: n, x, flag, text, maybe, price, at, tags, lines");
+    refuse_expr(element("line", "item"), "'line' is not the variable of a loop around this");
+    let key = |key: Expr| base().transaction("tx", [named("s")], |t| t.row("r", "t", [key]));
+    refuse(
+        key(cell("q", "n")),
+        &[
+            "transaction 'tx': a key is made from the event alone; emit an event with the key and run a second transaction on it",
+        ],
+    );
+    refuse(key(event("n")), &["transaction 'tx': key column 'id' is str but ev.n is int; write str(ev.n)"]);
+    refuse(
+        key(if_else(call(Int, event("text")).gt(0), event("text"), literal(""))),
+        &["transaction 'tx': the key of role 'r' could fail: conversion failed in int(ev.text); \
+         compute the key in a map, and run the transaction on the mapped stream"],
+    );
+    refuse(key(none()), &["transaction 'tx': the key of role 'r' is always None"]);
+    refuse(
+        base().transaction("tx", [named("s")], |t| t.row("b", "bare", [event("n")])),
+        &["transaction 'tx': role 'b' gives 1 key value, but the key of table 'bare' is a, b"],
+    );
+    refuse(
+        base().transaction("tx", [named("s")], |t| t.create("b", "bare", [event("n"), event("n")])),
+        &["transaction 'tx': role 'b' reads a missing row as the defaults, but column 'n' of table 'bare' has none; \
+         give 'n' a default, or leave out create=True"],
+    );
+    refuse(
+        base().transaction("tx", [named("s")], |t| t.row("r", "tt", [event("text")])),
+        &["transaction 'tx': no table 'tt'; did you mean 't'?"],
+    );
+    refuse(
+        base().transaction("tx", [named("s")], |t| t.row("r", "t", [event("text")]).over("text")),
+        &["transaction 'tx': ev.text is str, not a list"],
+    );
+}
+
+#[test]
+fn writes() {
+    refuse_body(|b| b.set("q", "n", 1), "role 'q' is only read; declare it with t.row(…)");
+    refuse_body(
+        |b| b.set("r", "id", "a"),
+        "r.id is part of the key and cannot be set; delete the row and insert one with the other key",
+    );
+    refuse_body(|b| b.set("r", "m", 1), "no column in table 't' called 'm'; known: id, n, price, note");
+    refuse_body(|b| b.set("rr", "n", 1), "no role 'rr'; did you mean 'r'?");
+    refuse_body(|b| b.set("r", "n", event("x")), "r.n is int but ev.x is float; write int(ev.x) or round(ev.x)");
+    refuse_body(|b| b.set("r", "n", none()), "r.n is int and cannot be None");
+    refuse_body(
+        |b| b.set("r", "price", event("price") * decimal("1.5")),
+        "r.price is Decimal(10, 2) but ev.price * Decimal(\"1.5\") is Decimal(18, 3); \
+         write round(ev.price * Decimal(\"1.5\"), 2)",
+    );
+    refuse_body(|b| b.set("r", "price", 100_000_000), "100000000 does not fit r.price, which is Decimal(10, 2)");
+    refuse_body(
+        |b| b.set("l", "n", 1),
+        "role 'l' is a row for each element of ev.lines; use it inside `for item in ev.lines`",
+    );
+    refuse_body(
+        |b| b.require(exists("l"), "no"),
+        "role 'l' is a row for each element of ev.lines; use it inside `for item in ev.lines`",
+    );
+    refuse_body(|b| b.insert("b", [("m", 1)]), "no column in table 'bare' called 'm'; known: a, b, n");
+    refuse_body(|b| b.insert("b", Vec::<(&str, Expr)>::new()), "column 'n' has no default and must be given");
+    refuse_body(|b| b.insert("b", [("a", 1)]), "b.a is part of the key, which the role gives; leave out a");
+    refuse_body(|b| b.delete("q"), "role 'q' is only read; declare it with t.row(…)");
+}
+
+#[test]
+fn locals_and_loops() {
+    let unset = "local 'y' may be read before it is set";
+    refuse_body(
+        |b| {
+            b.when(event("flag"), |b| b.assign("y", 1));
+            b.set("r", "n", local("y"));
+        },
+        unset,
+    );
+    refuse_body(
+        |b| {
+            b.for_each("line", "lines", |b| b.assign("y", 1));
+            b.set("r", "n", local("y"));
+        },
+        unset,
+    );
+    refuse_body(|b| b.assign("y", local("y") + 1), unset);
+    refuse_body(|b| b.assign("y", local("z")), "no name 'z'; known: y");
+    refuse_body(
+        |b| {
+            b.assign("y", 1);
+            b.assign("y", "a");
+        },
+        "local 'y' is int but \"a\" is str",
+    );
+    refuse_body(
+        |b| {
+            b.assign("y", event("price"));
+            b.for_range("i", 0, 3, |b| b.assign("y", local("y") * event("price")));
+        },
+        "the types of the locals do not settle; round what a loop assigns to a decimal, as in x = round(x * y, 2)",
+    );
+    refuse_body(|b| b.assign("y", none()), "local 'y' is never anything but None");
+    refuse_body(|b| b.assign("r", 1), "'r' is the name of a role and of a local; rename one");
+    refuse_body(|b| b.for_each("r", "lines", |_| {}), "'r' is the name of a role and of a loop variable; rename one");
+    refuse_body(
+        |b| b.for_each("v", "lines", |b| b.for_each("v", "tags", |_| {})),
+        "'v' is the variable of a loop around this one already",
+    );
+    refuse_body(|b| b.for_each("v", "text", |_| {}), "ev.text is str, not a list");
+    refuse_body(
+        |b| b.for_each("v", "lines", |b| b.assign("y", local("v"))),
+        "'v' is an element with fields; write v.item",
+    );
+    refuse_body(
+        |b| b.for_each("v", "lines", |b| b.assign("y", element("v", "cont"))),
+        "no field of 'v' called 'cont'; did you mean 'count'?",
+    );
+    refuse_body(|b| b.for_range("i", 0, event("x"), |_| {}), "a range goes over ints, but ev.x is float");
+    refuse_body(
+        |b| {
+            b.assign("i", none());
+            b.for_range("i", 0, 3, |_| {});
+        },
+        "'i' counts a range but is int | None elsewhere; use another name for one of them",
+    );
+    refuse_body(|b| b.leave(), "break or continue outside a loop");
+    refuse_body(
+        |b| {
+            let (start, stop) = (literal(0), literal(3));
+            b.push(StmtNode::ForRange { variable: "i".into(), start, stop, step: 0, body: vec![] });
+        },
+        "the step of a range is zero",
+    );
+    refuse_body(|b| b.abort(" "), "the reason is empty; say why, as in \"insufficient funds\"");
+}
+
+#[test]
+fn records() {
+    refuse_body(
+        |b| {
+            b.when(event("flag"), |b| b.give([("a", event("n"))]));
+            b.give([("b", event("n"))]);
+        },
+        "the records returned have different fields: a and b; give all of them the same fields in the same order",
+    );
+    refuse_body(
+        |b| {
+            b.emit("log", [("a", event("n"))]);
+            b.emit("log", [("a", event("text"))]);
+        },
+        "field 'a' is int in one record and str in another",
+    );
+    refuse_body(
+        |b| b.give([("a", none())]),
+        "field 'a' is never anything but None; declare an event class that says its type",
+    );
+    refuse_body(
+        |b| b.give([("a", event("at") - event("at"))]),
+        "field 'a' is a Duration, which cannot be put out; write .total_seconds() or .total_microseconds()",
+    );
+    refuse_body(|b| b.give([("a", event("n")), ("a", event("n"))]), "field 'a' is declared twice");
+    refuse_body(
+        |b| b.give([("a.b", event("n"))]),
+        "'a.b' is no name for a field; use letters, digits and '_', a letter first",
+    );
+    let declared = || Schema::scalars([("a", Type::Int.into()), ("b", Type::Int.into())]);
+    refuse_body(|b| b.give(record([("a", event("n"))]).declared(declared())), "field 'b' is missing, which is int");
+    refuse_body(
+        |b| b.give(record([("a", event("n")), ("b", event("n")), ("c", event("n"))]).declared(declared())),
+        "no field 'c'; known: a, b",
+    );
+    refuse_body(
+        |b| b.give(record([("a", event("n")), ("b", event("x"))]).declared(declared())),
+        "field 'b' is int but ev.x is float; write int(ev.x) or round(ev.x)",
+    );
+    refuse_body(
+        |b| {
+            b.when(event("flag"), |b| b.give(record([("a", event("n")), ("b", event("n"))]).declared(declared())));
+            b.give([("a", event("n")), ("b", event("n"))]);
+        },
+        "the records returned are of different event classes; use one event class for all of them",
+    );
+    refuse_body(
+        |b| b.give(record([("a", event("x"))]).timed("a")),
+        "event time 'a' is float; an event time is a Time or an int, and never None",
+    );
+    let list = Schema { fields: vec![Field { name: "a".into(), ty: base_list() }] };
+    refuse_body(
+        |b| b.give(record([("a", event("n"))]).declared(list.clone())),
+        "field 'a' is list[int] but ev.n is no list; a list field of the event can be passed on whole, as `ev.name`",
+    );
+    refuse_body(
+        |b| b.give(record([("a", event("tags"))]).declared(list.clone())),
+        "field 'a' is list[int] but ev.tags is list[str]",
+    );
+}
+
+fn base_list() -> tidemill_model::FieldType {
+    tidemill_model::FieldType::List(tidemill_model::ListItem::Scalar(Type::Int.into()))
+}
+
+#[test]
+fn lists_behind_a_transaction() {
+    let plan = |fill: fn(&mut Block)| {
+        base().transaction("first", [named("s")], |t| t).transaction("tx", [committed("first")], |t| t.body(fill))
+    };
+    let expected = ["transaction 'tx': the list ev.tags has been through a transaction and cannot be opened; \
+                     open it in the transaction that takes it from a source"];
+    refuse(plan(|b| b.for_each("tag", "tags", |_| {})), &expected);
+    refuse(plan(|b| b.require(length("tags").gt(0), "none")), &expected);
+}
+
+#[test]
+fn places_are_those_of_the_narrowest_part() {
+    let span = |line| Span { line, column: 4, end_line: line, end_column: 9 };
+    let plan = base().transaction("tx", [named("s")], |t| {
+        t.row("r", "t", [event("text")]).body(|b| {
+            b.when(event("flag"), |b| {
+                b.set("r", "n", event("n") + event("nn").at(span(7)));
+                b.at(span(6));
+            });
+            b.at(span(5));
+        })
+    });
+    refuse(plan, &["transaction 'tx': no event field 'nn' (line 7, column 5); did you mean 'n'?"]);
+    let plan = base().transaction("tx", [named("s")], |t| {
+        t.body(|b| {
+            b.push(StmtNode::Delete { role: "r".into() });
+            b.at(span(6));
+        })
+    });
+    refuse(plan, &["transaction 'tx': no role 'r' (line 6, column 5)"]);
+    let lone = ExprNode::Local("y".into());
+    let plan = base().transaction("tx", [named("s")], |t| t.body(|b| b.assign("x", Expr::from(lone).at(span(2)))));
+    refuse(plan, &["transaction 'tx': no name 'y' (line 2, column 5); known: x"]);
+}

@@ -1,0 +1,324 @@
+//! One transaction on one event: statements in order on the tables, undone as a whole on an abort.
+
+use crate::Record;
+use crate::expression::{Scope, evaluate, output_fields};
+use crate::table::{Key, Table, default_row};
+use std::collections::BTreeMap;
+use tidemill_model::Value;
+use tidemill_plan::typed::{Expr, Stmt};
+use tidemill_plan::{LocalId, LoopId, Missing, Program, ReasonId, Role, RoleId, StreamId, Transaction, TransactionId};
+
+/// What a transaction came to.
+pub enum Outcome {
+    /// What it emitted, in order.
+    Committed(Vec<(StreamId, Record)>),
+    /// Why it did not commit, and the event for its `aborted` stream.
+    Aborted(ReasonId, Record),
+}
+
+/// Runs a transaction on an event. On an abort the tables are as before.
+pub fn run(program: &Program, id: TransactionId, tables: &mut [Table], event: &Record) -> Outcome {
+    let transaction = &program.transactions[id];
+    let locals = vec![None; transaction.locals.len()];
+    let mut run = Run {
+        program,
+        transaction,
+        tables,
+        event,
+        locals,
+        running: Vec::new(),
+        before: BTreeMap::new(),
+        emitted: Vec::new(),
+    };
+    match run.block(&transaction.body) {
+        Ok(_) => {
+            if transaction.committed.passes_event {
+                run.emitted.push((transaction.committed.stream, event.clone()));
+            }
+            Outcome::Committed(run.emitted)
+        }
+        Err(reason) => {
+            Outcome::Aborted(reason, run.aborted_event(reason))
+        }
+    }
+}
+
+/// Where to go on after a statement.
+#[derive(PartialEq)]
+enum Next {
+    Statement,
+    Break,
+    Continue,
+    Return,
+}
+
+struct Run<'a> {
+    program: &'a Program,
+    transaction: &'a Transaction,
+    tables: &'a mut [Table],
+    event: &'a Record,
+    locals: Vec<Option<Value>>,
+    /// The loops that are running, innermost last, each with the index of its element.
+    running: Vec<(LoopId, usize)>,
+    /// Each row that was touched, as it was before.
+    before: BTreeMap<(usize, Key), Option<Record>>,
+    emitted: Vec<(StreamId, Record)>,
+}
+
+impl Run<'_> {
+    fn block(&mut self, statements: &[Stmt]) -> Result<Next, ReasonId> {
+        for statement in statements {
+            let next = self.statement(statement)?;
+            if next != Next::Statement {
+                return Ok(next);
+            }
+        }
+        Ok(Next::Statement)
+    }
+
+    fn statement(&mut self, statement: &Stmt) -> Result<Next, ReasonId> {
+        match statement {
+            Stmt::Assign { local, value } => self.locals[*local] = Some(evaluate(value, self)?),
+            Stmt::Set { role, element, column, value } => {
+                let value = evaluate(value, self)?;
+                self.set(*role, *element, *column, value)?;
+            }
+            Stmt::If { condition, then, otherwise } => {
+                return if self.holds(condition)? { self.block(then) } else { self.block(otherwise) };
+            }
+            Stmt::ForEach { loop_id, body } => return self.for_each(*loop_id, body),
+            Stmt::ForRange { local, start, stop, step, body } => {
+                return self.for_range(*local, [start, stop], *step, body);
+            }
+            Stmt::Break => return Ok(Next::Break),
+            Stmt::Continue => return Ok(Next::Continue),
+            Stmt::Require { condition, reason } => {
+                if !self.holds(condition)? {
+                    return Err(*reason);
+                }
+            }
+            Stmt::Abort { reason } => return Err(*reason),
+            Stmt::Insert { role, element, values } => self.insert(*role, *element, values)?,
+            Stmt::Delete { role, element } => self.delete(*role, *element)?,
+            Stmt::Emit { output, fields } => {
+                let event = output_fields(fields, self)?;
+                self.emitted.push((self.transaction.emits[*output].stream, event));
+            }
+            Stmt::Return { fields } => {
+                if let Some(fields) = fields {
+                    let event = output_fields(fields, self)?;
+                    self.emitted.push((self.transaction.committed.stream, event));
+                }
+                return Ok(Next::Return);
+            }
+        }
+        Ok(Next::Statement)
+    }
+
+    fn holds(&self, condition: &Expr) -> Result<bool, ReasonId> {
+        Ok(evaluate(condition, self)? == Value::Bool(true))
+    }
+
+    fn for_each(&mut self, loop_id: LoopId, body: &[Stmt]) -> Result<Next, ReasonId> {
+        for index in 0..elements(self.event, self.transaction.loops[loop_id]).len() {
+            self.running.push((loop_id, index));
+            // On an abort the loop stays on the stack: the aborted event shows its element.
+            let next = self.block(body)?;
+            self.running.pop();
+            match next {
+                Next::Statement | Next::Continue => {}
+                Next::Break => break,
+                Next::Return => return Ok(Next::Return),
+            }
+        }
+        Ok(Next::Statement)
+    }
+
+    fn for_range(&mut self, local: LocalId, bounds: [&Expr; 2], step: i64, body: &[Stmt]) -> Result<Next, ReasonId> {
+        let start = evaluate(bounds[0], self)?.word().expect("bounds are ints");
+        let stop = evaluate(bounds[1], self)?.word().expect("bounds are ints");
+        let mut next = Some(start);
+        while let Some(value) = next.filter(|&v| if step > 0 { v < stop } else { v > stop }) {
+            self.locals[local] = Some(Value::Int(value));
+            match self.block(body)? {
+                Next::Statement | Next::Continue => {}
+                Next::Break => break,
+                Next::Return => return Ok(Next::Return),
+            }
+            // What does not fit 64 bits is beyond any bound.
+            next = value.checked_add(step);
+        }
+        Ok(Next::Statement)
+    }
+
+    fn role(&self, role: RoleId) -> &Role {
+        &self.transaction.roles[role]
+    }
+
+    /// The key of a role's row, for the element of that loop where the role is over a list; none
+    /// where a column of it is null.
+    fn key(&self, role: RoleId, element: Option<LoopId>) -> Option<Key> {
+        let element = element.map(|loop_id| self.current(loop_id));
+        let scope = KeyScope { event: self.event, element };
+        let values =
+            self.role(role).key.iter().map(|e| evaluate(e, &scope).expect("analysis refuses keys that can fail"));
+        let key: Vec<Value> = values.collect();
+        (!key.iter().any(Value::is_null)).then_some(Key(key))
+    }
+
+    /// The element that a running loop is at.
+    fn current(&self, loop_id: LoopId) -> &Record {
+        let at = self.running.iter().find(|(id, _)| *id == loop_id).expect("elements are used inside their loop");
+        &elements(self.event, self.transaction.loops[loop_id])[at.1]
+    }
+
+    fn row(&self, role: RoleId, key: &Key) -> Option<&Record> {
+        self.tables[self.role(role).table].get(key)
+    }
+
+    /// The key of a role's row, for a change.
+    fn key_for_change(&self, role: RoleId, element: Option<LoopId>) -> Result<Key, ReasonId> {
+        self.key(role, element).ok_or(self.role(role).no_key)
+    }
+
+    fn set(&mut self, role: RoleId, element: Option<LoopId>, column: usize, value: Value) -> Result<(), ReasonId> {
+        let key = self.key_for_change(role, element)?;
+        let mut row = match self.row(role, &key) {
+            Some(row) => row.clone(),
+            None if self.role(role).create => default_row(&self.program.tables[self.role(role).table], &key),
+            None => return Err(self.role(role).no_row),
+        };
+        row[column] = value;
+        self.change(role, key, Some(row));
+        Ok(())
+    }
+
+    fn insert(&mut self, role: RoleId, element: Option<LoopId>, values: &[(usize, Expr)]) -> Result<(), ReasonId> {
+        let mut cells = Vec::new();
+        for (column, value) in values {
+            cells.push((*column, evaluate(value, self)?));
+        }
+        let key = self.key_for_change(role, element)?;
+        if self.row(role, &key).is_some() {
+            return Err(self.role(role).row_exists);
+        }
+        let mut row = default_row(&self.program.tables[self.role(role).table], &key);
+        for (column, value) in cells {
+            row[column] = value;
+        }
+        self.change(role, key, Some(row));
+        Ok(())
+    }
+
+    fn delete(&mut self, role: RoleId, element: Option<LoopId>) -> Result<(), ReasonId> {
+        let key = self.key_for_change(role, element)?;
+        if self.row(role, &key).is_none() {
+            return Err(self.role(role).no_row);
+        }
+        self.change(role, key, None);
+        Ok(())
+    }
+
+    /// Makes a row exist as given, or not exist, keeping what was there before the transaction.
+    fn change(&mut self, role: RoleId, key: Key, row: Option<Record>) {
+        let table = self.role(role).table;
+        let was = self.tables[table].get(&key).cloned();
+        self.before.entry((table, key.clone())).or_insert(was);
+        match row {
+            Some(row) => self.tables[table].put(row),
+            None => self.tables[table].remove(&key),
+        }
+    }
+
+    fn undo(&mut self) {
+        for ((table, key), row) in std::mem::take(&mut self.before) {
+            match row {
+                Some(row) => self.tables[table].put(row),
+                None => self.tables[table].remove(&key),
+            }
+        }
+    }
+
+    /// The event for the `aborted` stream; the changes are undone already.
+    fn aborted_event(&self, reason: ReasonId) -> Record {
+        let mut event = self.event.clone();
+        event.push(Value::Str(self.transaction.reasons[reason as usize].clone()));
+        event.extend(self.transaction.seen.iter().map(|seen| self.seen(seen.role, seen.column)));
+        event
+    }
+
+    fn seen(&self, role: RoleId, column: usize) -> Value {
+        let over = self.role(role).over;
+        let is_over = |(loop_id, _): &&(LoopId, usize)| Some(self.transaction.loops[*loop_id]) == over;
+        let element = self.running.iter().rev().find(is_over).map(|(loop_id, _)| *loop_id);
+        if over.is_some() && element.is_none() {
+            return Value::Null;
+        }
+        let Some(key) = self.key(role, element) else { return Value::Null };
+        let key_columns = &self.program.tables[self.role(role).table].key;
+        match (self.row(role, &key), key_columns.iter().position(|&c| c == column)) {
+            (Some(row), _) => row[column].clone(),
+            (None, Some(part)) => key.0[part].clone(),
+            (None, None) => Value::Null,
+        }
+    }
+}
+
+/// The elements of a list field.
+fn elements(event: &Record, field: usize) -> &[Record] {
+    match &event[field] {
+        Value::List(elements) => elements,
+        other => panic!("{other} where a list belongs"),
+    }
+}
+
+impl Scope for Run<'_> {
+    fn field(&self, index: usize) -> &Value {
+        &self.event[index]
+    }
+
+    fn element(&self, loop_id: LoopId, column: usize) -> &Value {
+        &self.current(loop_id)[column]
+    }
+
+    fn local(&self, local: LocalId) -> &Value {
+        self.locals[local].as_ref().expect("no local is read before it is set")
+    }
+
+    fn cell(&self, role: RoleId, element: Option<LoopId>, column: usize) -> Result<Value, ReasonId> {
+        let Role { table, missing, no_row, no_key, .. } = self.role(role);
+        let table = &self.program.tables[*table];
+        let key = self.key(role, element);
+        if let Some(row) = key.as_ref().and_then(|key| self.row(role, key)) {
+            return Ok(row[column].clone());
+        }
+        let is_key = table.key.contains(&column);
+        match (key, missing) {
+            (Some(_), Missing::Abort) => Err(*no_row),
+            (None, Missing::Abort) => Err(*no_key),
+            (None, Missing::Default) if is_key => Err(*no_key),
+            (None, Missing::Default) => Ok(table.columns[column].default.clone().unwrap_or(Value::Null)),
+            (Some(key), Missing::Default) => Ok(default_row(table, &key)[column].clone()),
+        }
+    }
+
+    fn exists(&self, role: RoleId, element: Option<LoopId>) -> bool {
+        self.key(role, element).is_some_and(|key| self.row(role, &key).is_some())
+    }
+}
+
+/// What a key expression may read: the event, and the element that the key is for.
+struct KeyScope<'a> {
+    event: &'a Record,
+    element: Option<&'a Record>,
+}
+
+impl Scope for KeyScope<'_> {
+    fn field(&self, index: usize) -> &Value {
+        &self.event[index]
+    }
+
+    fn element(&self, _loop_id: LoopId, column: usize) -> &Value {
+        &self.element.expect("only keys of roles over a list read elements")[column]
+    }
+}

@@ -1,0 +1,185 @@
+//! The access stage: transactions against tables, under a policy.
+//!
+//! Serially (`Epoch`): run after run in position order, the rows of transactions to come prefetched.
+//! In parallel (`Chain`): the schedule crate decides who runs what when; here a transaction is a number
+//! that leads to its input and event. Where one transaction's events reach another (a cascade), each
+//! event is followed through before the next, on one worker.
+
+use crate::epoch::{Epoch, Run};
+use crate::input::Identity;
+use crate::worker::Machine;
+use parking_lot::Mutex;
+use tidemill_compile::abi::InputView;
+use tidemill_compile::{AccessContext, AccessFn};
+use tidemill_schedule::Execute;
+use tidemill_state::memory::prefetch;
+use tidemill_txn::{AccessBuffer, RowId};
+
+/// Transactions between two looks ahead.
+const BLOCK: usize = 32;
+
+/// An input as its code is called: function, view, and the rows to prefetch.
+struct Call<'a> {
+    run: AccessFn,
+    view: InputView,
+    rows: Vec<&'a [u64]>,
+    starts: Vec<Option<&'a [u32]>>,
+    len: usize,
+}
+
+impl<'a> Call<'a> {
+    fn of(machine: &Machine, epoch: &'a Epoch, id: usize, identity: &Identity) -> Self {
+        let wiring = &machine.wiring.inputs[id];
+        let input = &epoch.inputs[id];
+        let roles = &machine.program.transactions[wiring.transaction].roles;
+        let starts = |(r, role): (usize, &tidemill_plan::Role)| role.over.map(|_| input.starts[r].as_slice());
+        Call {
+            run: machine.code.transactions[wiring.transaction][wiring.input].run,
+            view: input.view(identity),
+            rows: input.rows.iter().map(Vec::as_slice).collect(),
+            starts: roles.iter().enumerate().map(starts).collect(),
+            len: input.len,
+        }
+    }
+
+    /// Brings the rows of events `from..to` near.
+    #[inline]
+    fn prefetch(&self, from: usize, to: usize) {
+        let (from, to) = (from.min(self.len), to.min(self.len));
+        for (rows, starts) in self.rows.iter().zip(&self.starts) {
+            let range = match starts {
+                None => from..to,
+                Some(starts) => starts[from] as usize..starts[to] as usize,
+            };
+            rows[range].iter().for_each(|&row| prefetch(row as *const u8));
+        }
+    }
+
+    /// Runs events `first..first + count`.
+    #[inline]
+    fn run(&self, context: &mut AccessContext, first: usize, count: usize) {
+        debug_assert!(first + count <= self.len);
+        #[allow(unsafe_code)]
+        // SAFETY: the view was taken of a prepared input, whose index, rows and result columns cover its
+        // events; row addresses come from the tables' `resolve`; the schedule gives this worker alone
+        // the rows of these events now.
+        unsafe {
+            (self.run)(context, &self.view, first as u64, count as u64);
+        }
+    }
+}
+
+/// Grows a worker's identity to the epoch's largest input.
+pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
+    identity.ensure(epoch.inputs.iter().map(|i| i.len).max().unwrap_or(0));
+}
+
+/// Granularity `Epoch`, for programs that do not cascade.
+pub fn run_serially(machine: &Machine, epoch: &Epoch, context: &mut AccessContext, identity: &Identity) {
+    let calls: Vec<Call<'_>> = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+    let mut next = vec![0usize; calls.len()];
+    calls.iter().for_each(|call| call.prefetch(0, BLOCK));
+    for &Run { input, count } in &epoch.order {
+        let call = &calls[input as usize];
+        let end = next[input as usize] + count as usize;
+        let mut at = next[input as usize];
+        while at < end {
+            let block = BLOCK.min(end - at);
+            call.prefetch(at + BLOCK, at + BLOCK + block);
+            call.run(context, at, block);
+            at += block;
+        }
+        next[input as usize] = end;
+    }
+}
+
+/// The transactions of an epoch by number, for the chain executor.
+#[derive(Default)]
+pub struct Located {
+    /// Transaction → input and event.
+    at: Vec<(u32, u32)>,
+    accesses: AccessBuffer,
+}
+
+impl Located {
+    /// Numbers an epoch's transactions in position order and lists their rows.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch) {
+        self.at.clear();
+        self.accesses.clear();
+        let mut next = vec![0usize; epoch.inputs.len()];
+        for &Run { input: id, count } in &epoch.order {
+            let input = &epoch.inputs[id as usize];
+            let transaction = machine.wiring.inputs[id as usize].transaction;
+            let roles = &machine.program.transactions[transaction].roles;
+            for _ in 0..count {
+                let i = next[id as usize];
+                next[id as usize] += 1;
+                self.at.push((id, i as u32));
+                let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
+                self.accesses.push(rows.copied().filter(|&row| row != 0).map(RowId));
+            }
+        }
+    }
+
+    /// The rows of each transaction.
+    pub fn accesses(&self) -> tidemill_txn::Accesses<'_> {
+        self.accesses.accesses()
+    }
+
+    /// Number of transactions.
+    pub fn len(&self) -> usize {
+        self.at.len()
+    }
+}
+
+/// An epoch's transactions as the chain executor runs them.
+pub struct ChainWork<'a> {
+    located: &'a Located,
+    calls: Vec<Call<'a>>,
+    contexts: &'a [Mutex<Box<AccessContext>>],
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the views in `calls` are read only; workers write disjoint events through them, each with
+// its own context.
+unsafe impl Sync for ChainWork<'_> {}
+
+impl<'a> ChainWork<'a> {
+    /// Over an epoch whose transactions were located; one context per worker.
+    pub fn new(
+        machine: &Machine,
+        epoch: &'a Epoch,
+        located: &'a Located,
+        contexts: &'a [Mutex<Box<AccessContext>>],
+        identity: &Identity,
+    ) -> Self {
+        let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+        ChainWork { located, calls, contexts }
+    }
+}
+
+impl Execute for ChainWork<'_> {
+    fn execute(&self, worker: usize, transaction: u32) {
+        let (input, i) = self.located.at[transaction as usize];
+        // Never contended: a worker uses its own context only. The lock is what makes that checked.
+        let mut context = self.contexts[worker].try_lock().expect("a context belongs to one worker");
+        self.calls[input as usize].run(&mut context, i as usize, 1);
+    }
+
+    fn prefetch(&self, transaction: u32) {
+        let (input, i) = self.located.at[transaction as usize];
+        self.calls[input as usize].prefetch(i as usize, i as usize + 1);
+    }
+}
+
+/// Runs one event of an input. For cascades, where inputs grow as they run.
+pub fn run_one(machine: &Machine, epoch: &Epoch, id: usize, i: usize, context: &mut AccessContext, identity: &Identity) {
+    let wiring = &machine.wiring.inputs[id];
+    let view = epoch.inputs[id].view(identity);
+    let run = machine.code.transactions[wiring.transaction][wiring.input].run;
+    #[allow(unsafe_code)]
+    // SAFETY: as in `Call::run`; the input was pointed after it last grew.
+    unsafe {
+        run(context, &view, i as u64, 1);
+    }
+}

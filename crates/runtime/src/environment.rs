@@ -1,0 +1,20 @@
+//! What the engine asks of the machine it runs on. A parameter, so that the same code runs under
+//! simulation.
+
+/// Clock and threads.
+pub trait Environment: Send + Sync {
+    /// Nanoseconds since some fixed instant; never decreases.
+    fn now(&self) -> u64;
+
+    /// Runs `body` on a thread of its own; the result waits for its end and is an error if it panicked.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined>;
+
+    /// How many workers can run at once.
+    fn parallelism(&self) -> usize;
+}
+
+/// A thread that can be waited for.
+pub trait Joined: Send {
+    /// Waits for its end; an error if it panicked, with the panic's message.
+    fn join(self: Box<Self>) -> Result<(), String>;
+}

@@ -1,0 +1,136 @@
+//! An epoch: all that is known of a run of events between two punctuations, from the gate to the
+//! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
+//! allocates little.
+
+use crate::input::Input;
+use crate::io::BadRecord;
+use crate::stream_state::{EventLog, PipelineState};
+use crate::wiring::{InputId, Wiring};
+use arrow_array::RecordBatch;
+use tidemill_compile::{Code, Gathered};
+use tidemill_plan::Program;
+use tidemill_schedule::Granularity;
+
+/// A run of consecutive transactions of one input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The input.
+    pub input: u32,
+    /// How many of its events, in order.
+    pub count: u32,
+}
+
+/// What a source gave to an epoch.
+#[derive(Default)]
+pub struct SourceSlice {
+    /// Its events in position order.
+    pub events: Option<RecordBatch>,
+    /// Its late events, in order of arrival.
+    pub late: Vec<RecordBatch>,
+    /// Its undecodable records.
+    pub bad: Vec<BadRecord>,
+}
+
+/// Time that an epoch spent in its stages, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StageTimes {
+    /// Stateless, before access.
+    pub prepare: u64,
+    /// Transactions.
+    pub access: u64,
+    /// Stateless, after access.
+    pub finish: u64,
+}
+
+/// An epoch.
+pub struct Epoch {
+    /// From 0, without gaps.
+    pub number: u64,
+    /// Events of all sources.
+    pub events: usize,
+    /// When they arrived (clock) and how many.
+    pub arrivals: Vec<(u64, u64)>,
+    /// By source number.
+    pub sources: Vec<SourceSlice>,
+    /// The sources' events in position order: source and how many.
+    pub merge: Vec<(u32, u32)>,
+    /// By stream: for roots.
+    pub pipelines: Vec<PipelineState>,
+    /// By stream: for streams that transactions feed and code reads.
+    pub logs: Vec<Option<EventLog>>,
+    /// By input.
+    pub inputs: Vec<Input>,
+    /// The transactions in position order. Where the program cascades, access writes it.
+    pub order: Vec<Run>,
+    /// What the workers' contexts gathered; alive as long as captured columns may point into it.
+    pub gathered: Vec<Gathered>,
+    /// By sink.
+    pub outputs: Vec<Vec<RecordBatch>>,
+    /// By transaction: committed, then aborts by reason.
+    pub counts: Vec<Vec<u64>>,
+    /// By stream: events that failed in its filter or map.
+    pub failed: Vec<u64>,
+    /// How it was scheduled.
+    pub granularity: Granularity,
+    /// Where its time went.
+    pub times: StageTimes,
+}
+
+impl Epoch {
+    /// An empty epoch with room for nothing yet.
+    pub fn new(program: &Program, code: &Code, wiring: &Wiring) -> Self {
+        let streams = &program.streams;
+        let input = |id: InputId| {
+            let wired = &wiring.inputs[id];
+            let roles = program.transactions[wired.transaction].roles.len();
+            Input::new(&code.transactions[wired.transaction][wired.input], roles)
+        };
+        let log = |s: usize| {
+            let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
+            fed.then(|| EventLog::new(&streams[s].schema))
+        };
+        Epoch {
+            number: 0,
+            events: 0,
+            arrivals: Vec::new(),
+            sources: wiring.sources.iter().map(|_| SourceSlice::default()).collect(),
+            merge: Vec::new(),
+            pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
+            logs: (0..streams.len()).map(log).collect(),
+            inputs: (0..wiring.inputs.len()).map(input).collect(),
+            order: Vec::new(),
+            gathered: Vec::new(),
+            outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
+            counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
+            failed: vec![0; streams.len()],
+            granularity: Granularity::Epoch,
+            times: StageTimes::default(),
+        }
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.events = 0;
+        self.arrivals.clear();
+        self.sources.iter_mut().for_each(|s| *s = SourceSlice::default());
+        self.merge.clear();
+        self.pipelines.iter_mut().for_each(PipelineState::clear);
+        self.logs.iter_mut().flatten().for_each(EventLog::clear);
+        self.inputs.iter_mut().for_each(Input::clear);
+        self.order.clear();
+        self.gathered.clear();
+        self.outputs.iter_mut().for_each(Vec::clear);
+        self.counts.iter_mut().for_each(|c| c.fill(0));
+        self.failed.fill(0);
+        self.times = StageTimes::default();
+    }
+
+    /// Appends to the order, joining runs of one input.
+    #[inline(always)]
+    pub fn ran(order: &mut Vec<Run>, input: InputId, count: u32) {
+        match order.last_mut() {
+            Some(last) if last.input == input as u32 => last.count += count,
+            _ => order.push(Run { input: input as u32, count }),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A transaction's events of one epoch, prepared: which rows of the root they are, which rows of
+//! tables they touch, and room for what becomes of them.
+
+use std::sync::Arc;
+use tidemill_compile::abi::{ColumnView, InputView, NativeView};
+use tidemill_compile::{NativeColumn, TransactionCode};
+use tidemill_state::RowAddress;
+
+/// 0, 1, 2, …: the index of an input that takes every event. Shared, grown at need.
+#[derive(Clone, Default)]
+pub struct Identity(Arc<Vec<u32>>);
+
+impl Identity {
+    /// At least `len` entries.
+    pub fn ensure(&mut self, len: usize) {
+        if self.0.len() < len {
+            self.0 = Arc::new((0..len.next_power_of_two() as u32).collect());
+        }
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+/// The prepared events of one transaction on one input. Buffers are kept from epoch to epoch.
+pub struct Input {
+    /// Number of events.
+    pub len: usize,
+    /// Event → row of the root; none: the identity.
+    pub index: Option<Vec<u32>>,
+    /// By role: row addresses, by event or by element.
+    pub rows: Vec<Vec<RowAddress>>,
+    /// By role over a list: where each event's rows start (one entry more than events).
+    pub starts: Vec<Vec<u32>>,
+    /// The committed record's captured columns.
+    pub captures: Vec<NativeColumn>,
+    /// The abort's captured columns.
+    pub seen: Vec<NativeColumn>,
+    /// What became of each event.
+    pub verdicts: Vec<u32>,
+    views: Views,
+}
+
+/// The addresses that compiled code is given, kept where they do not move during a call.
+#[derive(Default)]
+struct Views {
+    columns: Vec<ColumnView>,
+    rows: Vec<*const RowAddress>,
+    starts: Vec<*const u32>,
+    captures: Vec<NativeView>,
+    seen: Vec<NativeView>,
+}
+
+// The addresses in `Views` point into the fields of the same input, the epoch's batches and shared
+// identities, all of which move between threads together with it.
+#[allow(unsafe_code)]
+// SAFETY: see above; they are dereferenced only by compiled code during a call.
+unsafe impl Send for Views {}
+#[allow(unsafe_code)]
+// SAFETY: see above; workers of one chain run write disjoint events.
+unsafe impl Sync for Views {}
+
+impl Input {
+    /// For a transaction with so many roles.
+    pub fn new(code: &TransactionCode, roles: usize) -> Self {
+        let columns = |types: &[_]| types.iter().map(|&t| NativeColumn::new(t)).collect();
+        Input {
+            len: 0,
+            index: None,
+            rows: vec![Vec::new(); roles],
+            starts: vec![Vec::new(); roles],
+            captures: columns(&code.committed.captured),
+            seen: columns(&code.aborted.captured),
+            verdicts: Vec::new(),
+            views: Views::default(),
+        }
+    }
+
+    /// Empties it for the next epoch.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.rows.iter_mut().for_each(Vec::clear);
+        for starts in &mut self.starts {
+            starts.clear();
+            starts.push(0);
+        }
+        if let Some(index) = &mut self.index {
+            index.clear();
+        }
+    }
+
+    /// Row of the root of event `i`.
+    #[inline(always)]
+    pub fn row(&self, i: usize) -> usize {
+        self.index.as_ref().map_or(i, |index| index[i] as usize)
+    }
+
+    /// Makes room for the results of `len` events.
+    pub fn ensure_results(&mut self, len: usize) {
+        self.captures.iter_mut().chain(&mut self.seen).for_each(|c| c.ensure(len));
+        if self.verdicts.len() < len {
+            self.verdicts.resize(len.next_power_of_two(), 0);
+        }
+    }
+
+    /// Takes the addresses of everything, given the root's columns and the stream's computed ones.
+    pub fn point(&mut self, root: &[ColumnView], computed: &[ColumnView]) {
+        let views = &mut self.views;
+        views.columns.clear();
+        views.columns.extend_from_slice(root);
+        views.columns.extend_from_slice(computed);
+        views.rows.clear();
+        views.rows.extend(self.rows.iter().map(|r| r.as_ptr()));
+        views.starts.clear();
+        views.starts.extend(self.starts.iter().map(|s| s.as_ptr()));
+        views.captures.clear();
+        views.captures.extend(self.captures.iter_mut().map(NativeColumn::view));
+        views.seen.clear();
+        views.seen.extend(self.seen.iter_mut().map(NativeColumn::view));
+    }
+
+    /// What compiled code is given. Valid until the input changes; call [`Input::point`] before.
+    pub fn view(&self, identity: &Identity) -> InputView {
+        let index = self.index.as_ref().map_or(identity.entries().as_ptr(), |index| index.as_ptr());
+        InputView {
+            columns: self.views.columns.as_ptr(),
+            index,
+            rows: self.views.rows.as_ptr(),
+            starts: self.views.starts.as_ptr(),
+            captures: self.views.captures.as_ptr(),
+            seen: self.views.seen.as_ptr(),
+            verdicts: self.verdicts.as_ptr().cast_mut(),
+        }
+    }
+
+    /// The rows that event `i` touches in a role.
+    #[inline(always)]
+    pub fn rows_of(&self, role: usize, i: usize, over_list: bool) -> &[RowAddress] {
+        if over_list {
+            &self.rows[role][self.starts[role][i] as usize..self.starts[role][i + 1] as usize]
+        } else {
+            &self.rows[role][i..=i]
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! From the events of an input to the keys of its roles, and on to rows.
+
+use crate::input::Input;
+use crate::wiring::InputWiring;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef};
+use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode};
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::{Program, Role};
+use tidemill_state::{KeyColumn, KeyTexts, Keys, Table};
+
+/// Where the fields of an input's events are.
+pub struct Fields<'a> {
+    /// The columns of the root by field: Arrow arrays of a source.
+    pub arrays: Option<&'a [ArrayRef]>,
+    /// The columns of the root by field where a transaction emitted it.
+    pub natives: Option<&'a [NativeColumn]>,
+    /// The schema of the root.
+    pub root_schema: &'a Schema,
+    /// The node of the input's stream.
+    pub node: &'a PipelineNode,
+    /// The node's computed columns, fields and keys.
+    pub computed: &'a [NativeColumn],
+}
+
+/// A key column gathered from wherever it was.
+enum Gathered<'a> {
+    Words(Vec<u64>),
+    Borrowed(&'a [u64]),
+    Texts(Vec<&'a [u8]>),
+}
+
+/// Room that is reused from role to role.
+#[derive(Default)]
+pub struct KeyScratch {
+    nulls: Vec<bool>,
+}
+
+/// Appends to `input` the rows of events `from..to` for every role.
+pub fn resolve_roles(
+    program: &Program,
+    wiring: &InputWiring,
+    tables: &[Table],
+    fields: &Fields<'_>,
+    input: &mut Input,
+    (from, to): (usize, usize),
+    scratch: &mut KeyScratch,
+) {
+    for (r, role) in program.transactions[wiring.transaction].roles.iter().enumerate() {
+        let elements = role.over.map(|list| elements_of(fields, list, input, r, from, to));
+        let count = elements.as_ref().map_or(to - from, Vec::len);
+        let mut gather = Gather { fields, input, role, from, to, elements, nulls: &mut scratch.nulls };
+        gather.nulls.clear();
+        let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
+        let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
+        let nulls = (!scratch.nulls.is_empty()).then_some(scratch.nulls.as_slice());
+        let start = input.rows[r].len();
+        let mut rows = std::mem::take(&mut input.rows[r]);
+        rows.resize(start + count, 0);
+        tables[role.table].resolve(&Keys { columns: &columns, nulls, len: count }, &mut rows[start..]);
+        drop(columns);
+        input.rows[r] = rows;
+    }
+}
+
+impl Gathered<'_> {
+    fn column(&self) -> KeyColumn<'_> {
+        match self {
+            Gathered::Words(words) => KeyColumn::Words(words),
+            Gathered::Borrowed(words) => KeyColumn::Words(words),
+            Gathered::Texts(texts) => KeyColumn::Texts(KeyTexts::new(texts)),
+        }
+    }
+}
+
+/// The child rows of the elements of events `from..to`, and the role's `starts` extended.
+fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, from: usize, to: usize) -> Vec<u32> {
+    let offsets = source_list(fields, list).as_list::<i32>().value_offsets();
+    let mut elements = Vec::new();
+    let base = *input.starts[role].last().expect("starts begin with 0");
+    for i in from..to {
+        let row = input.row(i);
+        elements.extend(offsets[row] as u32..offsets[row + 1] as u32);
+        input.starts[role].push(base + elements.len() as u32);
+    }
+    elements
+}
+
+/// The Arrow array of a list field of the input's stream.
+fn source_list<'a>(fields: &Fields<'a>, list: usize) -> &'a ArrayRef {
+    let FieldSource::List { offsets, .. } = &fields.node.layout.fields[list] else {
+        unreachable!("analysis refuses roles over lists that a transaction passed on")
+    };
+    let field = field_of_view(fields.root_schema, *offsets);
+    &fields.arrays.expect("lists are read of sources only")[field]
+}
+
+/// The root field whose first view has this number.
+fn field_of_view(schema: &Schema, view: usize) -> usize {
+    let mut next = 0;
+    for (f, field) in schema.fields.iter().enumerate() {
+        if next == view {
+            return f;
+        }
+        next += match &field.ty {
+            tidemill_model::FieldType::Scalar(_) => 1,
+            tidemill_model::FieldType::List(item) => 1 + item.columns().len(),
+        };
+    }
+    unreachable!("view {view} is not the first of a field")
+}
+
+struct Gather<'a, 'b> {
+    fields: &'a Fields<'a>,
+    input: &'b Input,
+    role: &'b Role,
+    from: usize,
+    to: usize,
+    elements: Option<Vec<u32>>,
+    nulls: &'b mut Vec<bool>,
+}
+
+impl<'a> Gather<'a, '_> {
+    fn column(&mut self, key: &'a KeySource, count: usize) -> Gathered<'a> {
+        match key {
+            KeySource::Constant(value) => constant(value, count),
+            KeySource::Element(column) => self.element(*column),
+            KeySource::Computed(column) => {
+                let native = &self.fields.computed[*column];
+                let (start, end) = match &self.elements {
+                    None => (self.from, self.to),
+                    Some(_) => (0, count),
+                };
+                self.native(native, start..end)
+            }
+            KeySource::Field(field) => self.field(*field),
+        }
+    }
+
+    fn field(&mut self, field: usize) -> Gathered<'a> {
+        let FieldSource::Scalar(source) = &self.fields.node.layout.fields[field] else {
+            unreachable!("a key is a scalar")
+        };
+        if source.by == tidemill_compile::By::Dense {
+            let column = self.fields.node.layout.computed.iter().position(|&f| f == field).expect("computed");
+            return self.native(&self.fields.computed[column], self.from..self.to);
+        }
+        let root_field = field_of_view(self.fields.root_schema, source.view);
+        let input = self.input;
+        match (self.fields.arrays, self.fields.natives) {
+            (Some(arrays), _) => {
+                let ty = self.fields.root_schema.fields[root_field].scalar_type().expect("a key is a scalar").ty;
+                let range = self.from..self.to;
+                if input.index.is_none() {
+                    self.whole(&arrays[root_field], ty, range)
+                } else {
+                    self.arrow(&arrays[root_field], ty, range.map(|i| input.row(i)))
+                }
+            }
+            (None, Some(natives)) => self.native(&natives[root_field], (self.from..self.to).map(|i| input.row(i))),
+            (None, None) => unreachable!("a root has columns"),
+        }
+    }
+
+    fn element(&mut self, column: usize) -> Gathered<'a> {
+        let elements = self.elements.take().expect("an element key belongs to a role over a list");
+        let list = self.role.over.expect("an element key belongs to a role over a list");
+        let array = source_list(self.fields, list).as_list::<i32>().values();
+        let FieldSource::List { offsets, .. } = &self.fields.node.layout.fields[list] else { unreachable!() };
+        let root_field = field_of_view(self.fields.root_schema, *offsets);
+        let tidemill_model::FieldType::List(item) = &self.fields.root_schema.fields[root_field].ty else {
+            unreachable!("the role runs over a list")
+        };
+        let (child, ty) = match item {
+            tidemill_model::ListItem::Scalar(ty) => (array, ty.ty),
+            tidemill_model::ListItem::Struct(columns) => (&array.as_struct().columns()[column], columns[column].1.ty),
+        };
+        let gathered = self.arrow(child, ty, elements.iter().map(|&e| e as usize));
+        self.elements = Some(elements);
+        gathered
+    }
+
+    /// All rows of a range of an Arrow column, borrowed where its buffer has the right form.
+    fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> Gathered<'a> {
+        if array.null_count() == 0 && matches!(ty, Type::Int | Type::Time) {
+            let bytes = match ty {
+                Type::Int => array.as_primitive::<Int64Type>().values().inner(),
+                _ => array.as_primitive::<TimestampMicrosecondType>().values().inner(),
+            };
+            return Gathered::Borrowed(&bytes.typed_data::<u64>()[range]);
+        }
+        self.arrow(array, ty, range)
+    }
+
+    fn arrow(&mut self, array: &'a ArrayRef, ty: Type, rows: impl Iterator<Item = usize> + Clone) -> Gathered<'a> {
+        if array.null_count() > 0 {
+            self.mark_nulls(rows.clone().map(|row| array.is_null(row)));
+        }
+        let words = |get: &dyn Fn(usize) -> u64| Gathered::Words(rows.clone().map(get).collect());
+        match ty {
+            Type::Bool => {
+                let values = array.as_boolean().values();
+                words(&|row| values.value(row) as u64)
+            }
+            Type::Int => {
+                let values = array.as_primitive::<Int64Type>().values();
+                Gathered::Words(rows.map(|row| values[row] as u64).collect())
+            }
+            Type::Time => {
+                let values = array.as_primitive::<TimestampMicrosecondType>().values();
+                Gathered::Words(rows.map(|row| values[row] as u64).collect())
+            }
+            Type::Decimal { .. } => {
+                let values = array.as_primitive::<Decimal128Type>().values();
+                words(&|row| values[row] as u64)
+            }
+            Type::Float => {
+                let values = array.as_primitive::<Float64Type>().values();
+                words(&|row| values[row].to_bits())
+            }
+            Type::Str => {
+                let text = array.as_string::<i32>();
+                Gathered::Texts(rows.map(|row| text.value(row).as_bytes()).collect())
+            }
+            Type::Bytes => {
+                let bytes = array.as_binary::<i32>();
+                Gathered::Texts(rows.map(|row| bytes.value(row)).collect())
+            }
+            Type::Duration | Type::Null => unreachable!("{ty} is no key type"),
+        }
+    }
+
+    fn native(&mut self, column: &'a NativeColumn, places: impl Iterator<Item = usize> + Clone) -> Gathered<'a> {
+        if column.ty().nullable {
+            self.mark_nulls(places.clone().map(|p| column.is_null(p)));
+        }
+        if column.ty().ty.is_bytes() {
+            #[allow(unsafe_code)]
+            // SAFETY: compiled code wrote these places in this epoch, and what they point to (input
+            // buffers, arenas, blobs) lives until the epoch is finished.
+            Gathered::Texts(places.map(|p| unsafe { column.text(p) }).collect())
+        } else {
+            Gathered::Words(places.map(|p| column.words()[p]).collect())
+        }
+    }
+
+    fn mark_nulls(&mut self, nulls: impl Iterator<Item = bool>) {
+        if self.nulls.is_empty() {
+            self.nulls.extend(nulls);
+        } else {
+            self.nulls.iter_mut().zip(nulls).for_each(|(all, one)| *all |= one);
+        }
+    }
+}
+
+fn constant(value: &Value, count: usize) -> Gathered<'_> {
+    match value {
+        Value::Str(text) => Gathered::Texts(vec![text.as_bytes(); count]),
+        Value::Bytes(bytes) => Gathered::Texts(vec![bytes; count]),
+        Value::Bool(v) => Gathered::Words(vec![*v as u64; count]),
+        other => Gathered::Words(vec![other.word().expect("a key constant is a word") as u64; count]),
+    }
+}

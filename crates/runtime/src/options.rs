@@ -1,0 +1,53 @@
+//! What a run can be told.
+
+/// When the gate closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EpochSize {
+    /// When the access stage would otherwise idle, at the latest at [`Options::epoch_events_max`].
+    #[default]
+    Auto,
+    /// At this many events; with fewer when input pauses or ends.
+    Events(usize),
+    /// When the oldest event is this old, in nanoseconds; at the latest at
+    /// [`Options::epoch_events_max`].
+    Age(u64),
+}
+
+/// How the access stage is scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduling {
+    /// By measured cost.
+    #[default]
+    Auto,
+    /// Always serially.
+    Epoch,
+    /// Always along chains, on all workers, where the program does not cascade.
+    Chain,
+}
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that prepare, access and finish, at least 1; 0 for one per processor.
+    pub workers: usize,
+    /// When the gate closes.
+    pub epoch: EpochSize,
+    /// How the access stage is scheduled.
+    pub scheduling: Scheduling,
+    /// Events of an epoch at the most, but for [`EpochSize::Events`].
+    pub epoch_events_max: usize,
+    /// How long an event may wait for its epoch to close, nanoseconds.
+    pub epoch_age_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            workers: 0,
+            epoch: EpochSize::Auto,
+            scheduling: Scheduling::Auto,
+            epoch_events_max: 1 << 14,
+            epoch_age_max: 10_000_000,
+        }
+    }
+}

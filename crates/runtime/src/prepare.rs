@@ -1,0 +1,130 @@
+//! The stage before access: filters, maps and keys of all events of an epoch, and the rows that its
+//! transactions will touch. Needs no other epoch, so it overlaps with the access of those before.
+
+use crate::epoch::Epoch;
+use crate::keys::{Fields, resolve_roles};
+use crate::stream_state::{NodeOutput, root_view};
+use crate::views::batch_views;
+use crate::worker::{Machine, Scratch};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use tidemill_compile::PipelineCode;
+use tidemill_model::FieldType;
+
+/// Prepares a gathered epoch.
+pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
+    for source in 0..machine.wiring.sources.len() {
+        if let Some(batch) = epoch.sources[source].events.clone() {
+            prepare_source(machine, scratch, epoch, source, &batch);
+        }
+    }
+    if !machine.wiring.cascades {
+        order(machine, epoch);
+    }
+    let gathered = scratch.context.take();
+    epoch.gathered.push(gathered);
+}
+
+fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, source: usize, batch: &RecordBatch) {
+    let root = machine.wiring.sources[source];
+    let schema = &machine.program.streams[root].schema;
+    let code = machine.code.pipelines[root].as_ref().expect("a source is a root");
+    let events = batch.num_rows();
+    scratch.identity.ensure(events);
+    batch_views(batch, schema, &mut scratch.views);
+    let mut pipeline = std::mem::take(&mut epoch.pipelines[root]);
+    let view = root_view(&scratch.views, &scratch.identity);
+    let elements = if code.run.is_some() { element_count(batch, schema) } else { 0 };
+    pipeline.run(code, &mut scratch.context, &view, None, events, elements);
+    for &id in &machine.wiring.deliveries[root] {
+        let wiring = &machine.wiring.inputs[id];
+        let input = &mut epoch.inputs[id];
+        let node = pipeline.nodes.get_mut(wiring.node);
+        // Without derived streams or where the input is the root itself every event is delivered.
+        input.len = node.as_ref().map_or(events, |n| n.len);
+        input.index = match &node {
+            Some(n) if wiring.node > 0 => {
+                let mut index = input.index.take().unwrap_or_default();
+                index.clear();
+                index.extend_from_slice(&n.index[..n.len]);
+                Some(index)
+            }
+            _ => None,
+        };
+        let (computed, computed_views) = computed_of(node);
+        let fields = Fields {
+            arrays: Some(batch.columns()),
+            natives: None,
+            root_schema: schema,
+            node: &code.plan.nodes[wiring.node],
+            computed,
+        };
+        let range = (0, input.len);
+        resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, range, &mut scratch.keys);
+        input.ensure_results(range.1);
+        input.point(&scratch.views, &computed_views);
+    }
+    epoch.pipelines[root] = pipeline;
+}
+
+/// A node's computed columns, with their views.
+pub fn computed_of(
+    node: Option<&mut NodeOutput>,
+) -> (&[tidemill_compile::NativeColumn], Vec<tidemill_compile::abi::ColumnView>) {
+    match node {
+        None => (&[], Vec::new()),
+        Some(node) => {
+            let views = node.column_views();
+            (&node.columns, views)
+        }
+    }
+}
+
+/// Elements of all lists of a batch: room for computed element keys.
+fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize {
+    let lists = schema.fields.iter().zip(batch.columns()).filter(|(f, _)| matches!(f.ty, FieldType::List(_)));
+    lists.map(|(_, array)| array.as_list::<i32>()).map(|l| {
+        let offsets = l.value_offsets();
+        (offsets[l.len()] - offsets[0]) as usize
+    }).sum()
+}
+
+/// Whether a source's only delivery takes every event.
+fn sole_delivery(machine: &Machine, epoch: &Epoch, source: usize) -> Option<usize> {
+    match machine.wiring.deliveries[machine.wiring.sources[source]].as_slice() {
+        &[id] if epoch.inputs[id].index.is_none() => Some(id),
+        _ => None,
+    }
+}
+
+/// The transactions of all inputs in position order.
+fn order(machine: &Machine, epoch: &mut Epoch) {
+    let mut order = std::mem::take(&mut epoch.order);
+    let mut rows = vec![0usize; epoch.sources.len()];
+    let mut next = vec![0usize; epoch.inputs.len()];
+    for &(source, count) in &epoch.merge {
+        let source = source as usize;
+        let first = rows[source];
+        rows[source] += count as usize;
+        if let Some(id) = sole_delivery(machine, epoch, source) {
+            Epoch::ran(&mut order, id, count);
+            continue;
+        }
+        let deliveries = &machine.wiring.deliveries[machine.wiring.sources[source]];
+        for row in first..rows[source] {
+            for &id in deliveries {
+                let input = &epoch.inputs[id];
+                if next[id] < input.len && input.row(next[id]) == row {
+                    next[id] += 1;
+                    Epoch::ran(&mut order, id, 1);
+                }
+            }
+        }
+    }
+    epoch.order = order;
+}
+
+/// The pipeline code of a stream that is a root.
+pub fn pipeline_of(machine: &Machine, root: usize) -> &PipelineCode {
+    machine.code.pipelines[root].as_ref().expect("only roots are asked for")
+}

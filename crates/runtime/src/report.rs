@@ -1,0 +1,134 @@
+//! Counting while a run goes on.
+
+use crate::epoch::Epoch;
+use crate::gate::SourcePosition;
+use crate::summary::{FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary};
+use hdrhistogram::Histogram;
+use tidemill_plan::{Origin, Program};
+use tidemill_schedule::Granularity;
+
+/// Longest latency that is told apart, nanoseconds: an hour.
+const LATENCY_MAX: u64 = 3_600_000_000_000;
+
+/// The counts of a run so far.
+pub struct Report {
+    events: u64,
+    epochs: u64,
+    epochs_chain: u64,
+    late: Vec<u64>,
+    bad: Vec<u64>,
+    counts: Vec<Vec<u64>>,
+    failed: Vec<u64>,
+    latency: Histogram<u64>,
+    stages: StageSummary,
+    /// Why the last epoch was scheduled as it was.
+    pub scheduling: String,
+}
+
+impl Report {
+    /// Nothing yet.
+    pub fn new(program: &Program) -> Self {
+        let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).count();
+        Report {
+            events: 0,
+            epochs: 0,
+            epochs_chain: 0,
+            late: vec![0; sources],
+            bad: vec![0; sources],
+            counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
+            failed: vec![0; program.streams.len()],
+            latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
+            stages: StageSummary::default(),
+            scheduling: String::new(),
+        }
+    }
+
+    /// Adds an epoch whose results went to the sinks between `start` and `now`.
+    pub fn add(&mut self, epoch: &Epoch, start: u64, now: u64) {
+        self.events += epoch.events as u64;
+        self.epochs += 1;
+        self.epochs_chain += (epoch.granularity == Granularity::Chain) as u64;
+        for (s, source) in epoch.sources.iter().enumerate() {
+            self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
+            self.bad[s] += source.bad.len() as u64;
+        }
+        let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
+        self.counts.iter_mut().zip(&epoch.counts).for_each(|(all, some)| sum(all, some));
+        sum(&mut self.failed, &epoch.failed);
+        for &(arrived, events) in &epoch.arrivals {
+            self.latency.saturating_record_n(now.saturating_sub(arrived), events);
+        }
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        self.stages.prepare += seconds(epoch.times.prepare);
+        self.stages.access += seconds(epoch.times.access);
+        self.stages.finish += seconds(epoch.times.finish);
+        self.stages.sinks += seconds(now - start);
+    }
+
+    /// The whole, after `elapsed` nanoseconds.
+    pub fn summary(self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
+        let seconds = elapsed as f64 / 1e9;
+        Summary {
+            application: program.name.clone(),
+            events: self.events,
+            sources: self.sources(program, positions, stopped),
+            transactions: self.transactions(program),
+            failed: self.failed(program),
+            epochs: self.epochs,
+            epochs_chain: self.epochs_chain,
+            seconds,
+            events_per_second: if elapsed == 0 { 0.0 } else { self.events as f64 / seconds },
+            latency: self.latency(),
+            stage_seconds: self.stages,
+            scheduling: self.scheduling,
+            stopped,
+        }
+    }
+
+    fn sources(&self, program: &Program, positions: &[SourcePosition], stopped: bool) -> Vec<SourceSummary> {
+        let streams = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
+        let of = |(s, stream): (usize, &tidemill_plan::Stream)| {
+            let mut summary =
+                SourceSummary { name: stream.name.clone(), late: self.late[s], bad: self.bad[s], ..Default::default() };
+            summary.stand(positions[s], stopped);
+            summary
+        };
+        streams.enumerate().map(of).collect()
+    }
+
+    fn transactions(&self, program: &Program) -> Vec<TransactionSummary> {
+        let of = |(transaction, counts): (&tidemill_plan::Transaction, &Vec<u64>)| {
+            let mut reasons: Vec<(String, u64)> = transaction
+                .reasons
+                .iter()
+                .zip(&counts[1..])
+                .filter(|(_, count)| **count > 0)
+                .map(|(reason, count)| (reason.clone(), *count))
+                .collect();
+            reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            TransactionSummary {
+                name: transaction.name.clone(),
+                committed: counts[0],
+                aborted: counts[1..].iter().sum(),
+                reasons,
+            }
+        };
+        program.transactions.iter().zip(&self.counts).map(of).collect()
+    }
+
+    fn failed(&self, program: &Program) -> Vec<FailedSummary> {
+        let named = program.streams.iter().zip(&self.failed).filter(|(_, count)| **count > 0);
+        named.map(|(stream, count)| FailedSummary { stream: stream.name.clone(), events: *count }).collect()
+    }
+
+    fn latency(&self) -> LatencySummary {
+        let ms = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1e6;
+        LatencySummary {
+            p50_ms: ms(0.5),
+            p95_ms: ms(0.95),
+            p99_ms: ms(0.99),
+            p999_ms: ms(0.999),
+            max_ms: self.latency.max() as f64 / 1e6,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What an epoch knows of a stream's events beyond the input itself: the outputs of pipelines, and
+//! the events that transactions emitted to streams that code reads.
+
+use crate::input::Identity;
+use crate::views::native_view;
+use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
+use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode};
+use tidemill_model::{ColumnType, Schema};
+
+/// What a pipeline wrote for one node.
+pub struct NodeOutput {
+    /// Event of the stream → event of the root.
+    pub index: Vec<u32>,
+    /// Number of events.
+    pub len: usize,
+    /// The stream's computed columns, then computed keys.
+    pub columns: Vec<NativeColumn>,
+    /// Events for which the stream's expressions failed: root event in the upper half, reason in the
+    /// lower.
+    pub failures: Vec<u64>,
+    /// Number of failures.
+    pub failure_len: usize,
+    element_counts: Vec<u64>,
+    views: Vec<NativeView>,
+}
+
+/// What the pipeline behind a root wrote in an epoch.
+#[derive(Default)]
+pub struct PipelineState {
+    /// By node; empty for a root without code.
+    pub nodes: Vec<NodeOutput>,
+    outputs: Vec<OutputView>,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the views hold addresses into the state's own buffers, used by compiled code during a call.
+unsafe impl Send for PipelineState {}
+#[allow(unsafe_code)]
+// SAFETY: as above; shared between workers for reading only.
+unsafe impl Sync for PipelineState {}
+
+impl NodeOutput {
+    fn new(node: &PipelineNode) -> Self {
+        NodeOutput {
+            index: Vec::new(),
+            len: 0,
+            columns: node.columns.iter().map(|&t| NativeColumn::new(t)).collect(),
+            failures: Vec::new(),
+            failure_len: 0,
+            element_counts: vec![0; node.columns.len()],
+            views: Vec::new(),
+        }
+    }
+
+    fn ensure(&mut self, events: usize, elements: usize) {
+        let len = self.len + events;
+        if self.index.len() < len {
+            self.index.resize(len.next_power_of_two(), 0);
+        }
+        let failures = self.failure_len + events;
+        if self.failures.len() < failures {
+            self.failures.resize(failures.next_power_of_two(), 0);
+        }
+        for (column, written) in self.columns.iter_mut().zip(&self.element_counts) {
+            column.ensure(len.max(*written as usize + elements));
+        }
+        self.views.clear();
+        self.views.extend(self.columns.iter_mut().map(NativeColumn::view));
+    }
+
+    fn view(&mut self) -> OutputView {
+        OutputView {
+            index: self.index.as_mut_ptr(),
+            count: self.len as u64,
+            columns: self.views.as_ptr(),
+            failures: self.failures.as_mut_ptr(),
+            failure_count: self.failure_len as u64,
+            element_counts: self.element_counts.as_mut_ptr(),
+        }
+    }
+
+    /// The computed columns as input columns.
+    pub fn column_views(&mut self) -> Vec<ColumnView> {
+        self.columns.iter_mut().map(native_view).collect()
+    }
+}
+
+impl PipelineState {
+    /// For the pipeline behind a root.
+    pub fn new(code: Option<&PipelineCode>) -> Self {
+        let nodes = code.filter(|c| c.run.is_some()).map(|c| c.plan.nodes.iter().map(NodeOutput::new).collect());
+        PipelineState { nodes: nodes.unwrap_or_default(), outputs: Vec::new() }
+    }
+
+    /// Empties it for the next epoch.
+    pub fn clear(&mut self) {
+        for node in &mut self.nodes {
+            (node.len, node.failure_len) = (0, 0);
+            node.element_counts.fill(0);
+        }
+    }
+
+    /// Runs the pipeline on `count` events (those of `selection`, else 0, 1, …) of `input`, whose lists
+    /// have at most `elements` elements in all.
+    pub fn run(
+        &mut self,
+        code: &PipelineCode,
+        context: &mut AccessContext,
+        input: &InputView,
+        selection: Option<&[u32]>,
+        count: usize,
+        elements: usize,
+    ) {
+        let Some(run) = code.run else { return };
+        self.nodes.iter_mut().for_each(|node| node.ensure(count, elements));
+        self.outputs.clear();
+        self.outputs.extend(self.nodes.iter_mut().map(NodeOutput::view));
+        let selection = selection.map_or(std::ptr::null(), <[u32]>::as_ptr);
+        #[allow(unsafe_code)]
+        // SAFETY: the code was made for this root's columns; the views point to buffers with room for
+        // `count` more events and failures and `elements` more elements, made sure of just above.
+        unsafe {
+            run(context, input, selection, count as u64, self.outputs.as_mut_ptr());
+        }
+        for (node, output) in self.nodes.iter_mut().zip(&self.outputs) {
+            node.len = output.count as usize;
+            node.failure_len = output.failure_count as usize;
+        }
+    }
+}
+
+/// The events that transactions emitted to a stream that code reads, in order.
+pub struct EventLog {
+    /// By scalar field of the stream's schema (lists have a column that stays empty).
+    pub columns: Vec<NativeColumn>,
+    /// Number of events.
+    pub len: usize,
+    /// For each, the input and the event of it that the emitting transaction ran on.
+    pub owners: Vec<(u32, u32)>,
+}
+
+impl EventLog {
+    /// For a stream of this schema.
+    pub fn new(schema: &Schema) -> Self {
+        let ty = |f: &tidemill_model::Field| f.scalar_type().unwrap_or(ColumnType::required(tidemill_model::Type::Int));
+        let columns = schema.fields.iter().map(|f| NativeColumn::new(ty(f))).collect();
+        EventLog { columns, len: 0, owners: Vec::new() }
+    }
+
+    /// Empties it for the next epoch.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.owners.clear();
+    }
+
+    /// Appends an event: place `at` of the captured columns, which stand for fields as `captured` says.
+    pub fn push(&mut self, captured: &[Option<usize>], from: &[NativeColumn], at: usize, owner: (u32, u32)) {
+        for (column, source) in self.columns.iter_mut().zip(captured) {
+            column.ensure(self.len + 1);
+            if let Some(c) = source {
+                column.copy_value(self.len, &from[*c], at);
+            }
+        }
+        self.len += 1;
+        self.owners.push(owner);
+    }
+
+    /// Its columns as input columns, numbered as the stream's layout does (lists have none).
+    pub fn column_views(&mut self, schema: &Schema) -> Vec<ColumnView> {
+        let scalar = |(column, field): (_, &tidemill_model::Field)| field.scalar_type().map(|_| native_view(column));
+        self.columns.iter_mut().zip(&schema.fields).filter_map(scalar).collect()
+    }
+}
+
+/// The input view of a root for its pipeline: columns and the identity.
+pub fn root_view(columns: &[ColumnView], identity: &Identity) -> InputView {
+    InputView {
+        columns: columns.as_ptr(),
+        index: identity.entries().as_ptr(),
+        rows: std::ptr::null(),
+        starts: std::ptr::null(),
+        captures: std::ptr::null(),
+        seen: std::ptr::null(),
+        verdicts: std::ptr::null_mut(),
+    }
+}

@@ -1,0 +1,110 @@
+//! What a run did.
+
+use crate::gate::SourcePosition;
+use serde::Serialize;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// The application.
+    pub application: String,
+    /// Events that went through, of all sources.
+    pub events: u64,
+    /// By source.
+    pub sources: Vec<SourceSummary>,
+    /// By transaction.
+    pub transactions: Vec<TransactionSummary>,
+    /// By filter or map.
+    pub failed: Vec<FailedSummary>,
+    /// Epochs.
+    pub epochs: u64,
+    /// Epochs that were accessed in parallel along chains.
+    pub epochs_chain: u64,
+    /// Why the last epoch was scheduled as it was.
+    pub scheduling: String,
+    /// Wall time in seconds, from the first thread's start to the last sink's end.
+    pub seconds: f64,
+    /// Events per second.
+    pub events_per_second: f64,
+    /// From an event's arrival at the gate to the release of its epoch's results.
+    pub latency: LatencySummary,
+    /// Seconds that workers spent in each stage, all together.
+    pub stage_seconds: StageSummary,
+    /// Whether the run was stopped before its sources ended.
+    pub stopped: bool,
+}
+
+/// What came from a source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SourceSummary {
+    /// Its name.
+    pub name: String,
+    /// Events that went through.
+    pub events: u64,
+    /// Events that came too late.
+    pub late: u64,
+    /// Records that could not be decoded.
+    pub bad: u64,
+    /// The event time of the last event that went through, in its unit.
+    pub last_time: Option<i64>,
+    /// Events that were read but not processed because the run was stopped.
+    pub held: u64,
+}
+
+/// What became of a transaction's events.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TransactionSummary {
+    /// Its name.
+    pub name: String,
+    /// Committed.
+    pub committed: u64,
+    /// Aborted.
+    pub aborted: u64,
+    /// Aborted by reason; reasons that occurred, most frequent first.
+    pub reasons: Vec<(String, u64)>,
+}
+
+/// Events that failed in a filter or map.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FailedSummary {
+    /// The stream.
+    pub stream: String,
+    /// How many.
+    pub events: u64,
+}
+
+/// Latencies in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LatencySummary {
+    /// Half of the events were faster.
+    pub p50_ms: f64,
+    /// 95 of 100.
+    pub p95_ms: f64,
+    /// 99 of 100.
+    pub p99_ms: f64,
+    /// 999 of 1,000.
+    pub p999_ms: f64,
+    /// The slowest.
+    pub max_ms: f64,
+}
+
+/// Seconds by stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageSummary {
+    /// Stateless, before access.
+    pub prepare: f64,
+    /// Transactions (wall time of the stage).
+    pub access: f64,
+    /// Stateless, after access.
+    pub finish: f64,
+    /// Writing to sinks.
+    pub sinks: f64,
+}
+
+impl SourceSummary {
+    pub(crate) fn stand(&mut self, position: SourcePosition, stopped: bool) {
+        self.events = position.events;
+        self.last_time = position.time;
+        self.held = if stopped { position.held } else { 0 };
+    }
+}

@@ -1,0 +1,84 @@
+//! The program's fixed connections, numbered once: which code runs on what, and what goes where.
+
+use tidemill_compile::{Code, DeliveryKeys, feeds_code};
+use tidemill_plan::{Origin, Program, StreamId, TransactionId};
+
+/// Index into [`Wiring::inputs`]: a transaction on one of its inputs.
+pub type InputId = usize;
+
+/// A transaction on one of its inputs.
+pub struct InputWiring {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// Index into the transaction's inputs.
+    pub input: usize,
+    /// The root of the input's stream.
+    pub root: StreamId,
+    /// The node of the root's pipeline that is the input's stream.
+    pub node: usize,
+    /// Where the keys come from.
+    pub keys: DeliveryKeys,
+}
+
+/// What is known of a root stream that a transaction feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlet {
+    /// Its returned records or passed events.
+    Committed,
+    /// Its aborts.
+    Aborted,
+    /// Its emissions by name.
+    Emitted(usize),
+}
+
+/// The fixed connections of a program.
+pub struct Wiring {
+    /// All transactions on all their inputs.
+    pub inputs: Vec<InputWiring>,
+    /// By stream: the inputs that an event of this root is delivered to, in order.
+    pub deliveries: Vec<Vec<InputId>>,
+    /// By stream: whether code reads its events as they are emitted.
+    pub feeds_code: Vec<bool>,
+    /// By source number: its stream.
+    pub sources: Vec<StreamId>,
+    /// Whether any transaction can reach another.
+    pub cascades: bool,
+}
+
+impl Wiring {
+    /// Numbers the connections.
+    pub fn of(program: &Program, code: &Code) -> Wiring {
+        let mut inputs = Vec::new();
+        let mut deliveries = vec![Vec::new(); program.streams.len()];
+        for (root, pipeline) in code.pipelines.iter().enumerate() {
+            for (delivery, node, keys) in pipeline.iter().flat_map(|p| &p.plan.deliveries) {
+                deliveries[root].push(inputs.len());
+                inputs.push(InputWiring {
+                    transaction: delivery.transaction,
+                    input: delivery.input,
+                    root,
+                    node: *node,
+                    keys: keys.clone(),
+                });
+            }
+        }
+        let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
+        Wiring {
+            inputs,
+            deliveries,
+            feeds_code: (0..program.streams.len()).map(|s| feeds_code(program, s)).collect(),
+            sources: (0..program.streams.len()).filter(is_source).collect(),
+            cascades: program.transactions.iter().any(|t| t.cascades),
+        }
+    }
+}
+
+/// The transaction and outlet behind a stream, if it is one that a transaction feeds.
+pub fn outlet_of(program: &Program, stream: StreamId) -> Option<(TransactionId, Outlet)> {
+    match program.streams[stream].origin {
+        Origin::Committed(t) => Some((t, Outlet::Committed)),
+        Origin::Aborted(t) => Some((t, Outlet::Aborted)),
+        Origin::Emitted(t, e) => Some((t, Outlet::Emitted(e))),
+        _ => None,
+    }
+}

@@ -1,0 +1,49 @@
+//! What a worker brings along, and what all share.
+
+use crate::input::Identity;
+use crate::keys::KeyScratch;
+use crate::wiring::Wiring;
+use tidemill_compile::abi::ColumnView;
+use tidemill_compile::{AccessContext, Code};
+use tidemill_plan::Program;
+use tidemill_state::Table;
+
+/// What all workers read: the program and its code, the connections, the tables.
+pub struct Machine {
+    /// The program.
+    pub program: Program,
+    /// Its code.
+    pub code: Code,
+    /// Its connections.
+    pub wiring: Wiring,
+    /// Its tables.
+    pub tables: Vec<Table>,
+}
+
+/// Room of one worker for stateless work.
+pub struct Scratch {
+    /// For pipelines: texts that they make go to the epoch.
+    pub context: Box<AccessContext>,
+    /// 0, 1, 2, …
+    pub identity: Identity,
+    /// For keys.
+    pub keys: KeyScratch,
+    /// Views of the root at hand.
+    pub views: Vec<ColumnView>,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the views are only meaningful during a call that fills them first.
+unsafe impl Send for Scratch {}
+
+impl Scratch {
+    /// For a worker on this machine.
+    pub fn new(machine: &Machine) -> Self {
+        Scratch {
+            context: AccessContext::new(&machine.code.emission_types, machine.wiring.cascades),
+            identity: Identity::default(),
+            keys: KeyScratch::default(),
+            views: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The one way in for synchronization types: std's, or the model checker's.
+
+#[cfg(feature = "loom")]
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+#[cfg(not(feature = "loom"))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+/// Looks at a condition before a worker parks. The model checker would only try each of them in turn.
+pub(crate) const SPINS_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 200 };
+
+/// Transactions that a worker claims at once.
+pub(crate) const BLOCK_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 64 };

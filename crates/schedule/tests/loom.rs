@@ -1,0 +1,132 @@
+//! The parallel executor under the model checker: all interleavings, up to a bound on preemptions, of
+//! linking, the counters, the pool, parking, and the end of an epoch.
+//!
+//! Rows are relaxed atomics, so the checker may hand out a stale value wherever the executor does not
+//! order two transactions that share a row. A lost wake-up shows as a deadlock.
+#![cfg(feature = "loom")]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use tidemill_schedule::{ChainExecutor, Execute, Progress, Worker};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run};
+
+struct Rows {
+    transactions: Vec<Vec<u64>>,
+    rows: Vec<AtomicU32>,
+    ran: Vec<AtomicU32>,
+}
+
+impl Execute for Rows {
+    /// Every row counts its transactions; each transaction knows how many must have come before it.
+    fn execute(&self, _worker: usize, transaction: u32) {
+        let transaction = transaction as usize;
+        self.ran[transaction].store(self.ran[transaction].load(Relaxed) + 1, Relaxed);
+        for &row in &self.transactions[transaction] {
+            let before = self.transactions[..transaction].iter().filter(|rows| rows.contains(&row)).count() as u32;
+            let cell = &self.rows[row as usize];
+            assert_eq!(cell.load(Relaxed), before, "transaction {transaction} at row {row}");
+            cell.store(before + 1, Relaxed);
+        }
+    }
+}
+
+/// Runs an epoch with one worker per element; `true` helps until starved before it works.
+fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: &'static [bool], preemptions: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let mut epoch = AccessBuffer::new();
+        transactions.iter().for_each(|rows| epoch.push(rows.iter().map(|&row| RowId(row))));
+        let mut run = Run::new();
+        run.partition(Partitioning::with_bits(partition_bits), epoch.accesses());
+        let mut executor = ChainExecutor::new(workers.len());
+        executor.prepare(&mut vec![run]);
+        let rows = Rows {
+            transactions: transactions.iter().map(|rows| rows.to_vec()).collect(),
+            rows: (0..4).map(|_| AtomicU32::new(0)).collect(),
+            ran: transactions.iter().map(|_| AtomicU32::new(0)).collect(),
+        };
+        let shared = Arc::new((executor, rows));
+        let mut threads = Vec::new();
+        for (id, &helps) in workers.iter().enumerate().skip(1) {
+            let shared = shared.clone();
+            threads.push(thread::spawn(move || take_part(&shared, id, helps)));
+        }
+        take_part(&shared, 0, workers[0]);
+        // What `work` returns to sees everything, before any join.
+        for ran in &shared.1.ran {
+            assert_eq!(ran.load(Relaxed), 1);
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+fn take_part((executor, rows): &(ChainExecutor, Rows), id: usize, helps: bool) {
+    let mut worker = Worker::new(id);
+    if !helps || executor.help(&mut worker, rows) != Progress::Done {
+        executor.work(&mut worker, rows);
+    }
+}
+
+#[test]
+fn two_roots_and_one_that_waits_for_both() {
+    check(&[&[0], &[1], &[0, 1]], 0, &[false, false], 3);
+}
+
+#[test]
+fn one_root_that_two_wait_for() {
+    check(&[&[0, 1], &[0], &[1]], 0, &[false, false], 3);
+}
+
+#[test]
+fn a_diamond() {
+    check(&[&[0, 1], &[0, 2], &[1, 3], &[2, 3]], 0, &[false, false], 2);
+}
+
+#[test]
+fn two_partitions() {
+    check(&[&[0, 1], &[1, 0]], 1, &[false, false], 3);
+}
+
+#[test]
+fn helping_and_working() {
+    check(&[&[0], &[1], &[0, 1], &[0]], 0, &[false, true], 2);
+}
+
+/// Two transactions that wait until both run: whoever sleeps while there is a block to claim is missed.
+#[test]
+fn nobody_sleeps_through_the_end_of_linking() {
+    struct Meeting(Mutex<u32>, Condvar);
+    impl Execute for Meeting {
+        fn execute(&self, _worker: usize, _transaction: u32) {
+            let mut met = self.0.lock().expect("not poisoned");
+            *met += 1;
+            self.1.notify_all();
+            while *met < 2 {
+                met = self.1.wait(met).expect("not poisoned");
+            }
+        }
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let mut epoch = AccessBuffer::new();
+        (0..2).for_each(|row| epoch.push([RowId(row)]));
+        let mut run = Run::new();
+        run.partition(Partitioning::with_bits(0), epoch.accesses());
+        let mut executor = ChainExecutor::new(2);
+        executor.prepare(&mut vec![run]);
+        let shared = Arc::new((executor, Meeting(Mutex::new(0), Condvar::new())));
+        let other = shared.clone();
+        let thread = thread::spawn(move || other.0.work(&mut Worker::new(1), &other.1));
+        shared.0.work(&mut Worker::new(0), &shared.1);
+        thread.join().expect("no panic");
+    });
+}
+
+#[test]
+fn three_workers() {
+    check(&[&[0, 1], &[0], &[1]], 0, &[false, false, false], 1);
+}

@@ -1,0 +1,39 @@
+//! The hash of a key. Part of the storage format: it decides a key's virtual node, so it must not
+//! depend on the machine, the process or a library's version (XXH3 is a fixed specification).
+
+use tidemill_model::VIRTUAL_NODE_COUNT;
+use xxhash_rust::xxh3::xxh3_64;
+
+const _: () = assert!(VIRTUAL_NODE_COUNT == 256, "the top eight bits of the hash name the node");
+
+/// The hash of a one-word key: a folded 128-bit product (as in wyhash and foldhash).
+#[inline(always)]
+pub fn hash_word(word: u64) -> u64 {
+    let product = (word ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
+    let folded = (product >> 64) as u64 ^ product as u64;
+    folded.wrapping_mul(0xa076_1d64_78bd_642f) ^ (folded >> 32)
+}
+
+/// The hash of a text or bytes key.
+#[inline]
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
+/// The hash of a composite key, from those of its parts in order.
+#[inline]
+pub fn combine(hash: u64, part: u64) -> u64 {
+    hash_word(hash.rotate_left(23) ^ part)
+}
+
+/// The virtual node of a hash: its top bits.
+#[inline(always)]
+pub fn virtual_node_of(hash: u64) -> usize {
+    (hash >> 56) as usize
+}
+
+/// Sixteen bits that an index entry keeps of a hash, apart from those that choose node and place.
+#[inline(always)]
+pub fn tag_of(hash: u64) -> u64 {
+    (hash >> 40) & 0xffff
+}

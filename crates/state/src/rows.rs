@@ -1,0 +1,63 @@
+//! The rows of a virtual node: chunks that never move, and a list of free slots.
+
+use crate::memory::Words;
+
+/// The address of a row; 0 stands for "no row" (a null key).
+pub type RowAddress = u64;
+
+/// Rows in the first chunk; each further chunk doubles up to [`CHUNK_BYTES_MAX`].
+const FIRST_CHUNK_ROWS: usize = 4;
+const CHUNK_BYTES_MAX: usize = 2 << 20;
+
+/// All slots of a virtual node.
+pub struct Rows {
+    row_words: usize,
+    chunks: Vec<Words>,
+    /// Rows handed out of the last chunk.
+    used: usize,
+    free: Vec<RowAddress>,
+}
+
+impl Rows {
+    /// No rows yet, of `row_size` bytes each.
+    pub fn new(row_size: usize) -> Self {
+        Rows { row_words: row_size / 8, chunks: Vec::new(), used: 0, free: Vec::new() }
+    }
+
+    fn rows_in(&self, chunk: &Words) -> usize {
+        chunk.len() / self.row_words
+    }
+
+    /// A slot with all words zero.
+    pub fn allocate(&mut self) -> RowAddress {
+        if let Some(address) = self.free.pop() {
+            return address;
+        }
+        let full = self.chunks.last().is_none_or(|last| self.used == self.rows_in(last));
+        if full {
+            let doubled = self.chunks.last().map_or(FIRST_CHUNK_ROWS, |last| 2 * self.rows_in(last));
+            let rows = doubled.min((CHUNK_BYTES_MAX / (8 * self.row_words)).max(1));
+            self.chunks.push(Words::zeroed(rows * self.row_words));
+            self.used = 0;
+        }
+        let chunk = self.chunks.last().expect("a chunk with room was just made sure of");
+        let address = chunk.start().wrapping_add(self.used * self.row_words) as RowAddress;
+        self.used += 1;
+        address
+    }
+
+    /// Takes a slot back and zeroes it.
+    ///
+    /// # Safety
+    /// `address` is a slot of this node that nothing refers to any more.
+    pub unsafe fn release(&mut self, address: RowAddress) {
+        // SAFETY: a slot is `row_words` words inside a chunk.
+        unsafe { (address as *mut u64).write_bytes(0, self.row_words) };
+        self.free.push(address);
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len() * 8).sum()
+    }
+}

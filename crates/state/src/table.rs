@@ -1,0 +1,344 @@
+//! A table: the virtual nodes, and finding or making the slots of many keys at once.
+
+use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
+use crate::index::Index;
+use crate::keys::{KeyColumn, KeyTexts, Keys};
+use crate::layout::{EXISTS, RowLayout};
+use crate::memory::prefetch;
+use crate::rows::{RowAddress, Rows};
+use crate::blob;
+use parking_lot::RwLock;
+use tidemill_model::VIRTUAL_NODE_COUNT;
+
+/// Keys looked up together, so that their cache misses overlap.
+const GROUP: usize = 32;
+
+/// Slots below which sweeping is not worth a pause.
+const SWEEP_SLOTS_MIN: usize = 1 << 16;
+
+/// A table's rows and their index. Prepare calls [`Table::resolve`] from any thread; access works on
+/// the addresses it gave.
+pub struct Table {
+    definition: tidemill_plan::Table,
+    layout: RowLayout,
+    key: Vec<KeyCell>,
+    nodes: RwLock<Nodes>,
+}
+
+/// One part of the key inside a row.
+#[derive(Clone, Copy)]
+struct KeyCell {
+    offset: usize,
+    text: bool,
+}
+
+/// Indexes and rows by virtual node, apart so that the indexes' heads stay in the first-level cache.
+struct Nodes {
+    indexes: Vec<Index>,
+    rows: Vec<Rows>,
+    slots: usize,
+    /// Sweep when there are this many slots.
+    sweep_at: usize,
+}
+
+/// What a table holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Slots: existing rows and keys that were touched without one.
+    pub slots: usize,
+    /// Bytes of rows, without text outside them.
+    pub row_bytes: usize,
+    /// Bytes of indexes.
+    pub index_bytes: usize,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(definition: &tidemill_plan::Table) -> Self {
+        let layout = RowLayout::of(definition);
+        let key = definition
+            .key
+            .iter()
+            .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
+            .collect();
+        let nodes = Nodes {
+            indexes: (0..VIRTUAL_NODE_COUNT).map(|_| Index::new()).collect(),
+            rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
+            slots: 0,
+            sweep_at: SWEEP_SLOTS_MIN,
+        };
+        Table { definition: definition.clone(), layout, key, nodes: RwLock::new(nodes) }
+    }
+
+    /// What it was made from.
+    pub fn definition(&self) -> &tidemill_plan::Table {
+        &self.definition
+    }
+
+    /// Where the bits of its rows lie.
+    pub fn layout(&self) -> &RowLayout {
+        &self.layout
+    }
+
+    /// Finds the slot of each key, making those that are missing; 0 where the key is null.
+    pub fn resolve(&self, keys: &Keys<'_>, out: &mut [RowAddress]) {
+        assert_eq!(keys.columns.len(), self.key.len(), "a key of {} has another arity", self.definition.name);
+        assert_eq!(keys.len, out.len());
+        match *keys.columns {
+            [KeyColumn::Words(words)] => {
+                assert_eq!(words.len(), keys.len);
+                self.resolve_by(&WordKeys { words, offset: self.key[0].offset }, keys.nulls, out)
+            }
+            [KeyColumn::Texts(texts)] => {
+                self.resolve_by(&TextKeys { texts, offset: self.key[0].offset }, keys.nulls, out)
+            }
+            _ => self.resolve_by(&CompositeKeys { columns: keys.columns, cells: &self.key }, keys.nulls, out),
+        }
+    }
+
+    fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
+        let mut missing = Vec::new();
+        {
+            let nodes = self.nodes.read();
+            for start in (0..out.len()).step_by(GROUP) {
+                let end = (start + GROUP).min(out.len());
+                look_up(&nodes, keys, start, &mut out[start..end], nulls, &mut missing);
+            }
+        }
+        if !missing.is_empty() {
+            let nodes = &mut *self.nodes.write();
+            for i in missing {
+                out[i] = self.find_or_insert(nodes, keys, i);
+            }
+        }
+    }
+
+    fn find_or_insert(&self, nodes: &mut Nodes, keys: &impl KeySet, i: usize) -> RowAddress {
+        let hash = keys.hash(i);
+        let node = virtual_node_of(hash);
+        if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(i, row)) {
+            return row;
+        }
+        let row = nodes.rows[node].allocate();
+        keys.write(i, row);
+        nodes.indexes[node].insert(hash, row, |row| self.hash_of_row(row));
+        nodes.slots += 1;
+        row
+    }
+
+    /// The hash of the key in a row.
+    fn hash_of_row(&self, row: RowAddress) -> u64 {
+        let part = |cell: &KeyCell| {
+            // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
+            let word = unsafe { read(row, cell.offset) };
+            // SAFETY: a text key cell holds a live blob (invariant 4).
+            if cell.text { hash_bytes(unsafe { blob::bytes(word) }) } else { hash_word(word) }
+        };
+        match self.key.as_slice() {
+            [one] => part(one),
+            parts => parts.iter().fold(0, |hash, cell| combine(hash, part(cell))),
+        }
+    }
+
+    /// Whether so many slots were made since the last sweep that another may pay.
+    pub fn wants_sweep(&self) -> bool {
+        let nodes = self.nodes.read();
+        nodes.slots >= nodes.sweep_at
+    }
+
+    /// Frees the slots whose row does not exist.
+    ///
+    /// # Safety
+    /// Nothing holds an address of this table's rows, and nothing reads their text.
+    pub unsafe fn sweep(&self) {
+        let mut guard = self.nodes.write();
+        let nodes = &mut *guard;
+        for (index, rows) in nodes.indexes.iter_mut().zip(&mut nodes.rows) {
+            // SAFETY: rows of an index are slots of this table; the caller promises quiescence.
+            let exists = |&row: &RowAddress| unsafe { read(row, 0) } & EXISTS != 0;
+            let (live, dead): (Vec<_>, Vec<_>) = index.rows().partition(exists);
+            if dead.is_empty() {
+                continue;
+            }
+            index.rebuild(&live, |row| self.hash_of_row(row));
+            for row in dead {
+                self.free_texts(row);
+                // SAFETY: by the caller nothing refers to it; the index no longer does.
+                unsafe { rows.release(row) };
+                nodes.slots -= 1;
+            }
+        }
+        nodes.sweep_at = (2 * nodes.slots).max(SWEEP_SLOTS_MIN);
+    }
+
+    /// Frees the blobs that a row owns.
+    fn free_texts(&self, row: RowAddress) {
+        for (column, definition) in self.definition.columns.iter().enumerate() {
+            if definition.ty.ty.is_bytes() {
+                // SAFETY: called when the row goes away; the cell owns its blob (invariant 4).
+                unsafe { blob::free(read(row, self.layout.cell(column))) };
+            }
+        }
+    }
+
+    /// What it holds.
+    pub fn stats(&self) -> TableStats {
+        let nodes = self.nodes.read();
+        TableStats {
+            slots: nodes.slots,
+            row_bytes: nodes.rows.iter().map(Rows::bytes).sum(),
+            index_bytes: nodes.indexes.iter().map(Index::bytes).sum(),
+        }
+    }
+
+    /// Addresses of all rows that exist.
+    pub(crate) fn existing_rows(&self) -> Vec<RowAddress> {
+        let nodes = self.nodes.read();
+        // SAFETY: rows of an index are slots of this table.
+        let exists = |row: &RowAddress| unsafe { read(*row, 0) } & EXISTS != 0;
+        nodes.indexes.iter().flat_map(Index::rows).filter(exists).collect()
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.definition.columns.iter().any(|c| c.ty.ty.is_bytes()) {
+            let rows: Vec<_> = self.nodes.get_mut().indexes.iter().flat_map(Index::rows).collect();
+            rows.into_iter().for_each(|row| self.free_texts(row));
+        }
+    }
+}
+
+/// Looks up one group: hash and ask for the index lines, then for the rows, then compare. Places of
+/// keys that have no slot yet go to `missing`.
+#[inline(always)]
+fn look_up(
+    nodes: &Nodes,
+    keys: &impl KeySet,
+    start: usize,
+    out: &mut [RowAddress],
+    nulls: Option<&[bool]>,
+    missing: &mut Vec<usize>,
+) {
+    let mut hashes = [0u64; GROUP];
+    for (i, hash) in hashes.iter_mut().enumerate().take(out.len()) {
+        *hash = keys.hash(start + i);
+        nodes.indexes[virtual_node_of(*hash)].prefetch(*hash);
+    }
+    for (row, &hash) in out.iter_mut().zip(&hashes) {
+        *row = nodes.indexes[virtual_node_of(hash)].guess(hash);
+        prefetch(*row as *const u8);
+    }
+    for (i, (row, &hash)) in out.iter_mut().zip(&hashes).enumerate() {
+        let access = start + i;
+        if nulls.is_some_and(|nulls| nulls[access]) {
+            *row = 0;
+        } else if *row == 0 || !keys.matches(access, *row) {
+            match nodes.indexes[virtual_node_of(hash)].find(hash, |row| keys.matches(access, row)) {
+                Some(found) => *row = found,
+                None => missing.push(access),
+            }
+        }
+    }
+}
+
+/// Reads a word of a row.
+///
+/// # Safety
+/// `row` is a slot, `offset` lies inside its layout, and no one writes that word now.
+#[inline(always)]
+pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
+    // SAFETY: by the caller.
+    unsafe { ((row as usize + offset) as *const u64).read() }
+}
+
+/// Writes a word of a row.
+///
+/// # Safety
+/// As [`read`], and no one else reads it now.
+#[inline(always)]
+pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
+    // SAFETY: by the caller.
+    unsafe { ((row as usize + offset) as *mut u64).write(word) }
+}
+
+/// Keys of one shape. `matches` and `write` are called with slots of the table at hand.
+trait KeySet {
+    fn hash(&self, i: usize) -> u64;
+    fn matches(&self, i: usize, row: RowAddress) -> bool;
+    /// Fills the key cells of a fresh slot.
+    fn write(&self, i: usize, row: RowAddress);
+}
+
+struct WordKeys<'a> {
+    words: &'a [u64],
+    offset: usize,
+}
+
+impl KeySet for WordKeys<'_> {
+    #[inline(always)]
+    fn hash(&self, i: usize) -> u64 {
+        hash_word(self.words[i])
+    }
+    #[inline(always)]
+    fn matches(&self, i: usize, row: RowAddress) -> bool {
+        // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
+        unsafe { read(row, self.offset) == self.words[i] }
+    }
+    fn write(&self, i: usize, row: RowAddress) {
+        // SAFETY: a fresh slot that nobody else knows yet.
+        unsafe { write(row, self.offset, self.words[i]) }
+    }
+}
+
+struct TextKeys<'a> {
+    texts: KeyTexts<'a>,
+    offset: usize,
+}
+
+impl KeySet for TextKeys<'_> {
+    #[inline(always)]
+    fn hash(&self, i: usize) -> u64 {
+        hash_bytes(self.texts.get(i))
+    }
+    #[inline(always)]
+    fn matches(&self, i: usize, row: RowAddress) -> bool {
+        // SAFETY: a slot of the table; its key cell is immutable and owns a live blob.
+        unsafe { blob::bytes(read(row, self.offset)) == self.texts.get(i) }
+    }
+    fn write(&self, i: usize, row: RowAddress) {
+        // SAFETY: a fresh slot that nobody else knows yet.
+        unsafe { write(row, self.offset, blob::new(self.texts.get(i))) }
+    }
+}
+
+struct CompositeKeys<'a> {
+    columns: &'a [KeyColumn<'a>],
+    cells: &'a [KeyCell],
+}
+
+impl KeySet for CompositeKeys<'_> {
+    fn hash(&self, i: usize) -> u64 {
+        self.columns.iter().fold(0, |hash, column| {
+            let part = match column {
+                KeyColumn::Words(words) => hash_word(words[i]),
+                KeyColumn::Texts(texts) => hash_bytes(texts.get(i)),
+            };
+            combine(hash, part)
+        })
+    }
+    fn matches(&self, i: usize, row: RowAddress) -> bool {
+        self.columns.iter().zip(self.cells).all(|(column, cell)| match column {
+            KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.matches(i, row),
+            KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.matches(i, row),
+        })
+    }
+    fn write(&self, i: usize, row: RowAddress) {
+        for (column, cell) in self.columns.iter().zip(self.cells) {
+            match column {
+                KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(i, row),
+                KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.write(i, row),
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Whole tables from and to Arrow, when no transaction runs.
+
+use crate::blob;
+use crate::keys::{KeyColumn, KeyTexts, Keys};
+use crate::layout::EXISTS;
+use crate::rows::RowAddress;
+use crate::table::{Table, read, write};
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef};
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{ColumnType, Schema, Type, Value};
+
+/// Why rows cannot be put into a table before the first event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PreloadError {
+    /// Two rows have one key.
+    #[error("table '{table}' is given two rows with the key {key}")]
+    Duplicate {
+        /// The table.
+        table: String,
+        /// The key, as text.
+        key: String,
+    },
+    /// A key holds a null.
+    #[error("table '{table}' is given a row without a key (row {row} of its batch)")]
+    NullKey {
+        /// The table.
+        table: String,
+        /// 0-based.
+        row: usize,
+    },
+}
+
+impl Table {
+    /// The schema of [`Table::to_batch`]: the table's columns.
+    pub fn schema(&self) -> Schema {
+        Schema::scalars(self.definition().columns.iter().map(|c| (c.name.as_str(), c.ty)))
+    }
+
+    /// Adds rows: a batch in canonical form of [`Table::schema`]. Call it while nothing else runs.
+    pub fn preload(&self, batch: &RecordBatch) -> Result<(), PreloadError> {
+        let columns: Vec<Cells> =
+            self.definition().columns.iter().zip(batch.columns()).map(|(c, a)| Cells::new(a, c.ty)).collect();
+        for (row, nulls) in (0..batch.num_rows()).map(|r| (r, self.definition().key.iter())) {
+            if nulls.into_iter().any(|&c| batch.column(c).is_null(row)) {
+                return Err(PreloadError::NullKey { table: self.definition().name.clone(), row });
+            }
+        }
+        let mut slots = vec![0; batch.num_rows()];
+        self.resolve_cells(&columns, &mut slots);
+        for (row, &slot) in slots.iter().enumerate() {
+            self.fill(slot, row, &columns)?;
+        }
+        Ok(())
+    }
+
+    fn resolve_cells(&self, columns: &[Cells<'_>], slots: &mut [RowAddress]) {
+        let keys: Vec<KeyColumn<'_>> = self.definition().key.iter().map(|&c| columns[c].key()).collect();
+        let len = slots.len();
+        self.resolve(&Keys { columns: &keys, nulls: None, len }, slots);
+    }
+
+    fn fill(&self, slot: RowAddress, row: usize, columns: &[Cells<'_>]) -> Result<(), PreloadError> {
+        let layout = self.layout();
+        // SAFETY (all accesses below): `slot` is a slot of this table and nothing else runs.
+        if unsafe { read(slot, 0) } & EXISTS != 0 {
+            let key: Vec<_> = self.definition().key.iter().map(|&c| self.cell_value(slot, c).to_string()).collect();
+            return Err(PreloadError::Duplicate { table: self.definition().name.clone(), key: key.join(", ") });
+        }
+        let mut headers = vec![0u64; layout.header_words()];
+        headers[0] = EXISTS;
+        for (c, cells) in columns.iter().enumerate() {
+            if cells.is_null(row) {
+                let (offset, bit) = layout.null_bit(c);
+                headers[offset / 8] |= bit;
+            } else if !self.definition().key.contains(&c) {
+                let word = match cells {
+                    Cells::Words { words, .. } => words[row],
+                    Cells::Texts { texts, .. } => blob::new(texts[row]),
+                };
+                // SAFETY: as above.
+                unsafe { write(slot, layout.cell(c), word) };
+            }
+        }
+        for (i, header) in headers.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { write(slot, 8 * i, header) };
+        }
+        Ok(())
+    }
+
+    fn cell_value(&self, row: RowAddress, column: usize) -> Value {
+        let ty = self.definition().columns[column].ty;
+        let (offset, bit) = self.layout().null_bit(column);
+        // SAFETY: a slot of this table; nothing else runs.
+        let (header, word) = unsafe { (read(row, offset), read(row, self.layout().cell(column))) };
+        if header & bit != 0 {
+            return Value::Null;
+        }
+        match ty.ty {
+            Type::Bool => Value::Bool(word != 0),
+            Type::Float => Value::Float(f64::from_bits(word)),
+            // SAFETY: a text cell holds a live blob (crate invariant 4).
+            Type::Str => Value::Str(String::from_utf8_lossy(unsafe { blob::bytes(word) }).into_owned()),
+            // SAFETY: as above.
+            Type::Bytes => Value::Bytes(unsafe { blob::bytes(word) }.to_vec()),
+            word_type => Value::from_word(word_type, word as i64),
+        }
+    }
+
+    /// All rows that exist, sorted by key. Call it while nothing else runs.
+    pub fn to_batch(&self) -> RecordBatch {
+        let columns = self.definition().columns.len();
+        let mut rows: Vec<Vec<Value>> = self
+            .existing_rows()
+            .into_iter()
+            .map(|row| (0..columns).map(|c| self.cell_value(row, c)).collect())
+            .collect();
+        let key = self.definition().key.clone();
+        rows.sort_by(|a, b| key.iter().map(|&c| compare(&a[c], &b[c])).find(|o| o.is_ne()).unwrap_or(std::cmp::Ordering::Equal));
+        batch_of(&self.schema(), &rows)
+    }
+}
+
+/// Order of two key values of one type.
+fn compare(a: &Value, b: &Value) -> std::cmp::Ordering {
+    match (a, b) {
+        (Value::Str(a), Value::Str(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        _ => a.word().cmp(&b.word()),
+    }
+}
+
+/// A canonical column as cells.
+enum Cells<'a> {
+    Words { words: Vec<u64>, array: &'a ArrayRef },
+    Texts { texts: Vec<&'a [u8]>, array: &'a ArrayRef },
+}
+
+impl<'a> Cells<'a> {
+    fn new(array: &'a ArrayRef, ty: ColumnType) -> Self {
+        let words = |words: Vec<u64>| Cells::Words { words, array };
+        match ty.ty {
+            Type::Bool => words(array.as_boolean().values().iter().map(u64::from).collect()),
+            Type::Int => words(array.as_primitive::<Int64Type>().values().iter().map(|&v| v as u64).collect()),
+            Type::Time => {
+                words(array.as_primitive::<TimestampMicrosecondType>().values().iter().map(|&v| v as u64).collect())
+            }
+            Type::Float => words(array.as_primitive::<Float64Type>().values().iter().map(|v| v.to_bits()).collect()),
+            Type::Decimal { .. } => {
+                words(array.as_primitive::<Decimal128Type>().values().iter().map(|&v| v as u64).collect())
+            }
+            Type::Str => {
+                let array_of = array.as_string::<i32>();
+                Cells::Texts { texts: (0..array.len()).map(|i| array_of.value(i).as_bytes()).collect(), array }
+            }
+            Type::Bytes => {
+                let array_of = array.as_binary::<i32>();
+                Cells::Texts { texts: (0..array.len()).map(|i| array_of.value(i)).collect(), array }
+            }
+            Type::Duration | Type::Null => unreachable!("{} is no column type", ty.ty),
+        }
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        match self {
+            Cells::Words { array, .. } | Cells::Texts { array, .. } => array.is_null(row),
+        }
+    }
+
+    fn key(&self) -> KeyColumn<'_> {
+        match self {
+            Cells::Words { words, .. } => KeyColumn::Words(words),
+            Cells::Texts { texts, .. } => KeyColumn::Texts(KeyTexts::new(texts)),
+        }
+    }
+}

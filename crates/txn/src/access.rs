@@ -1,0 +1,100 @@
+//! What the transactions of an epoch, or of a slice of it, touch.
+//!
+//! Layout: compressed rows. `op_start[t]..op_start[t + 1]` are the slots of transaction `t`;
+//! `rows[slot]` is the row accessed. A transaction may access nothing, and one row several times.
+
+use std::ops::Range;
+
+/// The identity of a row within an epoch: equal for two accesses exactly if they meet in one row.
+///
+/// Opaque: the graph only compares and hashes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId(pub u64);
+
+/// The accesses of a slice of transactions in position order, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Accesses<'a> {
+    op_start: &'a [u32],
+    rows: &'a [RowId],
+}
+
+impl<'a> Accesses<'a> {
+    /// Wraps the two arrays: `op_start` has one element more than there are transactions, begins
+    /// with 0, does not decrease, and ends with the length of `rows`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not begin or end so.
+    pub fn new(op_start: &'a [u32], rows: &'a [RowId]) -> Self {
+        assert_eq!(op_start.first(), Some(&0), "op_start begins with 0");
+        assert_eq!(op_start.last().map(|&end| end as usize), Some(rows.len()), "op_start ends with the number of rows");
+        debug_assert!(op_start.is_sorted(), "op_start does not decrease");
+        Accesses { op_start, rows }
+    }
+
+    /// The number of transactions.
+    pub fn transactions(self) -> usize {
+        self.op_start.len() - 1
+    }
+
+    /// First slot of each transaction, and the end.
+    pub fn op_start(self) -> &'a [u32] {
+        self.op_start
+    }
+
+    /// The row of each slot.
+    pub fn rows(self) -> &'a [RowId] {
+        self.rows
+    }
+
+    /// The rows that one transaction accesses, in the order it names them.
+    pub fn rows_of(self, transaction: usize) -> &'a [RowId] {
+        &self.rows[self.op_start[transaction] as usize..self.op_start[transaction + 1] as usize]
+    }
+}
+
+/// The accesses of a slice of transactions, owned; cleared and filled again for each epoch.
+#[derive(Clone, Debug)]
+pub struct AccessBuffer {
+    op_start: Vec<u32>,
+    rows: Vec<RowId>,
+}
+
+impl Default for AccessBuffer {
+    fn default() -> Self {
+        AccessBuffer { op_start: vec![0], rows: Vec::new() }
+    }
+}
+
+impl AccessBuffer {
+    /// A buffer without transactions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all transactions, keeps the memory.
+    pub fn clear(&mut self) {
+        self.op_start.truncate(1);
+        self.rows.clear();
+    }
+
+    /// Adds the next transaction in position order.
+    pub fn push(&mut self, rows: impl IntoIterator<Item = RowId>) {
+        self.rows.extend(rows);
+        self.op_start.push(u32::try_from(self.rows.len()).expect("the slots of an epoch are numbered by u32"));
+    }
+
+    /// All of it, borrowed.
+    pub fn accesses(&self) -> Accesses<'_> {
+        Accesses::new(&self.op_start, &self.rows)
+    }
+
+    /// Copies a range of the transactions: how a whole epoch is cut into slices.
+    pub fn slice(&self, transactions: Range<usize>) -> AccessBuffer {
+        let mut slice = AccessBuffer::new();
+        for transaction in transactions {
+            slice.push(self.accesses().rows_of(transaction).iter().copied());
+        }
+        slice
+    }
+}

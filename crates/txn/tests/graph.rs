@@ -1,0 +1,154 @@
+//! The fast graph against the slow one, on random epochs, cut and partitioned in every way.
+
+use std::slice;
+use tidemill_txn::reference::{self, ReferenceGraph};
+use tidemill_txn::sample::{self, Random, Zipf};
+use tidemill_txn::{
+    AccessBuffer, ChainSummary, Graph, Linker, Partitioning, Properties, RowId, Run, Scratch, Slot, Strata,
+};
+
+fn epoch(transactions: &[&[u64]]) -> AccessBuffer {
+    let mut epoch = AccessBuffer::new();
+    for rows in transactions {
+        epoch.push(rows.iter().map(|&row| RowId(row)));
+    }
+    epoch
+}
+
+fn build(epoch: &AccessBuffer) -> (Graph, ChainSummary) {
+    let mut graph = Graph::new();
+    let summary = graph.build(epoch.accesses(), &mut Scratch::default());
+    (graph, summary)
+}
+
+#[test]
+fn streaming_ledger_of_three() {
+    // MorphStream Figure 2: a deposit to A; a transfer from A to B; a transfer from B to A.
+    let (graph, summary) = build(&epoch(&[&[10], &[10, 20], &[20, 10]]));
+    let pending: Vec<u32> = (0..3).map(|transaction| graph.pending(transaction)).collect();
+    assert_eq!(pending, [0, 1, 2]);
+    assert_eq!(graph.successors(0).collect::<Vec<_>>(), [1]);
+    assert_eq!(graph.successors(1).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(graph.successors(2).count(), 0);
+    assert_eq!(graph.slot(0), Slot::Operation { next: Some(1), next_transaction: Some(1), has_predecessor: false });
+    assert_eq!(graph.slot(4), Slot::Operation { next: None, next_transaction: None, has_predecessor: true });
+    assert_eq!((summary.chains(), summary.temporal_edges(), summary.longest), (2, 3, 3));
+}
+
+#[test]
+fn accesses_that_meet_are_one_operation() {
+    let (graph, summary) = build(&epoch(&[&[1, 1, 1], &[], &[2, 1, 2]]));
+    assert_eq!(graph.operations(0).collect::<Vec<_>>(), [0]);
+    assert_eq!(graph.operations(2).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(graph.slot(1), Slot::Alias);
+    assert_eq!(graph.slot(5), Slot::Alias);
+    assert_eq!((graph.pending(2), summary.operations), (1, 3));
+}
+
+#[test]
+fn nothing_at_all() {
+    let (graph, summary) = build(&AccessBuffer::new());
+    assert_eq!((graph.transactions(), summary), (0, ChainSummary::default()));
+    let mut strata = Strata::new();
+    strata.compute(&graph);
+    assert_eq!(strata.depth(), 0);
+    assert_eq!(Properties::of(&graph, summary, &strata).parallelism(), 0.0);
+    // And an epoch of no slices.
+    let mut graph = Graph::new();
+    graph.assemble(&mut []);
+    assert_eq!((graph.transactions(), graph.partitions()), (0, 1));
+}
+
+/// Buffers live through all rounds, so what a large epoch leaves in them meets the small ones.
+#[test]
+fn agrees_with_the_reference() {
+    let mut random = Random::new(7);
+    let (mut graph, mut scratch, mut strata) = (Graph::new(), Scratch::default(), Strata::new());
+    for round in 0..600 {
+        let epoch = sample::mixed(&mut random, if round % 10 == 0 { 500 } else { 40 });
+        let accesses = epoch.accesses();
+        let summary = graph.build(accesses, &mut scratch);
+        assert_eq!(ReferenceGraph::of(&graph), ReferenceGraph::build(accesses), "round {round}");
+        assert_eq!(summary, reference::chain_summary(accesses), "round {round}");
+        let levels = reference::strata(accesses);
+        strata.compute(&graph);
+        let computed: Vec<u32> = (0..graph.transactions()).map(|transaction| strata.of(transaction)).collect();
+        assert_eq!(computed, levels, "round {round}");
+        check_strata(&strata, &levels);
+        check_properties(&graph, summary, &strata);
+    }
+}
+
+fn check_strata(strata: &Strata, levels: &[u32]) {
+    let mut members = 0;
+    for stratum in 0..strata.depth() {
+        let transactions = strata.stratum(stratum);
+        assert!(transactions.is_sorted() && !transactions.is_empty());
+        assert!(transactions.iter().all(|&transaction| levels[transaction as usize] == stratum));
+        members += transactions.len();
+    }
+    assert_eq!(members, levels.len());
+}
+
+fn check_properties(graph: &Graph, summary: ChainSummary, strata: &Strata) {
+    let properties = Properties::of(graph, summary, strata);
+    let edges: u32 = (0..graph.transactions()).map(|transaction| graph.pending(transaction)).sum();
+    assert_eq!(summary.temporal_edges(), edges, "edges by their beginnings and by their ends");
+    let roots = (0..graph.transactions()).filter(|&transaction| graph.pending(transaction) == 0).count();
+    assert_eq!(properties.roots as usize, roots);
+    assert!(properties.critical_path >= summary.longest, "a chain is a path");
+    let operations: usize = (0..graph.transactions()).map(|transaction| graph.operations(transaction).count()).sum();
+    assert_eq!(summary.operations as usize, operations);
+}
+
+#[test]
+fn cut_into_slices_anywhere_it_is_the_same_graph() {
+    let mut random = Random::new(11);
+    let (mut graph, mut linker) = (Graph::new(), Linker::new());
+    let mut runs: Vec<Run> = Vec::new();
+    for round in 0..200 {
+        let epoch = sample::mixed(&mut random, 200);
+        let transactions = epoch.accesses().transactions();
+        let mut cuts: Vec<usize> = (0..random.below(5))
+            .map(|_| random.below(transactions as u64 + 1) as usize)
+            .chain([0, transactions])
+            .collect();
+        cuts.sort_unstable();
+        let partitioning = Partitioning::with_bits(random.below(7) as u32);
+        runs.resize(cuts.len() - 1, Run::new());
+        for (run, cut) in runs.iter_mut().zip(cuts.windows(2)) {
+            run.partition(partitioning, epoch.slice(cut[0]..cut[1]).accesses());
+        }
+        graph.assemble(&mut runs);
+        let mut summary = ChainSummary::default();
+        // From the last partition to the first: the order does not matter.
+        for partition in (0..graph.partitions()).rev() {
+            summary.add(&graph.link(partition, &runs, &mut linker));
+        }
+        assert_eq!(ReferenceGraph::of(&graph), ReferenceGraph::build(epoch.accesses()), "round {round}, cuts {cuts:?}");
+        assert_eq!(summary, reference::chain_summary(epoch.accesses()), "round {round}");
+    }
+}
+
+#[test]
+fn one_hot_row_is_one_chain() {
+    let epoch = epoch(&vec![&[5_u64][..]; 10_000]);
+    let (graph, summary) = build(&epoch);
+    assert_eq!((summary.chains(), summary.longest, summary.skew()), (1, 10_000, 1.0));
+    assert_eq!(summary.at_least[13], 1);
+    assert_eq!(summary.at_least[14], 0);
+    let mut strata = Strata::new();
+    strata.compute(&graph);
+    assert_eq!(Properties::of(&graph, summary, &strata).parallelism(), 1.0);
+}
+
+#[test]
+fn a_ledger_epoch_stays_within_32_bytes_per_operation() {
+    let epoch = sample::ledger(&mut Random::new(3), 20_000, &Zipf::new(100_000, 0.2));
+    let mut run = Run::new();
+    run.partition(Partitioning::for_accesses(epoch.accesses().rows().len()), epoch.accesses());
+    let mut graph = Graph::new();
+    graph.assemble(slice::from_mut(&mut run));
+    let bytes = (run.bytes() + graph.bytes()) as f64 / epoch.accesses().rows().len() as f64;
+    assert!(bytes <= 32.0, "{bytes} bytes per operation");
+}

@@ -1,0 +1,102 @@
+//! Rows that Python holds, as Arrow record batches behind the PyCapsule interface. Nothing is copied
+//! on the way out, but for [`Frame::__arrow_c_array__`] of several batches, which joins them.
+
+use crate::values::{ToPython, dict_of};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, RecordBatch, RecordBatchIterator, StructArray};
+use arrow_schema::ArrowError;
+use arrow_select::concat::concat_batches;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyList};
+use tidemill_model::Schema;
+use tidemill_model::arrow::{arrow_schema, rows};
+use tidemill_runtime::BadRecord;
+
+/// Rows of one schema, in canonical Arrow form.
+#[pyclass(frozen, module = "tidemill._native")]
+pub struct Frame {
+    schema: Schema,
+    batches: Vec<RecordBatch>,
+    bad: Vec<BadRecord>,
+}
+
+impl Frame {
+    /// A frame of batches in the canonical form of `schema`.
+    pub fn new(schema: Schema, batches: Vec<RecordBatch>, bad: Vec<BadRecord>) -> Self {
+        Frame { schema, batches, bad }
+    }
+}
+
+fn arrow_error(error: ArrowError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+#[pymethods]
+impl Frame {
+    fn __len__(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// The records that did not fit.
+    #[getter]
+    fn bad<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for bad in &self.bad {
+            let record = PyDict::new(py);
+            record.set_item("origin", &bad.origin)?;
+            record.set_item("line", bad.line)?;
+            record.set_item("column", &bad.column)?;
+            record.set_item("reason", &bad.reason)?;
+            record.set_item("record", &bad.record)?;
+            list.append(record)?;
+        }
+        Ok(list)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(arrow_schema(&self.schema).as_ref()).map_err(arrow_error)?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        // The interface lets a producer answer with its own schema.
+        drop(requested_schema);
+        let whole = match self.batches.as_slice() {
+            [one] => one.clone(),
+            several => concat_batches(&arrow_schema(&self.schema), several).map_err(arrow_error)?,
+        };
+        let array = FFI_ArrowArray::new(&StructArray::from(whole).to_data());
+        Ok((self.__arrow_c_schema__(py)?, PyCapsule::new_with_value(py, array, c"arrow_array")?))
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let batches: Vec<Result<RecordBatch, ArrowError>> = self.batches.iter().cloned().map(Ok).collect();
+        let reader = RecordBatchIterator::new(batches, arrow_schema(&self.schema));
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    }
+
+    /// One dict per row.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        let convert = ToPython::new(py)?;
+        for batch in &self.batches {
+            for row in rows(batch, &self.schema) {
+                list.append(dict_of(&convert, &self.schema, &row)?)?;
+            }
+        }
+        Ok(list)
+    }
+}

@@ -1,0 +1,108 @@
+"""Shared by the tests: modules made of texts, so that errors have a file, lines and columns."""
+
+import importlib.util
+import sys
+import textwrap
+from itertools import count
+
+import pytest
+
+PRELUDE = """
+import decimal
+import enum
+import random
+import time
+from datetime import datetime, timedelta, timezone
+import tidemill as tm
+
+class Account(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+    owner: str | None = None
+    limit: tm.Decimal(12, 2) = 0
+    opened: tm.Time = datetime(2020, 1, 1)
+
+class Stock(tm.Row):
+    store: str = tm.key()
+    item: int = tm.key()
+    left: int = 0
+
+class Line(tm.Event):
+    item: int
+    quantity: int
+
+class Transfer(tm.Event):
+    at: tm.Time = tm.event_time()
+    src: str
+    dst: str | None
+    store: str
+    amount: int
+    price: tm.Decimal(12, 2)
+    rate: float
+    lines: list[Line]
+    ids: list[str]
+
+class Alert(tm.Event):
+    at: tm.Time = tm.event_time()
+    text: str
+    level: int = 3
+
+app = tm.App("bank")
+accounts = app.table(Account)
+stock = app.table(Stock)
+transfers = app.source(Transfer)
+LIMIT = 100
+COLORS = ("red", "green")
+"""
+
+_numbers = count()
+
+
+@pytest.fixture
+def module(tmp_path):
+    """Imports a text as a module of its own, below the prelude; gives the module."""
+    made = []
+
+    def load(text, prelude=PRELUDE):
+        name = f"_test_module_{next(_numbers)}"
+        file = tmp_path / f"{name}.py"
+        file.write_text(prelude + textwrap.dedent(text), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, file)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        made.append(name)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+TRANSACTION = """
+@app.transaction(transfers)
+def t(ev, src=accounts.row("src"), items=stock.row("store", "lines.item")):
+"""
+
+
+@pytest.fixture
+def body(module):
+    """The plan's transaction for a body, with the roles src and items."""
+
+    def compile_body(text):
+        loaded = module(TRANSACTION + textwrap.indent(textwrap.dedent(text), "    "))
+        return loaded.t.definition
+
+    return compile_body
+
+
+def strip(node):
+    """A plan without places."""
+    if isinstance(node, dict):
+        return {k: strip(v) for k, v in node.items() if k != "span"}
+    if isinstance(node, list):
+        return [strip(n) for n in node]
+    return node
+
+
+PRELUDE_LINES = PRELUDE.count("\n")

@@ -1,0 +1,75 @@
+"""Tidemill: events in, state transactions over shared tables, results out.
+
+    import tidemill as tm
+
+    app = tm.App("bank")
+    accounts = app.table(Account)
+    transfers = app.source(Transfer, tm.csv("transfers.csv"), lateness="2s")
+
+    @app.transaction(transfers)
+    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        tm.require(src.balance >= ev.amount, "insufficient funds")
+        src.balance -= ev.amount
+        dst.balance += ev.amount
+
+A transaction's function is compiled from its syntax tree to native code; what cannot be compiled is
+refused where the function is defined.
+"""
+
+from .app import App
+from .bodies import abort, emit, require
+from .connectors import Connector, csv, ipc, jsonl, null, parquet
+from .errors import CompileError, LoadError, PlanError, RunError, SchemaError, TidemillError
+from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
+from .results import Collected, RunSummary
+from .schema import Event, Row, event_time, key
+from .stream import Derived, Source, Stream, Transaction
+from .table import Table
+from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
+from .types import Decimal
+
+__all__ = [
+    "App",
+    "Collected",
+    "CompileError",
+    "Connector",
+    "Decimal",
+    "Derived",
+    "Event",
+    "Generated",
+    "LoadError",
+    "PlanError",
+    "Row",
+    "RunError",
+    "RunSummary",
+    "SchemaError",
+    "Source",
+    "Stream",
+    "Table",
+    "TidemillError",
+    "Time",
+    "Transaction",
+    "abort",
+    "choice",
+    "constant",
+    "csv",
+    "days",
+    "emit",
+    "event_time",
+    "generator",
+    "hours",
+    "ipc",
+    "jsonl",
+    "key",
+    "microseconds",
+    "milliseconds",
+    "minutes",
+    "null",
+    "nullable",
+    "parquet",
+    "require",
+    "seconds",
+    "sequence",
+    "uniform",
+    "zipf",
+]

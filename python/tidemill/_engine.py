@@ -1,0 +1,84 @@
+"""The border to the native module: nothing else in the package calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from . import _native
+from .errors import PlanError
+
+Json = dict[str, Any]
+
+Input = str | Iterator[object]
+"""The JSON text of a connector, or an iterator of objects with ``__arrow_c_array__`` or
+``__arrow_c_stream__``."""
+
+Output = str | Callable[[Any], object]
+"""The JSON text of a connector, or a callable that takes a batch with ``__arrow_c_array__``."""
+
+
+COLLECT = '{"kind": "collect"}'
+"""The output that keeps a stream in memory, for ``Outcome.collected``."""
+
+
+class Frame(Protocol):
+    """Rows that the native module holds, as Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None, /) -> object:
+        """The Arrow PyCapsule of all rows."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """One dict per row."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a run needs. The native module reads the attributes by these names."""
+
+    plan: str
+    sources: Mapping[str, Input]
+    tables: Mapping[str, Input]
+    sinks: Mapping[str, Output]
+    workers: int | None = None
+    epoch: str = "auto"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind: the summary, collected streams by sink, and the tables."""
+
+    summary: Json
+    collected: dict[str, Frame] = field(default_factory=dict)
+    tables: dict[str, Frame] = field(default_factory=dict)
+
+
+def analyze(plan: Json) -> tuple[Json | None, list[Json]]:
+    """The program of a plan, or what is wrong with it (the plan's ``PlanError``s)."""
+    answer = json.loads(_native.analyze(json.dumps(plan)))
+    return answer.get("program"), answer.get("errors", [])
+
+
+def explain(plan: Json) -> str:
+    """The flow graph and the transactions of a plan, as text. Raises ``PlanError``."""
+    try:
+        return _native.explain(json.dumps(plan))
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+
+
+def run(job: Job) -> Outcome:
+    """Runs a job to its end. Raises ``RunError``."""
+    outcome = _native.run(job)
+    return Outcome(json.loads(outcome.summary), dict(outcome.collected), dict(outcome.tables))
+
+
+def batch(schema: list[Json], columns: list[list[object]], origin: str, first: int) -> object:
+    """A batch of Python values, by column. A row that does not fit becomes a bad record of
+    ``origin`` with its number, counted from ``first``."""
+    return _native.batch_from_columns(json.dumps(schema), columns, origin, first)

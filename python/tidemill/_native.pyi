@@ -1,0 +1,50 @@
+"""The native module. Only ``tidemill._engine`` and ``tidemill.__main__`` call it."""
+
+from collections.abc import Callable
+from typing import Any
+
+def analyze(plan_json: str) -> str:
+    """Checks and types a plan: ``{"program": ...}`` or ``{"errors": [PlanError, ...]}``. Raises
+    ``ValueError`` where the text is no plan."""
+
+def explain(plan_json: str) -> str:
+    """A plan for people to read. Raises ``ValueError`` where it has errors."""
+
+def batch_from_columns(schema_json: str, columns: list[list[object]], origin: str, first: int) -> Frame:
+    """A batch of Python values in the plan's ``Schema``, one list per field. ``...`` is a missing
+    value. A row that does not fit is left out and becomes a bad record of ``origin``, numbered from
+    ``first``."""
+
+def run(job: Any) -> Outcome:
+    """Runs a ``tidemill._engine.Job`` to its end. Raises ``tidemill.RunError``."""
+
+def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
+    """The command line; returns its exit code. ``load(path, name)`` gives the ``App``."""
+
+class Outcome:
+    """What a run left behind."""
+
+    @property
+    def summary(self) -> str:
+        """The summary as JSON, with the fields of ``tidemill.RunSummary``."""
+
+    @property
+    def collected(self) -> dict[str, Frame]:
+        """The events of each sink of kind ``collect``, by its name."""
+
+    @property
+    def tables(self) -> dict[str, Frame]:
+        """The rows of each table, in the order of their keys."""
+
+class Frame:
+    """Rows as Arrow record batches."""
+
+    @property
+    def bad(self) -> list[dict[str, Any]]:
+        """The records that did not fit: ``origin``, ``line``, ``column``, ``reason``, ``record``."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    def to_pylist(self) -> list[dict[str, Any]]: ...

@@ -1,0 +1,273 @@
+"""Applications: the declarations of a program, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from . import _engine
+from ._engine import COLLECT, Input, Job, Output
+from .compile import compile_filter, compile_map, compile_transaction
+from .connectors import Connector
+from .data import batches
+from .errors import PlanError, RunError
+from .lateness import Lateness, lateness_of
+from .names import checked, snake_case, type_name
+from .plan import PlanBuilder
+from .results import Collected, RunSummary
+from .schema import Event, Record, RecordSchema, Row, resolved_schema
+from .stream import Derived, Source, Stream, Transaction
+from .table import Table
+
+__all__ = ["App"]
+
+E = TypeVar("E", bound=Event)
+R = TypeVar("R", bound=Row)
+
+SinkFunction = Callable[[Any], object]
+"""Takes an Arrow batch (an object with ``__arrow_c_array__``) per epoch."""
+
+
+class App:
+    """A program: tables, sources, transactions and sinks. ``name`` appears in logs and summaries.
+
+    Declarations are checked as they are made. Names default to the class in snake case with an s
+    (``Transfer``: ``transfers``) and to the function's for transactions.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise PlanError(f"{name!r} is no name for an application", "write tm.App('bank')")
+        self.name = name
+        self._plan = PlanBuilder(name)
+        self._tables: dict[str, Table[Any]] = {}
+        self._sources: dict[str, Source[Any]] = {}
+        self._derived: list[Derived[Any]] = []
+        self._transactions: dict[str, Transaction] = {}
+        self._sinks: dict[str, Output] = {}
+        self._collected: dict[str, Collected] = {}
+
+    def __repr__(self) -> str:
+        return f"<app {self.name}>"
+
+    @property
+    def tables(self) -> Mapping[str, Table[Any]]:
+        """The tables by name."""
+        return dict(self._tables)
+
+    @property
+    def sources(self) -> Mapping[str, Source[Any]]:
+        """The sources by name."""
+        return dict(self._sources)
+
+    @property
+    def transactions(self) -> Mapping[str, Transaction]:
+        """The transactions by name."""
+        return dict(self._transactions)
+
+    def streams(self) -> list[Stream[Any]]:
+        """All streams: of sources, filters, maps and transactions, and what each of these puts aside."""
+        streams: list[Stream[Any]] = []
+        for source in self._sources.values():
+            streams += [source, source.late, source.bad]
+        for derived in self._derived:
+            streams += [derived, derived.failed]
+        for transaction in self._transactions.values():
+            streams += [transaction.committed, transaction.aborted]
+            streams += [transaction.emitted(name) for name in transaction.emits]
+        return streams
+
+    # Declarations.
+
+    def table(self, row: type[R], name: str | None = None, rows: object = None) -> Table[R]:
+        """A shared table of the rows of a class with at least one ``tm.key()``.
+
+        ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
+        iterable of dicts. Raises ``PlanError``.
+        """
+        schema = _schema(row, Row, "a table", "tm.Row")
+        name = checked(name or snake_case(row.__name__) + "s", "table")
+        if not schema.keys:
+            hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
+            raise PlanError("no column is the key", hint, f"table '{name}'")
+        table: Table[R] = Table(name, schema, rows)
+        self._plan.add("tables", table.definition())
+        self._tables[name] = table
+        return table
+
+    def source(
+        self, event: type[E], connector: Connector | None = None, lateness: Lateness = 0, name: str | None = None
+    ) -> Source[E]:
+        """A stream of events from outside.
+
+        Without a connector its data is given to ``app.run`` under its name. ``lateness`` (``"2s"``,
+        a ``timedelta``, or a number where the event time is an int) is how much earlier than the
+        latest event so far an event may be; one that breaks this goes to ``.late``. Records that
+        cannot be decoded go to ``.bad``. Raises ``PlanError``.
+        """
+        schema = _schema(event, Event, "a source", "tm.Event")
+        name = checked(name or snake_case(event.__name__) + "s", "source")
+        if connector is not None and not isinstance(connector, Connector):
+            hint = f"write tm.csv(...) or another connector; give data to app.run({name}=...)"
+            raise PlanError(f"{type_name(connector)} is no connector", hint, f"stream '{name}'")
+        units = lateness_of(lateness, schema, f"stream '{name}'")
+        source: Source[E] = Source(self, name, schema, connector, units)
+        self._plan.add("streams", source.definition())
+        self._sources[name] = source
+        return source
+
+    def transaction(
+        self, *streams: Stream[Any], name: str | None = None
+    ) -> Callable[[Callable[..., Any]], Transaction]:
+        """Makes a function the transaction that runs on each event of the streams (of one schema).
+
+        The function's first parameter is the event; the others have roles as defaults, such as
+        ``src=accounts.row("src")``. It is compiled from its syntax tree: what its body may contain
+        is in docs/language.md. Raises ``CompileError`` where something cannot be compiled.
+        """
+        if not streams or not all(isinstance(s, Stream) for s in streams):
+            hint = "write @app.transaction(transfers)"
+            raise PlanError("a transaction runs on one or several streams", hint)
+        self._check_own(*streams)
+
+        def declare(function: Callable[..., Any]) -> Transaction:
+            own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
+            inputs = [s.ref for s in streams]
+            compiled = compile_transaction(function, own_name, inputs, self._plan.lists(streams[0].label))
+            self._plan.add("transactions", compiled.node, compiled)
+            transaction = Transaction(self, own_name, compiled.node, function)
+            self._transactions[own_name] = transaction
+            return transaction
+
+        return declare
+
+    def _derive(self, stream: Stream[Any], kind: str, function: Callable[..., Any], name: str | None) -> Derived[Any]:
+        """A filter or a map of a stream."""
+        stem = f"{stream.label.replace('.', '_')}_{kind}"
+        name = checked(name, kind) if name else self._plan.free_name("streams", stem)
+        compiler = compile_filter if kind == "filter" else compile_map
+        compiled = compiler(function, f"stream '{name}'", self._plan.lists(stream.label))
+        content = "predicate" if kind == "filter" else "record"
+        origin = {kind: {"input": stream.ref, content: compiled.node}}
+        self._plan.add("streams", {"name": name, "origin": origin}, compiled)
+        derived: Derived[Any] = Derived(self, name, {"named": name})
+        self._derived.append(derived)
+        return derived
+
+    @overload
+    def sink(self, stream: Stream[Any], to: Connector, name: str | None = None) -> None: ...
+    @overload
+    def sink(self, stream: Stream[Any], to: SinkFunction, name: str | None = None) -> None: ...
+    def sink(self, stream: Stream[Any], to: Connector | SinkFunction, name: str | None = None) -> None:
+        """Sends a stream out: to a connector, or to a function that takes an Arrow batch per epoch.
+
+        Raises ``PlanError``. What the function raises stops the run.
+        """
+        if isinstance(to, Connector):
+            self._add_sink(stream, to.sink_spec(), name)
+        elif callable(to):
+            self._add_sink(stream, to, name)
+        else:
+            raise PlanError(f"{type_name(to)} is no sink", "give a connector such as tm.jsonl(...), or a function")
+
+    def collect(self, stream: Stream[Any], name: str | None = None) -> Collected:
+        """Keeps a stream's events in memory; after the run the result holds them as Arrow."""
+        collected = Collected(stream.label)
+        self._collected[self._add_sink(stream, COLLECT, name)] = collected
+        return collected
+
+    def _add_sink(self, stream: Stream[Any], output: Output, name: str | None) -> str:
+        if not isinstance(stream, Stream):
+            hint = "write transfer.committed, transfers.late or another stream"
+            raise PlanError(f"{type_name(stream)} is no stream", hint)
+        self._check_own(stream)
+        name = name or self._plan.free_name("sinks", stream.label)
+        self._plan.add("sinks", {"name": name, "stream": stream.ref})
+        self._sinks[name] = output
+        return name
+
+    def _check_own(self, *streams: Stream[Any]) -> None:
+        for stream in streams:
+            if stream._app is not self:
+                raise PlanError(f"stream '{stream.label}' belongs to the application '{stream._app.name}'")
+
+    # Running.
+
+    def plan(self) -> str:
+        """The plan as JSON: all that was declared."""
+        return self._plan.to_json()
+
+    def explain(self) -> str:
+        """The flow graph, and each transaction's reads, writes and dependencies, as text."""
+        return _engine.explain(self._plan.plan)
+
+    def run(
+        self,
+        data: Mapping[str, object] | None = None,
+        /,
+        *,
+        workers: int | None = None,
+        epoch: str | int = "auto",
+        **more: object,
+    ) -> RunSummary:
+        """Runs until all sources end.
+
+        Data for sources is given by their names: ``app.run(transfers=batches)``. It may be anything
+        that speaks the Arrow PyCapsule interface, an iterable of such, or an iterable of dicts or
+        events. ``workers`` is the number of threads (default: the cores); ``epoch`` is ``"auto"``,
+        a number of events, or an age such as ``"20ms"``.
+
+        Raises ``RunError`` where a source or sink fails, ``PlanError`` where names do not fit.
+        """
+        outcome = _engine.run(self.job({**(data or {}), **more}, workers=workers, epoch=epoch))
+        for name, collected in self._collected.items():
+            collected._frame = outcome.collected[name]
+        for name, table in self._tables.items():
+            table._frame = outcome.tables[name]
+        return RunSummary.from_json(outcome.summary)
+
+    def job(
+        self,
+        data: Mapping[str, object] | None = None,
+        *,
+        workers: int | None = None,
+        epoch: str | int = "auto",
+    ) -> Job:
+        """All that a run needs, for the engine."""
+        data = data or {}
+        for name in data:
+            if name not in self._sources:
+                known = ", ".join(self._sources) or "there is none"
+                raise PlanError(f"there is no source '{name}'", f"sources: {known}")
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise RunError(f"workers={workers!r} is no number of threads; give 1 or more")
+        return Job(
+            plan=self.plan(),
+            sources={name: self._source_input(source, data) for name, source in self._sources.items()},
+            tables={
+                name: _input(table._initial, table.schema, name)
+                for name, table in self._tables.items()
+                if table._initial is not None
+            },
+            sinks=dict(self._sinks),
+            workers=workers,
+            epoch=str(epoch),
+        )
+
+    def _source_input(self, source: Source[Any], data: Mapping[str, object]) -> Input:
+        given = data.get(source.name, source.connector)
+        if given is None:
+            hint = f"give it a connector, or data: app.run({source.name}=...)"
+            raise RunError(f"source '{source.name}' has no data; {hint}")
+        return _input(given, source.schema, source.name)
+
+
+def _input(given: object, schema: RecordSchema, name: str) -> Input:
+    return given.source_spec() if isinstance(given, Connector) else batches(given, schema, name)
+
+
+def _schema(cls: type[Record], base: type[Record], what: str, base_name: str) -> RecordSchema:
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        shown = cls.__name__ if isinstance(cls, type) else repr(cls)
+        raise PlanError(f"{shown} cannot be {what}", f"make it a subclass of {base_name}")
+    return resolved_schema(cls)

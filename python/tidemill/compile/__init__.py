@@ -1,0 +1,11 @@
+"""From the syntax tree of a Python function to the plan.
+
+``source`` finds the tree of a function in its file; ``scope`` says what a name means; ``expressions``,
+``calls``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``functions`` puts it
+together. Types are not looked at here: that is the analysis of the plan, in Rust, which all front
+ends share. What no type could make right is refused here.
+"""
+
+from .functions import compile_filter, compile_map, compile_transaction
+
+__all__ = ["compile_filter", "compile_map", "compile_transaction"]

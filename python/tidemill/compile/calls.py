@@ -1,0 +1,182 @@
+"""Calls in expressions: the built-in functions, and the methods of text and times."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import decimal
+from datetime import date, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any
+
+from .. import bodies, times, types
+from ..errors import CompileError, TidemillError
+from ..literals import is_constant
+from ..schema import Record
+from . import ir
+from .ir import Json
+from .scope import UNKNOWN, Scope
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+# Each with its least and greatest number of arguments.
+_FUNCTIONS: dict[Any, tuple[str, int, int]] = {
+    builtins.abs: ("abs", 1, 1),
+    builtins.min: ("min", 2, 99),
+    builtins.max: ("max", 2, 99),
+    builtins.round: ("round", 1, 2),
+    builtins.int: ("int", 1, 1),
+    builtins.float: ("float", 1, 1),
+    builtins.str: ("str", 1, 1),
+    times.microseconds: ("microseconds", 1, 1),
+    times.milliseconds: ("milliseconds", 1, 1),
+    times.seconds: ("seconds", 1, 1),
+    times.minutes: ("minutes", 1, 1),
+    times.hours: ("hours", 1, 1),
+    times.days: ("days", 1, 1),
+    types.Decimal: ("decimal", 1, 2),
+}
+_METHODS = {
+    "lower": ("lower", 0),
+    "upper": ("upper", 0),
+    "strip": ("strip", 0),
+    "startswith": ("starts_with", 1),
+    "endswith": ("ends_with", 1),
+    "total_seconds": ("total_seconds", 0),
+    "timestamp": ("total_seconds", 0),
+    "total_microseconds": ("total_microseconds", 0),
+}
+_DURATIONS = {times.microseconds, times.milliseconds, times.seconds, times.minutes, times.hours, times.days}
+_STATEMENTS = {bodies.require: "tm.require", bodies.abort: "tm.abort", bodies.emit: "tm.emit"}
+_UNREPEATABLE = {"time", "random", "datetime", "uuid", "secrets", "os"}
+_KNOWN = "allowed are abs, min, max, round, len, int, float, str, and what tidemill offers"
+_METHODS_KNOWN = "text has lower, upper, strip, startswith, endswith; durations have total_seconds"
+
+
+class Calls:
+    """Translates the calls of one function."""
+
+    def __init__(self, scope: Scope, expressions: Expressions) -> None:
+        self._scope = scope
+        self._expressions = expressions
+
+    def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
+        return self._scope.source.refuse(node, message, hint)
+
+    def expression(self, node: ast.Call) -> Json:
+        """A call whose value is used."""
+        function = self._scope.static(node.func)
+        if function is UNKNOWN:
+            return self._method(node)
+        shown = ast.unparse(node.func)
+        if _is_in(function, _DURATIONS) or function in (timedelta, datetime, decimal.Decimal):
+            constant = self._constructed(node, function)
+            if constant is not UNKNOWN:
+                return self._expressions.constant(node, constant)
+        if _is_in(function, _FUNCTIONS):
+            return self._function(node, function, shown)
+        if function is len:
+            return self._length(node)
+        raise self._unknown(node, function, shown)
+
+    def _constructed(self, node: ast.Call, function: Any) -> Any:
+        """The value of a call of constants, such as ``timedelta(minutes=5)``; else ``UNKNOWN``."""
+        positional = [self._constant(a) for a in node.args]
+        named = {k.arg: self._constant(k.value) for k in node.keywords if k.arg is not None}
+        if len(named) < len(node.keywords) or any(a is UNKNOWN for a in (*positional, *named.values())):
+            return UNKNOWN
+        try:
+            return function(*positional, **named)
+        except (TypeError, ValueError, ArithmeticError, TidemillError) as error:
+            raise self._refuse(node, f"{ast.unparse(node)} fails: {error}") from None
+
+    def _constant(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._constant(node.operand)
+            return -value if isinstance(value, (int, float)) else UNKNOWN
+        value = self._scope.static(node)
+        return value if is_constant(value) or isinstance(value, tzinfo) else UNKNOWN
+
+    def arguments(self, node: ast.Call, shown: str, least: int, most: int) -> list[ast.expr]:
+        """The positional arguments, if their number is right and there are no others."""
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                raise self._refuse(
+                    argument, f"'*' in a call of {shown} cannot be compiled", "write the values one by one"
+                )
+        for keyword in node.keywords:
+            name = f"'{keyword.arg}='" if keyword.arg else "'**'"
+            raise self._refuse(keyword.value, f"{name} in a call of {shown} cannot be compiled", "leave it out")
+        if not least <= len(node.args) <= most:
+            count = f"{least}" if least == most else f"{least} or more" if most == 99 else f"{least} to {most}"
+            raise self._refuse(node, f"{shown} takes {count} argument{'s' * (count != '1')}, not {len(node.args)}")
+        return node.args
+
+    def _function(self, node: ast.Call, function: Any, shown: str) -> Json:
+        name, least, most = _FUNCTIONS[function]
+        arguments = self.arguments(node, shown, least, most)
+        if len(arguments) == 2 and name in ("round", "decimal"):
+            scale = self._constant(arguments[1])
+            if not isinstance(scale, int) or isinstance(scale, bool):
+                raise self._refuse(arguments[1], f"the second argument of {shown} must be a constant int")
+        if name == "decimal" and len(arguments) == 1 and not isinstance(self._constant(arguments[0]), str):
+            hint = "write tm.Decimal('9.99') for a constant, tm.Decimal(n, 2) for an int"
+            raise self._refuse(node, f"{shown} with one argument takes a constant text", hint)
+        span = self._scope.source.span(node)
+        return ir.call(name, [self._expressions.translate(a) for a in arguments], span)
+
+    def _length(self, node: ast.Call) -> Json:
+        (argument,) = self.arguments(node, "len", 1, 1)
+        span = self._scope.source.span(node)
+        field = self._scope.event_field(argument)
+        if field is not None and self._scope.is_list(field):
+            return ir.expr({"length": field}, span)
+        return ir.call("len", [self._expressions.translate(argument)], span)
+
+    def _method(self, node: ast.Call) -> Json:
+        if not isinstance(node.func, ast.Attribute):
+            shown = ast.unparse(node.func)
+            raise self._refuse(node, f"'{shown}' cannot be called", _KNOWN)
+        name, owner = node.func.attr, node.func.value
+        if self._scope.is_role(owner) and name in ("insert", "delete"):
+            raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")
+        if name not in _METHODS:
+            raise self._refuse(node, f"the method '{name}' cannot be compiled", _METHODS_KNOWN)
+        function, count = _METHODS[name]
+        arguments = self.arguments(node, name, count, count)
+        operands = [self._expressions.translate(e) for e in (owner, *arguments)]
+        return ir.call(function, operands, self._scope.source.span(node))
+
+    def _unknown(self, node: ast.Call, function: Any, shown: str) -> CompileError:
+        if _is_in(function, _STATEMENTS):
+            return self._refuse(node, f"'{shown}' has no value", "write it on a line of its own")
+        if isinstance(function, type) and issubclass(function, Record):
+            return self._refuse(node, "an event is no value here", f"return it or emit it: tm.emit({shown}(...))")
+        if function is bool:
+            return self._refuse(
+                node, "bool() cannot be compiled", "write the comparison: x != 0, x != '', x is not None"
+            )
+        if function is timedelta:
+            hint = "write tm.seconds(n), tm.minutes(n) and so on"
+            return self._refuse(node, "timedelta takes constants only", hint)
+        if function is print:
+            return self._refuse(node, "print() cannot be compiled", "emit what you want to see: tm.emit('log', {...})")
+        if _module(function) in _UNREPEATABLE or getattr(function, "__self__", None) in (date, datetime):
+            hint = "take it from the event: its time, or a field that the source fills"
+            return self._refuse(node, f"'{shown}' would give another value in each run", hint)
+        return self._refuse(node, f"the function '{shown}' cannot be compiled", _KNOWN)
+
+
+def _is_in(value: object, known: Any) -> bool:
+    """Membership that takes values without a hash for what they are: not in it."""
+    try:
+        return value in known
+    except TypeError:
+        return False
+
+
+def _module(function: Any) -> str:
+    module = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
+    return str(module).partition(".")[0]

@@ -1,0 +1,264 @@
+"""Expressions."""
+
+from __future__ import annotations
+
+import ast
+import decimal
+import enum
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import CompileError
+from ..literals import decimal_text, is_constant, plan_value
+from ..names import type_name
+from . import ir
+from .calls import Calls
+from .ir import Json
+from .scope import UNKNOWN, Scope
+
+BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_div",
+    ast.Mod: "mod",
+}
+_COMPARE = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+_OPERATORS = {
+    ast.Pow: ("**", "multiply: x * x"),
+    ast.LShift: ("<<", "multiply by a power of two"),
+    ast.RShift: (">>", "divide with // by a power of two"),
+    ast.BitOr: ("|", "combine bools with 'or'"),
+    ast.BitAnd: ("&", "combine bools with 'and'"),
+    ast.BitXor: ("^", "compare bools with '!='"),
+    ast.MatMult: ("@", "there are no matrices"),
+}
+_LOOP = "loop over a list of the event: for line in ev.lines:"
+_REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.ListComp: ("a list comprehension", _LOOP),
+    ast.SetComp: ("a set comprehension", _LOOP),
+    ast.DictComp: ("a dict comprehension", _LOOP),
+    ast.GeneratorExp: ("a generator expression", _LOOP),
+    ast.Lambda: ("a lambda in a body", "write its expression where it is used"),
+    ast.NamedExpr: ("an assignment inside of an expression", "assign on a line of its own"),
+    ast.Await: ("'await'", "a transaction waits for nothing: put what it needs into the event"),
+    ast.Yield: ("'yield'", "emit several events with tm.emit(...)"),
+    ast.YieldFrom: ("'yield from'", "emit several events with tm.emit(...)"),
+    ast.Starred: ("'*'", "write the values one by one"),
+    ast.List: ("a list as a value", "values are scalars: use 'x in (a, b)', or emit one event per element"),
+    ast.Tuple: ("a tuple as a value", "values are scalars: use one variable for each"),
+    ast.Set: ("a set as a value", "values are scalars: use 'x in (a, b)'"),
+    ast.Dict: ("a dict as a value", "a dict may be returned or emitted, or kept in a table as rows"),
+    ast.Slice: ("a slice", "text has startswith, endswith and 'in'"),
+}
+
+
+def binary_operator(scope: Scope, node: ast.AST, op: ast.operator) -> str:
+    """The plan's operator. Raises ``CompileError`` at ``node``."""
+    if type(op) in BINARY:
+        return BINARY[type(op)]
+    shown, hint = _OPERATORS[type(op)]
+    raise scope.source.refuse(node, f"the operator {shown} cannot be compiled", hint)
+
+
+class Expressions:
+    """Translates the expressions of one function."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.calls = Calls(scope, self)
+        self._by_type: dict[type[ast.AST], Callable[[Any], Json]] = {
+            ast.Constant: self._constant,
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.UnaryOp: self._unary,
+            ast.BinOp: self._binary,
+            ast.BoolOp: self._bool,
+            ast.Compare: self._compare,
+            ast.IfExp: self._if_else,
+            ast.JoinedStr: self._f_string,
+            ast.Call: self.calls.expression,
+            ast.Subscript: self._subscript,
+        }
+
+    def translate(self, node: ast.expr) -> Json:
+        """The plan's expression. Raises ``CompileError``."""
+        translate = self._by_type.get(type(node))
+        if translate is not None:
+            return translate(node)
+        what, hint = _REFUSED.get(type(node), (type(node).__name__, ""))
+        raise self._refuse(node, f"{what} cannot be compiled", hint)
+
+    def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
+        return self.scope.source.refuse(node, message, hint)
+
+    def constant(self, node: ast.expr, value: object) -> Json:
+        """A Python constant as a literal at ``node``."""
+        span = self.scope.source.span(node)
+        if isinstance(value, enum.Enum):
+            value = value.value
+        try:
+            if isinstance(value, decimal.Decimal):
+                return ir.call("decimal", [ir.literal({"str": decimal_text(value)}, span)], span)
+            return ir.literal(plan_value(value), span)
+        except ValueError as error:
+            raise self._refuse(node, str(error)) from None
+
+    def _constant(self, node: ast.Constant) -> Json:
+        if not is_constant(node.value):
+            raise self._refuse(node, f"the constant {node.value!r} cannot be compiled")
+        return self.constant(node, node.value)
+
+    def _name(self, node: ast.Name) -> Json:
+        scope, span = self.scope, self.scope.source.span(node)
+        if node.id == scope.event:
+            raise self._refuse(node, "the event as a whole is no value", f"use its fields: {node.id}.name")
+        if node.id in scope.roles:
+            raise self._refuse(node, "a row as a whole is no value", f"use its columns: {node.id}.name")
+        if node.id in scope.elements:
+            return ir.expr({"element": {"variable": scope.elements[node.id].variable, "field": ""}}, span)
+        if node.id in scope.locals:
+            return ir.expr({"local": node.id}, span)
+        return self._outside(node, scope.static(node))
+
+    def _outside(self, node: ast.expr, value: object) -> Json:
+        if is_constant(value):
+            return self.constant(node, value)
+        shown = ast.unparse(node)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            hint = f"it may stand behind 'in': x in {shown}"
+            raise self._refuse(node, f"'{shown}' is {type_name(value)}, which is no value here", hint)
+        hint = "constants are int, float, bool, str, bytes, None, Decimal, datetime, timedelta and enums of these"
+        raise self._refuse(node, f"'{shown}' is {type_name(value)}, which cannot be used as a value", hint)
+
+    def _attribute(self, node: ast.Attribute) -> Json:
+        scope, span = self.scope, self.scope.source.span(node)
+        if isinstance(node.value, ast.Name):
+            name = node.value.id
+            if name == scope.event:
+                return ir.expr({"event": node.attr}, span)
+            if name in scope.roles:
+                if node.attr in ("insert", "delete"):
+                    raise self._refuse(
+                        node, f"'{node.attr}' is an operation on a row", f"call it: {name}.{node.attr}()"
+                    )
+                exists: Json = {"exists": name}
+                return ir.expr(exists if node.attr == "exists" else {"cell": {"role": name, "column": node.attr}}, span)
+            if name in scope.elements:
+                return ir.expr({"element": {"variable": scope.elements[name].variable, "field": node.attr}}, span)
+        value = scope.static(node)
+        if value is not UNKNOWN:
+            return self._outside(node, value)
+        if isinstance(node.value, ast.Name) and node.value.id in scope.locals:
+            hint = "the element of a list is known inside of its loop only; other locals are plain values"
+            raise self._refuse(node, f"'{node.value.id}' has no attributes here", hint)
+        hint = "only the event, roles and elements of its lists have attributes"
+        raise self._refuse(node, f"the attribute '{node.attr}' cannot be compiled", hint)
+
+    def _unary(self, node: ast.UnaryOp) -> Json:
+        span = self.scope.source.span(node)
+        if isinstance(node.op, ast.Not):
+            return ir.unary("not", self.translate(node.operand), span)
+        if isinstance(node.op, ast.USub):
+            number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+            if isinstance(number, (int, float)) and not isinstance(number, bool):
+                return self.constant(node, -number)
+            return ir.unary("neg", self.translate(node.operand), span)
+        shown, hint = ("+", "leave it out") if isinstance(node.op, ast.UAdd) else ("~", "write -x - 1")
+        raise self._refuse(node, f"the operator {shown} in front of a value cannot be compiled", hint)
+
+    def _binary(self, node: ast.BinOp) -> Json:
+        text = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str)
+        if isinstance(node.op, ast.Mod) and isinstance(node.left, (ast.Constant, ast.JoinedStr)) and text:
+            raise self._refuse(node, "formatting with % cannot be compiled", "write an f-string: f'{x} left'")
+        op = binary_operator(self.scope, node, node.op)
+        left, right = self.translate(node.left), self.translate(node.right)
+        return ir.binary(op, left, right, self.scope.source.span(node))
+
+    def _bool(self, node: ast.BoolOp) -> Json:
+        kind = "all" if isinstance(node.op, ast.And) else "any"
+        return ir.expr({kind: [self.translate(v) for v in node.values]}, self.scope.source.span(node))
+
+    def _if_else(self, node: ast.IfExp) -> Json:
+        branches = {
+            "condition": self.translate(node.test),
+            "then": self.translate(node.body),
+            "otherwise": self.translate(node.orelse),
+        }
+        return ir.expr({"if_else": branches}, self.scope.source.span(node))
+
+    def _compare(self, node: ast.Compare) -> Json:
+        operands = [node.left, *node.comparators]
+        parts = [self._comparison(node, op, operands[i], operands[i + 1]) for i, op in enumerate(node.ops)]
+        return parts[0] if len(parts) == 1 else ir.expr({"all": parts}, self.scope.source.span(node))
+
+    def _comparison(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Json:
+        span = self.scope.source.span(node)
+        if len(node.ops) > 1:
+            first, last = self.scope.source.span(left), self.scope.source.span(right)
+            span = {**first, "end_line": last["end_line"], "end_column": last["end_column"]}
+        if isinstance(op, (ast.In, ast.NotIn)):
+            test = self._membership(node, left, right, span)
+            return test if isinstance(op, ast.In) else ir.unary("not", test, span)
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise self._refuse(node, "'is' compares with None only", "compare values with ==")
+            test = ir.expr({"is_null": self.translate(left)}, span)
+            return test if isinstance(op, ast.Is) else ir.unary("not", test, span)
+        return ir.compare(_COMPARE[type(op)], self.translate(left), self.translate(right), span)
+
+    def _membership(self, node: ast.Compare, left: ast.expr, right: ast.expr, span: Json) -> Json:
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            options = [self.translate(option) for option in right.elts]
+        else:
+            outside = self.scope.static(right)
+            if not isinstance(outside, (tuple, list, set, frozenset)):
+                return ir.call("contains", [self.translate(right), self.translate(left)], span)
+            ordered = sorted(outside, key=repr) if isinstance(outside, (set, frozenset)) else outside
+            options = [self._option(right, option) for option in ordered]
+        if not options:
+            raise self._refuse(node, "nothing is in an empty collection", "leave the test out")
+        return ir.expr({"in": {"value": self.translate(left), "options": options}}, span)
+
+    def _option(self, node: ast.expr, value: object) -> Json:
+        if not is_constant(value):
+            raise self._refuse(node, f"'{ast.unparse(node)}' holds {type_name(value)}", "it may hold constants only")
+        return self.constant(node, value)
+
+    def _f_string(self, node: ast.JoinedStr) -> Json:
+        span = self.scope.source.span(node)
+        parts = [self._f_string_part(node, value, span) for value in node.values]
+        joined = parts[0] if parts else ir.literal({"str": ""}, span)
+        for part in parts[1:]:
+            joined = ir.binary("add", joined, part, span)
+        return joined
+
+    def _f_string_part(self, node: ast.JoinedStr, part: ast.expr, span: Json) -> Json:
+        if isinstance(part, ast.Constant):
+            return ir.literal(plan_value(part.value), span)
+        assert isinstance(part, ast.FormattedValue)
+        if part.format_spec is not None:
+            raise self._refuse(
+                node, "a format such as {x:.2f} cannot be compiled", "round the number first: round(x, 2)"
+            )
+        if part.conversion not in (-1, ord("s")):
+            raise self._refuse(node, f"the conversion !{chr(part.conversion)} cannot be compiled", "leave it out")
+        if sys.version_info < (3, 12):
+            # The parts of an f-string do not know their places there.
+            for inner in ast.walk(part.value):
+                ast.copy_location(inner, node)
+        return ir.call("str", [self.translate(part.value)], span)
+
+    def _subscript(self, node: ast.Subscript) -> Json:
+        if isinstance(node.slice, ast.Slice):
+            raise self._refuse(node, "a slice cannot be compiled", "text has startswith, endswith and 'in'")
+        if self.scope.is_event(node.value) or self.scope.is_role(node.value):
+            name = ast.unparse(node.value)
+            field = str(node.slice.value) if isinstance(node.slice, ast.Constant) else "name"
+            raise self._refuse(node, "fields are attributes, not items", f"write {name}.{field}")
+        outside = self.scope.static(node.value)
+        if isinstance(outside, dict):
+            raise self._refuse(node, "a dict cannot be looked up", "keep it in a table, and read the row as a role")
+        raise self._refuse(node, "a subscript cannot be compiled", "loop over the list, or keep the values in a table")

@@ -1,0 +1,140 @@
+"""Whole functions: transactions, filters, maps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+from ..names import type_name
+from ..roles import Role
+from .expressions import Expressions
+from .ir import Json
+from .lambdas import expression_of
+from .records import Records
+from .roles import RoleCompiler
+from .scope import Scope
+from .source import Definition, Source, find
+from .statements import Statements
+
+
+class Compiled(NamedTuple):
+    """A part of the plan, the source to which its spans refer, and the span of the function's head
+    for what concerns it as a whole."""
+
+    node: Json
+    source: Source
+    head: Json
+
+
+def compile_filter(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled:
+    """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
+    scope, definition = _of_one_event(function, place, lists)
+    return _compiled(Expressions(scope).translate(expression_of(scope.source, definition)), scope.source, definition)
+
+
+def compile_map(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled:
+    """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
+    scope, definition = _of_one_event(function, place, lists)
+    records = Records(Expressions(scope))
+    return _compiled(records.translate(expression_of(scope.source, definition)), scope.source, definition)
+
+
+def compile_transaction(
+    function: Callable[..., Any], name: str, inputs: list[Json], lists: Collection[str] | None
+) -> Compiled:
+    """A plan's ``TransactionDef``. ``lists`` are the list fields of the inputs' events, if known.
+
+    Raises ``CompileError``.
+    """
+    source, definition = find(function, f"transaction '{name}'")
+    if isinstance(definition, ast.AsyncFunctionDef):
+        hint = "a transaction waits for nothing: write a plain def"
+        raise source.refuse(definition, "'async' cannot be compiled", hint)
+    function = cast(FunctionType, function)
+    roles = _roles(source, definition, function)
+    event = _event_parameter(source, definition, roles)
+    body = definition.body if isinstance(definition, ast.FunctionDef) else []
+    if isinstance(definition, ast.Lambda):
+        raise source.refuse(definition, "a transaction cannot be a lambda", "write a def")
+    scope = Scope(source, function, event, roles, _assigned(body), lists)
+    compilers = [RoleCompiler(scope, n, role, default) for n, (role, default) in roles.items()]
+    definitions = [compiler.definition() for compiler in compilers]
+    inserts = [insert for compiler in compilers for insert in compiler.inserts()]
+    statements = inserts + Statements(scope).translate(body)
+    node = {"name": name, "inputs": inputs, "roles": definitions, "body": statements}
+    return _compiled(node, source, definition)
+
+
+def _compiled(node: Json, source: Source, definition: Definition) -> Compiled:
+    head = source.span(definition)
+    if not isinstance(definition, ast.Lambda):
+        # From 'def' to the end of the name.
+        width = len("def ") + len(definition.name)
+        head = {**head, "end_line": head["line"], "end_column": head["column"] + width}
+    return Compiled(node, source, head)
+
+
+def _of_one_event(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> tuple[Scope, Definition]:
+    source, definition = find(function, place)
+    _check_signature(source, definition)
+    names = _parameters(definition)
+    if len(names) != 1 or definition.args.defaults:
+        raise source.refuse(definition, "a filter or map takes the event and nothing else", "write 'lambda e: ...'")
+    return Scope(source, cast(FunctionType, function), names[0].arg, lists=lists), definition
+
+
+def _parameters(definition: Definition) -> list[ast.arg]:
+    arguments = definition.args
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def _check_signature(source: Source, definition: Definition) -> None:
+    for extra, stars in ((definition.args.vararg, "*"), (definition.args.kwarg, "**")):
+        if extra is not None:
+            hint = "name each role: src=accounts.row('src')"
+            raise source.refuse(extra, f"'{stars}{extra.arg}' cannot be compiled", hint)
+
+
+def _event_parameter(source: Source, definition: Definition, roles: Collection[str]) -> str:
+    names = [a for a in _parameters(definition) if a.arg not in roles]
+    if not names:
+        raise source.refuse(
+            definition, "a transaction needs the event as its first parameter", "write 'def f(ev, ...)'"
+        )
+    if len(names) > 1:
+        hint = f"write {names[1].arg}=table.row('key')"
+        raise source.refuse(names[1], f"the parameter '{names[1].arg}' is no role", hint)
+    return names[0].arg
+
+
+def _roles(source: Source, definition: Definition, function: FunctionType) -> dict[str, tuple[Role, ast.expr]]:
+    """The roles by parameter, each with its default's syntax tree."""
+    _check_signature(source, definition)
+    arguments = definition.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    values = dict(zip([a.arg for a in reversed(positional)], reversed(function.__defaults__ or ()), strict=False))
+    values.update(function.__kwdefaults__ or {})
+    nodes: dict[str, ast.expr] = dict(
+        zip([a.arg for a in reversed(positional)], reversed(arguments.defaults), strict=False)
+    )
+    nodes.update({a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None})
+    roles: dict[str, tuple[Role, ast.expr]] = {}
+    for parameter in _parameters(definition):
+        if parameter.arg in values:
+            roles[parameter.arg] = (_role(source, nodes[parameter.arg], parameter.arg, values), nodes[parameter.arg])
+    return roles
+
+
+def _role(source: Source, node: ast.expr, name: str, values: dict[str, Any]) -> Role:
+    value = values[name]
+    if not isinstance(value, Role):
+        hint = "roles are table.row(...), table.read(...), table.new(...); for a constant use a name outside"
+        raise source.refuse(node, f"the default of '{name}' is {type_name(value)}, not a role", hint)
+    return value
+
+
+def _assigned(body: list[ast.stmt]) -> set[str]:
+    """The names that the body assigns to: as in Python these are local everywhere in it."""
+    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -1,0 +1,104 @@
+"""The keys of roles, and the inserts of ``table.new``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from ..errors import CompileError
+from ..roles import Key, Role
+from . import ir
+from .expressions import Expressions
+from .ir import Json
+from .lambdas import expression_of
+from .scope import Element, Scope
+from .source import find
+
+
+class RoleCompiler:
+    """Translates one role. ``default`` is the parameter's default in the syntax tree."""
+
+    def __init__(self, scope: Scope, name: str, role: Role, default: ast.expr) -> None:
+        self._scope = scope
+        self._name = name
+        self._role = role
+        self._default = default
+        self._over = role.over
+
+    def definition(self) -> Json:
+        """The plan's ``RoleDef``."""
+        key = [self._part(part, self._node_of(part)) for part in self._role.keys]
+        return {
+            "name": self._name,
+            "table": self._role.table,
+            "key": key,
+            "over": self._over,
+            "access": self._role.access,
+        }
+
+    def inserts(self) -> list[Json]:
+        """The statements that a ``new`` role begins the body with. After ``definition``."""
+        if not self._role.new:
+            return []
+        span = self._scope.source.span(self._default)
+        values = [(name, self._value(name, value)) for name, value in self._role.values.items()]
+        insert = ir.insert(self._name, values, span)
+        return [insert] if self._over is None else [ir.for_each(self._over, self._over, [insert], span)]
+
+    def _value(self, name: str, value: Any) -> Json:
+        node = self._node_of(value, name)
+        if isinstance(value, str) or callable(value):
+            return self._part(value, node)
+        return Expressions(self._scope).constant(node, value)
+
+    def _part(self, part: Key, node: ast.expr) -> Json:
+        if isinstance(part, str):
+            return self._path(part, node)
+        return self._function(part, node)
+
+    def _path(self, path: str, node: ast.expr) -> Json:
+        span = self._scope.source.span(node)
+        first, dot, rest = path.partition(".")
+        if not all(p.isidentifier() for p in path.split(".")) or "." in rest:
+            hint = 'write "name" for a field, "lines.name" for a field of each element of a list'
+            raise self._refuse(node, f"{path!r} is no path of a field", hint)
+        if dot or self._scope.is_list(first):
+            self._set_over(first, node)
+            return ir.expr({"element": {"variable": first, "field": rest}}, span)
+        return ir.expr({"event": first}, span)
+
+    def _set_over(self, name: str, node: ast.expr) -> None:
+        if self._over is not None and self._over != name:
+            message = f"role '{self._name}' runs over two lists, '{self._over}' and '{name}'"
+            raise self._refuse(node, message, "use a role for each")
+        self._over = name
+
+    def _function(self, function: Callable[..., Any], node: ast.expr) -> Json:
+        source, definition = find(function, self._scope.source.place)
+        names = [a.arg for a in definition.args.args]
+        count = 1 if self._role.over is None else 2
+        if len(names) != count:
+            takes = "the event" if count == 1 else "the event and an element of the list"
+            raise source.refuse(definition, f"a function of a role takes {takes}, not {len(names)} arguments")
+        assert isinstance(function, FunctionType)
+        scope = Scope(source, function, names[0], lists=self._scope.lists)
+        if self._role.over is not None:
+            scope.elements[names[1]] = Element(self._role.over, self._role.over)
+        return Expressions(scope).translate(expression_of(source, definition))
+
+    def _node_of(self, part: object, keyword: str | None = None) -> ast.expr:
+        """Where a part of the role is written: its own argument if that can be seen."""
+        if isinstance(self._default, ast.Call):
+            if keyword is None:
+                for argument in self._default.args:
+                    if isinstance(argument, ast.Constant) and argument.value == part:
+                        return argument
+            for given in self._default.keywords:
+                if given.arg == keyword and keyword is not None:
+                    return given.value
+        return self._default
+
+    def _refuse(self, node: ast.AST, message: str, hint: str) -> CompileError:
+        return self._scope.source.refuse(node, message, hint)

@@ -1,0 +1,142 @@
+"""The source text of functions: their syntax trees, with places relative to the file.
+
+The whole file is parsed, not the function's lines, so that places need no shifting and lambdas can
+be found where they stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from ..errors import CompileError
+from ..names import a
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a file, and the place (such as ``transaction 'transfer'``) that is compiled."""
+
+    filename: str
+    lines: list[str]
+    place: str
+
+    def span(self, node: ast.AST) -> dict[str, Any]:
+        """The plan's ``Span`` of a node: 1-based lines, 0-based columns in characters."""
+        line, column = _start(node)
+        end_line, end_column = _end(node)
+        return {
+            "line": line,
+            "column": self._characters(line, column),
+            "end_line": end_line,
+            "end_column": self._characters(end_line, end_column),
+        }
+
+    def _characters(self, line: int, column: int) -> int:
+        """The syntax tree counts the bytes of UTF-8."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
+
+    def refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
+        """The error that refuses a node."""
+        return self.error(self.span(node), message, hint)
+
+    def error(self, span: dict[str, Any] | None, message: str, hint: str = "") -> CompileError:
+        """The error at a span."""
+        text = None
+        if span is not None and 1 <= span["line"] <= len(self.lines):
+            text = self.lines[span["line"] - 1]
+        return CompileError(message, hint, filename=self.filename, span=span, text=text, place=self.place)
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+
+
+def _end(node: ast.AST) -> tuple[int, int]:
+    line, column = _start(node)
+    return getattr(node, "end_lineno", None) or line, getattr(node, "end_col_offset", None) or column
+
+
+def find(function: object, place: str) -> tuple[Source, Definition]:
+    """The source and the syntax tree of a function. Raises ``CompileError``."""
+    if not isinstance(function, FunctionType):
+        kind = type(function).__name__
+        raise CompileError(f"{a(kind)} has no Python source", "write a def or a lambda", place=place)
+    code = function.__code__
+    source, tree = _parse(function, place)
+    wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [n for n in ast.walk(tree) if isinstance(n, wanted) and _first_line(n) == code.co_firstlineno]
+    found = [n for n in found if isinstance(n, ast.Lambda) or n.name == code.co_name]
+    if not found:
+        raise CompileError(
+            f"the source of {place} in {source.filename} is not what is running",
+            "the file was changed after it was loaded: run it again",
+            filename=source.filename,
+            place=place,
+        )
+    definition = _choose(found, code)
+    if definition is None:
+        hint = "write it as a def, or put each lambda on a line of its own"
+        raise source.refuse(found[0], "several lambdas begin on this line and cannot be told apart", hint)
+    return source, definition
+
+
+def _parse(function: FunctionType, place: str) -> tuple[Source, ast.Module]:
+    filename = function.__code__.co_filename
+    linecache.checkcache(filename)
+    lines = linecache.getlines(filename, function.__globals__)
+    if not lines:
+        raise CompileError(
+            f"the source of {place} is not available: it was defined in {filename}",
+            "put it into a file",
+            place=place,
+        )
+    try:
+        return Source(filename, lines, place), ast.parse("".join(lines))
+    except SyntaxError:
+        raise CompileError(
+            f"the source of {place} in {filename} cannot be read any more",
+            "the file was changed after it was loaded: run it again",
+            place=place,
+        ) from None
+
+
+def _first_line(node: Definition) -> int:
+    """The line that the code object of the node has as its first: that of the first decorator."""
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
+def _choose(found: list[Definition], code: CodeType) -> Definition | None:
+    """The one definition that the code was made from; none where that cannot be said."""
+    if len(found) > 1:
+        extent = _extent(code)
+        if extent is not None:
+            found = [n for n in found if _contains(n, extent)]
+            # Of nested lambdas that contain the code, the innermost was it.
+            innermost = max(((n.lineno, n.col_offset) for n in found), default=None)
+            found = [n for n in found if (n.lineno, n.col_offset) == innermost]
+    same = {ast.dump(n) for n in found}
+    return found[0] if len(same) == 1 else None
+
+
+def _extent(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Where the code's instructions stand in the file; none before Python 3.11, which does not say."""
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return None
+    spans = [p for p in positions() if None not in p and p[3] > 0]
+    if not spans:
+        return None
+    return min((p[0], p[2]) for p in spans), max((p[1], p[3]) for p in spans)
+
+
+def _contains(node: Definition, extent: tuple[tuple[int, int], tuple[int, int]]) -> bool:
+    body = node.body if isinstance(node, ast.Lambda) else node
+    return _start(body) <= extent[0] and extent[1] <= _end(body)

@@ -1,0 +1,271 @@
+"""Statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, cast
+
+from .. import bodies
+from ..errors import CompileError
+from ..schema import Event
+from . import ir
+from .expressions import Expressions, binary_operator
+from .ir import Json
+from .records import Records
+from .scope import UNKNOWN, Element, Scope
+
+_REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.While: ("'while'", "write 'for i in range(n):' with a bound, and 'break'"),
+    ast.Try: ("'try'", "nothing raises here: what fails aborts the transaction; test before with 'if'"),
+    ast.Raise: ("'raise'", 'abort with a reason: tm.abort("reason")'),
+    ast.With: ("'with'", "a transaction is all or nothing by itself: leave it out"),
+    ast.AsyncWith: ("'async with'", "a transaction is all or nothing by itself: leave it out"),
+    ast.AsyncFor: ("'async for'", "write 'for line in ev.lines:'"),
+    ast.FunctionDef: ("a function inside of a body", "write its statements where they are used"),
+    ast.AsyncFunctionDef: ("a function inside of a body", "write its statements where they are used"),
+    ast.ClassDef: ("a class inside of a body", "define it before the function"),
+    ast.Import: ("'import'", "import at the top of the file"),
+    ast.ImportFrom: ("'import'", "import at the top of the file"),
+    ast.Global: ("'global'", "keep what lasts in a table"),
+    ast.Nonlocal: ("'nonlocal'", "keep what lasts in a table"),
+    ast.Delete: ("'del'", "delete a row with role.delete()"),
+    ast.Match: ("'match'", "write if/elif/else"),
+    ast.Assert: ("'assert'", 'write tm.require(condition, "reason")'),
+}
+
+
+class Statements:
+    """Translates the statements of one transaction body."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._expressions = Expressions(scope)
+        self._records = Records(self._expressions)
+        self._by_type: dict[type[ast.AST], Callable[[Any], list[Json]]] = {
+            ast.Assign: self._assign,
+            ast.AnnAssign: self._annotated,
+            ast.AugAssign: self._augmented,
+            ast.If: self._if,
+            ast.For: self._for,
+            ast.Break: lambda node: [self._stmt(node, "break")],
+            ast.Continue: lambda node: [self._stmt(node, "continue")],
+            ast.Pass: lambda node: [],
+            ast.Return: self._return,
+            ast.Expr: self._expression,
+        }
+
+    def translate(self, nodes: list[ast.stmt]) -> list[Json]:
+        """The plan's statements. Raises ``CompileError``."""
+        return [translated for node in nodes for translated in self._one(node)]
+
+    def _one(self, node: ast.stmt) -> list[Json]:
+        translate = self._by_type.get(type(node))
+        if translate is not None:
+            return translate(node)
+        name = type(node).__name__
+        what, hint = _REFUSED.get(type(node), (f"'{name.lower()}'", ""))
+        if name == "TryStar":
+            what, hint = _REFUSED[ast.Try]
+        raise self._refuse(node, f"{what} cannot be compiled", hint)
+
+    def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
+        return self._scope.source.refuse(node, message, hint)
+
+    def _stmt(self, node: ast.AST, what: Any) -> Json:
+        return ir.stmt(what, self._scope.source.span(node))
+
+    # Assignments.
+
+    def _assign(self, node: ast.Assign) -> list[Json]:
+        if len(node.targets) > 1:
+            raise self._refuse(
+                node, "several targets of one assignment cannot be compiled", "write one assignment for each"
+            )
+        return [self._store(node, node.targets[0], self._expressions.translate(node.value))]
+
+    def _annotated(self, node: ast.AnnAssign) -> list[Json]:
+        if node.value is None:
+            return []
+        return [self._store(node, node.target, self._expressions.translate(node.value))]
+
+    def _augmented(self, node: ast.AugAssign) -> list[Json]:
+        self._check_target(node.target)
+        op = binary_operator(self._scope, node, node.op)
+        before = self._expressions.translate(cast(ast.expr, node.target))
+        after = self._expressions.translate(node.value)
+        value = ir.binary(op, before, after, self._scope.source.span(node))
+        return [self._store(node, node.target, value)]
+
+    def _store(self, node: ast.AST, target: ast.expr, value: Json) -> Json:
+        self._check_target(target)
+        if isinstance(target, ast.Name):
+            return self._stmt(node, {"assign": {"name": target.id, "value": value}})
+        assert isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+        return self._stmt(node, {"set": {"role": target.value.id, "column": target.attr, "value": value}})
+
+    def _check_target(self, target: ast.expr) -> None:
+        scope = self._scope
+        if isinstance(target, (ast.Tuple, ast.List)):
+            raise self._refuse(
+                target, "several targets of one assignment cannot be compiled", "write one assignment for each"
+            )
+        if isinstance(target, ast.Name):
+            self._check_name(target, target.id)
+        elif isinstance(target, ast.Attribute) and scope.is_role(target.value):
+            if target.attr == "exists":
+                raise self._refuse(target, "'exists' cannot be set", "write role.insert(...) or role.delete()")
+        elif isinstance(target, ast.Attribute) and self._is_read_only(target.value):
+            raise self._refuse(target, "events cannot be changed", "use a local variable, or return a new event")
+        else:
+            hint = "assign to a local variable or to a column of a role"
+            raise self._refuse(target, f"'{ast.unparse(target)}' cannot be assigned to", hint)
+
+    def _is_read_only(self, node: ast.expr) -> bool:
+        return self._scope.is_event(node) or (isinstance(node, ast.Name) and node.id in self._scope.elements)
+
+    def _check_name(self, node: ast.AST, name: str) -> None:
+        if name == self._scope.event:
+            raise self._refuse(node, f"'{name}' is the event and cannot be assigned to", "use another name")
+        if name in self._scope.roles:
+            hint = f"set its columns: {name}.column = ..."
+            raise self._refuse(node, f"'{name}' is a row and cannot be assigned to", hint)
+        if name in self._scope.elements:
+            raise self._refuse(node, f"'{name}' is an element of a list and cannot be assigned to", "use another name")
+
+    # Branches and loops.
+
+    def _if(self, node: ast.If) -> list[Json]:
+        branches = {
+            "condition": self._expressions.translate(node.test),
+            "then": self.translate(node.body),
+            "otherwise": self.translate(node.orelse),
+        }
+        return [self._stmt(node, {"if": branches})]
+
+    def _for(self, node: ast.For) -> list[Json]:
+        if node.orelse:
+            raise self._refuse(
+                node.orelse[0], "'else' of a loop cannot be compiled", "set a local variable before 'break'"
+            )
+        if not isinstance(node.target, ast.Name):
+            raise self._refuse(
+                node.target, "a loop has one variable", "write 'for line in ev.lines:' and use line.name"
+            )
+        self._check_name(node.target, node.target.id)
+        if isinstance(node.iter, ast.Call) and self._scope.static(node.iter.func) is range:
+            return [self._for_range(node, node.target.id, node.iter)]
+        list_name = self._scope.event_field(node.iter)
+        if list_name is None:
+            hint = "loop over a list of the event or over range(...)"
+            raise self._refuse(node.iter, f"'{ast.unparse(node.iter)}' cannot be looped over", hint)
+        return [self._for_each(node, node.target.id, list_name)]
+
+    def _for_each(self, node: ast.For, variable: str, list_name: str) -> Json:
+        self._scope.elements[variable] = Element(variable, list_name)
+        body = self.translate(node.body)
+        del self._scope.elements[variable]
+        return ir.for_each(variable, list_name, body, self._scope.source.span(node))
+
+    def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> Json:
+        arguments = self._expressions.calls.arguments(bounds, "range", 1, 3)
+        zero = ir.literal({"int": 0}, self._scope.source.span(bounds))
+        start = zero if len(arguments) == 1 else self._expressions.translate(arguments[0])
+        stop = self._expressions.translate(arguments[min(1, len(arguments) - 1)])
+        step = self._step(arguments[2]) if len(arguments) == 3 else 1
+        loop = {"variable": variable, "start": start, "stop": stop, "step": step, "body": self.translate(node.body)}
+        return self._stmt(node, {"for_range": loop})
+
+    def _step(self, node: ast.expr) -> int:
+        literal = self._expressions.translate(node)["node"].get("literal")
+        step = literal.get("int") if isinstance(literal, dict) else None
+        if not isinstance(step, int) or step == 0:
+            raise self._refuse(node, "the step of a range must be a constant int other than zero")
+        return step
+
+    # Ends, and calls that stand alone.
+
+    def _return(self, node: ast.Return) -> list[Json]:
+        none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        record = None if none else self._records.translate(cast(ast.expr, node.value))
+        return [self._stmt(node, {"return": {"record": record}})]
+
+    def _expression(self, node: ast.Expr) -> list[Json]:
+        value = node.value
+        if isinstance(value, ast.Constant) and (isinstance(value.value, str) or value.value is ...):
+            return []
+        if isinstance(value, ast.Call):
+            return [self._call(node, value)]
+        # What could not be compiled anyway has a reason of its own.
+        self._expressions.translate(value)
+        raise self._refuse(value, "an expression on its own has no effect", "assign it, or leave it out")
+
+    def _call(self, node: ast.Expr, call: ast.Call) -> Json:
+        if isinstance(call.func, ast.Attribute) and self._scope.is_role(call.func.value):
+            return self._row_call(node, call, call.func)
+        function = self._scope.static(call.func)
+        if function is bodies.require:
+            return self._require(node, call)
+        if function is bodies.abort:
+            (reason,) = self._expressions.calls.arguments(call, "abort", 1, 1)
+            return self._stmt(node, {"abort": {"reason": self._reason(reason)}})
+        if function is bodies.emit:
+            return self._emit(node, call)
+        if isinstance(function, type) and issubclass(function, Event):
+            raise self._refuse(call, "an event that goes nowhere", f"emit it: tm.emit({ast.unparse(call.func)}(...))")
+        self._expressions.translate(call)
+        raise self._refuse(call, "an expression on its own has no effect", "assign it, or leave it out")
+
+    def _row_call(self, node: ast.Expr, call: ast.Call, method: ast.Attribute) -> Json:
+        role = cast(ast.Name, method.value).id
+        if method.attr == "delete":
+            self._expressions.calls.arguments(call, "delete", 0, 0)
+            return self._stmt(node, {"delete": {"role": role}})
+        if method.attr != "insert":
+            raise self._refuse(call, f"a row has no operation '{method.attr}'", "rows have insert(...) and delete()")
+        if call.args:
+            raise self._refuse(
+                call.args[0], "the columns of insert() are given by name", f"write {role}.insert(column=value)"
+            )
+        values: list[tuple[str, Json]] = []
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                raise self._refuse(keyword.value, "'**' in insert() cannot be compiled", "write the columns one by one")
+            values.append((keyword.arg, self._expressions.translate(keyword.value)))
+        return ir.insert(role, values, self._scope.source.span(node))
+
+    def _require(self, node: ast.Expr, call: ast.Call) -> Json:
+        if len(call.args) == 1 and not call.keywords:
+            raise self._refuse(call, "require lacks a reason", 'write tm.require(condition, "reason")')
+        condition, reason = self._expressions.calls.arguments(call, "require", 2, 2)
+        requirement = {"condition": self._expressions.translate(condition), "reason": self._reason(reason)}
+        return self._stmt(node, {"require": requirement})
+
+    def _reason(self, node: ast.expr) -> str:
+        value = node.value if isinstance(node, ast.Constant) else self._scope.static(node)
+        value = getattr(value, "value", value) if value is not UNKNOWN else value
+        if not isinstance(value, str) or not value:
+            hint = "the values that the transaction saw are on the aborted stream anyway"
+            raise self._refuse(node, "a reason must be a constant text", hint)
+        return value
+
+    def _emit(self, node: ast.Expr, call: ast.Call) -> Json:
+        first, *rest = self._expressions.calls.arguments(call, "emit", 1, 2)
+        cls = self._records.event_class(first)
+        if rest:
+            name = self._emit_name(first)
+            record = self._records.translate(rest[0])
+        elif cls is not None:
+            name = self._records.stream_name(cls)
+            record = self._records.translate(first)
+        else:
+            hint = 'write tm.emit("alerts", {...}) or tm.emit(Alert(...))'
+            raise self._refuse(call, "an emission without the name of its stream", hint)
+        return self._stmt(node, {"emit": {"name": name, "record": record}})
+
+    def _emit_name(self, node: ast.expr) -> str:
+        name = node.value if isinstance(node, ast.Constant) else self._scope.static(node)
+        if not isinstance(name, str) or not name.isidentifier():
+            hint = 'write tm.emit("alerts", ...)'
+            raise self._refuse(node, "the name of an emitted stream must be a constant name", hint)
+        return name

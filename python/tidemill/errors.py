@@ -1,0 +1,99 @@
+"""What the package raises. Every message is a lowercase fact with the names that matter; where there
+is a way out, it follows after a semicolon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["CompileError", "LoadError", "PlanError", "RunError", "SchemaError", "TidemillError"]
+
+# Tracebacks show the name under which users know the class.
+_PUBLIC = "tidemill"
+
+
+def _joined(message: str, hint: str) -> str:
+    return f"{message}; {hint}" if hint else message
+
+
+class TidemillError(Exception):
+    """The base of all errors of the package."""
+
+    __module__ = _PUBLIC
+
+
+class SchemaError(TidemillError, TypeError):
+    """A ``Row`` or ``Event`` class cannot be a schema, or a value does not fit its field.
+
+    Attributes: ``message`` (names class and field) and ``hint`` (what is allowed; may be empty).
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(_joined(message, hint))
+        self.message = message
+        self.hint = hint
+
+
+class PlanError(TidemillError, ValueError):
+    """The parts of an application do not fit together.
+
+    Attributes: ``place`` (such as ``table 'accounts'``), ``message``, ``hint``.
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, message: str, hint: str = "", place: str = "") -> None:
+        text = _joined(message, hint)
+        super().__init__(f"{place}: {text}" if place else text)
+        self.message = message
+        self.hint = hint
+        self.place = place
+
+
+class CompileError(TidemillError, SyntaxError):
+    """A function cannot be compiled. Raised where the function is defined; Python prints the file,
+    the line and a mark under the expression at fault.
+
+    Attributes: those of ``SyntaxError`` (``filename``, ``lineno`` 1-based, ``offset`` 1-based, ``text``),
+    and ``message``, ``hint`` and ``place`` (such as ``transaction 'transfer'``).
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        filename: str | None = None,
+        span: dict[str, Any] | None = None,
+        text: str | None = None,
+        place: str = "",
+    ) -> None:
+        self.message = message
+        self.hint = hint
+        self.place = place
+        joined = _joined(message, hint)
+        if span is None:
+            SyntaxError.__init__(self, joined)
+            self.filename = filename
+            return
+        # A mark cannot span lines; it then ends with the first.
+        on_one_line = span["end_line"] == span["line"]
+        width = len(text.rstrip("\n")) if text is not None else span["column"] + 1
+        end = span["end_column"] if on_one_line else width
+        place_in_file = (filename, span["line"], span["column"] + 1, text, span["line"], end + 1)
+        SyntaxError.__init__(self, joined, place_in_file)
+
+
+class RunError(TidemillError, RuntimeError):
+    """A run could not start or had to stop: a file, a schema or a sink failed."""
+
+    __module__ = _PUBLIC
+
+
+class LoadError(TidemillError):
+    """The command line could not find the application in the user's file."""
+
+    __module__ = _PUBLIC

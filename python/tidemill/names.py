@@ -1,0 +1,31 @@
+"""Names made from other names."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import PlanError
+
+_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def snake_case(name: str) -> str:
+    """``CardTransfer`` as ``card_transfer``."""
+    return _BOUNDARY.sub("_", name).lower()
+
+
+def a(noun: str) -> str:
+    """The noun with its article: ``an int``, ``a str``."""
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
+def type_name(value: object) -> str:
+    """What a value is, with the article; ``None`` for None."""
+    return "None" if value is None else a(type(value).__name__)
+
+
+def checked(name: str, place: str) -> str:
+    """The name, if it can stand in a program. Raises ``PlanError``."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PlanError(f"{name!r} is no name", "write letters, digits and _, such as 'transfers'", place)
+    return name

@@ -1,0 +1,308 @@
+"""``Row`` and ``Event``: classes whose annotated bodies are schemas.
+
+A class is read once, when it is defined; only a class with a forward reference (``list["Line"]``
+before ``Line``) is read at its first use. Fields of base classes come first, in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .annotations import AnnotationReader, UnresolvedError
+from .errors import SchemaError
+from .literals import column_value
+from .types import FieldType, ListType, ScalarType
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        """Says something to type checkers only."""
+        return lambda cls: cls
+
+
+__all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "event_time", "key"]
+
+MISSING: Any = inspect.Parameter.empty
+"""Stands for a default that was not given."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What ``key()`` and ``event_time()`` leave in a class body."""
+
+    role: str
+
+
+def key() -> Any:
+    """Marks a column of a ``Row`` as part of the key, in column order. Keys are never null, never
+    float, and have no default."""
+    return _Mark("key")
+
+
+def event_time() -> Any:
+    """Marks the field of an ``Event`` that says when it happened: a ``tm.Time`` or an ``int``."""
+    return _Mark("event_time")
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """A field as declared. ``default`` is ``MISSING`` where there is none."""
+
+    name: str
+    type: FieldType
+    key: bool = False
+    event_time: bool = False
+    default: object = MISSING
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a default was given."""
+        return self.default is not MISSING
+
+    def to_column(self) -> dict[str, Any]:
+        """The plan's ``ColumnDef``. Scalars only, which the class has checked."""
+        assert isinstance(self.type, ScalarType)
+        default = column_value(self.default, self.type) if self.has_default else None
+        return {"name": self.name, **self.type.to_json(), "key": self.key, "default": default}
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan's ``Field``."""
+        kind = "list" if isinstance(self.type, ListType) else "scalar"
+        return {"name": self.name, "type": {kind: self.type.to_json()}}
+
+
+@dataclass(frozen=True)
+class RecordSchema:
+    """The fields of a class, in order."""
+
+    name: str
+    fields: tuple[FieldSpec, ...]
+
+    def field(self, name: str) -> FieldSpec | None:
+        """The field of that name."""
+        return next((f for f in self.fields if f.name == name), None)
+
+    @property
+    def event_time(self) -> str | None:
+        """The name of the event-time field."""
+        return next((f.name for f in self.fields if f.event_time), None)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(f.name for f in self.fields if f.key)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The plan's ``Schema``."""
+        return [f.to_json() for f in self.fields]
+
+
+class Record:
+    """What ``Row`` and ``Event`` share: fields, construction by keyword, equality."""
+
+    __tidemill_schema__: ClassVar[RecordSchema | None] = None
+    __tidemill_scope__: ClassVar[dict[str, Any]] = {}
+    _tidemill_kind: ClassVar[str] = "record"
+    _tidemill_reserved: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__tidemill_schema__ = None
+        if cls.__module__ == __name__:
+            return  # Row and Event themselves
+        cls.__tidemill_scope__ = _defining_scope(cls)
+        # A forward reference is read again at the first use.
+        with contextlib.suppress(UnresolvedError):
+            schema_of(cls)
+
+    def __init__(self, **values: Any) -> None:
+        schema = schema_of(type(self))
+        for spec in schema.fields:
+            if spec.name in values:
+                setattr(self, spec.name, values.pop(spec.name))
+            elif spec.has_default:
+                setattr(self, spec.name, spec.default)
+            else:
+                raise SchemaError(f"{schema.name}() lacks the field '{spec.name}'")
+        for name in values:
+            known = ", ".join(f.name for f in schema.fields)
+            raise SchemaError(f"{schema.name} has no field '{name}'", f"it has {known}")
+
+    def __eq__(self, other: object) -> bool:
+        return self.__dict__ == other.__dict__ if type(self) is type(other) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in schema_of(type(self)).fields)
+        return f"{type(self).__name__}({inner})"
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(key,))
+class Row(Record):
+    """The base of table rows: each annotated name is a column.
+
+    ``tm.key()`` marks key columns; ``= value`` is the default of a row that nothing was written to
+    (``X | None`` without one has None).
+    Columns are int (64 bits), float, bool, str, bytes, ``tm.Time``, ``tm.Decimal(digits, scale)``, and
+    ``X | None``. Raises ``SchemaError`` where the class is defined.
+
+    In a transaction body a role also has what is declared here: ``exists``, ``insert``, ``delete``.
+    """
+
+    _tidemill_kind: ClassVar[str] = "row"
+    _tidemill_reserved: ClassVar[frozenset[str]] = frozenset({"exists", "insert", "delete"})
+
+    @property
+    def exists(self) -> bool:
+        """Whether the row is there, as of this point of the transaction."""
+        raise BodyOnlyError("exists")
+
+    def insert(self, **values: Any) -> None:
+        """Makes the row exist, with the columns given and defaults for the rest. Aborts where it exists."""
+        raise BodyOnlyError("insert()")
+
+    def delete(self) -> None:
+        """Makes the row not exist. Aborts where it does not."""
+        raise BodyOnlyError("delete()")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(event_time,))
+class Event(Record):
+    """The base of events: each annotated name is a field.
+
+    Fields are as in ``Row``, and also ``list[X]`` of a scalar or of another event class with scalar
+    fields. ``tm.event_time()`` marks the field that says when it happened. ``= value`` is the value
+    of a field that a record from Python does not have (``X | None`` without one has None). Raises
+    ``SchemaError`` where the class is defined.
+    """
+
+    _tidemill_kind: ClassVar[str] = "event"
+
+    @classmethod
+    def __tidemill_columns__(cls) -> tuple[tuple[str, ScalarType], ...] | None:
+        """The columns of a list of these; none where a field is a list itself."""
+        columns = [(f.name, f.type) for f in schema_of(cls).fields]
+        scalars = tuple((name, ty) for name, ty in columns if isinstance(ty, ScalarType))
+        return scalars if len(scalars) == len(columns) and scalars else None
+
+
+class BodyOnlyError(SchemaError):
+    """Something was used outside of a transaction body."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"'{what}' has a meaning only inside of a transaction body")
+
+
+def schema_of(cls: type[Record]) -> RecordSchema:
+    """The schema of a class. Raises ``SchemaError``; ``UnresolvedError`` only while the class is
+    being defined."""
+    if cls.__tidemill_schema__ is None or "__tidemill_schema__" not in cls.__dict__:
+        cls.__tidemill_schema__ = _read(cls)
+        cls.__tidemill_scope__ = {}
+    return cls.__tidemill_schema__
+
+
+def resolved_schema(cls: type[Record]) -> RecordSchema:
+    """As ``schema_of``, for a class that is being used: a name that is still unknown is an error."""
+    try:
+        return schema_of(cls)
+    except UnresolvedError as error:
+        raise SchemaError(f"an annotation of {cls.__name__} cannot be resolved: {error}") from None
+
+
+def _defining_scope(cls: type) -> dict[str, Any]:
+    """The local names at the class statement, for annotations that are texts."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+        frame = frame.f_back
+    return {} if frame is None or frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _read(cls: type[Record]) -> RecordSchema:
+    fields: dict[str, FieldSpec] = {}
+    for base in reversed(cls.__mro__[1:]):
+        if issubclass(base, Record) and base not in (Record, Row, Event):
+            fields.update({f.name: f for f in resolved_schema(base).fields})
+    own = _own_annotations(cls)
+    module = sys.modules.get(cls.__module__)
+    namespaces = (dict(vars(module)) if module else {}, {**cls.__tidemill_scope__, cls.__name__: cls})
+    reader = AnnotationReader(cls.__name__, cls._tidemill_kind == "event", namespaces)
+    for name, annotation in own.items():
+        fields[name] = _field(cls, reader, name, annotation)
+    _check_strays(cls, own)
+    schema = RecordSchema(cls.__name__, tuple(fields.values()))
+    _check_schema(cls, schema)
+    return schema
+
+
+def _own_annotations(cls: type) -> dict[str, Any]:
+    def is_class_variable(annotation: object) -> bool:
+        if isinstance(annotation, str):
+            return annotation.replace("typing.", "").startswith("ClassVar")
+        return annotation is ClassVar or typing.get_origin(annotation) is ClassVar
+
+    return {n: a for n, a in inspect.get_annotations(cls).items() if not is_class_variable(a)}
+
+
+def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: object) -> FieldSpec:
+    place = f"{cls.__name__}.{name}"
+    if name in cls._tidemill_reserved:
+        raise SchemaError(f"{place} has the name of an operation on rows", "choose another name")
+    ty = reader.field_type(name, annotation)
+    value = cls.__dict__.get(name, MISSING)
+    if isinstance(value, _Mark):
+        _check_mark(cls, place, ty, value)
+        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time")
+    if value is not MISSING:
+        if isinstance(ty, ListType):
+            raise SchemaError(f"{place} is a list with a default", "lists have none; leave it out")
+        try:
+            column_value(value, ty)
+        except SchemaError as error:
+            raise SchemaError(f"{place}: {error.message}", error.hint) from None
+    elif isinstance(ty, ScalarType) and ty.nullable:
+        value = None
+    return FieldSpec(name, ty, default=value)
+
+
+def _check_mark(cls: type[Record], place: str, ty: FieldType, mark: _Mark) -> None:
+    if mark.role == "key":
+        if cls._tidemill_kind != "row":
+            raise SchemaError(f"{place} is marked as a key, which events do not have", "use tm.Row for tables")
+        if not isinstance(ty, ScalarType) or ty.nullable or ty.kind == "float":
+            hint = "keys are int, bool, str, bytes, tm.Time or tm.Decimal(...), without None"
+            raise SchemaError(f"{place} is a key of type {ty}", hint)
+    else:
+        if cls._tidemill_kind != "event":
+            raise SchemaError(f"{place} is marked as event time, which rows do not have", "use tm.Event for events")
+        if not isinstance(ty, ScalarType) or ty.nullable or ty.kind not in ("time", "int"):
+            raise SchemaError(f"{place} is an event time of type {ty}", "event times are tm.Time or int, without None")
+
+
+def _check_strays(cls: type[Record], own: dict[str, Any]) -> None:
+    """A value without an annotation was meant as a field."""
+    for name, value in cls.__dict__.items():
+        described = callable(value) or hasattr(value, "__get__")
+        if not (name in own or described or name.startswith("_")) and "ClassVar" not in str(
+            inspect.get_annotations(cls).get(name, "")
+        ):
+            hint = f"write '{name}: {type(value).__name__} = ...'" if not isinstance(value, _Mark) else "annotate it"
+            raise SchemaError(f"{cls.__name__}.{name} has a value but no type", hint)
+
+
+def _check_schema(cls: type[Record], schema: RecordSchema) -> None:
+    if not schema.fields:
+        raise SchemaError(f"{cls.__name__} has no fields", "annotate some, such as 'amount: int'")
+    times = [f.name for f in schema.fields if f.event_time]
+    if len(times) > 1:
+        raise SchemaError(f"{cls.__name__} has several event times: {', '.join(times)}", "mark one of them")

@@ -1,0 +1,140 @@
+"""Streams: what flows between sources, filters, maps, transactions and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .connectors import Connector
+from .errors import PlanError
+from .names import snake_case
+from .schema import Event, RecordSchema
+
+if TYPE_CHECKING:
+    from .app import App
+
+__all__ = ["Derived", "Source", "Stream", "Transaction"]
+
+E = TypeVar("E", bound=Event)
+F = TypeVar("F", bound=Event)
+Json = dict[str, Any]
+
+
+class Stream(Generic[E]):
+    """Events of one schema, in order. ``label`` is its name in messages and summaries."""
+
+    def __init__(self, app: App, label: str, ref: Json) -> None:
+        self._app = app
+        self.label = label
+        self.ref = ref
+
+    def __repr__(self) -> str:
+        return f"<stream {self.label}>"
+
+    def filter(self, predicate: Callable[[E], object], *, name: str | None = None) -> Derived[E]:
+        """The events for which ``predicate``, a lambda or a def with one expression, is true.
+
+        It is compiled from its syntax tree; raises ``CompileError`` where it cannot be. Events for
+        which it fails (an overflow, say) go to ``.failed``.
+        """
+        return self._app._derive(self, "filter", predicate, name)
+
+    def map(self, function: Callable[[E], object], *, name: str | None = None) -> Derived[Any]:
+        """One new event, a dict or an instance of an event class, for each event.
+
+        Compiled as ``filter`` is; events for which it fails go to ``.failed``.
+        """
+        return self._app._derive(self, "map", function, name)
+
+
+class Derived(Stream[E]):
+    """The stream of a filter or a map."""
+
+    @property
+    def failed(self) -> Stream[Any]:
+        """The input's fields and ``reason``, for events for which the expression failed."""
+        return Stream(self._app, f"{self.label}.failed", {"failed": self.label})
+
+
+class Source(Stream[E]):
+    """A stream from outside, made by ``app.source``."""
+
+    def __init__(self, app: App, name: str, schema: RecordSchema, connector: Connector | None, lateness: int) -> None:
+        super().__init__(app, name, {"named": name})
+        self.name = name
+        self.schema = schema
+        self.connector = connector
+        self._lateness = lateness
+
+    def definition(self) -> Json:
+        """The plan's ``StreamDef``."""
+        source = {
+            "schema": self.schema.to_json(),
+            "event_time": self.schema.event_time,
+            "lateness": self._lateness,
+        }
+        return {"name": self.name, "origin": {"source": source}}
+
+    @property
+    def late(self) -> Stream[E]:
+        """Events that came later than the source allows."""
+        return Stream(self._app, f"{self.name}.late", {"late": self.name})
+
+    @property
+    def bad(self) -> Stream[Any]:
+        """Records that could not be decoded: ``origin``, ``line``, ``column``, ``reason``, ``record``."""
+        return Stream(self._app, f"{self.name}.bad", {"bad": self.name})
+
+
+class Transaction:
+    """A compiled transaction: what ``@app.transaction`` makes of a function."""
+
+    def __init__(self, app: App, name: str, definition: Json, function: Callable[..., Any]) -> None:
+        self._app = app
+        self.name = name
+        self.definition = definition
+        self.emits = _emitted_names(definition["body"])
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+
+    def __repr__(self) -> str:
+        return f"<transaction {self.name}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Refuses: a transaction runs on the events of its streams."""
+        raise TypeError(f"transaction '{self.name}' is compiled and cannot be called; app.run() runs it")
+
+    @property
+    def committed(self) -> Stream[Any]:
+        """What the body returned; its input events where it never returns one."""
+        return Stream(self._app, f"{self.name}.committed", {"committed": self.name})
+
+    @property
+    def aborted(self) -> Stream[Any]:
+        """The input's fields, ``reason``, and ``role.column`` of the values seen."""
+        return Stream(self._app, f"{self.name}.aborted", {"aborted": self.name})
+
+    def emitted(self, stream: str | type[F]) -> Stream[F]:
+        """What the body emitted under a name, or of an event class. Raises ``PlanError`` where it
+        never does."""
+        name = stream if isinstance(stream, str) else snake_case(stream.__name__) + "s"
+        if name not in self.emits:
+            known = f"it emits {', '.join(self.emits)}" if self.emits else "its body has no tm.emit(...)"
+            raise PlanError(f"nothing is emitted as '{name}'", known, f"transaction '{self.name}'")
+        ref = {"emitted": {"transaction": self.name, "name": name}}
+        return Stream(self._app, f"{self.name}.emitted.{name}", ref)
+
+
+def _emitted_names(body: list[Json]) -> list[str]:
+    """The names in a body's ``emit`` statements, in order."""
+    names: dict[str, None] = {}
+    for statement in body:
+        node = statement["node"]
+        if isinstance(node, Mapping):
+            ((kind, content),) = node.items()
+            if kind == "emit":
+                names[content["name"]] = None
+            inner = [*content.get("body", []), *content.get("then", []), *content.get("otherwise", [])]
+            names.update(dict.fromkeys(_emitted_names(inner)))
+    return list(names)

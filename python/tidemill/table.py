@@ -1,0 +1,76 @@
+"""Shared tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from .errors import PlanError
+from .results import Rows
+from .roles import Key, Role, Value
+from .schema import RecordSchema, Row
+
+__all__ = ["Table"]
+
+R = TypeVar("R", bound=Row)
+
+
+class Table(Rows, Generic[R]):
+    """A table of an application, made by ``app.table``. After a run it holds the rows of its end.
+
+    Its methods make roles: the defaults of a transaction's parameters. A key is given column by
+    column: as the path of a field of the event (``"src"``), as a function of the event
+    (``lambda e: e.src.lower()``), or, for a row per element of a list, as ``"lines.item"``
+    (``"ids"`` where the elements are plain values), or as a function of the event and an element
+    with ``over="lines"``.
+    """
+
+    def __init__(self, name: str, schema: RecordSchema, rows: object = None) -> None:
+        self.name = name
+        self.schema = schema
+        self._initial = rows
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}>"
+
+    def definition(self) -> dict[str, Any]:
+        """The plan's ``TableDef``."""
+        return {"name": self.name, "columns": [f.to_column() for f in self.schema.fields]}
+
+    def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
+        """A row that the transaction may read and write. Touching a missing row aborts; with
+        ``create=True`` it reads as the columns' defaults and the first write inserts it."""
+        return self._role(key, "create" if create else "row", over)
+
+    def read(self, *key: Key, default: bool = False, over: str | None = None) -> R:
+        """A row that the transaction may only read. Reading a missing row aborts; with
+        ``default=True`` it reads as the columns' defaults."""
+        return self._role(key, "read_default" if default else "read", over)
+
+    def new(self, *key: Key, over: str | None = None, **columns: Value) -> R:
+        """A row that is inserted before the body begins; the transaction aborts where it exists.
+
+        ``columns`` are paths of fields, functions of the event, or constants that are no texts;
+        columns that are not given have their defaults.
+        """
+        for name in columns:
+            spec = self.schema.field(name)
+            if spec is None or spec.key:
+                known = ", ".join(f.name for f in self.schema.fields if not f.key)
+                what = "is a key column" if spec else "is no column"
+                raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
+        return self._role(key, "row", over, columns)
+
+    def _role(self, key: tuple[Key, ...], access: str, over: str | None, values: dict[str, Value] | None = None) -> R:
+        wanted = self.schema.keys
+        if len(key) != len(wanted):
+            names = ", ".join(wanted)
+            hint = f"give one for each of: {names}"
+            message = f"the key has {len(wanted)} column{'s' * (len(wanted) != 1)}, not {len(key)}"
+            raise PlanError(message, hint, f"table '{self.name}'")
+        for part in key:
+            if not isinstance(part, (str, Callable)):  # type: ignore[arg-type]
+                hint = 'write the path of a field, such as "src", or a lambda'
+                raise PlanError(f"{part!r} is no key", hint, f"table '{self.name}'")
+        # A role has the columns of the row class in the eyes of editors and type checkers.
+        return cast(R, Role(self.name, key, access, over, values is not None, values or {}))

@@ -1,0 +1,69 @@
+"""For the tests of applications: run one on data, with its sinks left closed, and look at everything.
+
+from tidemill import testing
+from bank import app
+
+def test_transfer():
+    done = testing.run(app, transfers=[{"at": 0, "src": "ada", "dst": "bob", "amount": 5}])
+    assert done.aborted("transfer")[0]["reason"] == "insufficient funds"
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from . import _engine
+from ._engine import COLLECT, Frame
+from .app import App
+from .errors import PlanError
+from .results import RunSummary
+from .stream import Stream
+
+__all__ = ["Ran", "run"]
+
+Rows = list[dict[str, Any]]
+
+
+class Ran:
+    """What a run gave: all that the application's sinks would have got, its tables, its summary."""
+
+    def __init__(self, summary: RunSummary, streams: dict[str, Frame], tables: dict[str, Frame]) -> None:
+        self.summary = summary
+        self._streams = streams
+        self._tables = tables
+
+    def table(self, name: str) -> Rows:
+        """The rows of a table, in the order of their keys. Raises ``PlanError`` for another name."""
+        return _find(self._tables, name, "table")
+
+    def stream(self, stream: Stream[Any] | str) -> Rows:
+        """The events of a stream, given as itself or by its label, such as ``transfer.committed``."""
+        return _find(self._streams, stream.label if isinstance(stream, Stream) else stream, "stream")
+
+    def committed(self, transaction: str) -> Rows:
+        """The committed events of a transaction."""
+        return self.stream(f"{transaction}.committed")
+
+    def aborted(self, transaction: str) -> Rows:
+        """The aborted events of a transaction."""
+        return self.stream(f"{transaction}.aborted")
+
+
+def _find(frames: dict[str, Frame], name: str, kind: str) -> Rows:
+    if name not in frames:
+        raise PlanError(f"there is no {kind} '{name}'", f"there is {', '.join(frames)}")
+    return frames[name].to_pylist()
+
+
+def run(app: App, /, *, workers: int | None = 1, epoch: str | int = "auto", **data: object) -> Ran:
+    """Runs the application on ``data`` (as ``app.run`` takes it, in place of its connectors) and
+    collects every stream: of sources (``late``, ``bad``), filters and maps (``failed``) and
+    transactions. No sink of the application is opened."""
+    job = app.job(data, workers=workers, epoch=epoch)
+    streams = app.streams()
+    sinks = [{"name": s.label, "stream": s.ref} for s in streams]
+    plan = json.dumps({**json.loads(job.plan), "sinks": sinks})
+    outcome = _engine.run(replace(job, plan=plan, sinks={s.label: COLLECT for s in streams}))
+    return Ran(RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)

@@ -1,0 +1,87 @@
+"""Instants and durations: microseconds underneath, ``datetime`` and ``timedelta`` on the surface.
+
+The functions here mean the same inside a compiled body and outside of it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+__all__ = [
+    "Time",
+    "days",
+    "hours",
+    "microseconds",
+    "milliseconds",
+    "minutes",
+    "seconds",
+]
+
+Time = datetime
+"""The type of an instant: microseconds, UTC. A ``datetime`` without a zone is taken as UTC."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_DURATION = re.compile(r"(\d+)\s*(us|ms|s|min|m|h|d)")
+
+
+def microseconds(n: int) -> timedelta:
+    """A duration of ``n`` microseconds."""
+    return timedelta(microseconds=n)
+
+
+def milliseconds(n: float) -> timedelta:
+    """A duration of ``n`` milliseconds."""
+    return timedelta(milliseconds=n)
+
+
+def seconds(n: float) -> timedelta:
+    """A duration of ``n`` seconds."""
+    return timedelta(seconds=n)
+
+
+def minutes(n: float) -> timedelta:
+    """A duration of ``n`` minutes."""
+    return timedelta(minutes=n)
+
+
+def hours(n: float) -> timedelta:
+    """A duration of ``n`` hours."""
+    return timedelta(hours=n)
+
+
+def days(n: float) -> timedelta:
+    """A duration of ``n`` days of 24 hours."""
+    return timedelta(days=n)
+
+
+def time_to_microseconds(value: datetime) -> int:
+    """Microseconds since 1970 UTC. Exact; no float is involved."""
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+def duration_to_microseconds(value: timedelta) -> int:
+    """Microseconds of a duration. Exact."""
+    return value // _MICROSECOND
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a text such as ``2s``, ``500ms``, ``5m``, ``1h``, ``1d``.
+
+    Raises ``ValueError`` where it is none.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no duration; write a whole number and us, ms, s, m, h or d, such as '2s'")
+    return int(match[1]) * _UNITS[match[2]]
