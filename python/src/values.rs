@@ -104,7 +104,8 @@ impl<'py> FromPython<'py> {
             ListItem::Struct(columns) => {
                 let tuple = value.cast::<PyTuple>().map_err(|_| format!("an element is {}", kind(value)))?;
                 let column = |((name, ty), value): (&(String, ColumnType), Bound<'py, PyAny>)| {
-                    let scalar = if is_missing(&value) { Err("it is missing".into()) } else { self.scalar(*ty, &value) };
+                    let scalar =
+                        if is_missing(&value) { Err("it is missing".into()) } else { self.scalar(*ty, &value) };
                     scalar.map_err(|reason| format!("an element's '{name}': {reason}"))
                 };
                 columns.iter().zip(tuple.iter()).map(column).collect()

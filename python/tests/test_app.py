@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -204,6 +203,19 @@ def test_connectors(connector, source, sink):
         assert json.loads(connector.sink_spec()) == sink
 
 
+SUMMARY = {
+    "application": "bank",
+    "events": 2,
+    "sources": [{"name": "ticks", "events": 2, "late": 1, "bad": 3, "last_time": None, "held": 0}],
+    "transactions": [
+        {"name": "t", "committed": 1, "aborted": 2, "reasons": [["no", 2]]},
+        {"name": "u", "committed": 4, "aborted": 3, "reasons": [["no", 1], ["never", 2]]},
+    ],
+    "latency": {"p50_ms": 1.5, "p99_ms": 2.5},
+    "of_a_newer_module": 1,
+}
+
+
 @pytest.fixture
 def engine(monkeypatch):
     """Stands in for a run: keeps the job, and gives empty frames."""
@@ -214,7 +226,7 @@ def engine(monkeypatch):
         frame = _engine.batch([{"name": "n", "type": {"scalar": {"type": "int"}}}], [[1, 2]], "x", 1)
         plan = json.loads(job.plan)
         return _engine.Outcome(
-            {"events": 2, "aborted": {"no": 1}, "unknown": 1},
+            SUMMARY,
             {s["name"]: frame for s in plan["sinks"]},
             {t["name"]: frame for t in plan["tables"]},
         )
@@ -245,7 +257,9 @@ def test_run(app, engine):
     assert json.loads(job.sources["plains"])["paths"] == ["p.csv"]
     assert [b.to_pylist() for b in job.sources["ticks"]] == [[{"n": 1}]]
     assert [b.to_pylist() for b in job.tables["accounts"]] == [[{"id": "a", "balance": 0}]]
-    assert (summary.events, summary.aborted) == (2, {"no": 1})
+    assert (summary.events, summary.committed, summary.aborted) == (2, 5, {"no": 3, "never": 2})
+    assert (summary.late, summary.bad, summary.latency.p99_ms) == (1, 3, 2.5)
+    assert summary.sources[0].name == "ticks"
     assert bad.to_pylist() == accounts.to_pylist() == [{"n": 1}, {"n": 2}]
     assert len(bad) == 2
 
@@ -293,4 +307,3 @@ def test_explain_names_streams(app):
 
 def test_summary_of_nothing():
     assert tm.RunSummary.from_json({}) == tm.RunSummary()
-    assert SimpleNamespace(**vars(tm.RunSummary())).epochs == 0

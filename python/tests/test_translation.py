@@ -1,5 +1,8 @@
 """Bodies, filters, maps and roles as the plan's JSON."""
 
+import json
+import sys
+
 import pytest
 from conftest import PRELUDE_LINES, TRANSACTION, strip
 
@@ -358,10 +361,19 @@ def test_constants_are_taken_from_closures_and_attributes(module):
     assert values == [lit(int=9), lit(str="red"), lit(str="RED"), lit(int=7), call("decimal", lit(str="2.5"))]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not say where a lambda stands")
+def test_lambdas_on_one_line(module):
+    loaded = module(
+        "small, large = transfers.filter(lambda e: e.amount < 1), transfers.filter(lambda e: e.amount > 1)\n"
+    )
+    streams = {s["name"]: strip(s["origin"]) for s in json.loads(loaded.app.plan())["streams"]}
+    assert streams["transfers_filter"]["filter"]["predicate"] == compare("lt", ev("amount"), lit(int=1))
+    assert streams["transfers_filter_2"]["filter"]["predicate"] == compare("gt", ev("amount"), lit(int=1))
+
+
 def test_filter_and_map(module):
     loaded = module("""
         big = transfers.filter(lambda e: e.amount > LIMIT, name="big")
-        small, large = transfers.filter(lambda e: e.amount < 1), transfers.filter(lambda e: e.amount > 1)
 
         def alert(e):
             "An alert."
@@ -369,12 +381,10 @@ def test_filter_and_map(module):
 
         alerts = big.map(alert)
     """)
-    streams = {s["name"]: strip(s["origin"]) for s in __import__("json").loads(loaded.app.plan())["streams"]}
+    streams = {s["name"]: strip(s["origin"]) for s in json.loads(loaded.app.plan())["streams"]}
     assert streams["big"] == {
         "filter": {"input": {"named": "transfers"}, "predicate": compare("gt", ev("amount"), lit(int=100))}
     }
-    assert streams["transfers_filter"]["filter"]["predicate"] == compare("lt", ev("amount"), lit(int=1))
-    assert streams["transfers_filter_2"]["filter"]["predicate"] == compare("gt", ev("amount"), lit(int=1))
     assert streams["big_map"]["map"]["record"]["fields"] == [
         ["at", ev("at")],
         ["text", ev("src")],

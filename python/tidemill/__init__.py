@@ -21,9 +21,10 @@ from .bodies import abort, emit, require
 from .connectors import Connector, csv, ipc, jsonl, null, parquet
 from .errors import CompileError, LoadError, PlanError, RunError, SchemaError, TidemillError
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
-from .results import Collected, RunSummary
+from .results import Collected
 from .schema import Event, Row, event_time, key
 from .stream import Derived, Source, Stream, Transaction
+from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
 from .types import Decimal

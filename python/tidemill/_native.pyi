@@ -26,7 +26,7 @@ class Outcome:
 
     @property
     def summary(self) -> str:
-        """The summary as JSON, with the fields of ``tidemill.RunSummary``."""
+        """The runtime's summary as JSON."""
 
     @property
     def collected(self) -> dict[str, Frame]:

@@ -58,7 +58,8 @@ class AnnotationReader:
         return self._scalar(name, annotation)
 
     def _refuse(self, name: str, annotation: object) -> SchemaError:
-        shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
+        shown = getattr(annotation, "__name__", "") if plain else str(annotation)
         return SchemaError(f"{self._owner}.{name} has the type {shown}", f"allowed are {self._allowed}")
 
     def _scalar(self, name: str, annotation: object) -> ScalarType:

@@ -14,9 +14,10 @@ from .errors import PlanError, RunError
 from .lateness import Lateness, lateness_of
 from .names import checked, snake_case, type_name
 from .plan import PlanBuilder
-from .results import Collected, RunSummary
+from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
 from .stream import Derived, Source, Stream, Transaction
+from .summary import RunSummary
 from .table import Table
 
 __all__ = ["App"]

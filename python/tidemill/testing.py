@@ -18,8 +18,8 @@ from . import _engine
 from ._engine import COLLECT, Frame
 from .app import App
 from .errors import PlanError
-from .results import RunSummary
 from .stream import Stream
+from .summary import RunSummary
 
 __all__ = ["Ran", "run"]
 

@@ -38,6 +38,7 @@ mod clock;
 mod columnar;
 mod columns;
 mod compression;
+mod environment;
 mod files;
 mod generator;
 mod output;
@@ -48,6 +49,7 @@ mod views;
 
 pub use bad::RECORD_TEXT_BYTES_MAX;
 pub use clock::{Clock, SystemClock};
+pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
 pub use text::RECORD_BYTES_MAX;

@@ -38,6 +38,7 @@ pub fn run(program: &Program, id: TransactionId, tables: &mut [Table], event: &R
             Outcome::Committed(run.emitted)
         }
         Err(reason) => {
+            run.undo();
             Outcome::Aborted(reason, run.aborted_event(reason))
         }
     }

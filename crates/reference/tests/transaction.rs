@@ -113,3 +113,48 @@ fn an_abort_shows_the_element_of_the_innermost_loop() {
     assert!(aborted[1].ends_with("\"zero\" None None"), "{aborted:?}");
     assert_eq!((aborted.len(), reference.counts()[0].committed), (2, 2));
 }
+
+#[test]
+fn an_abort_goes_back_over_several_writes_and_two_loops() {
+    let mut stream = events();
+    let OriginDef::Source { schema, .. } = &mut stream.origin else { unreachable!() };
+    let list = FieldType::List(ListItem::Scalar(Type::Int.into()));
+    schema.fields[1] = tidemill_model::Field { name: "keys".into(), ty: list };
+    let role = RoleDef { over: Some("keys".into()), ..role("x", item("keys"), AccessDef::Create) };
+    let inner = for_each(
+        "l",
+        "keys",
+        vec![increase("x", "n", int(10)), require(compare(CompareOp::Le, cell("x", "n"), ev("a")), "inner")],
+    );
+    let after = require(compare(CompareOp::Ne, cell("x", "n"), ev("a")), "outer");
+    let body = vec![for_each("k", "keys", vec![increase("x", "n", int(1)), inner, after])];
+    let program = program(vec![stream], vec![transaction("t", vec![named("events")], vec![role], body)]);
+    let mut reference = Reference::new(&program);
+    reference.preload(0, [ints([1, 0]), ints([2, 0])]);
+    let event = |a| vec![Value::Int(a), Value::List(vec![ints([1]), ints([2])])];
+    // Row 1 gets 11 and then row 2 10 + 1; row 2 is too much in the second inner loop, after row 1.
+    reference.run(&[vec![event(10), event(11), event(20), event(100)]]);
+    let aborted = output(&program, &reference, "t.aborted");
+    let ends: Vec<_> = aborted.iter().map(|line| line.split('"').skip(1).collect::<String>()).collect();
+    assert_eq!(ends, ["inner 1 0", "outer 1 0", "inner 1 0"]);
+    assert_eq!(cells(&reference), ["1 21", "2 21"]);
+    reference.run(&[vec![event(31)]]);
+    assert!(output(&program, &reference, "t.aborted")[3].ends_with("\"inner\" 1 21"));
+    assert_eq!(cells(&reference), ["1 21", "2 21"]);
+}
+
+#[test]
+fn an_abort_shows_the_inner_of_two_elements() {
+    let mut stream = events();
+    let OriginDef::Source { schema, .. } = &mut stream.origin else { unreachable!() };
+    let list = FieldType::List(ListItem::Scalar(Type::Int.into()));
+    schema.fields[1] = tidemill_model::Field { name: "keys".into(), ty: list };
+    let role = RoleDef { over: Some("keys".into()), ..role("x", item("keys"), AccessDef::Create) };
+    let inner = for_each("l", "keys", vec![require(compare(CompareOp::Ne, cell("x", "n"), ev("a")), "met")]);
+    let body = vec![for_each("k", "keys", vec![inner])];
+    let program = program(vec![stream], vec![transaction("t", vec![named("events")], vec![role], body)]);
+    let mut reference = Reference::new(&program);
+    reference.preload(0, [ints([2, 7])]);
+    reference.run(&[vec![vec![Value::Int(7), Value::List(vec![ints([1]), ints([2])])]]]);
+    assert!(output(&program, &reference, "t.aborted")[0].ends_with("\"met\" 2 7"));
+}

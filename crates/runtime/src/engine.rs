@@ -127,6 +127,13 @@ impl Engine {
         Ok(Engine { machine: Arc::new(Machine { program, code, wiring, tables }) })
     }
 
+    /// The same application with empty tables. Panics while a run goes on.
+    pub fn with_empty_tables(self) -> Engine {
+        let machine = Arc::into_inner(self.machine).expect("no run goes on");
+        let tables = machine.program.tables.iter().map(Table::new).collect();
+        Engine { machine: Arc::new(Machine { tables, ..machine }) }
+    }
+
     /// The program.
     pub fn program(&self) -> &Program {
         &self.machine.program

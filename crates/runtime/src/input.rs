@@ -70,7 +70,7 @@ impl Input {
             len: 0,
             index: None,
             rows: vec![Vec::new(); roles],
-            starts: vec![Vec::new(); roles],
+            starts: vec![vec![0]; roles],
             captures: columns(&code.committed.captured),
             seen: columns(&code.aborted.captured),
             verdicts: Vec::new(),

@@ -137,8 +137,7 @@ class Calls:
 
     def _method(self, node: ast.Call) -> Json:
         if not isinstance(node.func, ast.Attribute):
-            shown = ast.unparse(node.func)
-            raise self._refuse(node, f"'{shown}' cannot be called", _KNOWN)
+            raise self._refuse(node, "only functions with a name can be called", _KNOWN)
         name, owner = node.func.attr, node.func.value
         if self._scope.is_role(owner) and name in ("insert", "delete"):
             raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")

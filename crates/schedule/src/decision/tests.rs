@@ -142,11 +142,10 @@ fn follows_a_workload_that_changes() {
 /// no bottleneck any more.
 #[test]
 fn goes_back_to_serial_when_chains_have_become_cheap() {
-    let costly = Workload { access: 20_000.0, chain: 10_500.0, others: 3000.0, operations: 2 };
-    let cheap = Workload { access: 200.0, chain: 300.0, others: 3000.0, operations: 2 };
+    let costly = Workload { access: 20_000.0, chain: 10_500.0, others: 18_000.0, operations: 2 };
+    let cheap = Workload { access: 200.0, chain: 300.0, others: 18_000.0, operations: 2 };
     let mut decision = Decision::new(2);
     let (choices, _) = simulate(&mut decision, costly, 200, 0);
-    eprintln!("{:?}", choices.iter().map(|c| if c.policy == Policy::CHAIN {'c'} else {'e'}).collect::<String>());
     assert_eq!(choices[199].policy, Policy::CHAIN);
     let (choices, _) = simulate(&mut decision, cheap, 40, 0);
     let first = choices.iter().find(|choice| choice.policy == Policy::EPOCH).expect("goes back");

@@ -1,0 +1,90 @@
+//! The engine against the serial oracle: random and adversarial histories, over worker counts, epoch
+//! sizes, batch sizes and granularities. States and outputs must be equal bit for bit.
+//!
+//! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SEED` the first seed. A
+//! failure prints its seed and configuration, which reproduce it.
+
+mod support;
+
+use std::env::var;
+use support::Subject;
+use tidemill_histories::{DataShape, History, PlanSize, Random, adversarial, random_data, random_plan};
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, Options, Scheduling};
+
+/// Executions per plan and data: each is one history.
+const CONFIGURATIONS: u64 = 4;
+/// Data sets per plan: compiling a plan costs as much as running it many times.
+const DATA_PER_PLAN: u64 = 25;
+
+fn number(name: &str, default: u64) -> u64 {
+    var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
+}
+
+fn configuration(random: &mut Random) -> (Options, usize) {
+    let epoch = match random.below(6) {
+        0 => EpochSize::Auto,
+        1 => EpochSize::Events(1),
+        2 => EpochSize::Events(2 + random.below(6)),
+        3 => EpochSize::Age(1),
+        _ => EpochSize::Events(1 + random.below(100)),
+    };
+    let scheduling = [Scheduling::Epoch, Scheduling::Chain, Scheduling::Auto][random.below(3)];
+    let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
+    (options, [1, 3, 16, 1000][random.below(4)])
+}
+
+fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) {
+    let outcome = subject.run(engine, options, batch_size);
+    if let Some(difference) = subject.difference(&outcome) {
+        panic!("{what}, {options:?}, batches of {batch_size}:\n{difference}");
+    }
+}
+
+#[test]
+fn adversarial_histories() {
+    for (name, history) in adversarial() {
+        let subject = Subject::new(history);
+        for workers in [1, 2, 3] {
+            for scheduling in [Scheduling::Epoch, Scheduling::Chain] {
+                for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
+                    let engine = Engine::new(subject.program.clone()).expect(name);
+                    let options = Options { workers, scheduling, epoch, ..Options::default() };
+                    check(&subject, &engine, options, 5, name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_histories() {
+    let total = number("TIDEMILL_HISTORIES", 2_000);
+    let first = number("TIDEMILL_SEED", 1);
+    let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            scope.spawn(move || (first + t..first + plans).step_by(threads as usize).for_each(random_plan_histories));
+        }
+    });
+    println!("{} random histories over {plans} plans from seed {first}", plans * DATA_PER_PLAN * CONFIGURATIONS);
+}
+
+fn random_plan_histories(seed: u64) {
+    let size = if seed % 3 == 0 { PlanSize::Large } else { PlanSize::Small };
+    let plan = random_plan(seed, size);
+    let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
+    let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    for data in 0..DATA_PER_PLAN {
+        let data_seed = seed * 1_000 + data;
+        let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));
+        let subject = Subject::new(History { plan: plan.clone(), preload, sources });
+        let mut random = Random::new(data_seed);
+        for _ in 0..CONFIGURATIONS {
+            let (options, batch_size) = configuration(&mut random);
+            engine = engine.with_empty_tables();
+            check(&subject, &engine, options, batch_size, &format!("plan seed {seed}, data seed {data_seed}"));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Running a history through the engine and comparing everything it did with the reference.
+
+use arrow_array::RecordBatch;
+use std::fmt::Write;
+use std::sync::Arc;
+use parking_lot::Mutex;
+use tidemill_connect::System;
+use tidemill_histories::{History, same_rows};
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_model::{Schema, Value};
+use tidemill_plan::{Plan, Program, SinkDef, StreamRef, OriginDef, StmtNode, analyze};
+use tidemill_reference::Reference;
+use tidemill_runtime::{Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
+
+/// Batches in memory, cut to size.
+pub struct Batches {
+    batch: RecordBatch,
+    next: usize,
+    size: usize,
+}
+
+impl Batches {
+    pub fn new(schema: &Schema, records: &[Vec<Value>], size: usize) -> Self {
+        Batches { batch: batch_of(schema, records), next: 0, size: size.max(1) }
+    }
+}
+
+impl Source for Batches {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.next >= self.batch.num_rows() {
+            return Ok(None);
+        }
+        let len = self.size.min(self.batch.num_rows() - self.next);
+        let events = self.batch.slice(self.next, len);
+        self.next += len;
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+}
+
+/// Keeps what it is given.
+#[derive(Clone, Default)]
+pub struct Kept(pub Arc<Mutex<Vec<RecordBatch>>>);
+
+impl Sink for Kept {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        self.0.lock().push(batch.clone());
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        Ok(())
+    }
+}
+
+/// A plan with a sink on each of its streams.
+pub fn with_all_sinks(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.sinks.clear();
+    let mut streams = Vec::new();
+    for stream in &plan.streams {
+        streams.push(StreamRef::Named(stream.name.clone()));
+        match stream.origin {
+            OriginDef::Source { .. } => streams.push(StreamRef::Late(stream.name.clone())),
+            _ => streams.push(StreamRef::Failed(stream.name.clone())),
+        }
+    }
+    for transaction in &plan.transactions {
+        let name = || transaction.name.clone();
+        streams.push(StreamRef::Committed(name()));
+        streams.push(StreamRef::Aborted(name()));
+        let mut names = Vec::new();
+        emit_names(&transaction.body, &mut names);
+        streams.extend(names.into_iter().map(|emit| StreamRef::Emitted { transaction: name(), name: emit }));
+    }
+    let sink = |(i, stream)| SinkDef { name: format!("sink{i}"), stream };
+    plan.sinks = streams.into_iter().enumerate().map(sink).collect();
+    plan
+}
+
+fn emit_names(body: &[tidemill_plan::Stmt], names: &mut Vec<String>) {
+    for stmt in body {
+        match &stmt.node {
+            StmtNode::Emit { name, .. } if !names.contains(name) => names.push(name.clone()),
+            StmtNode::If { then, otherwise, .. } => {
+                emit_names(then, names);
+                emit_names(otherwise, names);
+            }
+            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => emit_names(body, names),
+            _ => {}
+        }
+    }
+}
+
+/// What an execution left behind: outputs by sink, tables, and what was counted.
+pub struct Outcome {
+    pub outputs: Vec<Vec<Vec<Value>>>,
+    pub tables: Vec<Vec<Vec<Value>>>,
+    pub counts: Vec<(u64, u64)>,
+    pub summary: Option<Summary>,
+}
+
+/// A program and its data, ready to be run in many ways.
+pub struct Subject {
+    pub program: Program,
+    pub history: History,
+    pub expected: Outcome,
+}
+
+impl Subject {
+    pub fn new(history: History) -> Self {
+        let program = analyze(&with_all_sinks(&history.plan)).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut reference = Reference::new(&program);
+        for (table, rows) in &history.preload {
+            reference.preload(*table, rows.clone());
+        }
+        reference.run(&history.sources);
+        let expected = Outcome {
+            outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
+            tables: (0..program.tables.len()).map(|t| reference.table(t)).collect(),
+            counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
+            summary: None,
+        };
+        Subject { program, history, expected }
+    }
+
+    /// Runs it on fresh tables of a compiled engine.
+    pub fn run(&self, engine: &Engine, options: Options, batch_size: usize) -> Outcome {
+        let program = engine.program();
+        for (table, rows) in &self.history.preload {
+            let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+            engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
+        }
+        let sources = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
+        let sources: Vec<Box<dyn Source>> = sources
+            .zip(&self.history.sources)
+            .map(|(s, records)| Box::new(Batches::new(&s.schema, records, batch_size)) as Box<dyn Source>)
+            .collect();
+        let kept: Vec<Kept> = program.sinks.iter().map(|_| Kept::default()).collect();
+        let request = Request {
+            sources,
+            sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
+            options,
+            environment: Arc::new(System::new()),
+            control: Arc::new(Control::default()),
+        };
+        let summary = engine.run(request, &mut || {}).expect("a run in memory");
+        let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {
+            let schema = &program.streams[sink.stream].schema;
+            kept.0.lock().iter().flat_map(|batch| rows(batch, schema)).collect()
+        };
+        Outcome {
+            outputs: kept.iter().zip(&program.sinks).map(values).collect(),
+            tables: (0..program.tables.len()).map(|t| {
+                let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+                rows(&engine.table(t), &schema)
+            }).collect(),
+            counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
+            summary: Some(summary),
+        }
+    }
+
+    /// What differs from the reference, for people; none where nothing does.
+    pub fn difference(&self, outcome: &Outcome) -> Option<String> {
+        let mut text = String::new();
+        for ((sink, ours), expected) in self.program.sinks.iter().zip(&outcome.outputs).zip(&self.expected.outputs) {
+            if !same_rows(ours, expected) {
+                let name = &self.program.streams[sink.stream].name;
+                describe(&mut text, &format!("stream {name}"), ours, expected);
+            }
+        }
+        for ((table, ours), expected) in self.program.tables.iter().zip(&outcome.tables).zip(&self.expected.tables) {
+            if !same_rows(ours, expected) {
+                describe(&mut text, &format!("table {}", table.name), ours, expected);
+            }
+        }
+        if outcome.counts != self.expected.counts {
+            let _ = writeln!(text, "counts {:?}, expected {:?}", outcome.counts, self.expected.counts);
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn describe(text: &mut String, what: &str, ours: &[Vec<Value>], expected: &[Vec<Value>]) {
+    let _ = writeln!(text, "{what}: {} rows, expected {}", ours.len(), expected.len());
+    let differs = |i: &usize| {
+        let (o, e) = (ours.get(*i), expected.get(*i));
+        match (o, e) {
+            (Some(o), Some(e)) => !same_rows(std::slice::from_ref(o), std::slice::from_ref(e)),
+            _ => true,
+        }
+    };
+    for i in (0..ours.len().max(expected.len())).filter(differs).take(3) {
+        let _ = writeln!(text, "  row {i}\n    is       {:?}\n    expected {:?}", ours.get(i), expected.get(i));
+    }
+}

@@ -1,0 +1,124 @@
+"""What a run did: the runtime's summary as typed Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+__all__ = ["FailedSummary", "LatencySummary", "RunSummary", "SourceSummary", "TransactionSummary"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SourceSummary:
+    """What came from a source."""
+
+    name: str = ""
+    events: int = 0
+    """Events that went through."""
+    late: int = 0
+    """Events that broke the source's promise about time."""
+    bad: int = 0
+    """Records that could not be decoded."""
+    last_time: int | None = None
+    """The event time of the last event that went through, in its unit."""
+    held: int = 0
+    """Events that were read but not processed because the run was stopped."""
+
+
+@dataclass(frozen=True)
+class TransactionSummary:
+    """What became of a transaction's events."""
+
+    name: str = ""
+    committed: int = 0
+    aborted: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Aborts by reason, most frequent first."""
+
+
+@dataclass(frozen=True)
+class FailedSummary:
+    """Events for which a filter's or map's expression failed."""
+
+    stream: str = ""
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class LatencySummary:
+    """From an event's arrival at the gate to the release of its epoch's results, in milliseconds."""
+
+    p50_ms: float = 0.0
+    p95_ms: float = 0.0
+    p99_ms: float = 0.0
+    p999_ms: float = 0.0
+    max_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did."""
+
+    application: str = ""
+    events: int = 0
+    """Events that went through, of all sources."""
+    sources: tuple[SourceSummary, ...] = ()
+    transactions: tuple[TransactionSummary, ...] = ()
+    failed: tuple[FailedSummary, ...] = ()
+    epochs: int = 0
+    epochs_chain: int = 0
+    """Epochs that were accessed in parallel along chains."""
+    scheduling: str = ""
+    """Why the last epoch was scheduled as it was."""
+    seconds: float = 0.0
+    """Wall time, from the start to the end of the last sink."""
+    events_per_second: float = 0.0
+    latency: LatencySummary = LatencySummary()
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that workers spent in each stage, all together."""
+    stopped: bool = False
+    """Whether the run was stopped before its sources ended."""
+
+    @property
+    def committed(self) -> int:
+        """Transactions that committed."""
+        return sum(t.committed for t in self.transactions)
+
+    @property
+    def aborted(self) -> dict[str, int]:
+        """Transactions that aborted, by reason."""
+        reasons: dict[str, int] = {}
+        for transaction in self.transactions:
+            for reason, count in transaction.reasons.items():
+                reasons[reason] = reasons.get(reason, 0) + count
+        return reasons
+
+    @property
+    def late(self) -> int:
+        """Events that broke their source's promise about time."""
+        return sum(s.late for s in self.sources)
+
+    @property
+    def bad(self) -> int:
+        """Records that could not be decoded."""
+        return sum(s.bad for s in self.sources)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunSummary:
+        """From the native module's summary; keys of a newer module are passed over."""
+        transactions = [{**t, "reasons": dict(t.get("reasons", ()))} for t in data.get("transactions", ())]
+        parts = {
+            "sources": tuple(_known(SourceSummary, s) for s in data.get("sources", ())),
+            "transactions": tuple(_known(TransactionSummary, t) for t in transactions),
+            "failed": tuple(_known(FailedSummary, f) for f in data.get("failed", ())),
+            "latency": _known(LatencySummary, data.get("latency", {})),
+        }
+        return _known(cls, {**data, **parts})
+
+
+def _known(cls: type[T], data: Mapping[str, Any]) -> T:
+    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in data.items() if name in names})
