@@ -83,6 +83,16 @@ impl StreamLayout {
         }
     }
 
+    /// The field of this root whose first view has this number.
+    pub fn field_of_view(&self, view: usize) -> usize {
+        let first = |source: &FieldSource| match source {
+            FieldSource::Scalar(column) => column.view == view,
+            FieldSource::List { offsets, .. } => *offsets == view,
+            FieldSource::Opaque(_) => false,
+        };
+        self.fields.iter().position(first).expect("a view belongs to a field")
+    }
+
     fn root(schema: &Schema, format: Format) -> StreamLayout {
         let mut views = 0;
         let mut take = |count: usize| {

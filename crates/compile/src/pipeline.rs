@@ -8,7 +8,7 @@ use crate::layout::StreamLayout;
 use crate::lower::{Constants, Lower, Val, constant, trusted};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, TrapCode, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use std::mem::{offset_of, size_of};
@@ -140,7 +140,8 @@ pub fn build(program: &Program, plan: &PipelinePlan, mut builder: FunctionBuilde
     let at = l.b.declare_var(I64);
     let zero = l.int(0);
     l.b.def_var(at, zero);
-    let [header, start, next, leave] = std::array::from_fn(|_| l.b.create_block());
+    let [header, start, next, leave, unreached] = std::array::from_fn(|_| l.b.create_block());
+    l.b.append_block_param(unreached, I64);
     l.b.ins().jump(header, &[]);
 
     l.b.switch_to_block(header);
@@ -156,11 +157,15 @@ pub fn build(program: &Program, plan: &PipelinePlan, mut builder: FunctionBuilde
     let fields = root.layout.fields.iter().cloned().map(FieldValue::Source).collect();
     let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row };
     let body =
-        Body { l, event, elements: vec![None], locals: Vec::new(), roles: Vec::new(), failure: next, undo_top: None };
+        Body { l, event, elements: vec![None], locals: Vec::new(), roles: Vec::new(), failure: unreached, undo_top: None };
     let mut pipeline = Pipeline { body, program, plan, outputs };
     pipeline.arrive(0);
     let l = &mut pipeline.body.l;
     l.b.ins().jump(next, &[]);
+
+    // Keys of the root's own events cannot fail; code for it may have been made all the same.
+    l.b.switch_to_block(unreached);
+    l.b.ins().trap(TrapCode::unwrap_user(1));
 
     l.b.switch_to_block(next);
     let following = l.b.ins().iadd_imm_s(place, 1);

@@ -3,9 +3,9 @@
 //! Reading: an explicit choice wins, then the file's name, then its first bytes. Writing: an explicit
 //! choice wins, then the name.
 
+use crate::Compression;
 use crate::files::{ByteCount, Place, Raw, read_failed};
 use crate::output::{Output, write_failed};
-use crate::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{self, Chain, Cursor, Read, Write};
@@ -36,11 +36,7 @@ fn by_name(name: &str) -> Option<Compression> {
 
 /// Opens a text input. Reads the first bytes where neither `chosen` nor the name says how it is
 /// compressed.
-pub(crate) fn open_text(
-    place: &Place,
-    chosen: Option<Compression>,
-    count: &ByteCount,
-) -> Result<TextInput, IoFailure> {
+pub(crate) fn open_text(place: &Place, chosen: Option<Compression>, count: &ByteCount) -> Result<TextInput, IoFailure> {
     let name = place.name();
     let mut raw = place.open(count)?;
     let live = raw.is_live();
@@ -92,9 +88,9 @@ impl TextOutput {
         Ok(match chosen.or_else(|| by_name(path)).unwrap_or(Compression::None) {
             Compression::None => TextOutput::Plain(output),
             Compression::Gzip => TextOutput::Gzip(GzEncoder::new(output, flate2::Compression::default())),
-            Compression::Zstd => TextOutput::Zstd(
-                zstd::Encoder::new(output, ZSTD_LEVEL).map_err(|error| write_failed(&name, &error))?,
-            ),
+            Compression::Zstd => {
+                TextOutput::Zstd(zstd::Encoder::new(output, ZSTD_LEVEL).map_err(|error| write_failed(&name, &error))?)
+            }
         })
     }
 

@@ -74,6 +74,7 @@ impl Cascade<'_> {
                 arrays: None,
                 natives: Some(&log.columns),
                 root_schema: schema,
+                root_layout: &code.plan.nodes[0].layout,
                 node: &code.plan.nodes[wiring.node],
                 computed,
             };

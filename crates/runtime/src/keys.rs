@@ -5,7 +5,7 @@ use crate::wiring::InputWiring;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef};
-use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode};
+use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
 use tidemill_state::{KeyColumn, KeyTexts, Keys, Table};
@@ -18,6 +18,8 @@ pub struct Fields<'a> {
     pub natives: Option<&'a [NativeColumn]>,
     /// The schema of the root.
     pub root_schema: &'a Schema,
+    /// The layout of the root.
+    pub root_layout: &'a StreamLayout,
     /// The node of the input's stream.
     pub node: &'a PipelineNode,
     /// The node's computed columns, fields and keys.
@@ -92,23 +94,8 @@ fn source_list<'a>(fields: &Fields<'a>, list: usize) -> &'a ArrayRef {
     let FieldSource::List { offsets, .. } = &fields.node.layout.fields[list] else {
         unreachable!("analysis refuses roles over lists that a transaction passed on")
     };
-    let field = field_of_view(fields.root_schema, *offsets);
+    let field = fields.root_layout.field_of_view(*offsets);
     &fields.arrays.expect("lists are read of sources only")[field]
-}
-
-/// The root field whose first view has this number.
-fn field_of_view(schema: &Schema, view: usize) -> usize {
-    let mut next = 0;
-    for (f, field) in schema.fields.iter().enumerate() {
-        if next == view {
-            return f;
-        }
-        next += match &field.ty {
-            tidemill_model::FieldType::Scalar(_) => 1,
-            tidemill_model::FieldType::List(item) => 1 + item.columns().len(),
-        };
-    }
-    unreachable!("view {view} is not the first of a field")
 }
 
 struct Gather<'a, 'b> {
@@ -146,7 +133,7 @@ impl<'a> Gather<'a, '_> {
             let column = self.fields.node.layout.computed.iter().position(|&f| f == field).expect("computed");
             return self.native(&self.fields.computed[column], self.from..self.to);
         }
-        let root_field = field_of_view(self.fields.root_schema, source.view);
+        let root_field = self.fields.root_layout.field_of_view(source.view);
         let input = self.input;
         match (self.fields.arrays, self.fields.natives) {
             (Some(arrays), _) => {
@@ -168,7 +155,7 @@ impl<'a> Gather<'a, '_> {
         let list = self.role.over.expect("an element key belongs to a role over a list");
         let array = source_list(self.fields, list).as_list::<i32>().values();
         let FieldSource::List { offsets, .. } = &self.fields.node.layout.fields[list] else { unreachable!() };
-        let root_field = field_of_view(self.fields.root_schema, *offsets);
+        let root_field = self.fields.root_layout.field_of_view(*offsets);
         let tidemill_model::FieldType::List(item) = &self.fields.root_schema.fields[root_field].ty else {
             unreachable!("the role runs over a list")
         };

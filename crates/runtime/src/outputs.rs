@@ -181,12 +181,7 @@ impl<'a> OutputBuilder<'a> {
     /// The field of a root whose first view has this number.
     fn field_of_view(self, root: StreamId, view: usize) -> usize {
         let layout = &self.machine.code.pipelines[root].as_ref().expect("a root has a plan").plan.nodes[0].layout;
-        let first = |source: &FieldSource| match source {
-            FieldSource::Scalar(c) => c.view == view,
-            FieldSource::List { offsets, .. } => *offsets == view,
-            FieldSource::Opaque(_) => false,
-        };
-        layout.fields.iter().position(first).expect("a view belongs to a field")
+        layout.field_of_view(view)
     }
 
     /// Where a list that transactions passed on stands in its source: the array and the row.

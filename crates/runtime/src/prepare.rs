@@ -56,6 +56,7 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
             arrays: Some(batch.columns()),
             natives: None,
             root_schema: schema,
+            root_layout: &code.plan.nodes[0].layout,
             node: &code.plan.nodes[wiring.node],
             computed,
         };

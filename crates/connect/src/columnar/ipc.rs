@@ -58,7 +58,8 @@ impl Columnar for IpcFiles {
                 Box::new(words.onwards(end))
             }
         };
-        let mut stream = Stream { input, is_file, decoder: StreamDecoder::new(), chunk: Buffer::default(), first: None };
+        let mut stream =
+            Stream { input, is_file, decoder: StreamDecoder::new(), chunk: Buffer::default(), first: None };
         let found = stream.schema()?;
         let wanted = |index: &usize| schema.index_of(found.field(*index).name()).is_some();
         let projection: Vec<usize> = (0..found.fields().len()).filter(wanted).collect();

@@ -75,7 +75,9 @@ impl<F: Columnar> ColumnarSource<F> {
                 open_checked(&format, place, schema)?;
             } else if !F::LIVE {
                 let name = place.name();
-                return Err(IoFailure::new(format!("{name} cannot be read: the format is read from its end; use a file")));
+                return Err(IoFailure::new(format!(
+                    "{name} cannot be read: the format is read from its end; use a file"
+                )));
             }
         }
         let progress = FileProgress::new(&places);
@@ -135,13 +137,14 @@ impl<F: Columnar> Source for ColumnarSource<F> {
     }
 
     fn progress(&self) -> SourceProgress {
-        let current = self.current.as_ref().map_or(0, |reading| match (reading.batches.rows, &self.places[self.index]) {
-            (Some(rows), place) => {
-                let length = u128::from(place.regular_length().unwrap_or(0));
-                (length * u128::from(reading.done) / u128::from(rows.max(1))) as u64
-            }
-            (None, _) => reading.count.get(),
-        });
+        let current =
+            self.current.as_ref().map_or(0, |reading| match (reading.batches.rows, &self.places[self.index]) {
+                (Some(rows), place) => {
+                    let length = u128::from(place.regular_length().unwrap_or(0));
+                    (length * u128::from(reading.done) / u128::from(rows.max(1))) as u64
+                }
+                (None, _) => reading.count.get(),
+            });
         self.progress.at(self.index, current)
     }
 }

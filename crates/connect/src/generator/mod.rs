@@ -51,7 +51,9 @@ impl Generator {
         if let Some(rate) = pace.rate
             && !(rate.is_finite() && rate > 0.0)
         {
-            return Err(IoFailure::new(format!("a generator's rate is a positive number of events per second, not {rate}")));
+            return Err(IoFailure::new(format!(
+                "a generator's rate is a positive number of events per second, not {rate}"
+            )));
         }
         let refused = |name: &str, reason: String| IoFailure::schema(format!("generator column '{name}': {reason}"));
         if let Some((name, _)) = specs.iter().find(|(name, _)| schema.index_of(name).is_none()) {

@@ -78,7 +78,10 @@ pub(crate) fn decimal(text: &str, digits_max: u8, scale: u8) -> Parsed<i64> {
     let shift = i64::from(scale) + exponent - part.len() as i64;
     let kept = digit_count.saturating_sub(usize::try_from(-shift).unwrap_or(0));
     if digits().skip(kept).any(|digit| digit != 0) {
-        return Err(format!("too many digits behind the point: {} does not fit Decimal({digits_max}, {scale})", quoted(text)));
+        return Err(format!(
+            "too many digits behind the point: {} does not fit Decimal({digits_max}, {scale})",
+            quoted(text)
+        ));
     }
     let mut unscaled = 0i64;
     for digit in digits().take(kept) {
@@ -208,7 +211,8 @@ mod tests {
     fn integers() {
         assert_eq!(int("-9223372036854775808"), Ok(i64::MIN));
         assert_eq!(int("+0009223372036854775807"), Ok(i64::MAX));
-        for text in ["9223372036854775808", "-9223372036854775809", "184467440737095516150", "99999999999999999999999"] {
+        for text in ["9223372036854775808", "-9223372036854775809", "184467440737095516150", "99999999999999999999999"]
+        {
             assert!(int(text).unwrap_err().starts_with("integer overflow"), "{text}");
         }
         for text in ["", "-", "1.0", "1_000", "1e3", "--1", "99999999999999999999x"] {
@@ -263,9 +267,21 @@ mod tests {
         assert_eq!(time("2012-02-29"), Ok(days_from_civil(2012, 2, 29) * DAY));
         assert_eq!(time("-1"), Ok(-1));
         for text in [
-            "2013-02-29", "2013-13-01", "2013-00-01", "2013-01-01T24:00:00", "2013-01-01T05:15:60", "2013-01-01T05:15:00.",
-            "2013-01-01T05:15:00ZZ", "2013-01-01T05:15:00+2:00", "2013-01-01T", "2013-01-01x", "2013-1-1", "", "noon",
-            "2013-01-01T05:15.5", "2013-01-01Té:15:00",
+            "2013-02-29",
+            "2013-13-01",
+            "2013-00-01",
+            "2013-01-01T24:00:00",
+            "2013-01-01T05:15:60",
+            "2013-01-01T05:15:00.",
+            "2013-01-01T05:15:00ZZ",
+            "2013-01-01T05:15:00+2:00",
+            "2013-01-01T",
+            "2013-01-01x",
+            "2013-1-1",
+            "",
+            "noon",
+            "2013-01-01T05:15.5",
+            "2013-01-01Té:15:00",
         ] {
             assert!(time(text).unwrap_err().starts_with("expected a time"), "{text}");
         }

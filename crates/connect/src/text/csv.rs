@@ -19,7 +19,9 @@ use tidemill_runtime::IoFailure;
 pub(crate) fn delimiter_byte(delimiter: char) -> Result<u8, IoFailure> {
     match u8::try_from(delimiter) {
         Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r') => Ok(byte),
-        _ => Err(IoFailure::new(format!("a CSV delimiter is one ASCII character other than a quote, not {delimiter:?}"))),
+        _ => {
+            Err(IoFailure::new(format!("a CSV delimiter is one ASCII character other than a quote, not {delimiter:?}")))
+        }
     }
 }
 
@@ -64,7 +66,8 @@ impl Csv {
         let mut rest = Some(record);
         for slot in &self.slots {
             let Some(text) = rest else { return Err(Wrong::Count) };
-            let field = next_field(text, self.delimiter).map_err(|reason| Wrong::Quotes(self.fault_in(*slot, reason)))?;
+            let field =
+                next_field(text, self.delimiter).map_err(|reason| Wrong::Quotes(self.fault_in(*slot, reason)))?;
             rest = field.rest;
             let Some(index) = *slot else { continue };
             let FieldColumn::Scalar(column) = &mut rows.fields[index] else {
@@ -116,7 +119,8 @@ impl Format for Csv {
         let mut header: Vec<String> = Vec::new();
         let mut rest = Some(record);
         while let Some(text) = rest {
-            let field = next_field(text, self.delimiter).map_err(|reason| IoFailure::schema(format!("the header: {reason}")))?;
+            let field = next_field(text, self.delimiter)
+                .map_err(|reason| IoFailure::schema(format!("the header: {reason}")))?;
             header.push(field.text.into_owned());
             rest = field.rest;
         }
@@ -257,7 +261,8 @@ fn quoted_field(record: &str, delimiter: u8) -> Result<Field<'_>, String> {
 fn push(column: &mut Column, field: &str, in_quotes: bool, null: &str) -> Result<(), String> {
     let is_text = column.ty.ty.is_bytes();
     let text = if is_text { field } else { field.trim_matches([' ', '\t']) };
-    let absent = if text.is_empty() { null.is_empty() || !is_text } else { !in_quotes && (text == null || field == null) };
+    let absent =
+        if text.is_empty() { null.is_empty() || !is_text } else { !in_quotes && (text == null || field == null) };
     if absent {
         if column.ty.nullable {
             column.push_null();

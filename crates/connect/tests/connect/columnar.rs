@@ -89,9 +89,7 @@ fn foreign_types_are_converted() {
         let taken = take(&source(kind, &path), &schema);
         assert!(taken.bad.is_empty() && taken.failure.is_none(), "{kind:?} {taken:?}");
         let day = 86_400_000_000;
-        let row = |u, f, d, t, m, k| {
-            [int(u), Value::Float(f), Value::Time(d), Value::Time(t), Value::Decimal(m), k]
-        };
+        let row = |u, f, d, t, m, k| [int(u), Value::Float(f), Value::Time(d), Value::Time(t), Value::Decimal(m), k];
         assert_eq!(taken.rows[0], row(1, 0.5, day, 1, 10, text("x")));
         assert_eq!(taken.rows[1], row(2, 1.5, -day, 2000, -250, Value::Null));
     });

@@ -45,10 +45,7 @@ fn quotes() {
     assert_eq!(taken.firsts(), [text("x,\"y\"\nz"), text(""), text("5\" pipe")]);
     assert_eq!(
         taken.faults(),
-        [
-            (6, Some("a"), "text follows the closing quote"),
-            (7, Some("b"), "expected an integer, found 'x'"),
-        ]
+        [(6, Some("a"), "text follows the closing quote"), (7, Some("b"), "expected an integer, found 'x'"),]
     );
     assert_eq!(taken.bad[0].record.as_deref(), Some("\"bad\"tail,4"));
 }

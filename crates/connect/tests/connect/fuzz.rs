@@ -20,7 +20,10 @@ fn scalars() -> Schema {
 
 fn nested() -> Schema {
     let mut schema = scalars();
-    let item = ListItem::Struct(vec![("a".into(), ColumnType::optional(Type::Int)), ("b".into(), ColumnType::optional(Type::Str))]);
+    let item = ListItem::Struct(vec![
+        ("a".into(), ColumnType::optional(Type::Int)),
+        ("b".into(), ColumnType::optional(Type::Str)),
+    ]);
     schema.fields.push(Field { name: "l".into(), ty: FieldType::List(item) });
     schema
 }

@@ -102,14 +102,22 @@ fn good_values() {
 fn lists() {
     let good = "{\"id\":1,\"lines\":[{\"qty\":2,\"sku\":\"a\"},{\"sku\":\"b\",\"x\":0}],\"tags\":[]}\n";
     let bad = [
-        ("{\"id\":1,\"lines\":[{\"sku\":\"a\"},{\"sku\":3}],\"tags\":[]}", "lines[1].sku", "wrong type: integer `3`, expected a string"),
+        (
+            "{\"id\":1,\"lines\":[{\"sku\":\"a\"},{\"sku\":3}],\"tags\":[]}",
+            "lines[1].sku",
+            "wrong type: integer `3`, expected a string",
+        ),
         ("{\"id\":1,\"lines\":[{\"qty\":3}],\"tags\":[]}", "lines[0].sku", "a value is missing, and str has no None"),
         ("{\"id\":1,\"lines\":[null],\"tags\":[]}", "lines[0]", "wrong type: null, expected an object"),
         ("{\"id\":1,\"lines\":{},\"tags\":[]}", "lines", "wrong type: map, expected a list"),
         ("{\"id\":1,\"lines\":null,\"tags\":[]}", "lines", "wrong type: null, expected a list"),
         ("{\"id\":1,\"lines\":[],\"tags\":[\"a\",null]}", "tags[1]", "a value is missing, and str has no None"),
         ("{\"id\":1,\"lines\":[]}", "tags", "a list is missing, and a list is never None"),
-        ("{\"lines\":[{\"sku\":\"a\"}],\"tags\":[\"b\"],\"id\":\"x\"}", "id", "wrong type: '\"x\"', expected an integer"),
+        (
+            "{\"lines\":[{\"sku\":\"a\"}],\"tags\":[\"b\"],\"id\":\"x\"}",
+            "id",
+            "wrong type: '\"x\"', expected an integer",
+        ),
     ];
     let element = |sku: &str, qty: Value| vec![text(sku), qty];
     let lines = Value::List(vec![element("a", int(2)), element("b", Value::Null)]);

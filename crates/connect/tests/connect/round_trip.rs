@@ -40,7 +40,11 @@ fn any_field(lists: bool) -> BoxedStrategy<FieldType> {
 
 fn any_schema(lists: bool) -> impl Strategy<Value = Schema> {
     prop::collection::vec((any_name(), any_field(lists)), 1..5).prop_map(|fields| Schema {
-        fields: fields.into_iter().enumerate().map(|(i, (name, ty))| Field { name: format!("{name}{i}"), ty }).collect(),
+        fields: fields
+            .into_iter()
+            .enumerate()
+            .map(|(i, (name, ty))| Field { name: format!("{name}{i}"), ty })
+            .collect(),
     })
 }
 
@@ -172,6 +176,7 @@ fn no_events_make_a_whole_file() {
         let (sink, source) = (serde_json::from_str(&sink).unwrap(), serde_json::from_str(&source).unwrap());
         assert!(back(&sink, &source, &schema, &[]).is_empty());
     }
-    let spec = SinkSpec::Csv { path: "x".into(), delimiter: ',', null: String::new(), compression: Some(Compression::Zstd) };
+    let spec =
+        SinkSpec::Csv { path: "x".into(), delimiter: ',', null: String::new(), compression: Some(Compression::Zstd) };
     assert_eq!(serde_json::from_str::<SinkSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
 }

@@ -149,7 +149,8 @@ fn what_cannot_be_written_is_refused_when_opened() {
 #[test]
 fn a_leftover_of_a_crash_is_taken_over() {
     let files = Files::new();
-    files.write(&format!(".out.jsonl.tidemill-tmp-{}", std::process::id()), "leftover that is longer than the new text");
+    files
+        .write(&format!(".out.jsonl.tidemill-tmp-{}", std::process::id()), "leftover that is longer than the new text");
     let path = files.path("out.jsonl");
     assert_eq!(written(&jsonl_sink(&path), &ints(&["a"]), &[vec![int(1)]], &path), "{\"a\":1}\n");
     assert_eq!(files.names(), ["out.jsonl"]);

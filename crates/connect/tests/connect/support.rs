@@ -117,7 +117,6 @@ pub fn text(value: &str) -> Value {
     Value::Str(value.to_owned())
 }
 
-
 /// A named pipe.
 pub fn pipe(files: &Files, name: &str) -> PathBuf {
     let path = files.0.path().join(name);
