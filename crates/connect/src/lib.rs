@@ -29,6 +29,22 @@
 //! before it was handed over. The schemas of all regular files are checked when the source is opened;
 //! those of pipes when their turn comes.
 //!
+//! # Speed
+//!
+//! Million rows per second on one core of a machine with two, with builds running beside, files in
+//! memory (`cargo run --release -p tidemill-connect --example rates`). *Transfers* are two keys and an
+//! int, *orders* an int, a time, a word, a decimal, a float and a bool:
+//!
+//! | | transfers | orders |
+//! |---|---|---|
+//! | read CSV | 16.3 | 6.4 |
+//! | read JSON Lines | 8.7 | 3.6 |
+//! | read Parquet | 39 | 23 |
+//! | write CSV | 23 | 9.3 |
+//! | write JSON Lines | 18.5 | 7.7 |
+//! | the same by arrow-json, which has no such times | 16.6 | 7.0 |
+//! | write Parquet | 9.4 | 8.9 |
+//!
 //! # Edges
 //!
 //! `files`, `output` and `clock` alone touch the file system, the standard streams and the time.

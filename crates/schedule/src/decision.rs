@@ -37,7 +37,8 @@
 use crate::policy::{Granularity, Policy};
 use std::fmt;
 
-/// Below this cost of an operation, chains are not probed.
+/// Below this cost of an operation, in nanoseconds, chains are not probed. `examples/chain_overhead.rs` on two
+/// workers: about even with the loop at 50, 1.2 to 1.6 times as fast at 100.
 pub const OPERATION_NS_MIN: f64 = 100.0;
 /// The part of all time that probes may cost.
 pub const REGRET_MAX: f64 = 0.02;

@@ -8,8 +8,10 @@ use crate::table::{Table, read, write};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef};
-use tidemill_model::arrow::batch_of;
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatchOptions};
+use std::cmp::Ordering;
+use std::sync::Arc;
+use tidemill_model::arrow::{array_of, arrow_schema};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 
 /// Why rows cannot be put into a table before the first event.
@@ -113,20 +115,40 @@ impl Table {
 
     /// All rows that exist, sorted by key. Call it while nothing else runs.
     pub fn to_batch(&self) -> RecordBatch {
-        let columns = self.definition().columns.len();
-        let mut rows: Vec<Vec<Value>> = self
-            .existing_rows()
-            .into_iter()
-            .map(|row| (0..columns).map(|c| self.cell_value(row, c)).collect())
-            .collect();
-        let key = self.definition().key.clone();
-        rows.sort_by(|a, b| key.iter().map(|&c| compare(&a[c], &b[c])).find(|o| o.is_ne()).unwrap_or(std::cmp::Ordering::Equal));
-        batch_of(&self.schema(), &rows)
+        let mut rows = self.existing_rows();
+        match *self.definition().key.as_slice() {
+            [key] if self.definition().columns[key].ty.ty.is_word() => {
+                let offset = self.layout().cell(key);
+                // SAFETY: slots of this table; nothing else runs.
+                rows.sort_unstable_by_key(|&row| unsafe { read(row, offset) } as i64);
+            }
+            ref key => rows.sort_by(|&a, &b| {
+                let orders = key.iter().map(|&c| compare(&self.cell_value(a, c), &self.cell_value(b, c)));
+                orders.fold(Ordering::Equal, Ordering::then)
+            }),
+        }
+        let schema = self.schema();
+        let columns = (0..schema.fields.len()).map(|c| self.column(c, &rows)).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
+    }
+
+    /// A column of the given rows.
+    fn column(&self, column: usize, rows: &[RowAddress]) -> ArrayRef {
+        let ty = self.definition().columns[column].ty;
+        if ty == ColumnType::required(Type::Int) {
+            let offset = self.layout().cell(column);
+            // SAFETY: slots of this table; nothing else runs.
+            let values = rows.iter().map(|&row| unsafe { read(row, offset) } as i64);
+            return Arc::new(Int64Array::from_iter_values(values));
+        }
+        let values: Vec<Value> = rows.iter().map(|&row| self.cell_value(row, column)).collect();
+        array_of(ty.ty, &values)
     }
 }
 
 /// Order of two key values of one type.
-fn compare(a: &Value, b: &Value) -> std::cmp::Ordering {
+fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Str(a), Value::Str(b)) => a.cmp(b),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),

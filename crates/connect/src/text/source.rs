@@ -55,7 +55,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.records() >= self.rows_max || self.bytes >= BATCH_BYTES_MAX
+        self.records() >= self.rows_max || (self.bytes >= BATCH_BYTES_MAX && self.records() > 0)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use tidemill_connect::{Compression, SourceSpec, open_source};
+use tidemill_connect::{Compression, SinkSpec, SourceSpec, open_sink, open_source};
 
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -203,4 +204,33 @@ fn specs_are_json() {
     assert_eq!(serde_json::from_str::<SourceSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
     let error = serde_json::from_str::<SourceSpec>(r#"{"kind":"csv","paths":["a.csv"],"separator":";"}"#).unwrap_err();
     assert!(error.to_string().contains("separator"), "{error}");
+}
+
+/// Run by the next test in a process of its own, for standard streams are one per process.
+#[test]
+#[ignore = "reads standard input"]
+fn copies_standard_input_to_standard_output() {
+    let schema = ints(&["a"]);
+    let mut source = open_source(&jsonl("-"), &schema, &options(1000)).unwrap();
+    let mut sink = open_sink(&SinkSpec::Jsonl { path: "-".into(), compression: None }, &schema).unwrap();
+    while let Some(batch) = source.next().unwrap() {
+        sink.write(&batch.events).unwrap();
+        sink.flush().unwrap();
+    }
+    assert_eq!(source.progress().total, None);
+    sink.finish().unwrap();
+}
+
+#[test]
+fn standard_streams() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "inputs::copies_standard_input_to_standard_output"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&gzip(b"{\"a\":1}\n\n{\"a\":2}")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("{\"a\":1}\n{\"a\":2}\n"), "{text}");
 }

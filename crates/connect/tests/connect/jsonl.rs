@@ -162,3 +162,19 @@ fn an_empty_file_has_no_events() {
     let taken = take_text("", &ints(&["a"]));
     assert_eq!((taken.rows.len(), taken.bad.len(), taken.batches), (0, 0, 0));
 }
+
+/// Blank lines are no records, however many there are: they end neither a batch nor the source.
+#[test]
+fn megabytes_of_blank_lines() {
+    let blank = format!("{}\n", " ".repeat(999)).repeat(20_000);
+    let taken = take_text(format!("{blank}{{\"a\":1}}\n{blank}{{\"a\":2}}\n"), &ints(&["a"]));
+    assert_eq!(taken.firsts(), [int(1), int(2)]);
+}
+
+/// Few but long records make small batches.
+#[test]
+fn batches_are_bounded_in_bytes() {
+    let line = format!("{{\"a\":1,\"x\":\"{}\"}}\n", "y".repeat(6 << 20));
+    let taken = take_text(line.repeat(7), &ints(&["a"]));
+    assert_eq!((taken.rows.len(), taken.batches), (7, 3));
+}

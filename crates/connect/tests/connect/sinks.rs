@@ -1,7 +1,7 @@
 //! Sinks: what is written, and when it stands under its name.
 
 use crate::support::*;
-use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkSpec, open_sink};
+use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec, open_sink};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
@@ -95,6 +95,19 @@ fn the_text_of_csv() {
     assert_eq!(written(&csv_sink(&path), &everything(), &some_rows(), &path), lines);
     let lone = Schema::scalars([("s", ColumnType::optional(Type::Str))]);
     assert_eq!(written(&csv_sink(&path), &lone, &[vec![Value::Null]], &path), "s\n\"\"\n");
+}
+
+/// Text that looks like the text for `None` is quoted, and so is a number.
+#[test]
+fn texts_that_look_like_none_in_csv() {
+    let files = Files::new();
+    let path = files.path("out.csv");
+    let schema = Schema::scalars([("s", ColumnType::optional(Type::Str)), ("i", ColumnType::optional(Type::Int))]);
+    let spec = SinkSpec::Csv { path: path.clone(), delimiter: ',', null: "0".into(), compression: None };
+    let rows = [vec![text("0"), Value::Null], vec![Value::Null, int(0)], vec![text(""), int(10)]];
+    assert_eq!(written(&spec, &schema, &rows, &path), "s,i\n\"0\",0\n0,\"0\"\n,10\n");
+    let source = SourceSpec::Csv { paths: vec![path], delimiter: ',', null: "0".into(), compression: None };
+    assert_eq!(take(&source, &schema).rows, rows);
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop.
+//!
+//! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
+//! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
+//! states after all rounds are compared.
+
+mod ledger;
+mod run;
+mod zipf;
+
+use clap::Parser;
+use ledger::{Loop, Shape};
+use std::time::Instant;
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, Options, Scheduling};
+
+/// Benchmarks of Tidemill, each beside the plain loop.
+#[derive(Parser)]
+#[command(after_help = "Example:\n  tidemill-bench ledger --rows 10000,1000000 --theta 0.2 --runs 5")]
+enum Command {
+    /// Streaming Ledger, Arrow to Arrow.
+    Ledger(Ledger),
+}
+
+#[derive(Parser)]
+struct Ledger {
+    /// Rows in both tables together.
+    #[arg(long, value_delimiter = ',', default_value = "10000,1000000,30000000")]
+    rows: Vec<u64>,
+    /// Zipf skews.
+    #[arg(long, value_delimiter = ',', default_value = "0.2,0.99")]
+    theta: Vec<f64>,
+    /// Events of a round.
+    #[arg(long, default_value_t = 4_000_000)]
+    events: usize,
+    /// Share of transfers that must abort.
+    #[arg(long, default_value_t = 0.01)]
+    doomed: f64,
+    /// Rounds.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Events of an epoch at the most.
+    #[arg(long, default_value_t = Options::default().epoch_events_max)]
+    epoch: usize,
+    /// Show the seconds of each stage.
+    #[arg(long)]
+    stages: bool,
+}
+
+fn main() {
+    let Command::Ledger(ledger) = Command::parse();
+    println!("{:>10} {:>5} | {:>26} | {:>22} | {:>22} |", "", "", "million transactions/s", "ratio to the loop", "bytes a row");
+    println!(
+        "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | state",
+        "rows", "theta", "loop", "1 worker", "2", "1 worker", "2 workers", "tables", "live"
+    );
+    for &rows in &ledger.rows {
+        for &theta in &ledger.theta {
+            measure(&ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed });
+        }
+    }
+}
+
+fn measure(ledger: &Ledger, shape: Shape) {
+    let events = ledger::events(shape, 42);
+    let program = analyze(&ledger::plan()).expect("a valid plan");
+    let engine = Engine::new(program).expect("a plan that compiles");
+    let mut live = 0;
+    for table in 0..2 {
+        let definition = &engine.program().tables[table];
+        let schema = tidemill_model::Schema::scalars(definition.columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        live += schema.fields.len() * 8;
+        for batch in ledger::initial_rows(shape.rows, &schema) {
+            engine.preload(table, &batch).expect("distinct keys");
+        }
+    }
+    let mut plain = Loop::new(shape.rows);
+    let options = |workers| Options {
+        workers,
+        scheduling: Scheduling::Auto,
+        epoch_events_max: ledger.epoch,
+        ..Options::default()
+    };
+    let mut seconds: [Vec<f64>; 3] = Default::default();
+    for _ in 0..ledger.runs {
+        pin(true);
+        let start = Instant::now();
+        let output = plain.run(&events);
+        seconds[0].push(start.elapsed().as_secs_f64());
+        let rows_out = (output.deposited[0].len() + output.transferred[0].len() + output.rejected[0].len()) as u64;
+        for (workers, slot) in [(1, 1), (2, 2)] {
+            pin(workers == 1);
+            let (summary, rows) = run::run(&engine, &events, options(workers));
+            assert_eq!(rows, rows_out, "the engine gave out another number of rows than the loop");
+            seconds[slot].push(summary.seconds);
+            if ledger.stages {
+                println!("{workers} workers: {:?} {:?} {}", summary.stage_seconds, summary.latency, summary.scheduling);
+            }
+        }
+        // The engine ran twice in this round; the loop catches up, not measured.
+        plain.run(&events);
+    }
+    pin(false);
+    let same = plain.digest() == ledger::tables_digest(&engine.table(0), &engine.table(1));
+    assert!(same, "the engine's state differs from the loop's");
+    let rate = |s: &[f64]| shape.events as f64 / median(s) / 1e6;
+    let [a, b, c] = [rate(&seconds[0]), rate(&seconds[1]), rate(&seconds[2])];
+    let stats: usize = (0..2).map(|t| engine.table_stats(t)).map(|s| s.row_bytes + s.index_bytes).sum();
+    println!(
+        "{:>10} {:>5} | {a:>8.1} {b:>8.1} {c:>8.1} | {:>10.2} {:>11.2} | {:>10.1} {:>11} | equal",
+        shape.rows,
+        shape.theta,
+        b / a,
+        c / a,
+        stats as f64 / shape.rows as f64,
+        live / 2,
+    );
+}
+
+/// Puts the process, and the threads that it starts, on one processor or on all.
+fn pin(one: bool) {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if let Some(&first) = cores.first() {
+        if one {
+            core_affinity::set_for_current(first);
+        } else {
+            unpin();
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn unpin() {
+    // SAFETY: a zeroed set is a valid set of no processors, then filled.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unpin() {}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
