@@ -5,6 +5,8 @@
 //! ([`PipelineFn`]). Both read Arrow buffers and write native columns through the plain structs of
 //! [`abi`]; `layout` decides beforehand which column is where.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod abi;
 mod access;
 mod body;

@@ -1,6 +1,8 @@
 //! Values, types, schemas and positions: the nouns every other crate speaks in. No logic lives here
 //! beyond what a value needs to be compared, printed and moved to and from Arrow.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod arrow;
 mod position;
 mod schema;

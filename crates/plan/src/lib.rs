@@ -3,6 +3,8 @@
 //! [`Plan`] is what front ends write; [`analyze`] checks and types it into a [`Program`], which
 //! everything else reads.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod analyze;
 pub mod build;
 mod error;

@@ -17,6 +17,8 @@
 //! - Floats come out as the processor gives them. Which NaN an operation gives is not defined, so
 //!   comparisons with the reference have to take all NaNs for one.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod arithmetic;
 mod expression;
 mod flow;

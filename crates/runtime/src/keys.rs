@@ -139,10 +139,9 @@ impl<'a> Gather<'a, '_> {
             (Some(arrays), _) => {
                 let ty = self.fields.root_schema.fields[root_field].scalar_type().expect("a key is a scalar").ty;
                 let range = self.from..self.to;
-                if input.index.is_none() {
-                    self.whole(&arrays[root_field], ty, range)
-                } else {
-                    self.arrow(&arrays[root_field], ty, range.map(|i| input.row(i)))
+                match &input.index {
+                    None => self.whole(&arrays[root_field], ty, range),
+                    Some(index) => self.arrow(&arrays[root_field], ty, index[range].iter().map(|&row| row as usize)),
                 }
             }
             (None, Some(natives)) => self.native(&natives[root_field], (self.from..self.to).map(|i| input.row(i))),

@@ -3,6 +3,8 @@
 //! The life of an epoch is the list of modules: `gate` (gather), `prepare`, `access` or `cascade`,
 //! `finish`, and the committer in `engine`. `pipeline` decides which worker does which of these next.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod access;
 mod cascade;
 mod engine;

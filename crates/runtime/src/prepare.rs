@@ -1,7 +1,7 @@
 //! The stage before access: filters, maps and keys of all events of an epoch, and the rows that its
 //! transactions will touch. Needs no other epoch, so it overlaps with the access of those before.
 
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, Run};
 use crate::keys::{Fields, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
 use crate::views::batch_views;
@@ -90,39 +90,52 @@ fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize 
     }).sum()
 }
 
-/// Whether a source's only delivery takes every event.
-fn sole_delivery(machine: &Machine, epoch: &Epoch, source: usize) -> Option<usize> {
-    match machine.wiring.deliveries[machine.wiring.sources[source]].as_slice() {
-        &[id] if epoch.inputs[id].index.is_none() => Some(id),
-        _ => None,
-    }
-}
-
 /// The transactions of all inputs in position order.
 fn order(machine: &Machine, epoch: &mut Epoch) {
     let mut order = std::mem::take(&mut epoch.order);
-    let mut rows = vec![0usize; epoch.sources.len()];
+    let mut rows = vec![0u32; epoch.sources.len()];
     let mut next = vec![0usize; epoch.inputs.len()];
     for &(source, count) in &epoch.merge {
-        let source = source as usize;
-        let first = rows[source];
-        rows[source] += count as usize;
-        if let Some(id) = sole_delivery(machine, epoch, source) {
-            Epoch::ran(&mut order, id, count);
-            continue;
-        }
-        let deliveries = &machine.wiring.deliveries[machine.wiring.sources[source]];
-        for row in first..rows[source] {
-            for &id in deliveries {
-                let input = &epoch.inputs[id];
-                if next[id] < input.len && input.row(next[id]) == row {
-                    next[id] += 1;
-                    Epoch::ran(&mut order, id, 1);
+        rows[source as usize] += count;
+        let deliveries = &machine.wiring.deliveries[machine.wiring.sources[source as usize]];
+        merge_deliveries(epoch, deliveries, rows[source as usize], &mut next, &mut order);
+    }
+    epoch.order = order;
+}
+
+/// Merges the events of inputs that stem from rows of one source before `end`: by row, and by delivery
+/// where several take the same row.
+fn merge_deliveries(epoch: &Epoch, deliveries: &[usize], end: u32, next: &mut [usize], order: &mut Vec<Run>) {
+    let head = |id: usize, next: &[usize]| match &epoch.inputs[id].index {
+        Some(index) => index.get(next[id]).copied().filter(|&row| row < end),
+        None => (next[id] < epoch.inputs[id].len.min(end as usize)).then_some(next[id] as u32),
+    };
+    loop {
+        // The first two in order: who goes on, and up to where.
+        let mut first: Option<(u32, usize)> = None;
+        let mut bound = (end, 0);
+        for (d, &id) in deliveries.iter().enumerate() {
+            if let Some(row) = head(id, next) {
+                match first {
+                    Some(leader) if leader <= (row, d) => bound = bound.min((row, d)),
+                    Some(leader) => (bound, first) = (leader, Some((row, d))),
+                    None => first = Some((row, d)),
                 }
             }
         }
+        let Some((_, d)) = first else { return };
+        let id = deliveries[d];
+        let start = next[id];
+        match &epoch.inputs[id].index {
+            Some(index) => {
+                let ahead = &index[start..epoch.inputs[id].len];
+                next[id] += ahead.iter().take_while(|&&row| (row, d) < bound).count();
+            }
+            // Its rows are its events.
+            None => next[id] = (bound.0 as usize + (d < bound.1) as usize).min(epoch.inputs[id].len),
+        }
+        Epoch::ran(order, id, (next[id] - start) as u32);
     }
-    epoch.order = order;
 }
 
 /// The pipeline code of a stream that is a root.

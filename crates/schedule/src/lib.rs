@@ -23,6 +23,8 @@
 //!    waits for adds the edges of its transaction's template to those of its chain;
 //! 3. *release* its successors: with eager or lazy aborts a failed unit takes back what it released.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod chain;
 mod decision;
 mod execute;

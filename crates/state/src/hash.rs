@@ -10,8 +10,7 @@ const _: () = assert!(VIRTUAL_NODE_COUNT == 256, "the top eight bits of the hash
 #[inline(always)]
 pub fn hash_word(word: u64) -> u64 {
     let product = (word ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
-    let folded = (product >> 64) as u64 ^ product as u64;
-    folded.wrapping_mul(0xa076_1d64_78bd_642f) ^ (folded >> 32)
+    (product >> 64) as u64 ^ product as u64
 }
 
 /// The hash of a text or bytes key.
@@ -32,8 +31,8 @@ pub fn virtual_node_of(hash: u64) -> usize {
     (hash >> 56) as usize
 }
 
-/// Sixteen bits that an index entry keeps of a hash, apart from those that choose node and place.
+/// Sixteen bits that an index keeps of a hash, apart from those that choose node and place; never 0.
 #[inline(always)]
-pub fn tag_of(hash: u64) -> u64 {
-    (hash >> 40) & 0xffff
+pub fn tag_of(hash: u64) -> u16 {
+    (hash >> 40) as u16 | 1
 }

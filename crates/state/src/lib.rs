@@ -19,6 +19,8 @@
 //!
 //! `unsafe` lives in `blob`, `memory`, `rows` and `table` and leans on these.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod blob;
 mod hash;
 mod index;

@@ -34,7 +34,7 @@ struct KeyCell {
 
 /// Indexes and rows by virtual node, apart so that the indexes' heads stay in the first-level cache.
 struct Nodes {
-    indexes: Vec<Index>,
+    indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
     rows: Vec<Rows>,
     slots: usize,
     /// Sweep when there are this many slots.
@@ -62,7 +62,7 @@ impl Table {
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
         let nodes = Nodes {
-            indexes: (0..VIRTUAL_NODE_COUNT).map(|_| Index::new()).collect(),
+            indexes: Box::new(std::array::from_fn(|_| Index::new())),
             rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
             slots: 0,
             sweep_at: SWEEP_SLOTS_MIN,

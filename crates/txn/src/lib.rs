@@ -35,6 +35,8 @@
 //!
 //! What must not: threads, locks, row contents, policies.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod access;
 mod graph;
 mod link;

@@ -1,0 +1,62 @@
+//! The texts that say when an epoch ends: the command line and every front end take the same ones.
+
+use tidemill_runtime::EpochSize;
+
+/// Most events of an epoch of fixed size.
+pub const EPOCH_EVENTS_MAX: usize = 1 << 24;
+
+/// Greatest age of an epoch in nanoseconds: an hour.
+pub const EPOCH_AGE_MAX: u64 = 3_600_000_000_000;
+
+const UNITS: [(&str, u64); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// `auto`, a number of events (`1000`), or an age with its unit (`500us`, `20ms`, `1s`).
+pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
+    let text = text.trim();
+    if text == "auto" {
+        return Ok(EpochSize::Auto);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let known = UNITS.iter().find(|(name, _)| *name == unit);
+    if number.is_empty() || !(unit.is_empty() || known.is_some()) {
+        return Err(format!(
+            "'{text}' is no size of an epoch; give auto, a number of events such as 1000, or an age such as 20ms"
+        ));
+    }
+    let number: u64 = number.parse().unwrap_or(u64::MAX);
+    match known {
+        None if number == 0 || number > EPOCH_EVENTS_MAX as u64 => {
+            Err(format!("an epoch of {text} events is out of range; give 1 to {EPOCH_EVENTS_MAX}"))
+        }
+        None => Ok(EpochSize::Events(number as usize)),
+        Some((_, unit)) => match number.checked_mul(*unit) {
+            Some(age) if (1..=EPOCH_AGE_MAX).contains(&age) => Ok(EpochSize::Age(age)),
+            _ => Err(format!("an epoch of {text} is out of range; give 1us to 3600s")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_epoch("auto"), Ok(EpochSize::Auto));
+        assert_eq!(parse_epoch("1000"), Ok(EpochSize::Events(1000)));
+        assert_eq!(parse_epoch("20ms"), Ok(EpochSize::Age(20_000_000)));
+        assert_eq!(parse_epoch("5 us"), Ok(EpochSize::Age(5_000)));
+        assert_eq!(parse_epoch("3600s"), Ok(EpochSize::Age(EPOCH_AGE_MAX)));
+    }
+
+    #[test]
+    fn refusals() {
+        for text in ["", "ms", "-1", "1.5s", "20 min", "true", "1000 events"] {
+            assert!(parse_epoch(text).unwrap_err().contains("is no size of an epoch"), "{text}");
+        }
+        for text in ["0", "0ms", "3601s", "16777217", "99999999999999999999", "99999999999999999999s"] {
+            assert!(parse_epoch(text).unwrap_err().contains("is out of range"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! A job: a plan with all that goes in and comes out. It is opened in an order in which mistakes come
+//! to light before the first event and before any sink is touched:
+//!
+//! 1. the plan is checked and compiled;
+//! 2. sources are opened, and the schemas of their files compared;
+//! 3. tables are filled;
+//! 4. sinks are opened.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use tidemill_compile::CompileError;
+use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};
+use tidemill_model::Schema;
+use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
+use tidemill_runtime::{
+    BadRecord, Control, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch, Summary,
+};
+
+/// Where the events of a source or the rows of a table come from.
+pub enum Input {
+    /// To be opened here.
+    Spec(SourceSpec),
+    /// The front end's own, given the schema that is wanted.
+    Own(Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>),
+}
+
+/// Where a stream goes.
+pub enum Output {
+    /// To be opened here.
+    Spec(SinkSpec),
+    /// The front end's own, given the stream's schema.
+    Own(Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>),
+}
+
+/// All that a run needs.
+pub struct Job {
+    /// The application.
+    pub plan: Plan,
+    /// By name; one for each source of the plan.
+    pub sources: BTreeMap<String, Input>,
+    /// By name; tables without one are empty when the run begins.
+    pub tables: BTreeMap<String, Input>,
+    /// By name; one for each sink of the plan.
+    pub sinks: BTreeMap<String, Output>,
+}
+
+/// Why a job did not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The plan is wrong.
+    #[error("{}", lines(.0))]
+    Plan(Vec<PlanError>),
+    /// The plan cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// Inputs and outputs do not fit together.
+    #[error("{0}")]
+    Connectors(String),
+    /// A table cannot be filled.
+    #[error("table '{name}': {failure}")]
+    Table {
+        /// The table.
+        name: String,
+        /// What happened.
+        failure: IoFailure,
+    },
+    /// The run failed, or a source or sink could not be opened for it.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Stopped before the first event.
+    #[error("stopped before the first event")]
+    Interrupted,
+}
+
+fn lines(errors: &[PlanError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// What a source counts its progress in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes on the medium.
+    Bytes,
+    /// Events.
+    Events,
+}
+
+/// A job whose sources and sinks are open and whose tables are filled.
+pub struct Ready {
+    engine: Engine,
+    sources: Vec<Box<dyn Source>>,
+    sinks: Vec<Box<dyn Sink>>,
+    /// What each source counts in.
+    pub units: Vec<Unit>,
+}
+
+impl Job {
+    /// Checks that at most one input reads standard input and at most one sink writes standard output.
+    fn check_standard_streams(&self) -> Result<(), JobError> {
+        let tables = self.tables.iter().filter(|(_, i)| i.is_standard()).map(|(n, _)| format!("table '{n}'"));
+        let sources = self.sources.iter().filter(|(_, i)| i.is_standard()).map(|(n, _)| format!("source '{n}'"));
+        let readers: Vec<String> = tables.chain(sources).collect();
+        let writers: Vec<String> = self.standard_output().map(|n| format!("sink '{n}'")).collect();
+        let clash = |who: &[String], what: &str| JobError::Connectors(format!("{} and {} both {what}", who[0], who[1]));
+        if readers.len() > 1 {
+            return Err(clash(&readers, "read standard input"));
+        }
+        if writers.len() > 1 {
+            return Err(clash(&writers, "write standard output"));
+        }
+        Ok(())
+    }
+
+    /// The sinks that write to standard output.
+    pub fn standard_output(&self) -> impl Iterator<Item = &str> {
+        self.sinks.iter().filter(|(_, output)| output.is_standard()).map(|(name, _)| name.as_str())
+    }
+
+    /// Opens it. `interrupted` is asked now and then whether to give up.
+    pub fn open(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Ready, JobError> {
+        let program = analyze(&self.plan).map_err(JobError::Plan)?;
+        self.check_standard_streams()?;
+        let (mut sources, mut units) = (Vec::new(), Vec::new());
+        for stream in source_streams(&program) {
+            let input = self.sources.remove(&stream.name);
+            let input = input.ok_or_else(|| JobError::Connectors(format!("source '{}' has no data", stream.name)))?;
+            units.push(input.unit());
+            let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
+            sources.push(input.open(&stream.schema).map_err(failed)?);
+        }
+        let engine = Engine::new(program)?;
+        for (id, table) in engine.program().tables.iter().enumerate() {
+            if let Some(input) = self.tables.remove(&table.name) {
+                fill(&engine, id, table, input, interrupted)?;
+            }
+        }
+        let mut sinks = Vec::new();
+        for sink in &engine.program().sinks {
+            let output = self.sinks.remove(&sink.name);
+            let output = output.ok_or_else(|| JobError::Connectors(format!("sink '{}' leads nowhere", sink.name)))?;
+            let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+            sinks.push(output.open(&engine.program().streams[sink.stream].schema).map_err(failed)?);
+        }
+        Ok(Ready { engine, sources, sinks, units })
+    }
+}
+
+impl Ready {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.engine.program()
+    }
+
+    /// Runs it to its end. `tick` is called some twenty times a second on this thread.
+    pub fn run(
+        self,
+        options: Options,
+        control: Arc<Control>,
+        tick: &mut dyn FnMut(),
+    ) -> Result<(Engine, Summary), JobError> {
+        let Ready { engine, sources, sinks, .. } = self;
+        let request = Request { sources, sinks, options, environment: Arc::new(System::new()), control };
+        let summary = engine.run(request, tick)?;
+        Ok((engine, summary))
+    }
+}
+
+/// The streams of a program's sources, by source number.
+pub fn source_streams(program: &Program) -> impl Iterator<Item = &Stream> {
+    program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }))
+}
+
+/// The schema of a table's rows.
+pub fn table_schema(table: &Table) -> Schema {
+    Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
+}
+
+/// Puts all of an input into a table. A row that cannot be decoded is a failure: a table that lacks
+/// rows would give wrong results without a sign.
+fn fill(
+    engine: &Engine,
+    id: TableId,
+    table: &Table,
+    input: Input,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<(), JobError> {
+    let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
+    let mut source = input.open(&table_schema(table)).map_err(failed)?;
+    while let Some(SourceBatch { events, bad }) = source.next().map_err(failed)? {
+        if let Some(bad) = bad.first() {
+            return Err(failed(IoFailure::schema(located(bad))));
+        }
+        engine.preload(id, &events).map_err(|error| JobError::Connectors(error.to_string()))?;
+        if interrupted() {
+            return Err(JobError::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+/// A bad record as one sentence.
+fn located(bad: &BadRecord) -> String {
+    let mut text = bad.origin.clone().unwrap_or_else(|| "the data".into());
+    if let Some(line) = bad.line {
+        let _ = write!(text, ", line {line}");
+    }
+    if let Some(column) = &bad.column {
+        let _ = write!(text, ", column '{column}'");
+    }
+    let _ = write!(text, ": {}", bad.reason);
+    text
+}
+
+impl Input {
+    fn open(self, schema: &Schema) -> Result<Box<dyn Source>, IoFailure> {
+        match self {
+            Input::Spec(spec) => open_source(&spec, schema, &SourceOptions::default()),
+            Input::Own(open) => Ok(open(schema)),
+        }
+    }
+
+    fn unit(&self) -> Unit {
+        match self {
+            Input::Spec(SourceSpec::Generator { .. }) | Input::Own(_) => Unit::Events,
+            Input::Spec(_) => Unit::Bytes,
+        }
+    }
+
+    fn is_standard(&self) -> bool {
+        let Input::Spec(spec) = self else { return false };
+        match spec {
+            SourceSpec::Csv { paths, .. }
+            | SourceSpec::Jsonl { paths, .. }
+            | SourceSpec::Parquet { paths }
+            | SourceSpec::Ipc { paths } => paths.iter().any(|path| path == "-"),
+            SourceSpec::Generator { .. } => false,
+        }
+    }
+}
+
+impl Output {
+    fn open(self, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
+        match self {
+            Output::Spec(spec) => open_sink(&spec, schema),
+            Output::Own(open) => Ok(open(schema)),
+        }
+    }
+
+    fn is_standard(&self) -> bool {
+        let Output::Spec(spec) = self else { return false };
+        match spec {
+            SinkSpec::Csv { path, .. }
+            | SinkSpec::Jsonl { path, .. }
+            | SinkSpec::Parquet { path, .. }
+            | SinkSpec::Ipc { path, .. } => path == "-" || path == "/dev/stdout",
+            SinkSpec::Null => false,
+        }
+    }
+}
