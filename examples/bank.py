@@ -8,14 +8,11 @@ little out of order; what comes more than two seconds late is put aside too, and
 cannot be read. This is the Streaming Ledger of the benchmarks.
 """
 
-from pathlib import Path
-
 import datasets
 import tidemill as tm
 
-OUT = Path(__file__).parent / "out" / "bank"
-
 app = tm.App("bank")
+out = datasets.out("bank")
 
 
 class Account(tm.Row):
@@ -70,8 +67,8 @@ def transfer(
     return {"at": ev.at, "src": ev.src, "dst": ev.dst, "amount": ev.amount, "left": payer.balance}
 
 
-app.sink(deposit.committed, tm.jsonl(OUT / "deposits.jsonl"))
-app.sink(transfer.committed, tm.jsonl(OUT / "transfers.jsonl"))
-app.sink(transfer.aborted, tm.jsonl(OUT / "rejected.jsonl"))
-app.sink(movements.late, tm.jsonl(OUT / "late.jsonl"))
-app.sink(movements.bad, tm.jsonl(OUT / "bad.jsonl"))
+app.sink(deposit.committed, tm.jsonl(out / "deposits.jsonl"))
+app.sink(transfer.committed, tm.jsonl(out / "transfers.jsonl"))
+app.sink(transfer.aborted, tm.jsonl(out / "rejected.jsonl"))
+app.sink(movements.late, tm.jsonl(out / "late.jsonl"))
+app.sink(movements.bad, tm.jsonl(out / "bad.jsonl"))

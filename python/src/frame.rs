@@ -10,22 +10,67 @@ use arrow_select::concat::concat_batches;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{arrow_schema, rows};
-use tidemill_runtime::BadRecord;
+use tidemill_plan::TableId;
+use tidemill_runtime::{BadRecord, Engine};
 
 /// Rows of one schema, in canonical Arrow form.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Frame {
     schema: Schema,
-    batches: Vec<RecordBatch>,
+    content: Mutex<Content>,
     bad: Vec<BadRecord>,
+}
+
+enum Content {
+    Batches(Vec<RecordBatch>),
+    /// A table at the end of its run. Its rows are taken out when someone wants them: a large table is
+    /// not copied for those who do not.
+    Table(Arc<Engine>, TableId),
 }
 
 impl Frame {
     /// A frame of batches in the canonical form of `schema`.
     pub fn new(schema: Schema, batches: Vec<RecordBatch>, bad: Vec<BadRecord>) -> Self {
-        Frame { schema, batches, bad }
+        Frame { schema, content: Mutex::new(Content::Batches(batches)), bad }
+    }
+
+    /// A frame of a table's rows. No run of the engine may follow.
+    pub fn table(schema: Schema, engine: Arc<Engine>, table: TableId) -> Self {
+        Frame { schema, content: Mutex::new(Content::Table(engine, table)), bad: Vec::new() }
+    }
+
+    /// The batches.
+    fn batches(&self, py: Python<'_>) -> Vec<RecordBatch> {
+        // Never wait for the lock with the interpreter held: its owner may be waiting for that.
+        py.detach(|| self.loaded())
+    }
+
+    fn loaded(&self) -> Vec<RecordBatch> {
+        let mut content: MutexGuard<'_, Content> = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Content::Table(engine, table) = &*content {
+            let batch = engine.table(*table);
+            *content = Content::Batches(vec![batch]);
+        }
+        match &*content {
+            Content::Batches(batches) => batches.clone(),
+            Content::Table(..) => unreachable!("replaced above"),
+        }
+    }
+
+    /// All rows as one batch.
+    pub fn whole(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        match self.batches(py).as_slice() {
+            [one] => Ok(one.clone()),
+            several => py.detach(|| concat_batches(&arrow_schema(&self.schema), several)).map_err(arrow_error),
+        }
+    }
+
+    /// The records that did not fit.
+    pub fn bad_records(&self) -> &[BadRecord] {
+        &self.bad
     }
 }
 
@@ -35,8 +80,8 @@ fn arrow_error(error: ArrowError) -> PyErr {
 
 #[pymethods]
 impl Frame {
-    fn __len__(&self) -> usize {
-        self.batches.iter().map(RecordBatch::num_rows).sum()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.batches(py).iter().map(RecordBatch::num_rows).sum()
     }
 
     /// The records that did not fit.
@@ -68,11 +113,7 @@ impl Frame {
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         // The interface lets a producer answer with its own schema.
         drop(requested_schema);
-        let whole = match self.batches.as_slice() {
-            [one] => one.clone(),
-            several => concat_batches(&arrow_schema(&self.schema), several).map_err(arrow_error)?,
-        };
-        let array = FFI_ArrowArray::new(&StructArray::from(whole).to_data());
+        let array = FFI_ArrowArray::new(&StructArray::from(self.whole(py)?).to_data());
         Ok((self.__arrow_c_schema__(py)?, PyCapsule::new_with_value(py, array, c"arrow_array")?))
     }
 
@@ -83,7 +124,7 @@ impl Frame {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         drop(requested_schema);
-        let batches: Vec<Result<RecordBatch, ArrowError>> = self.batches.iter().cloned().map(Ok).collect();
+        let batches: Vec<Result<RecordBatch, ArrowError>> = self.batches(py).into_iter().map(Ok).collect();
         let reader = RecordBatchIterator::new(batches, arrow_schema(&self.schema));
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
@@ -92,7 +133,7 @@ impl Frame {
     fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let convert = ToPython::new(py)?;
-        for batch in &self.batches {
+        for batch in &self.batches(py) {
             for row in rows(batch, &self.schema) {
                 list.append(dict_of(&convert, &self.schema, &row)?)?;
             }

@@ -3,7 +3,10 @@
 //! Only `tidemill/_engine.py` and `tidemill/__main__.py` call it. What lives here is conversion at
 //! the border; anything that another front end could want belongs in a crate.
 
+mod arrow;
+mod edges;
 mod frame;
+mod run;
 mod values;
 
 use pyo3::exceptions::PyValueError;
@@ -32,7 +35,7 @@ fn explain(plan_json: &str) -> PyResult<String> {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         PyValueError::new_err(texts.join("\n"))
     })?;
-    serde_json::to_string_pretty(&program).map_err(|error| PyValueError::new_err(error.to_string()))
+    Ok(tidemill_plan::explain(&program))
 }
 
 #[pymodule]
@@ -40,5 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(analyze, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
     module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
+    module.add_function(wrap_pyfunction!(run::run, module)?)?;
+    module.add_class::<run::Outcome>()?;
     module.add_class::<frame::Frame>()
 }

@@ -66,6 +66,9 @@ pub enum JobError {
         /// What happened.
         failure: IoFailure,
     },
+    /// A table's rows contradict each other.
+    #[error("{0}")]
+    Rows(String),
     /// The run failed, or a source or sink could not be opened for it.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -192,7 +195,7 @@ fn fill(
         if let Some(bad) = bad.first() {
             return Err(failed(IoFailure::schema(located(bad))));
         }
-        engine.preload(id, &events).map_err(|error| JobError::Connectors(error.to_string()))?;
+        engine.preload(id, &events).map_err(|error| JobError::Rows(error.to_string()))?;
         if interrupted() {
             return Err(JobError::Interrupted);
         }

@@ -1,7 +1,45 @@
-//! The `tidemill` command, above any way of loading an application.
+//! The `tidemill` command, above any way of loading an application, and the [`Job`] that it and the
+//! front ends run.
+//!
+//! A front end implements [`Loader`] and calls [`main`]. Everything that is said goes to standard
+//! error; standard output is for results: what sinks write to `-`, `--json`, `check` and `explain`.
 
+mod arguments;
+mod check;
 mod epoch;
+pub mod exit;
 mod job;
+mod loader;
+mod new;
+mod progress;
+mod run;
+mod say;
+mod summary;
+mod text;
 
 pub use epoch::{EPOCH_AGE_MAX, EPOCH_EVENTS_MAX, parse_epoch};
 pub use job::{Input, Job, JobError, Output, Ready, Unit, source_streams, table_schema};
+pub use loader::{Loader, Purpose};
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use std::ffi::OsString;
+
+/// Runs the command line, its first element the command's own name; the exit code. What went wrong in
+/// loading is the caller's to show.
+pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &mut L) -> Result<u8, L::Error> {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(answer) => {
+            // Help and version, or what is wrong. Nobody is left to tell where printing fails.
+            let _ = answer.print();
+            return Ok(if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS });
+        }
+    };
+    match &arguments.command {
+        Command::Run(arguments) => run::run(arguments, loader),
+        Command::Check(target) => check::check(target, loader),
+        Command::Explain(target) => check::explain(target, loader),
+        Command::New(arguments) => Ok(new::new(arguments, loader)),
+    }
+}

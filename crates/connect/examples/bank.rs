@@ -19,10 +19,7 @@ fn plan() -> Plan {
     PlanBuilder::new("bank")
         .table("accounts", |t| t.key("id", Type::Int).column_or("balance", Type::Int, Value::Int(0)))
         .source("transfers", |s| {
-            s.event_time("at", Type::Time)
-                .field("src", Type::Int)
-                .field("dst", Type::Int)
-                .field("amount", Type::Int)
+            s.event_time("at", Type::Time).field("src", Type::Int).field("dst", Type::Int).field("amount", Type::Int)
         })
         .transaction("transfer", [named("transfers")], |t| {
             t.row("src", "accounts", [event("src")]).row("dst", "accounts", [event("dst")]).body(|b| {

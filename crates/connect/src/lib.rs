@@ -65,6 +65,7 @@ mod views;
 
 pub use bad::RECORD_TEXT_BYTES_MAX;
 pub use clock::{Clock, SystemClock};
+pub use columnar::canonical;
 pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
@@ -80,6 +81,13 @@ use text::jsonl::Jsonl;
 use text::{CsvSink, JsonlSink, TextSource};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
+
+/// An instant, given in microseconds since 1970, as text sinks write it.
+pub fn time_text(micros: i64) -> String {
+    let mut text = Vec::new();
+    scalar::print::time(&mut text, micros);
+    String::from_utf8(text).expect("digits and signs")
+}
 
 /// How a source hands over its events.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 //! removed one by one, so a bucket with room ends every search.
 
 use crate::hash::tag_of;
-use crate::memory::{Words, prefetch};
+use crate::memory::{Arena, Words, prefetch};
 use crate::rows::RowAddress;
 
 /// Rows of a bucket.
@@ -30,12 +30,19 @@ pub struct Index {
 
 impl Index {
     /// Empty.
-    pub fn new() -> Self {
-        Index::with_buckets(1)
+    pub fn new(arena: &mut Arena) -> Self {
+        Index::with_buckets(1, arena)
     }
 
-    fn with_buckets(buckets: usize) -> Self {
-        Index { buckets: Words::zeroed(buckets * BUCKET_WORDS), mask: buckets as u64 - 1, len: 0 }
+    fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
+        Index { buckets: arena.cut(buckets * BUCKET_WORDS), mask: buckets as u64 - 1, len: 0 }
+    }
+
+    /// Takes the place of its former self, whose memory goes back.
+    fn replace(&mut self, buckets: usize, arena: &mut Arena) {
+        let old = std::mem::replace(self, Index::with_buckets(buckets, arena));
+        // SAFETY: cut from the same arena; only the index knew it.
+        unsafe { arena.give_back(old.buckets) };
     }
 
     #[inline(always)]
@@ -50,7 +57,7 @@ impl Index {
     }
 
     /// The row in the hash's own bucket that bears its tag, else 0: right nearly always, to be checked
-    /// against the key.
+    /// against the key. Asks for the cache line that the check will need: the row, else the next bucket.
     #[inline(always)]
     pub fn guess(&self, hash: u64) -> RowAddress {
         let bucket = self.bucket(hash);
@@ -59,7 +66,9 @@ impl Index {
         let lane = lanes.trailing_zeros() as usize & 7;
         // SAFETY: lane ≤ 7, or ≤ 5 where one matches; masked to the bucket's eight words.
         let address = unsafe { *bucket.add((TAG_WORDS + lane) & (BUCKET_WORDS - 1)) };
-        if lanes == 0 { 0 } else { address }
+        let guess = if lanes == 0 { 0 } else { address };
+        prefetch(if lanes == 0 { self.bucket(hash.wrapping_add(1)).cast() } else { guess as *const u8 });
+        guess
     }
 
     /// The row with this hash for which `is_key` holds.
@@ -85,10 +94,10 @@ impl Index {
     }
 
     /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
-    pub fn insert(&mut self, hash: u64, address: RowAddress, rehash: impl Fn(RowAddress) -> u64) {
+    pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         if (self.len + 1) * 100 > (self.mask as usize + 1) * LANES * LOAD_PERCENT_MAX {
             let rows: Vec<RowAddress> = self.rows().collect();
-            *self = Index::with_buckets((self.mask as usize + 1) * 2);
+            self.replace((self.mask as usize + 1) * 2, arena);
             rows.into_iter().for_each(|row| self.place(rehash(row), row));
         }
         self.place(hash, address);
@@ -110,9 +119,9 @@ impl Index {
     }
 
     /// Empties it and adds these rows.
-    pub fn rebuild(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
+    pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         let buckets = (rows.len() * 100).div_ceil(LANES * LOAD_PERCENT_MAX).next_power_of_two();
-        *self = Index::with_buckets(buckets);
+        self.replace(buckets, arena);
         rows.iter().for_each(|&row| self.place(rehash(row), row));
     }
 

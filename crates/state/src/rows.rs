@@ -1,6 +1,6 @@
 //! The rows of a virtual node: chunks that never move, and a list of free slots.
 
-use crate::memory::Words;
+use crate::memory::{Arena, Words};
 
 /// The address of a row; 0 stands for "no row" (a null key).
 pub type RowAddress = u64;
@@ -29,15 +29,15 @@ impl Rows {
     }
 
     /// A slot with all words zero.
-    pub fn allocate(&mut self) -> RowAddress {
+    pub fn allocate(&mut self, arena: &mut Arena) -> RowAddress {
         if let Some(address) = self.free.pop() {
             return address;
         }
-        let full = self.chunks.last().is_none_or(|last| self.used == self.rows_in(last));
+        let full = self.chunks.last().is_none_or(|last| self.used >= self.rows_in(last));
         if full {
             let doubled = self.chunks.last().map_or(FIRST_CHUNK_ROWS, |last| 2 * self.rows_in(last));
             let rows = doubled.min((CHUNK_BYTES_MAX / (8 * self.row_words)).max(1));
-            self.chunks.push(Words::zeroed(rows * self.row_words));
+            self.chunks.push(arena.cut(rows * self.row_words));
             self.used = 0;
         }
         let chunk = self.chunks.last().expect("a chunk with room was just made sure of");

@@ -4,7 +4,7 @@ use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
 use crate::index::Index;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
-use crate::memory::prefetch;
+use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
 use crate::blob;
 use parking_lot::RwLock;
@@ -36,6 +36,8 @@ struct KeyCell {
 struct Nodes {
     indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
     rows: Vec<Rows>,
+    /// What both are cut from.
+    arena: Arena,
     slots: usize,
     /// Sweep when there are this many slots.
     sweep_at: usize,
@@ -61,9 +63,11 @@ impl Table {
             .iter()
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
+        let mut arena = Arena::default();
         let nodes = Nodes {
-            indexes: Box::new(std::array::from_fn(|_| Index::new())),
+            indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
             rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
+            arena,
             slots: 0,
             sweep_at: SWEEP_SLOTS_MIN,
         };
@@ -98,13 +102,7 @@ impl Table {
 
     fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
-        {
-            let nodes = self.nodes.read();
-            for start in (0..out.len()).step_by(GROUP) {
-                let end = (start + GROUP).min(out.len());
-                look_up(&nodes, keys, start, &mut out[start..end], nulls, &mut missing);
-            }
-        }
+        look_up(&self.nodes.read(), keys, nulls, out, &mut missing);
         if !missing.is_empty() {
             let nodes = &mut *self.nodes.write();
             for i in missing {
@@ -119,9 +117,9 @@ impl Table {
         if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(i, row)) {
             return row;
         }
-        let row = nodes.rows[node].allocate();
+        let row = nodes.rows[node].allocate(&mut nodes.arena);
         keys.write(i, row);
-        nodes.indexes[node].insert(hash, row, |row| self.hash_of_row(row));
+        nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row));
         nodes.slots += 1;
         row
     }
@@ -160,7 +158,7 @@ impl Table {
             if dead.is_empty() {
                 continue;
             }
-            index.rebuild(&live, |row| self.hash_of_row(row));
+            index.rebuild(&live, &mut nodes.arena, |row| self.hash_of_row(row));
             for row in dead {
                 self.free_texts(row);
                 // SAFETY: by the caller nothing refers to it; the index no longer does.
@@ -209,36 +207,44 @@ impl Drop for Table {
     }
 }
 
-/// Looks up one group: hash and ask for the index lines, then for the rows, then compare. Places of
-/// keys that have no slot yet go to `missing`.
+/// Looks up all keys in three steps, a group each, of which each works on what the step before it asked
+/// for one round earlier, so that the cache misses of three groups overlap: (1) hash, and ask for the
+/// buckets; (2) guess, and ask for the rows; (3) compare. Places of keys without slot go to `missing`.
 #[inline(always)]
-fn look_up(
-    nodes: &Nodes,
-    keys: &impl KeySet,
-    start: usize,
-    out: &mut [RowAddress],
-    nulls: Option<&[bool]>,
-    missing: &mut Vec<usize>,
-) {
-    let mut hashes = [0u64; GROUP];
-    for (i, hash) in hashes.iter_mut().enumerate().take(out.len()) {
-        *hash = keys.hash(start + i);
-        nodes.indexes[virtual_node_of(*hash)].prefetch(*hash);
-    }
-    for (row, &hash) in out.iter_mut().zip(&hashes) {
-        *row = nodes.indexes[virtual_node_of(hash)].guess(hash);
-        prefetch(*row as *const u8);
-    }
-    for (i, (row, &hash)) in out.iter_mut().zip(&hashes).enumerate() {
-        let access = start + i;
-        if nulls.is_some_and(|nulls| nulls[access]) {
-            *row = 0;
-        } else if *row == 0 || !keys.matches(access, *row) {
-            match nodes.indexes[virtual_node_of(hash)].find(hash, |row| keys.matches(access, row)) {
-                Some(found) => *row = found,
-                None => missing.push(access),
+fn look_up(nodes: &Nodes, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+    let mut hashes = [[0u64; GROUP]; 3];
+    let len = out.len();
+    let group = |g: usize| (g * GROUP).min(len)..((g + 1) * GROUP).min(len);
+    for round in 0..len.div_ceil(GROUP) + 2 {
+        for (hash, i) in hashes[round % 3].iter_mut().zip(group(round)) {
+            *hash = keys.hash(i);
+            nodes.index(*hash).prefetch(*hash);
+        }
+        if round >= 1 {
+            for (&hash, row) in hashes[(round - 1) % 3].iter().zip(&mut out[group(round - 1)]) {
+                *row = nodes.index(hash).guess(hash);
             }
         }
+        if round >= 2 {
+            for (&hash, i) in hashes[(round - 2) % 3].iter().zip(group(round - 2)) {
+                if nulls.is_some_and(|nulls| nulls[i]) {
+                    out[i] = 0;
+                } else if out[i] == 0 || !keys.matches(i, out[i]) {
+                    match nodes.index(hash).find(hash, |row| keys.matches(i, row)) {
+                        Some(found) => out[i] = found,
+                        None => missing.push(i),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Nodes {
+    /// The index that holds a hash.
+    #[inline(always)]
+    fn index(&self, hash: u64) -> &Index {
+        &self.indexes[virtual_node_of(hash)]
     }
 }
 

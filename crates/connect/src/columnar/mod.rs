@@ -189,6 +189,17 @@ fn guarded<T>(name: &str, call: impl FnOnce() -> Result<T, ArrowError>) -> Resul
     }
 }
 
+/// Brings a foreign batch into the canonical form of `schema`, without a copy where it is in it
+/// already. What does not fit is an error that names the column: of schema where the batch's types are
+/// at fault, else of the values.
+pub fn canonical(batch: &RecordBatch, schema: &Schema) -> Result<RecordBatch, IoFailure> {
+    conform(batch, schema).map_err(|fault| {
+        let types_fit = conform(&RecordBatch::new_empty(batch.schema()), schema).is_ok();
+        let failure = if types_fit { IoFailure::new } else { IoFailure::schema };
+        failure(fault.whole_text())
+    })
+}
+
 /// Tells the rows that fit from those that do not.
 struct Salvage<'a> {
     origin: &'a str,

@@ -1,0 +1,73 @@
+# Tidemill's commands; `make` alone lists them. Everything is set up in this folder: the Python
+# environment in .venv, what Rust builds in target. Wanted are rustup's stable Rust, a C compiler and
+# Python 3.10 or newer, which tools/check_machine.sh looks for.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint test-rust test-python test-long bench clean machine develop release
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+INSTALL := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet
+
+# Random histories that the engine is held against the reference on.
+TIDEMILL_HISTORIES ?= 100000
+export TIDEMILL_HISTORIES
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: release ## set up, and run the bank of examples/bank.py on a million events
+	$(BIN)/python examples/datasets.py ledger
+	$(BIN)/tidemill run examples/bank.py
+	@echo "See examples/bank.py, what it wrote to examples/out/bank, and docs/tutorial.md."
+
+test: lint test-rust test-python ## set up, and run all checks and tests
+
+lint: $(READY) ## formats, lints, types, the order of the crates, the crates' documentation
+	cargo fmt --all --check
+	$(BIN)/python tools/check_crates.py
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict
+
+test-rust: machine ## the crates, with 100,000 random histories
+	cargo test --workspace
+	cargo test -p tidemill-schedule --features loom --test loom
+	cargo run --quiet -p tidemill-plan --example bank > /dev/null
+	cargo run --quiet -p tidemill-connect --example bank > /dev/null
+
+test-python: develop ## the package, the command, the examples, the snippets of the documents
+	$(BIN)/pytest
+
+test-long: machine ## a million random histories, with optimization
+	TIDEMILL_HISTORIES=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
+
+bench: machine ## the report of docs/performance.md
+	cargo run --release -p tidemill-bench -- ledger
+
+clean: ## remove all that was built, set up or made
+	cargo clean
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache python/tidemill/*.so examples/data examples/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The package in .venv: unoptimized for the tests, optimized for the demo.
+develop: $(READY)
+	$(INSTALL)
+
+release: $(READY)
+	$(INSTALL) --release
+
+machine:
+	@tools/check_machine.sh $(PYTHON)
+
+$(READY): requirements-dev.txt examples/requirements.txt | machine
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || $(PYTHON) -m virtualenv --quiet $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r examples/requirements.txt
+	touch $@

@@ -1,0 +1,164 @@
+//! The command line's grammar.
+
+use crate::epoch::parse_epoch;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use tidemill_runtime::{EpochSize, Options, Scheduling};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it went well
+  1    the program or its plan is wrong
+  2    the command line is wrong
+  3    the run failed: a source, a sink or the engine
+  4    the data does not fit its schema, found before the first event
+  130  interrupted: the epoch was finished and the sinks closed
+
+Example:
+  tidemill new bank && tidemill run bank/app.py";
+
+/// Events in, state transactions over shared tables, results out.
+#[derive(Debug, Parser)]
+#[command(name = "tidemill", bin_name = "tidemill", version, after_help = EXIT_CODES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an application until its sources end.
+    #[command(after_help = RUN_HELP)]
+    Run(RunArguments),
+    /// Check an application without running it: types, keys, unused streams, the headers of its files.
+    #[command(after_help = "Example:\n  tidemill check bank.py")]
+    Check(Target),
+    /// Show the flow, what each transaction reads, writes and waits for, and what was compiled.
+    #[command(after_help = "Example:\n  tidemill explain bank.py:app")]
+    Explain(Target),
+    /// Create a folder with an application, data and a test.
+    #[command(after_help = "Example:\n  tidemill new bank\n  tidemill run bank/app.py\n  pytest bank")]
+    New(NewArguments),
+}
+
+const RUN_HELP: &str = "\
+Paths in the application are relative to the current directory. '-' is standard input or output.
+Ctrl-C finishes the epoch at hand and closes the sinks; a second one stops at once.
+Exit codes: 'tidemill --help'.
+
+Examples:
+  tidemill run bank.py
+  tidemill run bank.py:app --workers 2 --epoch 20ms
+  tidemill run bank.py --json > summary.json";
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// Threads [default: one per processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    workers: Option<u64>,
+    /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
+    #[arg(long, value_name = "auto|N|Xms", default_value = "auto", value_parser = parse_epoch)]
+    epoch: EpochSize,
+    /// How transactions are scheduled: by measured cost, one after the other, or along chains.
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    scheduling: SchedulingArgument,
+    /// Print the summary as one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar and no readable summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl RunArguments {
+    /// The options of the run.
+    pub fn options(&self) -> Options {
+        let scheduling = match self.scheduling {
+            SchedulingArgument::Auto => Scheduling::Auto,
+            SchedulingArgument::Epoch => Scheduling::Epoch,
+            SchedulingArgument::Chain => Scheduling::Chain,
+        };
+        let workers = self.workers.map_or(0, |workers| workers as usize);
+        Options { workers, epoch: self.epoch, scheduling, ..Options::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SchedulingArgument {
+    Auto,
+    Epoch,
+    Chain,
+}
+
+/// An application's place.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The application's file, and its name where the file has several.
+    #[arg(value_name = "FILE[:app]")]
+    place: String,
+}
+
+impl Target {
+    /// The file and the name.
+    pub fn parts(&self) -> (&str, Option<&str>) {
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+        };
+        match self.place.rsplit_once(':') {
+            Some((file, name)) if is_name(name) && !file.is_empty() && !Path::new(&self.place).exists() => {
+                (file, Some(name))
+            }
+            _ => (&self.place, None),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct NewArguments {
+    /// The folder to create; its last part is the application's name.
+    #[arg(value_name = "NAME")]
+    pub folder: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn targets() {
+        let parts = |place: &str| {
+            let target = Target { place: place.into() };
+            let (file, name) = target.parts();
+            (file.to_owned(), name.map(str::to_owned))
+        };
+        assert_eq!(parts("bank.py"), ("bank.py".into(), None));
+        assert_eq!(parts("a/bank.py:app"), ("a/bank.py".into(), Some("app".into())));
+        assert_eq!(parts("c:/bank.py"), ("c:/bank.py".into(), None));
+        assert_eq!(parts(":app"), (":app".into(), None));
+    }
+
+    #[test]
+    fn options() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
+        let Command::Run(run) = parse("tidemill run x.py --workers 2 --epoch 20ms --scheduling chain").unwrap().command
+        else {
+            panic!("a run")
+        };
+        let options = run.options();
+        assert_eq!((options.workers, options.epoch), (2, EpochSize::Age(20_000_000)));
+        assert_eq!(options.scheduling, Scheduling::Chain);
+        for line in ["tidemill", "tidemill run", "tidemill run x --workers 0", "tidemill run x --epoch 1h"] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

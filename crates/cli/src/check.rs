@@ -1,0 +1,157 @@
+//! `tidemill check` and `tidemill explain`: an application looked at, not run.
+
+use crate::arguments::Target;
+use crate::exit::{self, report};
+use crate::job::{Input, Job, JobError, Output, source_streams, table_schema};
+use crate::loader::{Loader, Purpose};
+use crate::say;
+use crate::text::{count, counted, destination, origin, value};
+use std::fmt::Write;
+use std::path::Path;
+use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, open_source};
+use tidemill_model::Schema;
+use tidemill_plan::{Origin, Program, Stream, Table, analyze, explain as explained, warnings};
+use tidemill_runtime::Engine;
+
+/// Checks an application; the exit code.
+pub fn check<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Error> {
+    look(target, loader, |job, program| {
+        let mut warned = warnings(&program);
+        warned.extend(connector_warnings(&job, &program));
+        say::out(&listing(&job, &program));
+        warned.iter().for_each(|warning| say::warning(warning));
+        say::out(&verdict(&program, warned.len()));
+        Ok(())
+    })
+}
+
+/// Explains an application; the exit code.
+pub fn explain<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Error> {
+    look(target, loader, |_, program| {
+        let mut text = explained(&program);
+        let (functions, bytes) = Engine::new(program)?.code_size();
+        let functions = counted(functions as u64, "function");
+        let _ = writeln!(text, "\ncompiled\n  {functions}, {} bytes of machine code", count(bytes as u64));
+        say::out(&text);
+        Ok(())
+    })
+}
+
+fn look<L: Loader>(
+    target: &Target,
+    loader: &mut L,
+    view: impl FnOnce(Job, Program) -> Result<(), JobError>,
+) -> Result<u8, L::Error> {
+    let (file, name) = target.parts();
+    let job = loader.load(file, name, Purpose::Look)?;
+    let viewed = analyze(&job.plan).map_err(JobError::Plan).and_then(|program| view(job, program));
+    Ok(viewed.map_or_else(|error| report(&error), |()| exit::SUCCESS))
+}
+
+/// What is wrong with files as they lie there now. Nothing is read of them but what tells their
+/// columns.
+fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut opens = |kind: &str, name: &str, input: Option<&Input>, schema: &Schema| {
+        if let Some(Input::Spec(spec)) = input
+            && let Err(failure) = openable(spec, schema)
+        {
+            found.push(format!("{kind} '{name}': {failure}"));
+        }
+    };
+    for table in &program.tables {
+        opens("table", &table.name, job.tables.get(&table.name), &table_schema(table));
+    }
+    for stream in source_streams(program) {
+        opens("source", &stream.name, job.sources.get(&stream.name), &stream.schema);
+    }
+    for (name, output) in &job.sinks {
+        if let Some(directory) = missing_directory(output) {
+            found.push(format!("sink '{name}': there is no directory {directory}"));
+        }
+    }
+    found
+}
+
+fn openable(spec: &SourceSpec, schema: &Schema) -> Result<(), tidemill_runtime::IoFailure> {
+    open_source(spec, schema, &SourceOptions::default()).map(drop)
+}
+
+/// The directory that an output's file is to be in, if there is none.
+fn missing_directory(output: &Output) -> Option<String> {
+    let Output::Spec(spec) = output else { return None };
+    let path = match spec {
+        SinkSpec::Csv { path, .. }
+        | SinkSpec::Jsonl { path, .. }
+        | SinkSpec::Parquet { path, .. }
+        | SinkSpec::Ipc { path, .. } => path,
+        SinkSpec::Null => return None,
+    };
+    let directory = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    (!directory.is_dir()).then(|| directory.display().to_string())
+}
+
+/// Tables, sources, transactions and sinks with their types.
+fn listing(job: &Job, program: &Program) -> String {
+    let mut text = format!("application {}\n", program.name);
+    for table in &program.tables {
+        let rows = job.tables.get(&table.name).map_or("empty at first".into(), origin);
+        let _ = writeln!(text, "\ntable {}: {rows}", table.name);
+        columns(&mut text, table);
+    }
+    for stream in source_streams(program) {
+        let data = job.sources.get(&stream.name).map_or("data given to the run".into(), origin);
+        let _ = writeln!(text, "\nsource {}: {data}", stream.name);
+        fields(&mut text, stream);
+    }
+    for stream in &program.streams {
+        let _ = match &stream.origin {
+            Origin::Filter { input, .. } => {
+                writeln!(text, "\nfilter {} of {}", stream.name, program.streams[*input].name)
+            }
+            Origin::Map { input, .. } => writeln!(text, "\nmap {} of {}", stream.name, program.streams[*input].name),
+            _ => continue,
+        };
+        fields(&mut text, stream);
+    }
+    for transaction in &program.transactions {
+        let inputs: Vec<&str> = transaction.inputs.iter().map(|&s| program.streams[s].name.as_str()).collect();
+        let _ = writeln!(text, "\ntransaction {} on {}", transaction.name, inputs.join(", "));
+        let emitted = transaction.emits.iter().map(|emit| emit.stream);
+        for stream in [transaction.committed.stream, transaction.aborted].into_iter().chain(emitted) {
+            let stream = &program.streams[stream];
+            let _ = writeln!(text, "  {} {{{}}}", stream.name, stream.schema);
+        }
+    }
+    for sink in &program.sinks {
+        let to = job.sinks.get(&sink.name).map_or(String::new(), |output| format!(" to {}", destination(output)));
+        let _ = writeln!(text, "\nsink {} of {}{to}", sink.name, program.streams[sink.stream].name);
+    }
+    text
+}
+
+fn columns(text: &mut String, table: &Table) {
+    for (index, column) in table.columns.iter().enumerate() {
+        let key = if table.key.contains(&index) { " (key)" } else { "" };
+        let default = column.default.as_ref().map_or(String::new(), |v| format!(" = {}", value(v, column.ty.ty)));
+        let _ = writeln!(text, "  {}: {}{default}{key}", column.name, column.ty);
+    }
+}
+
+fn fields(text: &mut String, stream: &Stream) {
+    for (index, field) in stream.schema.fields.iter().enumerate() {
+        let time = if stream.event_time == Some(index) { " (event time)" } else { "" };
+        let _ = writeln!(text, "  {}: {}{time}", field.name, field.ty);
+    }
+}
+
+fn verdict(program: &Program, warnings: usize) -> String {
+    let parts = [
+        counted(program.tables.len() as u64, "table"),
+        counted(source_streams(program).count() as u64, "source"),
+        counted(program.transactions.len() as u64, "transaction"),
+        counted(program.sinks.len() as u64, "sink"),
+    ];
+    let warnings = if warnings == 0 { "no warnings".into() } else { counted(warnings as u64, "warning") };
+    format!("\n{}: {}; no errors, {warnings}", program.name, parts.join(", "))
+}

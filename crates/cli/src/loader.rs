@@ -1,0 +1,28 @@
+//! What the command asks of a front end.
+
+use crate::Job;
+use std::path::PathBuf;
+
+/// What an application is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run: everything must be there.
+    Run,
+    /// To look at: sources whose data is given in another way may be missing.
+    Look,
+}
+
+/// A front end, as the command sees it.
+pub trait Loader {
+    /// What goes wrong in the user's program; the caller of [`crate::main`] shows it.
+    type Error;
+
+    /// The application of a file: the one of that name, or the only one.
+    fn load(&mut self, file: &str, name: Option<&str>, purpose: Purpose) -> Result<Job, Self::Error>;
+
+    /// Whether the user has asked to stop since the last call.
+    fn interrupted(&mut self) -> bool;
+
+    /// The files of a new application of that name, with their texts; paths are relative to its folder.
+    fn template(&self, name: &str) -> Vec<(PathBuf, String)>;
+}

@@ -1,0 +1,62 @@
+//! `tidemill run`.
+
+use crate::arguments::RunArguments;
+use crate::exit::{self, report};
+use crate::job::{Job, Ready};
+use crate::loader::{Loader, Purpose};
+use crate::progress::Progress;
+use crate::summary::readable;
+use crate::{JobError, say};
+use std::sync::Arc;
+use tidemill_runtime::{Control, Summary};
+
+/// Runs an application; the exit code.
+pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L::Error> {
+    let (file, name) = arguments.target.parts();
+    let job = loader.load(file, name, Purpose::Run)?;
+    if let Some(sink) = job.standard_output().next().filter(|_| arguments.json) {
+        say::error(&format!("--json and sink '{sink}' would both write to standard output; give the sink a file"));
+        return Ok(exit::USAGE);
+    }
+    Ok(match execute(arguments, job, loader) {
+        Ok((summary, text)) => {
+            if arguments.json {
+                say::out(&serde_json::to_string(&summary).expect("a summary is plain data"));
+            } else if !arguments.quiet {
+                say::err(&text);
+            }
+            if summary.stopped { exit::INTERRUPTED } else { exit::SUCCESS }
+        }
+        Err(error) => report(&error),
+    })
+}
+
+/// The summary, also as text.
+fn execute<L: Loader>(
+    arguments: &RunArguments,
+    job: Job,
+    loader: &mut L,
+) -> Result<(Summary, String), JobError> {
+    let ready: Ready = job.open(&mut || loader.interrupted())?;
+    let control = Arc::new(Control::default());
+    let mut progress = if arguments.quiet { None } else { Progress::new(&ready.units) };
+    let mut stopping = false;
+    let mut tick = || {
+        if loader.interrupted() {
+            if stopping {
+                say::error("stopped at once; the sinks are not finished");
+                std::process::exit(exit::INTERRUPTED.into());
+            }
+            stopping = true;
+            control.stop();
+        }
+        if let Some(progress) = &mut progress {
+            progress.update(&control);
+        }
+    };
+    let result = ready.run(arguments.options(), control.clone(), &mut tick);
+    drop(progress);
+    let (engine, summary) = result?;
+    let text = readable(&summary, engine.program());
+    Ok((summary, text))
+}

@@ -1,0 +1,70 @@
+//! A run's summary for people.
+
+use crate::job::source_streams;
+use crate::text::{count, counted, rate, time};
+use std::fmt::Write;
+use tidemill_model::Type;
+use tidemill_plan::Program;
+use tidemill_runtime::{SourceSummary, Summary};
+
+/// What a run did.
+pub fn readable(summary: &Summary, program: &Program) -> String {
+    let mut text = format!(
+        "{}: {} in {:.2} s, {}\n",
+        summary.application,
+        counted(summary.events, "event"),
+        summary.seconds,
+        rate(summary.events_per_second)
+    );
+    for source in &summary.sources {
+        let _ = writeln!(text, "  source {}: {}", source.name, source_counts(source));
+    }
+    for transaction in &summary.transactions {
+        let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));
+        let _ = writeln!(text, "  transaction {}: {committed} committed, {aborted} aborted", transaction.name);
+        for (reason, events) in &transaction.reasons {
+            let _ = writeln!(text, "    {} {reason}", count(*events));
+        }
+    }
+    for failed in &summary.failed {
+        let _ = writeln!(text, "  stream {}: {} failed", failed.stream, count(failed.events));
+    }
+    let latency = &summary.latency;
+    let _ = writeln!(
+        text,
+        "  {}, latency p50 {:.1} ms, p99 {:.1} ms",
+        counted(summary.epochs, "epoch"),
+        latency.p50_ms,
+        latency.p99_ms
+    );
+    if summary.stopped {
+        stops(&mut text, summary, program);
+    }
+    text
+}
+
+fn source_counts(source: &SourceSummary) -> String {
+    let mut text = counted(source.events, "event");
+    for (number, what) in [(source.late, "late"), (source.bad, "bad")] {
+        if number > 0 {
+            let _ = write!(text, ", {} {what}", count(number));
+        }
+    }
+    text
+}
+
+/// Where each source stands after an interruption.
+fn stops(text: &mut String, summary: &Summary, program: &Program) {
+    text.push_str("stopped before the end; the last epoch is whole and all sinks are closed\n");
+    for (source, stream) in summary.sources.iter().zip(source_streams(program)) {
+        let _ = write!(text, "  source {} stopped after {}", source.name, counted(source.events, "event"));
+        if let (Some(last), Some(field)) = (source.last_time, stream.event_time) {
+            let ty = stream.schema.fields[field].scalar_type().map_or(Type::Int, |t| t.ty);
+            let _ = write!(text, ", at {}", time(last, ty));
+        }
+        if source.held > 0 {
+            let _ = write!(text, "; {} more were read but not processed", count(source.held));
+        }
+        text.push('\n');
+    }
+}

@@ -1,0 +1,107 @@
+//! Numbers and values for people.
+
+use crate::{Input, Output};
+use tidemill_connect::{SinkSpec, SourceSpec, time_text};
+use tidemill_model::{Type, Value, format_decimal};
+
+/// An integer with a comma after each thousand.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count with its noun, which takes an s unless it is one.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Events per second, to three digits where there are many.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{:.2} million events/s", r / 1e6),
+        r if r >= 1e4 => format!("{} thousand events/s", (r / 1e3).round()),
+        r => format!("{} events/s", r.round()),
+    }
+}
+
+/// A value of a column, as one would write it.
+pub fn value(value: &Value, ty: Type) -> String {
+    match (value, ty) {
+        (Value::Decimal(unscaled), Type::Decimal { scale, .. }) => format_decimal(*unscaled, scale),
+        (Value::Time(micros), _) => time_text(*micros),
+        (Value::Str(text), _) => format!("{text:?}"),
+        (other, _) => other.to_string(),
+    }
+}
+
+/// An event time, in the unit of its type.
+pub fn time(time: i64, ty: Type) -> String {
+    if ty == Type::Time { time_text(time) } else { time.to_string() }
+}
+
+/// Where an input comes from.
+pub fn origin(input: &Input) -> String {
+    let Input::Spec(spec) = input else { return "data of the program".into() };
+    let files = |kind: &str, paths: &[String]| {
+        let standard = |path: &String| if path == "-" { "standard input".into() } else { path.clone() };
+        format!("{kind} {}", paths.iter().map(standard).collect::<Vec<_>>().join(", "))
+    };
+    match spec {
+        SourceSpec::Csv { paths, .. } => files("csv", paths),
+        SourceSpec::Jsonl { paths, .. } => files("jsonl", paths),
+        SourceSpec::Parquet { paths } => files("parquet", paths),
+        SourceSpec::Ipc { paths } => files("ipc", paths),
+        SourceSpec::Generator { events: Some(events), .. } => format!("generator of {}", counted(*events, "event")),
+        SourceSpec::Generator { events: None, .. } => "generator without end".into(),
+    }
+}
+
+/// Where an output goes.
+pub fn destination(output: &Output) -> String {
+    let Output::Spec(spec) = output else { return "the program".into() };
+    let file = |kind: &str, path: &str| format!("{kind} {}", if path == "-" { "standard output" } else { path });
+    match spec {
+        SinkSpec::Csv { path, .. } => file("csv", path),
+        SinkSpec::Jsonl { path, .. } => file("jsonl", path),
+        SinkSpec::Parquet { path, .. } => file("parquet", path),
+        SinkSpec::Ipc { path, .. } => file("ipc", path),
+        SinkSpec::Null => "nowhere".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(number), text);
+        }
+        assert_eq!(counted(1, "event"), "1 event");
+        assert_eq!(counted(2000, "event"), "2,000 events");
+    }
+
+    #[test]
+    fn rates() {
+        for (number, text) in [(12.4, "12 events/s"), (45_600.0, "46 thousand events/s"), (2.5e6, "2.50 million events/s")]
+        {
+            assert_eq!(rate(number), text);
+        }
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(value(&Value::Decimal(-150), Type::Decimal { digits: 5, scale: 2 }), "-1.50");
+        assert_eq!(value(&Value::Time(0), Type::Time), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(value(&Value::Str("a\"".into()), Type::Str), r#""a\"""#);
+        assert_eq!(time(7, Type::Int), "7");
+    }
+}

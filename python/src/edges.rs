@@ -1,0 +1,217 @@
+//! Python objects as sources and sinks. The engine drives them on its own threads; these take the
+//! interpreter for as long as Python code runs and no longer.
+
+use crate::arrow::{Batches, batches_of};
+use crate::frame::Frame;
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+use pyo3::types::PyIterator;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_connect::canonical;
+use tidemill_model::Schema;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_runtime::{IoFailure, Sink, Source, SourceBatch, SourceProgress};
+
+/// Rows of a foreign batch that are converted at once. A batch that needs no conversion is handed over
+/// whole.
+const CONVERTED_ROWS: usize = 1 << 16;
+
+/// The first exception that Python code raised during a run. Written by the thread that ran into it,
+/// read when the run is over.
+#[derive(Clone, Default)]
+pub struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    /// Keeps an exception; the failure that stops the run for it.
+    pub fn keep(&self, py: Python<'_>, error: PyErr) -> IoFailure {
+        let failure = IoFailure::new(text_of(py, &error));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        failure
+    }
+
+    /// The exception, if there is one.
+    pub fn take(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// An exception with its traceback, as Python shows it.
+fn text_of(py: Python<'_>, error: &PyErr) -> String {
+    let lines = || -> PyResult<String> {
+        let lines = py.import("traceback")?.call_method1("format_exception", (error.value(py),))?;
+        let lines: Vec<String> = lines.extract()?;
+        Ok(lines.concat().trim_end().to_owned())
+    };
+    match lines() {
+        Ok(lines) => format!("{error}\n{lines}"),
+        Err(_) => error.to_string(),
+    }
+}
+
+/// An iterator of Arrow objects and [`Frame`]s.
+pub struct PythonSource {
+    schema: Schema,
+    iterator: Py<PyIterator>,
+    raised: Raised,
+    /// What the iterator gave last, as far as it was not handed over.
+    current: Option<Batches>,
+    /// The rest of a batch that is being converted.
+    rest: Option<RecordBatch>,
+    done: u64,
+    ended: bool,
+}
+
+enum Item {
+    End,
+    Frame(SourceBatch),
+    Arrow(Batches),
+}
+
+impl PythonSource {
+    /// A source of events of `schema`.
+    pub fn new(iterator: Py<PyIterator>, schema: &Schema, raised: Raised) -> Self {
+        let schema = schema.clone();
+        PythonSource { schema, iterator, raised, current: None, rest: None, done: 0, ended: false }
+    }
+
+    /// Asks the iterator.
+    fn item(&self) -> Result<Item, IoFailure> {
+        Python::attach(|py| {
+            let item = || -> PyResult<Item> {
+                let Some(item) = self.iterator.bind(py).clone().next().transpose()? else { return Ok(Item::End) };
+                match item.cast::<Frame>() {
+                    Ok(frame) => {
+                        let frame = frame.get();
+                        let (events, bad) = (frame.whole(py)?, frame.bad_records().to_vec());
+                        Ok(Item::Frame(SourceBatch { events, bad }))
+                    }
+                    Err(_) => batches_of(&item).map(Item::Arrow),
+                }
+            };
+            item().map_err(|error| self.raised.keep(py, error))
+        })
+    }
+
+    /// The next rows of `batch`, converted; all of them where they need no conversion.
+    fn converted(&mut self, batch: RecordBatch) -> Result<RecordBatch, IoFailure> {
+        let wanted = arrow_schema(&self.schema);
+        let fits = |field: &Arc<arrow_schema::Field>| {
+            batch.column_by_name(field.name()).is_some_and(|column| column.data_type() == field.data_type())
+        };
+        if batch.num_rows() <= CONVERTED_ROWS || wanted.fields().iter().all(fits) {
+            return canonical(&batch, &self.schema);
+        }
+        self.rest = Some(batch.slice(CONVERTED_ROWS, batch.num_rows() - CONVERTED_ROWS));
+        canonical(&batch.slice(0, CONVERTED_ROWS), &self.schema)
+    }
+
+    /// The next batch, empty ones included.
+    fn step(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(SourceBatch { events: self.converted(rest)?, bad: Vec::new() }));
+        }
+        if let Some(batches) = &mut self.current {
+            let next = batches.next().transpose();
+            match next.map_err(|error| IoFailure::new(format!("the Arrow stream failed: {error}")))? {
+                Some(batch) => return Ok(Some(SourceBatch { events: self.converted(batch)?, bad: Vec::new() })),
+                None => self.current = None,
+            }
+        }
+        Ok(match self.item()? {
+            Item::End => None,
+            Item::Arrow(batches) => {
+                self.current = Some(batches);
+                Some(SourceBatch { events: RecordBatch::new_empty(arrow_schema(&self.schema)), bad: Vec::new() })
+            }
+            Item::Frame(SourceBatch { events, bad }) => {
+                Some(SourceBatch { events: self.converted(events)?, bad })
+            }
+        })
+    }
+}
+
+impl Source for PythonSource {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        while !self.ended {
+            let batch = self.step();
+            match batch {
+                Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}
+                Ok(Some(batch)) => {
+                    self.done += (batch.events.num_rows() + batch.bad.len()) as u64;
+                    return Ok(Some(batch));
+                }
+                Ok(None) => self.ended = true,
+                Err(failure) => {
+                    self.ended = true;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn progress(&self) -> SourceProgress {
+        SourceProgress { done: self.done, total: None }
+    }
+}
+
+/// A function that takes a [`Frame`] per epoch.
+pub struct PythonSink {
+    schema: Schema,
+    function: Py<PyAny>,
+    raised: Raised,
+    /// Of the epoch at hand.
+    batches: Vec<RecordBatch>,
+}
+
+impl PythonSink {
+    /// A sink for events of `schema`.
+    pub fn new(function: Py<PyAny>, schema: &Schema, raised: Raised) -> Self {
+        PythonSink { schema: schema.clone(), function, raised, batches: Vec::new() }
+    }
+}
+
+impl Sink for PythonSink {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        self.batches.push(batch.clone());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoFailure> {
+        let batches = std::mem::take(&mut self.batches);
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let frame = Frame::new(self.schema.clone(), batches, Vec::new());
+        Python::attach(|py| match self.function.call1(py, (frame,)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.raised.keep(py, error)),
+        })
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
+        self.flush()
+    }
+}
+
+/// The batches of collected streams, shared with whoever wants them after the run.
+#[derive(Clone, Default)]
+pub struct Collection(Arc<Mutex<Vec<RecordBatch>>>);
+
+impl Collection {
+    /// What was collected.
+    pub fn take(&self) -> Vec<RecordBatch> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sink for Collection {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(batch.clone());
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! A run started from Python: `tidemill._engine.Job` in, [`Outcome`] out.
+
+use crate::edges::{Collection, PythonSink, PythonSource, Raised};
+use crate::frame::Frame;
+use crate::read_plan;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, table_schema};
+use tidemill_connect::SinkSpec;
+use tidemill_model::Schema;
+use tidemill_runtime::{Control, Engine, Options, Sink, Source, Summary};
+
+/// Most threads that a run may ask for.
+const WORKERS_MAX: usize = 1024;
+
+/// What a run left behind.
+#[pyclass(frozen, module = "tidemill._native")]
+pub struct Outcome {
+    #[pyo3(get)]
+    summary: String,
+    #[pyo3(get)]
+    collected: Py<PyDict>,
+    #[pyo3(get)]
+    tables: Py<PyDict>,
+}
+
+/// A job of Python's as one of ours, with what is to be looked at after the run.
+pub struct Given {
+    pub job: Job,
+    pub collections: BTreeMap<String, Collection>,
+    pub raised: Raised,
+}
+
+impl Given {
+    /// Reads the attributes of a `tidemill._engine.Job`.
+    pub fn read(job: &Bound<'_, PyAny>) -> PyResult<Given> {
+        let raised = Raised::default();
+        let mut collections = BTreeMap::new();
+        let plan: String = job.getattr("plan")?.extract()?;
+        let job = Job {
+            plan: read_plan(&plan)?,
+            sources: entries(job, "sources", |_, value| input(value, &raised))?,
+            tables: entries(job, "tables", |_, value| input(value, &raised))?,
+            sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
+        };
+        Ok(Given { job, collections, raised })
+    }
+}
+
+/// The entries of a job's mapping.
+fn entries<T>(
+    job: &Bound<'_, PyAny>,
+    attribute: &str,
+    mut entry: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<BTreeMap<String, T>> {
+    let mapping = job.getattr(attribute)?;
+    let mut all = BTreeMap::new();
+    for item in mapping.cast::<PyMapping>()?.items()?.iter() {
+        let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
+        let value = entry(&name, &value)?;
+        all.insert(name, value);
+    }
+    Ok(all)
+}
+
+fn input(value: &Bound<'_, PyAny>, raised: &Raised) -> PyResult<Input> {
+    if let Ok(text) = value.cast::<PyString>() {
+        let spec = serde_json::from_str(&text.to_cow()?);
+        return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is no source: {error}")));
+    }
+    let iterator: Py<PyIterator> = value.try_iter()?.unbind();
+    let raised = raised.clone();
+    let open = move |schema: &Schema| Box::new(PythonSource::new(iterator, schema, raised)) as Box<dyn Source>;
+    Ok(Input::Own(Box::new(open)))
+}
+
+fn output(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    raised: &Raised,
+    collections: &mut BTreeMap<String, Collection>,
+) -> PyResult<Output> {
+    let Ok(text) = value.cast::<PyString>() else {
+        let (function, raised) = (value.clone().unbind(), raised.clone());
+        let open = move |schema: &Schema| Box::new(PythonSink::new(function, schema, raised)) as Box<dyn Sink>;
+        return Ok(Output::Own(Box::new(open)));
+    };
+    let spec: serde_json::Value = serde_json::from_str(&text.to_cow()?)
+        .map_err(|error| PyValueError::new_err(format!("this is no sink: {error}")))?;
+    if spec["kind"] == "collect" {
+        let collection = Collection::default();
+        collections.insert(name.to_owned(), collection.clone());
+        return Ok(Output::Own(Box::new(move |_: &Schema| Box::new(collection) as Box<dyn Sink>)));
+    }
+    let spec = serde_json::from_value::<SinkSpec>(spec);
+    spec.map(Output::Spec).map_err(|error| PyValueError::new_err(format!("this is no sink: {error}")))
+}
+
+/// An exception of `tidemill.errors`.
+fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
+    let error = py.import("tidemill.errors").and_then(|m| m.getattr(class)).and_then(|c| c.call1(arguments));
+    error.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception for a failure, unless Python code raised one itself.
+fn raise(py: Python<'_>, error: &JobError, raised: &Raised) -> PyErr {
+    if let Some(error) = raised.take() {
+        return error;
+    }
+    match error {
+        JobError::Plan(errors) if !errors.is_empty() => {
+            error_of(py, "PlanError", (&errors[0].message, &errors[0].hint, &errors[0].place))
+        }
+        _ => error_of(py, "RunError", (error.to_string(),)),
+    }
+}
+
+/// Watches for signals on the thread that waits for a run.
+#[derive(Default)]
+pub struct Signals(pub Option<PyErr>);
+
+impl Signals {
+    /// Whether there was one, now or before.
+    pub fn interrupted(&mut self) -> bool {
+        if let Err(error) = Python::attach(|py| py.check_signals()) {
+            self.0.get_or_insert(error);
+        }
+        self.0.is_some()
+    }
+}
+
+fn options(job: &Bound<'_, PyAny>) -> PyResult<Options> {
+    let py = job.py();
+    let workers: Option<usize> = job.getattr("workers")?.extract()?;
+    if workers.is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers)) {
+        return Err(error_of(py, "RunError", (format!("workers is out of range; give 1 to {WORKERS_MAX}"),)));
+    }
+    let epoch: String = job.getattr("epoch")?.extract()?;
+    let epoch = parse_epoch(&epoch).map_err(|message| error_of(py, "RunError", (format!("epoch: {message}"),)))?;
+    Ok(Options { workers: workers.unwrap_or(0), epoch, ..Options::default() })
+}
+
+/// Runs a `tidemill._engine.Job` to its end.
+///
+/// A signal whose handler raises (Ctrl-C) ends the run after the epoch at hand, with all sinks whole;
+/// then the exception is raised.
+#[pyfunction]
+pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
+    let py = job.py();
+    let options = options(job)?;
+    let Given { job, collections, raised } = Given::read(job)?;
+    let mut signals = Signals::default();
+    let result = py.detach(|| {
+        let ready = job.open(&mut || signals.interrupted())?;
+        let control = Arc::new(Control::default());
+        let mut tick = || {
+            if signals.interrupted() {
+                control.stop();
+            }
+        };
+        ready.run(options, control.clone(), &mut tick)
+    });
+    match (result, signals.0) {
+        (Err(JobError::Interrupted) | Ok(_), Some(signal)) => Err(signal),
+        (Err(error), _) => Err(raise(py, &error, &raised)),
+        (Ok((engine, summary)), None) => outcome(py, engine, &summary, collections),
+    }
+}
+
+fn outcome(
+    py: Python<'_>,
+    engine: Engine,
+    summary: &Summary,
+    collections: BTreeMap<String, Collection>,
+) -> PyResult<Outcome> {
+    let engine = Arc::new(engine);
+    let program = engine.program();
+    let (collected, tables) = (PyDict::new(py), PyDict::new(py));
+    for sink in &program.sinks {
+        if let Some(collection) = collections.get(&sink.name) {
+            let schema = program.streams[sink.stream].schema.clone();
+            collected.set_item(&sink.name, Frame::new(schema, collection.take(), Vec::new()).into_pyobject(py)?)?;
+        }
+    }
+    for (id, table) in program.tables.iter().enumerate() {
+        let frame = Frame::table(table_schema(table), engine.clone(), id);
+        tables.set_item(&table.name, frame.into_pyobject(py)?)?;
+    }
+    let summary = serde_json::to_string(summary).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(Outcome { summary, collected: collected.unbind(), tables: tables.unbind() })
+}

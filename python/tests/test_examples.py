@@ -1,0 +1,219 @@
+"""The examples, each on all of its data, against the same computation in plain Python or polars."""
+
+import csv
+import json
+import sys
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tidemill.loading import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not in the package")
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Runs an example; gives its tables as dicts of rows by key, and the summary."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+
+    def run(name):
+        app = load(str(EXAMPLES / f"{name}.py"))
+        summary = app.run()
+        return {n: {next(iter(r.values())): r for r in t.to_pylist()} for n, t in app.tables.items()}, summary
+
+    yield run
+    for name in set(sys.modules) & {"datasets", "bank", "flights", "orders"} - before:
+        del sys.modules[name]
+
+
+def written(path):
+    """The records of a JSON Lines file that an example wrote."""
+    with (EXAMPLES / "out" / path).open(encoding="utf-8") as file:
+        return [json.loads(line, parse_float=Decimal) for line in file]
+
+
+def counts(summary):
+    return {t.name: (t.committed, dict(t.reasons)) for t in summary.transactions}
+
+
+def read_ledger():
+    """The ledger in the order of its times, and how many records are late and bad."""
+    late, bad, movements, latest = 0, 0, [], datetime.min
+    with (EXAMPLES / "data" / "ledger.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            at = datetime.fromisoformat(row["at"]).replace(tzinfo=None)
+            if not row["amount"].isdigit():
+                bad += 1
+            elif at < max(latest, datetime.min + timedelta(1)) - timedelta(seconds=2):
+                late += 1
+            else:
+                latest = max(latest, at)
+                movements.append((at, row["src"], row["dst"], int(row["amount"]), int(row["quantity"])))
+    return sorted(movements, key=lambda movement: movement[0]), late, bad
+
+
+def test_bank(ran):
+    tables, summary = ran("bank")
+    movements, late, bad = read_ledger()
+    balances, quantities = defaultdict(int), defaultdict(int)
+    deposits, transfers, reasons = 0, 0, Counter()
+    for _, src, dst, amount, quantity in movements:
+        if not src:
+            deposits += 1
+        elif balances[src] < amount:
+            reasons["insufficient funds"] += 1
+            continue
+        elif quantities[src] < quantity:
+            reasons["insufficient assets"] += 1
+            continue
+        else:
+            transfers += 1
+            balances[src] -= amount
+            quantities[src] -= quantity
+        balances[dst] += amount
+        quantities[dst] += quantity
+
+    accounts = {key: row["balance"] for key, row in tables["accounts"].items()}
+    assets = {key: row["quantity"] for key, row in tables["assets"].items()}
+    assert (summary.late, summary.bad, summary.events) == (late, bad, len(movements))
+    assert late == 100 and bad == 10 and len(movements) == 1_000_000 - 110
+    assert counts(summary) == {"deposit": (deposits, {}), "transfer": (transfers, dict(reasons))}
+    assert min(reasons.values()) > 1000
+    # Accounts that only ever failed to pay exist in the plain loop, with nothing in them.
+    assert accounts == {key: balance for key, balance in balances.items() if key in accounts}
+    assert not any(balance for key, balance in balances.items() if key not in accounts)
+    assert assets == {key: quantity for key, quantity in quantities.items() if key in assets}
+    assert min(accounts.values()) >= 0 and min(assets.values()) >= 0
+
+    paid_in = written("bank/deposits.jsonl")
+    assert len(paid_in) == deposits
+    assert sum(accounts.values()) == sum(event["amount"] for event in paid_in)
+    assert sum(assets.values()) == sum(event["quantity"] for event in paid_in)
+    assert len(written("bank/transfers.jsonl")) == transfers
+    assert Counter(event["reason"] for event in written("bank/rejected.jsonl")) == reasons
+    assert len(written("bank/late.jsonl")) == late
+    assert {event["column"] for event in written("bank/bad.jsonl")} == {"amount"}
+
+
+def test_flights(ran):
+    pl = pytest.importorskip("polars")
+    tables, summary = ran("flights")
+    table = pl.read_parquet(EXAMPLES / "data" / "flights.parquet").sort("at", maintain_order=True)
+    assert summary.events == len(table) == 336_776
+    assert (summary.late, summary.bad) == (0, 0)
+
+    # The verdicts, one by one: they depend on those before.
+    lands, impossible = {}, []
+    for tail, departed, minutes in table.select("tailnum", "departed", "air_time").iter_rows():
+        flew = tail is not None and departed is not None
+        impossible.append(flew and tail in lands and lands[tail] > departed)
+        if flew and not impossible[-1]:
+            lands[tail] = departed + timedelta(minutes=minutes or 0)
+
+    # The totals, by polars.
+    table = table.with_columns(pl.Series("impossible", impossible))
+    grounded = table.filter(pl.col("departed").is_null() | pl.col("tailnum").is_null())
+    flown = table.filter(pl.col("departed").is_not_null() & pl.col("tailnum").is_not_null())
+    done = flown.filter(~pl.col("impossible"))
+    assert counts(summary) == {
+        "fly": (len(done), {"still in the air": len(flown) - len(done)}),
+        "cancel": (len(grounded), {}),
+        "complain": (len(flown) - len(done), {}),
+    }
+    assert len(flown) - len(done) == 117
+
+    def by(frame, key, **totals):
+        """Totals of a frame by key, as dicts."""
+        return {row[key]: row for row in frame.group_by(key).agg(**totals).iter_rows(named=True)}
+
+    planes = by(done, "tailnum", flights=pl.len(), miles=pl.col("distance").sum())
+    assert tables["aircraft"] == {tail: {**row, "lands": lands[tail]} for tail, row in planes.items()}
+    check = [
+        ("carriers", "carrier", "flights", done, pl.len()),
+        ("carriers", "carrier", "minutes", done, pl.col("air_time").sum()),
+        ("carriers", "carrier", "cancelled", grounded, pl.len()),
+        ("carriers", "carrier", "unnamed", grounded, pl.col("tailnum").null_count()),
+        ("carriers", "carrier", "impossible", flown, pl.col("impossible").sum()),
+        ("airports", "dest", "arrived", done, pl.col("air_time").count()),
+        ("airports", "dest", "diverted", done, pl.col("air_time").null_count()),
+        ("airports", "dest", "cancelled", grounded, pl.len()),
+    ]
+    for name, key, column, frame, total in check:
+        totals = by(frame, key, total=total)
+        expected = {code: totals[code]["total"] if code in totals else 0 for code in tables[name]}
+        assert {code: row[column] for code, row in tables[name].items()} == expected, (name, column)
+    assert set(tables["carriers"]) == set(table["carrier"]) and set(tables["airports"]) == set(table["dest"])
+
+    # Nothing is dropped.
+    assert len(grounded) == len(pl.read_parquet(EXAMPLES / "out" / "flights" / "grounded.parquet"))
+    told = written("flights/impossible.jsonl")
+    assert [event["flight"] for event in told] == flown.filter(pl.col("impossible"))["flight"].to_list()
+
+
+def test_orders(ran):
+    tables, summary = ran("orders")
+    events = []
+    for number, kind in enumerate(("orders", "restocks", "prices")):
+        with (EXAMPLES / "data" / f"{kind}.jsonl").open(encoding="utf-8") as file:
+            read = [json.loads(line) for line in file]
+        events += [(datetime.fromisoformat(event["at"]), number, kind, event) for event in read]
+    events.sort(key=lambda event: event[:2])
+
+    left, price = defaultdict(int), {}
+    with (EXAMPLES / "data" / "stock.jsonl").open(encoding="utf-8") as file:
+        for item in map(json.loads, file):
+            left[item["item"]], price[item["item"]] = item["left"], Decimal(item["price"])
+    spent, bought, reasons, invoices, unknown = defaultdict(Decimal), Counter(), Counter(), [], 0
+    for _, _, kind, event in events:
+        if kind == "restocks":
+            left[event["item"]] += event["quantity"]
+        elif kind == "prices":
+            if event["item"] in left:
+                price[event["item"]] = Decimal(event["price"])
+            else:
+                unknown += 1
+        else:
+            wanted, total, reason = Counter(), Decimal("0.00"), None
+            for line in event["lines"]:
+                item = line["item"]
+                wanted[item] += line["quantity"]
+                if item not in left:
+                    reason = "missing"
+                elif item not in price:
+                    reason = "no price yet"
+                elif left[item] < wanted[item]:
+                    reason = "out of stock"
+                if reason:
+                    break
+                total += price[item] * line["quantity"]
+            if reason:
+                reasons[reason] += 1
+                continue
+            for item, quantity in wanted.items():
+                left[item] -= quantity
+            spent[event["customer"]] += total
+            bought[event["customer"]] += 1
+            invoices.append((event["id"], total))
+
+    assert {key: row["left"] for key, row in tables["stock"].items()} == left
+    assert {key: row["price"] for key, row in tables["stock"].items() if row["price"] is not None} == price
+    assert {key: row["spent"] for key, row in tables["customers"].items()} == spent
+    assert {key: row["orders"] for key, row in tables["customers"].items()} == bought
+    assert min(left.values()) >= 0
+    assert [(event["id"], event["total"]) for event in written("orders/invoices.jsonl")] == invoices
+
+    ordered = next(t for t in summary.transactions if t.name == "order")
+    aborted = dict(ordered.reasons)
+    assert aborted.pop("out of stock") == reasons["out of stock"] > 100
+    assert aborted.pop("no price yet") == reasons["no price yet"] > 0
+    assert list(aborted.values()) == [reasons["missing"]]
+    assert (ordered.committed, ordered.aborted) == (len(invoices), sum(reasons.values()))
+    assert sum(t.aborted for t in summary.transactions if t.name == "reprice") == unknown
