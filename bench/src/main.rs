@@ -14,6 +14,10 @@ use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Options, Scheduling};
 
+/// The allocator of the Python module, too: batches come and go with every epoch.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Benchmarks of Tidemill, each beside the plain loop.
 #[derive(Parser)]
 #[command(after_help = "Example:\n  tidemill-bench ledger --rows 10000,1000000 --theta 0.2 --runs 5")]

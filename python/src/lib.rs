@@ -4,6 +4,7 @@
 //! the border; anything that another front end could want belongs in a crate.
 
 mod arrow;
+mod command;
 mod edges;
 mod frame;
 mod run;
@@ -44,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(explain, module)?)?;
     module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
+    module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_class::<run::Outcome>()?;
     module.add_class::<frame::Frame>()
 }

@@ -1,27 +1,64 @@
-"""The ``tidemill`` command, also ``python -m tidemill``. Arguments are parsed by the native module."""
+"""The command ``tidemill``. Its arguments are parsed by the native module."""
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from types import TracebackType
 
 from . import _native
 from .errors import CompileError, TidemillError
 from .loading import load
 
-EXIT_FAULT = 1
-"""The exit code where the user's file, the plan or the run is at fault."""
+EXIT_PROGRAM = 1
+"""The exit code where the user's file or its plan is at fault."""
+
+EXIT_INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 def main() -> int:
-    """Runs the command; returns its exit code."""
+    """Runs the command; returns its exit code (docs/command-line.md lists them)."""
     try:
-        return _native.main(sys.argv, load)
-    except CompileError as error:
-        sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
-    except TidemillError as error:
-        sys.stderr.write(f"tidemill: {error}\n")
-    return EXIT_FAULT
+        code = _native.main(sys.argv, load)
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted before the first event\n")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        sys.stderr.write(_account_of(error))
+        return EXIT_PROGRAM
+    if code == EXIT_INTERRUPTED:
+        _leave(code)
+    return code
+
+
+def _account_of(error: Exception) -> str:
+    """What went wrong while the application was loaded: the place in the user's file, then what."""
+    if isinstance(error, CompileError):
+        place = traceback.format_exception_only(type(error), error)[:-1]
+        return f"{''.join(place)}error: {error.msg}\n"
+    if isinstance(error, TidemillError):
+        return f"{''.join(_user_frames(error.__traceback__))}error: {error}\n"
+    if isinstance(error, SyntaxError):
+        place = traceback.format_exception_only(type(error), error)[:-1]
+        return f"{''.join(place)}error: {type(error).__name__}: {error.msg}\n"
+    return f"{''.join(_user_frames(error.__traceback__))}error: {type(error).__name__}: {error}\n"
+
+
+def _user_frames(trace: TracebackType | None) -> list[str]:
+    """The calls from the user's file on, without the package's own."""
+    package = os.path.dirname(__file__)
+    frames = traceback.extract_tb(trace)
+    own = [f for f in frames if not f.filename.startswith((package, "<frozen importlib"))]
+    return traceback.format_list(own)
+
+
+def _leave(code: int) -> None:
+    """Ends the process at once: a source may still be waiting in Python for a record that never comes."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

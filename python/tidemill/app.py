@@ -245,15 +245,26 @@ class App:
         return Job(
             plan=self.plan(),
             sources={name: self._source_input(source, data) for name, source in self._sources.items()},
-            tables={
-                name: _input(table._initial, table.schema, name)
-                for name, table in self._tables.items()
-                if table._initial is not None
-            },
+            tables=self._table_inputs(),
             sinks=dict(self._sinks),
             workers=workers,
             epoch=str(epoch),
         )
+
+    def connectors(self) -> Job:
+        """What is known without data given to a run: for looking at the application, not for running
+        it. Sources without a connector are left out."""
+        with_connector = {name: s.connector for name, s in self._sources.items() if s.connector is not None}
+        return Job(
+            plan=self.plan(),
+            sources={name: connector.source_spec() for name, connector in with_connector.items()},
+            tables=self._table_inputs(),
+            sinks=dict(self._sinks),
+        )
+
+    def _table_inputs(self) -> dict[str, Input]:
+        tables = {name: table for name, table in self._tables.items() if table._initial is not None}
+        return {name: _input(table._initial, table.schema, name) for name, table in tables.items()}
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object]) -> Input:
         given = data.get(source.name, source.connector)

@@ -17,20 +17,26 @@ use tidemill_runtime::{
     BadRecord, Control, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch, Summary,
 };
 
+/// Makes a front end's own source, of the schema that is wanted.
+pub type OpenSource = Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>;
+
+/// Makes a front end's own sink, for events of the schema.
+pub type OpenSink = Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>;
+
 /// Where the events of a source or the rows of a table come from.
 pub enum Input {
     /// To be opened here.
     Spec(SourceSpec),
-    /// The front end's own, given the schema that is wanted.
-    Own(Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>),
+    /// The front end's own.
+    Own(OpenSource),
 }
 
 /// Where a stream goes.
 pub enum Output {
     /// To be opened here.
     Spec(SinkSpec),
-    /// The front end's own, given the stream's schema.
-    Own(Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>),
+    /// The front end's own.
+    Own(OpenSink),
 }
 
 /// All that a run needs.

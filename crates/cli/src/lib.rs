@@ -18,7 +18,7 @@ mod summary;
 mod text;
 
 pub use epoch::{EPOCH_AGE_MAX, EPOCH_EVENTS_MAX, parse_epoch};
-pub use job::{Input, Job, JobError, Output, Ready, Unit, source_streams, table_schema};
+pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, Unit, source_streams, table_schema};
 pub use loader::{Loader, Purpose};
 
 use arguments::{Arguments, Command};

@@ -21,12 +21,12 @@ pub fn new<L: Loader>(arguments: &NewArguments, loader: &L) -> u8 {
     }
     let files = loader.template(&name);
     if let Err(error) = create(folder, &files) {
-        let reason = match error.kind() {
-            io::ErrorKind::AlreadyExists => "it exists already; choose another name".to_owned(),
-            _ => error.to_string(),
+        let (reason, code) = match error.kind() {
+            io::ErrorKind::AlreadyExists => ("it exists already; choose another name".to_owned(), exit::USAGE),
+            _ => (error.to_string(), exit::RUN),
         };
         say::error(&format!("{} cannot be created: {reason}", folder.display()));
-        return exit::RUN;
+        return code;
     }
     let first = files.first().map(|(path, _)| folder.join(path)).unwrap_or_default();
     let names: Vec<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();

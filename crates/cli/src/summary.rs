@@ -1,7 +1,7 @@
 //! A run's summary for people.
 
 use crate::job::source_streams;
-use crate::text::{count, counted, rate, time};
+use crate::text::{count, counted, rate, seconds, time};
 use std::fmt::Write;
 use tidemill_model::Type;
 use tidemill_plan::Program;
@@ -10,10 +10,10 @@ use tidemill_runtime::{SourceSummary, Summary};
 /// What a run did.
 pub fn readable(summary: &Summary, program: &Program) -> String {
     let mut text = format!(
-        "{}: {} in {:.2} s, {}\n",
+        "{}: {} in {}, {}\n",
         summary.application,
         counted(summary.events, "event"),
-        summary.seconds,
+        seconds(summary.seconds),
         rate(summary.events_per_second)
     );
     for source in &summary.sources {

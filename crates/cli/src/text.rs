@@ -31,6 +31,15 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
+/// A duration, to three digits or so.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 100.0 => format!("{s:.0} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s => format!("{:.1} ms", s * 1e3),
+    }
+}
+
 /// A value of a column, as one would write it.
 pub fn value(value: &Value, ty: Type) -> String {
     match (value, ty) {
@@ -94,6 +103,13 @@ mod tests {
         for (number, text) in [(12.4, "12 events/s"), (45_600.0, "46 thousand events/s"), (2.5e6, "2.50 million events/s")]
         {
             assert_eq!(rate(number), text);
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (number, text) in [(0.00123, "1.2 ms"), (1.5, "1.50 s"), (321.9, "322 s")] {
+            assert_eq!(seconds(number), text);
         }
     }
 

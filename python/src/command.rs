@@ -1,0 +1,56 @@
+//! The command line over applications in Python files.
+
+use crate::run::{Given, Signals};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use tidemill_cli::{Job, Loader, Output, Purpose};
+use tidemill_connect::SinkSpec;
+
+/// The files of a new application. `NAME` in them is its name.
+const TEMPLATE: [(&str, &str); 4] = [
+    ("app.py", include_str!("template/app.py")),
+    ("test_app.py", include_str!("template/test_app.py")),
+    ("accounts.csv", include_str!("template/accounts.csv")),
+    ("transfers.csv", include_str!("template/transfers.csv")),
+];
+
+struct PythonLoader {
+    /// `load(path, name)` gives the `App`.
+    load: Py<PyAny>,
+}
+
+impl Loader for PythonLoader {
+    type Error = PyErr;
+
+    fn load(&mut self, file: &str, name: Option<&str>, purpose: Purpose) -> PyResult<Job> {
+        Python::attach(|py| {
+            let app = self.load.bind(py).call1((file, name))?;
+            let method = match purpose {
+                Purpose::Run => "job",
+                Purpose::Look => "connectors",
+            };
+            let Given { mut job, collections, .. } = Given::read(&app.call_method0(method)?)?;
+            // Nobody looks at a collected stream after the command has ended.
+            for name in collections.into_keys() {
+                job.sinks.insert(name, Output::Spec(SinkSpec::Null));
+            }
+            Ok(job)
+        })
+    }
+
+    fn interrupted(&mut self) -> bool {
+        let mut signals = Signals::default();
+        signals.interrupted()
+    }
+
+    fn template(&self, name: &str) -> Vec<(PathBuf, String)> {
+        TEMPLATE.iter().map(|(path, text)| (PathBuf::from(path), text.replace("NAME", name))).collect()
+    }
+}
+
+/// The command line; returns its exit code. Raises what loading the application raises.
+#[pyfunction]
+pub fn main(py: Python<'_>, arguments: Vec<OsString>, load: Py<PyAny>) -> PyResult<u8> {
+    py.detach(|| tidemill_cli::main(arguments, &mut PythonLoader { load }))
+}

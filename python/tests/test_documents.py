@@ -1,0 +1,87 @@
+"""The documents: their programs run and print what they show, and their links lead somewhere.
+
+A block whose first line is ```` ```python bank.py ```` (or ``csv``, ``json``) is a file; a ``console``
+block is commands behind ``$`` with what they print. In printed text ``...`` stands for anything.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ["README.md", "docs/tutorial.md"]
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are not in the package")
+
+
+def blocks(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield line, match[1], match[2], match[3]
+
+
+def commands(block):
+    """The commands of a console block, with what each prints."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed
+
+
+def pattern(printed):
+    """Matches what a document shows; space at the ends of lines does not count."""
+    return "".join(".*" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", printed.strip()))
+
+
+def execute(command, folder):
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COLUMNS": "100",
+    }
+    ran = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        encoding="utf-8",
+    )
+    return ran.returncode, "\n".join(line.rstrip() for line in ran.stdout.strip().splitlines())
+
+
+@pytest.mark.parametrize("document", RUN)
+def test_what_a_document_shows(document, tmp_path):
+    ran = 0
+    for line, language, name, content in blocks(document):
+        if language == "console":
+            for command, printed in commands(content):
+                code, output = execute(command, tmp_path)
+                shown = f"{document}:{line}: $ {command}\n{output}"
+                assert re.fullmatch(pattern(printed), output, re.DOTALL), shown
+                assert code == 0, shown
+                ran += 1
+        elif name is not None:
+            (tmp_path / name).write_text(content, encoding="utf-8")
+        else:
+            assert language == "sh", f"{document}:{line}: a block of {language} that nothing runs"
+    assert ran > 0, f"{document} shows nothing"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links(document):
+    path = ROOT / document
+    for target in LINK.findall(path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{document} links to {target}, which is not there"
