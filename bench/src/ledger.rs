@@ -4,7 +4,7 @@
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -34,7 +34,6 @@ impl Random {
 /// keys so that popular ones are not neighbours.
 pub struct Zipf {
     count: u64,
-    theta: f64,
     zeta: f64,
     zeta2: f64,
     alpha: f64,
@@ -47,7 +46,7 @@ impl Zipf {
         let zeta_of = |n: u64| (1..=n).map(|i| 1.0 / (i as f64).powf(theta)).sum::<f64>();
         let (zeta, zeta2) = (zeta_of(count), zeta_of(2));
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - zeta2 / zeta);
-        Zipf { count, theta, zeta, zeta2, alpha: 1.0 / (1.0 - theta), eta }
+        Zipf { count, zeta, zeta2, alpha: 1.0 / (1.0 - theta), eta }
     }
 
     /// The next key.
@@ -63,10 +62,5 @@ impl Zipf {
         };
         // A bijection on 0..count as long as the factor, a prime, does not divide it.
         (rank.min(self.count - 1) as u128 * 2_147_483_647 % self.count as u128) as u64
-    }
-
-    /// θ
-    pub fn theta(&self) -> f64 {
-        self.theta
     }
 }

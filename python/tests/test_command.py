@@ -59,14 +59,36 @@ def test_a_file_named_like_a_module(write):
     assert load(write(ONE, "json.py")).name == "one"
 
 
-def test_errors_of_the_command(write, monkeypatch, capsys):
+def test_errors_of_the_command(write, tmp_path, monkeypatch, capsys):
+    def run(path):
+        monkeypatch.setattr(command._native, "main", lambda arguments, load: load(path, None))
+        assert command.main() == 1
+        return capsys.readouterr().err
+
     path = write(ONE + "class E(tm.Event):\n    n: int\napp.source(E).filter(lambda e: e.n ** 2 > 1)\n")
-    monkeypatch.setattr(command._native, "main", lambda arguments, load: load(path, None), raising=False)
-    assert command.main() == 1
-    printed = capsys.readouterr().err
+    printed = run(path)
     assert f'File "{path}", line 5' in printed
     assert "^^^^^^^^" in printed
-    assert "tidemill.CompileError: the operator ** cannot be compiled; multiply: x * x" in printed
-    monkeypatch.setattr(command._native, "main", lambda arguments, load: load("missing.py", None), raising=False)
-    assert command.main() == 1
-    assert capsys.readouterr().err == "tidemill: there is no file missing.py\n"
+    assert printed.endswith("\nerror: the operator ** cannot be compiled; multiply: x * x\n")
+    assert run(str(tmp_path / "missing.py")) == f"error: there is no file {tmp_path / 'missing.py'}\n"
+    path = write(ONE + "def wrong():\n    return app.nothing\nwrong()\n", "raises.py")
+    lines = run(path).splitlines()
+    assert lines[0] == f'  File "{path}", line 5, in <module>'
+    assert lines[-1] == "error: AttributeError: 'App' object has no attribute 'nothing'"
+    path = write("x = (\n", "broken.py")
+    printed = run(path)
+    assert f'File "{path}", line 1' in printed
+    assert printed.endswith("error: SyntaxError: '(' was never closed\n")
+    path = write(ONE + "app.table(1)\n", "plan.py")
+    printed = run(path)
+    assert f'File "{path}", line 3' in printed
+    assert printed.endswith("error: 1 cannot be a table; make it a subclass of tm.Row\n")
+
+
+def test_interrupted_while_loading(monkeypatch, capsys):
+    def main(arguments, load):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command._native, "main", main)
+    assert command.main() == 130
+    assert capsys.readouterr().err == "error: interrupted before the first event\n"

@@ -8,7 +8,7 @@ import traceback
 from types import TracebackType
 
 from . import _native
-from .errors import CompileError, TidemillError
+from .errors import CompileError, LoadError, TidemillError
 from .loading import load
 
 EXIT_PROGRAM = 1
@@ -35,6 +35,8 @@ def main() -> int:
 
 def _account_of(error: Exception) -> str:
     """What went wrong while the application was loaded: the place in the user's file, then what."""
+    if isinstance(error, LoadError):
+        return f"error: {error}\n"
     if isinstance(error, CompileError):
         place = traceback.format_exception_only(type(error), error)[:-1]
         return f"{''.join(place)}error: {error.msg}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
 from .errors import PlanError
@@ -32,6 +32,12 @@ class Table(Rows, Generic[R]):
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
+
+    def initial(self) -> object:
+        """The rows before the first event, each time anew; an iterator's are kept for that."""
+        if isinstance(self._initial, Iterator):
+            self._initial = list(self._initial)
+        return self._initial
 
     def definition(self) -> dict[str, Any]:
         """The plan's ``TableDef``."""

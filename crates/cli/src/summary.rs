@@ -32,10 +32,10 @@ pub fn readable(summary: &Summary, program: &Program) -> String {
     let latency = &summary.latency;
     let _ = writeln!(
         text,
-        "  {}, latency p50 {:.1} ms, p99 {:.1} ms",
+        "  {}, latency p50 {}, p99 {}",
         counted(summary.epochs, "epoch"),
-        latency.p50_ms,
-        latency.p99_ms
+        seconds(latency.p50_ms / 1e3),
+        seconds(latency.p99_ms / 1e3)
     );
     if summary.stopped {
         stops(&mut text, summary, program);

@@ -36,7 +36,8 @@ pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 100.0 => format!("{s:.0} s"),
         s if s >= 1.0 => format!("{s:.2} s"),
-        s => format!("{:.1} ms", s * 1e3),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.0} µs", s * 1e6),
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (number, text) in [(0.00123, "1.2 ms"), (1.5, "1.50 s"), (321.9, "322 s")] {
+        for (number, text) in [(0.0, "0 µs"), (2e-5, "20 µs"), (0.00123, "1.2 ms"), (1.5, "1.50 s"), (321.9, "322 s")] {
             assert_eq!(seconds(number), text);
         }
     }

@@ -36,7 +36,7 @@ pub struct NativeView {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct InputView {
-    /// The columns, as [`crate::InputLayout`] numbers them.
+    /// The columns, as [`crate::StreamLayout`] numbers them.
     pub columns: *const ColumnView,
     /// Event `i` → its row in columns that are addressed by row.
     pub index: *const u32,

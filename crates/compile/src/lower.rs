@@ -93,9 +93,10 @@ impl Lower<'_, '_> {
         self.b.ins().iconst(I8, value as i64)
     }
 
-    /// Loads a pointer-sized word that does not change during the call.
+    /// Loads a pointer-sized word of the call's views: it does not change during the call, and may be
+    /// read at any time, so the compiler may read it once before the loop.
     pub fn load_constant(&mut self, base: Value, offset: usize) -> Value {
-        self.b.ins().load(I64, constant(), base, offset as i32)
+        self.b.ins().load(I64, constant().with_can_move(), base, offset as i32)
     }
 
     pub fn load(&mut self, base: Value, offset: usize) -> Value {
@@ -212,6 +213,7 @@ impl Lower<'_, '_> {
     }
 
     /// The value as eight bytes.
+    #[allow(clippy::wrong_self_convention, reason = "what is changed is the code being built")]
     pub fn to_word(&mut self, value: Value, ty: Type) -> Value {
         match ty {
             Type::Bool => self.b.ins().uextend(I64, value),

@@ -104,6 +104,11 @@ impl PipelineNode {
         PipelineNode { stream, layout, columns, keys: Vec::new(), children: Vec::new() }
     }
 
+    /// Whether the node is no more than the list of its events, so that one may be written in vain.
+    fn is_list_of_events(&self) -> bool {
+        self.columns.is_empty() && self.children.is_empty()
+    }
+
     fn key_source(&mut self, key: &Expr, over: Option<usize>) -> KeySource {
         match &key.node {
             Node::Field(field) if over.is_none() => KeySource::Field(*field),
@@ -221,6 +226,19 @@ impl<'a> Pipeline<'a, '_> {
         }
     }
 
+    /// [`Pipeline::arrive`] without a branch: the event is listed in any case, and counted if `holds`.
+    fn arrive_if(&mut self, node: usize, holds: Value) {
+        let output = self.output(node);
+        let k = self.body.l.load(output, offset_of!(OutputView, count));
+        let index = self.body.l.load_constant(output, offset_of!(OutputView, index));
+        let address = self.body.l.at(index, k, 2);
+        let i = self.body.event.dense;
+        self.body.l.b.ins().istore32(trusted(), i, address, 0);
+        let one = self.body.l.b.ins().uextend(I64, holds);
+        let more = self.body.l.b.ins().iadd(k, one);
+        self.body.l.store(more, output, offset_of!(OutputView, count));
+    }
+
     fn output(&mut self, node: usize) -> Value {
         self.body.l.b.ins().iadd_imm_s(self.outputs, (node * size_of::<OutputView>()) as i64)
     }
@@ -273,6 +291,14 @@ impl<'a> Pipeline<'a, '_> {
         match &program.streams[stream].origin {
             Origin::Filter { predicate, .. } => {
                 let holds = self.body.expr(predicate).word;
+                if self.plan.nodes[node].is_list_of_events() {
+                    self.arrive_if(node, holds);
+                    self.body.l.b.ins().jump(done, &[]);
+                    self.body.failure = outer_failure;
+                    self.failed(node, failed, done);
+                    self.body.l.b.switch_to_block(done);
+                    return;
+                }
                 self.body.l.unless(holds, done, &[]);
             }
             Origin::Map { fields, .. } => {

@@ -127,7 +127,7 @@ fn role_states<'a>(request: &Request<'a>, l: &mut Lower<'_, '_>, input: Value) -
 fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
     for role in roles.iter_mut().filter(|r| r.role.over.is_none()) {
         let address = l.at(role.rows, dense, 3);
-        role.row = Some(l.load_constant(address, 0));
+        role.row = Some(l.b.ins().load(I64, constant(), address, 0));
     }
 }
 

@@ -4,8 +4,8 @@ use tidemill_plan::{analyze, explain};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let seed = arguments.get(1).and_then(|a| a.parse().ok()).expect("a seed");
-    let size = if seed % 3 == 0 { PlanSize::Large } else { PlanSize::Small };
+    let seed: u64 = arguments.get(1).and_then(|a| a.parse().ok()).expect("a seed");
+    let size = if seed.is_multiple_of(3) { PlanSize::Large } else { PlanSize::Small };
     let program = analyze(&random_plan(seed, size)).expect("random plans are valid");
     println!("{}", explain(&program));
     println!("{:#?}", program.transactions.last());

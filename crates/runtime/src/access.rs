@@ -125,11 +125,6 @@ impl Located {
     pub fn accesses(&self) -> tidemill_txn::Accesses<'_> {
         self.accesses.accesses()
     }
-
-    /// Number of transactions.
-    pub fn len(&self) -> usize {
-        self.at.len()
-    }
 }
 
 /// An epoch's transactions as the chain executor runs them.

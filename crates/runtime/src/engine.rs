@@ -300,6 +300,7 @@ struct Gatherer {
     gate: Gate,
     slots: Receiver<Box<Epoch>>,
     /// Empty epochs that came back and were not used yet.
+    #[allow(clippy::vec_box, reason = "boxed as they travel")]
     stash: Vec<Box<Epoch>>,
     slot_count: usize,
     inputs: Vec<Receiver<FromSource>>,

@@ -30,6 +30,7 @@ pub struct Fields<'a> {
 enum Gathered<'a> {
     Words(Vec<u64>),
     Borrowed(&'a [u64]),
+    Indexed(&'a [u64], &'a [u32]),
     Texts(Vec<&'a [u8]>),
 }
 
@@ -52,14 +53,14 @@ pub fn resolve_roles(
     for (r, role) in program.transactions[wiring.transaction].roles.iter().enumerate() {
         let elements = role.over.map(|list| elements_of(fields, list, input, r, from, to));
         let count = elements.as_ref().map_or(to - from, Vec::len);
+        let mut rows = std::mem::take(&mut input.rows[r]);
+        let start = rows.len();
+        rows.resize(start + count, 0);
         let mut gather = Gather { fields, input, role, from, to, elements, nulls: &mut scratch.nulls };
         gather.nulls.clear();
         let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
         let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
         let nulls = (!scratch.nulls.is_empty()).then_some(scratch.nulls.as_slice());
-        let start = input.rows[r].len();
-        let mut rows = std::mem::take(&mut input.rows[r]);
-        rows.resize(start + count, 0);
         tables[role.table].resolve(&Keys { columns: &columns, nulls, len: count }, &mut rows[start..]);
         drop(columns);
         input.rows[r] = rows;
@@ -71,6 +72,7 @@ impl Gathered<'_> {
         match self {
             Gathered::Words(words) => KeyColumn::Words(words),
             Gathered::Borrowed(words) => KeyColumn::Words(words),
+            Gathered::Indexed(words, index) => KeyColumn::Indexed(words, index),
             Gathered::Texts(texts) => KeyColumn::Texts(KeyTexts::new(texts)),
         }
     }
@@ -100,7 +102,7 @@ fn source_list<'a>(fields: &Fields<'a>, list: usize) -> &'a ArrayRef {
 
 struct Gather<'a, 'b> {
     fields: &'a Fields<'a>,
-    input: &'b Input,
+    input: &'a Input,
     role: &'b Role,
     from: usize,
     to: usize,
@@ -141,7 +143,7 @@ impl<'a> Gather<'a, '_> {
                 let range = self.from..self.to;
                 match &input.index {
                     None => self.whole(&arrays[root_field], ty, range),
-                    Some(index) => self.arrow(&arrays[root_field], ty, index[range].iter().map(|&row| row as usize)),
+                    Some(index) => self.indexed(&arrays[root_field], ty, &index[range]),
                 }
             }
             (None, Some(natives)) => self.native(&natives[root_field], (self.from..self.to).map(|i| input.row(i))),
@@ -169,14 +171,18 @@ impl<'a> Gather<'a, '_> {
 
     /// All rows of a range of an Arrow column, borrowed where its buffer has the right form.
     fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> Gathered<'a> {
-        if array.null_count() == 0 && matches!(ty, Type::Int | Type::Time) {
-            let bytes = match ty {
-                Type::Int => array.as_primitive::<Int64Type>().values().inner(),
-                _ => array.as_primitive::<TimestampMicrosecondType>().values().inner(),
-            };
-            return Gathered::Borrowed(&bytes.typed_data::<u64>()[range]);
+        match plain_words(array, ty) {
+            Some(words) => Gathered::Borrowed(&words[range]),
+            None => self.arrow(array, ty, range),
         }
-        self.arrow(array, ty, range)
+    }
+
+    /// The rows of an index of an Arrow column.
+    fn indexed(&mut self, array: &'a ArrayRef, ty: Type, index: &'a [u32]) -> Gathered<'a> {
+        match plain_words(array, ty) {
+            Some(words) => Gathered::Indexed(words, index),
+            None => self.arrow(array, ty, index.iter().map(|&row| row as usize)),
+        }
     }
 
     fn arrow(&mut self, array: &'a ArrayRef, ty: Type, rows: impl Iterator<Item = usize> + Clone) -> Gathered<'a> {
@@ -238,6 +244,17 @@ impl<'a> Gather<'a, '_> {
             self.nulls.iter_mut().zip(nulls).for_each(|(all, one)| *all |= one);
         }
     }
+}
+
+/// An Arrow column's buffer as words, where it has the right form.
+fn plain_words(array: &ArrayRef, ty: Type) -> Option<&[u64]> {
+    let buffer = match ty {
+        _ if array.null_count() > 0 => return None,
+        Type::Int => array.as_primitive::<Int64Type>().values().inner(),
+        Type::Time => array.as_primitive::<TimestampMicrosecondType>().values().inner(),
+        _ => return None,
+    };
+    Some(buffer.typed_data::<u64>())
 }
 
 fn constant(value: &Value, count: usize) -> Gathered<'_> {

@@ -57,6 +57,7 @@ struct State {
     accessed: VecDeque<Box<Epoch>>,
     chain: Option<Arc<ChainJob>>,
     /// Kept between chain epochs for their memory.
+    #[allow(clippy::type_complexity, reason = "the parts of a `ChainJob`")]
     spare: Option<(Located, ChainExecutor, Vec<Mutex<Box<AccessContext>>>)>,
     closed: bool,
     stopped: bool,
@@ -300,10 +301,11 @@ impl State {
             self.accessing = true;
             return Some(Task::Access(epoch));
         }
-        if self.prepared.is_empty() && self.preparing == 0 {
-            if let Some(task) = self.pick_prepare() {
-                return Some(task);
-            }
+        if self.prepared.is_empty()
+            && self.preparing == 0
+            && let Some(task) = self.pick_prepare()
+        {
+            return Some(task);
         }
         if let Some(epoch) = self.accessed.pop_front() {
             return Some(Task::Finish(epoch));

@@ -72,7 +72,7 @@ fn random_histories() {
 }
 
 fn random_plan_histories(seed: u64) {
-    let size = if seed % 3 == 0 { PlanSize::Large } else { PlanSize::Small };
+    let size = if seed.is_multiple_of(3) { PlanSize::Large } else { PlanSize::Small };
     let plan = random_plan(seed, size);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

@@ -5,6 +5,8 @@
 pub enum KeyColumn<'a> {
     /// Words: int, time, decimal, bool.
     Words(&'a [u64]),
+    /// Words at the places of an index.
+    Indexed(&'a [u64], &'a [u32]),
     /// Text or bytes.
     Texts(KeyTexts<'a>),
 }

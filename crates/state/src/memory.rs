@@ -27,6 +27,7 @@ impl Words {
     }
 
     /// How many words.
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }

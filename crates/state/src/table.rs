@@ -93,6 +93,10 @@ impl Table {
                 assert_eq!(words.len(), keys.len);
                 self.resolve_by(&WordKeys { words, offset: self.key[0].offset }, keys.nulls, out)
             }
+            [KeyColumn::Indexed(words, index)] => {
+                assert_eq!(index.len(), keys.len);
+                self.resolve_by(&IndexedKeys { words, index, offset: self.key[0].offset }, keys.nulls, out)
+            }
             [KeyColumn::Texts(texts)] => {
                 self.resolve_by(&TextKeys { texts, offset: self.key[0].offset }, keys.nulls, out)
             }
@@ -297,6 +301,35 @@ impl KeySet for WordKeys<'_> {
     }
 }
 
+struct IndexedKeys<'a> {
+    words: &'a [u64],
+    index: &'a [u32],
+    offset: usize,
+}
+
+impl IndexedKeys<'_> {
+    #[inline(always)]
+    fn word(&self, i: usize) -> u64 {
+        self.words[self.index[i] as usize]
+    }
+}
+
+impl KeySet for IndexedKeys<'_> {
+    #[inline(always)]
+    fn hash(&self, i: usize) -> u64 {
+        hash_word(self.word(i))
+    }
+    #[inline(always)]
+    fn matches(&self, i: usize, row: RowAddress) -> bool {
+        // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
+        unsafe { read(row, self.offset) == self.word(i) }
+    }
+    fn write(&self, i: usize, row: RowAddress) {
+        // SAFETY: a fresh slot that nobody else knows yet.
+        unsafe { write(row, self.offset, self.word(i)) }
+    }
+}
+
 struct TextKeys<'a> {
     texts: KeyTexts<'a>,
     offset: usize,
@@ -328,6 +361,7 @@ impl KeySet for CompositeKeys<'_> {
         self.columns.iter().fold(0, |hash, column| {
             let part = match column {
                 KeyColumn::Words(words) => hash_word(words[i]),
+                KeyColumn::Indexed(words, index) => hash_word(words[index[i] as usize]),
                 KeyColumn::Texts(texts) => hash_bytes(texts.get(i)),
             };
             combine(hash, part)
@@ -336,6 +370,7 @@ impl KeySet for CompositeKeys<'_> {
     fn matches(&self, i: usize, row: RowAddress) -> bool {
         self.columns.iter().zip(self.cells).all(|(column, cell)| match column {
             KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.matches(i, row),
+            KeyColumn::Indexed(words, index) => IndexedKeys { words, index, offset: cell.offset }.matches(i, row),
             KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.matches(i, row),
         })
     }
@@ -343,6 +378,7 @@ impl KeySet for CompositeKeys<'_> {
         for (column, cell) in self.columns.iter().zip(self.cells) {
             match column {
                 KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(i, row),
+                KeyColumn::Indexed(words, index) => IndexedKeys { words, index, offset: cell.offset }.write(i, row),
                 KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.write(i, row),
             }
         }

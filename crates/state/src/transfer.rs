@@ -67,7 +67,7 @@ impl Table {
 
     fn fill(&self, slot: RowAddress, row: usize, columns: &[Cells<'_>]) -> Result<(), PreloadError> {
         let layout = self.layout();
-        // SAFETY (all accesses below): `slot` is a slot of this table and nothing else runs.
+        // SAFETY: (all accesses below) `slot` is a slot of this table and nothing else runs.
         if unsafe { read(slot, 0) } & EXISTS != 0 {
             let key: Vec<_> = self.definition().key.iter().map(|&c| self.cell_value(slot, c).to_string()).collect();
             return Err(PreloadError::Duplicate { table: self.definition().name.clone(), key: key.join(", ") });
