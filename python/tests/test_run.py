@@ -140,7 +140,9 @@ def test_events_and_a_mapping(bank):
 
 
 def arrow(events=EVENTS):
-    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("src", pa.string()), ("dst", pa.string()), ("amount", pa.int64())])
+    schema = pa.schema(
+        [("at", pa.timestamp("us", "UTC")), ("src", pa.string()), ("dst", pa.string()), ("amount", pa.int64())]
+    )
     return pa.Table.from_pylist(events, schema)
 
 
@@ -152,7 +154,9 @@ FORMS = {
     "tables": lambda: iter([arrow(EVENTS[:1]), arrow(EVENTS[1:1]), arrow(EVENTS[1:])]),
     "polars": lambda: pl.DataFrame(arrow()),
     "narrow": lambda: arrow().cast(
-        pa.schema([("at", pa.timestamp("ns")), ("src", pa.large_string()), ("dst", pa.string_view()), ("amount", pa.int16())])
+        pa.schema(
+            [("at", pa.timestamp("ns")), ("src", pa.large_string()), ("dst", pa.string_view()), ("amount", pa.int16())]
+        )
     ),
     "dictionary": lambda: arrow().set_column(1, "src", arrow()["src"].dictionary_encode()),
     "other order": lambda: arrow().select(["amount", "dst", "src", "at"]).append_column("more", pa.array([1, 2, 3])),
@@ -354,9 +358,18 @@ def test_counted_without_a_sink():
 
 WRONG_ARROW = {
     "missing": (lambda: arrow().drop_columns("amount"), "column 'amount' is missing; the data has at, src, dst"),
-    "type": (lambda: arrow().set_column(3, "amount", pa.array(["1", "2", "3"])), "column 'amount': it is Utf8, which cannot be read as int"),
-    "nulls": (lambda: arrow([{**EVENTS[0], "src": None}]), "column 'src': a value is missing, and the column has no None"),
-    "value": (lambda: arrow().set_column(3, "amount", pa.array([2**63, 1, 2], pa.uint64())), "column 'amount': .*9223372036854775808"),
+    "type": (
+        lambda: arrow().set_column(3, "amount", pa.array(["1", "2", "3"])),
+        "column 'amount': it is Utf8, which cannot be read as int",
+    ),
+    "nulls": (
+        lambda: arrow([{**EVENTS[0], "src": None}]),
+        "column 'src': a value is missing, and the column has no None",
+    ),
+    "value": (
+        lambda: arrow().set_column(3, "amount", pa.array([2**63, 1, 2], pa.uint64())),
+        "column 'amount': .*9223372036854775808",
+    ),
     "no batch": (lambda: pa.chunked_array([[1, 2]]), "the Arrow data cannot be used"),
 }
 
@@ -374,7 +387,13 @@ def test_arrow_that_does_not_fit(bank, case):
 def test_rows_of_tables(tmp_path):
     path = tmp_path / "accounts.jsonl"
     path.write_text('{"id": "ada", "balance": 100}\n{"id": "bob", "balance": 50}\n')
-    for rows in (START, pa.Table.from_pylist(START), pl.DataFrame(START), tm.jsonl(path), (Account(**r) for r in START)):
+    for rows in (
+        START,
+        pa.Table.from_pylist(START),
+        pl.DataFrame(START),
+        tm.jsonl(path),
+        (Account(**r) for r in START),
+    ):
         bank = Bank(rows).collect()
         check_bank(bank, bank.app.run(transfers=EVENTS))
         # A run begins with the same rows each time, whatever they were given as.
@@ -386,7 +405,10 @@ def test_rows_that_do_not_fit(tmp_path):
     path.write_text("id,balance\nada,1\nbob,much\n")
     cases = [
         (tm.csv(path), r"table 'accounts': .*accounts.csv, line 3, column 'balance': expected an integer"),
-        ([{"id": "ada", "balance": "x"}], "table 'accounts': accounts, line 1, column 'balance': int is wanted, not str"),
+        (
+            [{"id": "ada", "balance": "x"}],
+            "table 'accounts': accounts, line 1, column 'balance': int is wanted, not str",
+        ),
         (START + START[:1], "table 'accounts' is given two rows with the key \"ada\""),
         (tm.csv(tmp_path / "none.csv"), "table 'accounts': .*none.csv cannot be opened"),
         (pa.table({"id": ["a"]}), "table 'accounts': column 'balance' is missing"),

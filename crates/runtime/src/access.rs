@@ -78,18 +78,22 @@ pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
 pub fn run_serially(machine: &Machine, epoch: &Epoch, context: &mut AccessContext, identity: &Identity) {
     let calls: Vec<Call<'_>> = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
     let mut next = vec![0usize; calls.len()];
-    calls.iter().for_each(|call| call.prefetch(0, BLOCK));
+    // Per input, how far its rows were asked for: block by block, at least one ahead of what runs.
+    let mut asked = vec![0usize; calls.len()];
     for &Run { input, count } in &epoch.order {
-        let call = &calls[input as usize];
-        let end = next[input as usize] + count as usize;
-        let mut at = next[input as usize];
+        let (call, input) = (&calls[input as usize], input as usize);
+        let end = next[input] + count as usize;
+        let mut at = next[input];
         while at < end {
             let block = BLOCK.min(end - at);
-            call.prefetch(at + BLOCK, at + BLOCK + block);
+            while asked[input] < at + block + BLOCK && asked[input] < call.len {
+                call.prefetch(asked[input], asked[input] + BLOCK);
+                asked[input] += BLOCK;
+            }
             call.run(context, at, block);
             at += block;
         }
-        next[input as usize] = end;
+        next[input] = end;
     }
 }
 

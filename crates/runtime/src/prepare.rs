@@ -98,9 +98,57 @@ fn order(machine: &Machine, epoch: &mut Epoch) {
     for &(source, count) in &epoch.merge {
         rows[source as usize] += count;
         let deliveries = &machine.wiring.deliveries[machine.wiring.sources[source as usize]];
+        if epoch.merge.len() == 1 && divided(epoch, deliveries, count as usize, &mut order) {
+            break;
+        }
         merge_deliveries(epoch, deliveries, rows[source as usize], &mut next, &mut order);
     }
     epoch.order = order;
+}
+
+/// Where the inputs divide the rows of an epoch's only source among them, as filters by kind do: writes
+/// down whose each row is, and reads the runs off. Does nothing and returns false where they do not.
+///
+/// The kinds of events are often random, so that a merge would mispredict a branch for each run; this
+/// depends on them only where a run ends.
+fn divided(epoch: &Epoch, deliveries: &[usize], rows: usize, order: &mut Vec<Run>) -> bool {
+    const NOBODY: u8 = u8::MAX;
+    let events: usize = deliveries.iter().map(|&id| epoch.inputs[id].len).sum();
+    if events != rows || rows == 0 || deliveries.len() >= NOBODY as usize {
+        return false;
+    }
+    let mut owners = vec![NOBODY; rows + 1];
+    let mut free = true;
+    for (d, &id) in deliveries.iter().enumerate() {
+        let Some(index) = &epoch.inputs[id].index else { return deliveries.len() == 1 && whole(id, rows, order) };
+        for &row in &index[..epoch.inputs[id].len] {
+            free &= owners[row as usize] == NOBODY;
+            owners[row as usize] = d as u8;
+        }
+    }
+    if !free {
+        return false;
+    }
+    // As many events as rows and no row twice: each row has an owner, and the run of the last ends
+    // before the end mark.
+    let mut start = 0;
+    for (word, (here, next)) in owners[..rows].chunks(64).zip(owners[1..].chunks(64)).enumerate() {
+        let differs = |(i, (a, b)): (usize, (&u8, &u8))| ((a != b) as u64) << i;
+        let mut ends = here.iter().zip(next).enumerate().map(differs).fold(0, |all, bit| all | bit);
+        while ends != 0 {
+            let end = word * 64 + ends.trailing_zeros() as usize + 1;
+            order.push(Run { input: deliveries[owners[end - 1] as usize] as u32, count: (end - start) as u32 });
+            start = end;
+            ends &= ends - 1;
+        }
+    }
+    true
+}
+
+/// All rows are one input's.
+fn whole(input: usize, rows: usize, order: &mut Vec<Run>) -> bool {
+    order.push(Run { input: input as u32, count: rows as u32 });
+    true
 }
 
 /// Merges the events of inputs that stem from rows of one source before `end`: by row, and by delivery

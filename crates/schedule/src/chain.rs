@@ -280,7 +280,7 @@ impl ChainExecutor {
         }
         let all_linked = || self.common.linked.load(Ordering::Acquire) == partitions;
         if idle == Idle::Wait {
-            self.pool.wait(|| all_linked() || self.is_poisoned());
+            self.pool.wait_for(|| all_linked() || self.is_poisoned());
             self.stop_if_poisoned();
         }
         if all_linked() { Step::Go(()) } else { Step::Stop(Progress::Starved) }

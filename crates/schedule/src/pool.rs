@@ -98,6 +98,23 @@ impl Pool {
         }
     }
 
+    /// Returns when the condition holds, whatever is in the pool: its hint may be seen before what was
+    /// done before it.
+    pub(crate) fn wait_for(&self, condition: impl Fn() -> bool) {
+        for _ in 0..SPINS_MAX {
+            if condition() {
+                return;
+            }
+            spin_loop();
+        }
+        let mut inside = self.lock();
+        while !condition() {
+            inside.sleepers += 1;
+            inside = self.wake.wait(inside).unwrap_or_else(PoisonError::into_inner);
+            inside.sleepers -= 1;
+        }
+    }
+
     /// A condition has come to hold.
     pub(crate) fn wake_all(&self) {
         if self.lock().sleepers > 0 {
