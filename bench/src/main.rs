@@ -1,9 +1,11 @@
-//! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop.
+//! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
+//! `-- files`: the same from file to file.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
 //! states after all rounds are compared.
 
+mod files;
 mod ledger;
 mod run;
 mod zipf;
@@ -24,6 +26,24 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Command {
     /// Streaming Ledger, Arrow to Arrow.
     Ledger(Ledger),
+    /// The same from file to file, in several formats.
+    Files(Files),
+}
+
+#[derive(Parser)]
+struct Files {
+    /// Events.
+    #[arg(long, default_value_t = 2_000_000)]
+    events: usize,
+    /// Rows in both tables together.
+    #[arg(long, default_value_t = 10_000)]
+    rows: u64,
+    /// Rounds.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Where the files are put, and removed.
+    #[arg(long, default_value = "target/bench-files")]
+    folder: std::path::PathBuf,
 }
 
 #[derive(Parser)]
@@ -52,7 +72,13 @@ struct Ledger {
 }
 
 fn main() {
-    let Command::Ledger(ledger) = Command::parse();
+    match Command::parse() {
+        Command::Ledger(ledger) => ledger_report(&ledger),
+        Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
+    }
+}
+
+fn ledger_report(ledger: &Ledger) {
     println!("{:>10} {:>5} | {:>26} | {:>22} | {:>22} |", "", "", "million transactions/s", "ratio to the loop", "bytes a row");
     println!(
         "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | state",
@@ -60,7 +86,7 @@ fn main() {
     );
     for &rows in &ledger.rows {
         for &theta in &ledger.theta {
-            measure(&ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed });
+            measure(ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed });
         }
     }
 }

@@ -35,16 +35,16 @@ impl Raised {
     }
 }
 
-/// An exception with its traceback, as Python shows it.
+/// An exception, and the calls that led to it as Python shows them.
 fn text_of(py: Python<'_>, error: &PyErr) -> String {
-    let lines = || -> PyResult<String> {
-        let lines = py.import("traceback")?.call_method1("format_exception", (error.value(py),))?;
-        let lines: Vec<String> = lines.extract()?;
-        Ok(lines.concat().trim_end().to_owned())
+    let calls = || -> PyResult<String> {
+        let calls: Vec<String> =
+            py.import("traceback")?.call_method1("format_tb", (error.traceback(py),))?.extract()?;
+        Ok(calls.concat())
     };
-    match lines() {
-        Ok(lines) => format!("{error}\n{lines}"),
-        Err(_) => error.to_string(),
+    match calls() {
+        Ok(calls) if !calls.is_empty() => format!("{error}\n{}", calls.trim_end()),
+        _ => error.to_string(),
     }
 }
 
@@ -123,9 +123,7 @@ impl PythonSource {
                 self.current = Some(batches);
                 Some(SourceBatch { events: RecordBatch::new_empty(arrow_schema(&self.schema)), bad: Vec::new() })
             }
-            Item::Frame(SourceBatch { events, bad }) => {
-                Some(SourceBatch { events: self.converted(events)?, bad })
-            }
+            Item::Frame(SourceBatch { events, bad }) => Some(SourceBatch { events: self.converted(events)?, bad }),
         })
     }
 }

@@ -289,8 +289,8 @@ def test_python_in_a_sink_fails(place):
     place.write("bank.py", (place.folder / "bank.py").read_text() + "app.sink(transfers, lambda batch: 1 / 0)\n")
     ran = place("run", "bank.py")
     assert (ran.returncode, ran.stdout) == (3, "")
-    assert ran.stderr.startswith("error: sink 'transfers': ZeroDivisionError: division by zero\nTraceback")
-    assert 'bank.py", line 30, in <lambda>' in ran.stderr
+    assert ran.stderr.startswith("error: sink 'transfers': ZeroDivisionError: division by zero\n  File ")
+    assert 'bank.py", line 28, in <lambda>' in ran.stderr
     assert place.names() == ["accounts.csv", "bank.py", "transfers.csv"]
 
 
@@ -480,7 +480,7 @@ def test_check_refuses(place):
     place.write("bank.py", BANK.replace("ev.amount", "ev.amounts"))
     checked = place("check", "bank.py")
     assert (checked.returncode, checked.stdout) == (1, "")
-    assert f'File "{place.folder / "bank.py"}", line 22' in checked.stderr
+    assert f'File "{place.folder / "bank.py"}", line 21' in checked.stderr
     assert checked.stderr.splitlines()[-1].startswith("error: ")
 
 

@@ -23,7 +23,11 @@ pub fn code(error: &JobError) -> u8 {
         JobError::Rows(_) => SCHEMA,
         JobError::Table { failure, .. }
         | JobError::Run(RunError::Source { failure, .. } | RunError::Sink { failure, .. }) => {
-            if failure.schema { SCHEMA } else { RUN }
+            if failure.schema {
+                SCHEMA
+            } else {
+                RUN
+            }
         }
         JobError::Run(_) => RUN,
         JobError::Interrupted => INTERRUPTED,

@@ -131,15 +131,15 @@ impl Job {
     pub fn open(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
+        let engine = Engine::new(program)?;
         let (mut sources, mut units) = (Vec::new(), Vec::new());
-        for stream in source_streams(&program) {
+        for stream in source_streams(engine.program()) {
             let input = self.sources.remove(&stream.name);
             let input = input.ok_or_else(|| JobError::Connectors(format!("source '{}' has no data", stream.name)))?;
             units.push(input.unit());
             let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
             sources.push(input.open(&stream.schema).map_err(failed)?);
         }
-        let engine = Engine::new(program)?;
         for (id, table) in engine.program().tables.iter().enumerate() {
             if let Some(input) = self.tables.remove(&table.name) {
                 fill(&engine, id, table, input, interrupted)?;

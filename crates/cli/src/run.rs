@@ -7,6 +7,7 @@ use crate::loader::{Loader, Purpose};
 use crate::progress::Progress;
 use crate::summary::readable;
 use crate::{JobError, say};
+use std::io::{IsTerminal, stdout};
 use std::sync::Arc;
 use tidemill_runtime::{Control, Summary};
 
@@ -32,14 +33,12 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
 }
 
 /// The summary, also as text.
-fn execute<L: Loader>(
-    arguments: &RunArguments,
-    job: Job,
-    loader: &mut L,
-) -> Result<(Summary, String), JobError> {
+fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Result<(Summary, String), JobError> {
+    // The bar would run into what a sink writes to the same terminal.
+    let own_terminal = job.standard_output().next().is_none() || !stdout().is_terminal();
     let ready: Ready = job.open(&mut || loader.interrupted())?;
     let control = Arc::new(Control::default());
-    let mut progress = if arguments.quiet { None } else { Progress::new(&ready.units) };
+    let mut progress = if own_terminal && !arguments.quiet { Progress::new(&ready.units) } else { None };
     let mut stopping = false;
     let mut tick = || {
         if loader.interrupted() {

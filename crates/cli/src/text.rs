@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn rates() {
-        for (number, text) in [(12.4, "12 events/s"), (45_600.0, "46 thousand events/s"), (2.5e6, "2.50 million events/s")]
+        for (number, text) in
+            [(12.4, "12 events/s"), (45_600.0, "46 thousand events/s"), (2.5e6, "2.50 million events/s")]
         {
             assert_eq!(rate(number), text);
         }
@@ -109,7 +110,8 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (number, text) in [(0.0, "0 µs"), (2e-5, "20 µs"), (0.00123, "1.2 ms"), (1.5, "1.50 s"), (321.9, "322 s")] {
+        for (number, text) in [(0.0, "0 µs"), (2e-5, "20 µs"), (0.00123, "1.2 ms"), (1.5, "1.50 s"), (321.9, "322 s")]
+        {
             assert_eq!(seconds(number), text);
         }
     }

@@ -1,7 +1,7 @@
 //! A small bank on the crates alone: a plan by the typed builders, run by the engine on made-up
 //! transfers. What was rejected goes to standard output, the balances follow.
 //!
-//! `cargo run -p tidemill-connect --example bank`
+//! `cargo run -p tidemill-connect --example run_bank`
 
 use std::error::Error;
 use std::sync::Arc;
