@@ -50,6 +50,7 @@ test-long: machine ## a million random histories, with optimization
 
 bench: machine ## the report of docs/performance.md
 	cargo run --release -p tidemill-bench -- ledger
+	cargo run --release -p tidemill-bench -- files
 
 clean: ## remove all that was built, set up or made
 	cargo clean

@@ -24,7 +24,7 @@ const FORMATS: [Formats; 4] = [
 
 /// Measures every pair over so many runs in a folder that is removed afterwards.
 pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
-    let shape = Shape { rows, theta: 0.2, events, doomed: 0.01 };
+    let shape = Shape { rows, theta: 0.2, events, doomed: 0.01, work: 0 };
     let batch = ledger::events(shape, 7);
     std::fs::create_dir_all(folder).expect("a folder that can be made");
     println!("{:<26} | {:>18} | {:>14}", "", "million events/s", "input MB/s");
@@ -43,7 +43,7 @@ pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
 }
 
 fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
-    let engine = Engine::new(analyze(&ledger::plan()).expect("a valid plan")).expect("a plan that compiles");
+    let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
     for table in 0..2 {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::Plan;
-use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, named};
+use tidemill_plan::build::{Block, PlanBuilder, aborted, cell, committed, event, local, named};
 
 /// What a ledger's events are like.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct Shape {
     pub events: usize,
     /// Share of transfers that ask for more than anybody has.
     pub doomed: f64,
+    /// Rounds of arithmetic that each transaction does beside.
+    pub work: i64,
 }
 
 const BALANCE: i64 = 1_000_000_000;
@@ -45,8 +47,22 @@ pub fn event_schema() -> Schema {
     ])
 }
 
+/// A transaction's arithmetic, as the plan says it too.
+#[inline(always)]
+fn toil(start: i64, rounds: i64) -> i64 {
+    (0..rounds).fold(start, |x, i| (x * 31 + i) % 1_000_003)
+}
+
+fn toil_statements(b: &mut Block, rounds: i64) {
+    if rounds > 0 {
+        b.assign("x", event("amount") % 1_000_003);
+        b.for_range("i", 0, rounds, |b| b.assign("x", (local("x") * 31 + local("i")) % 1_000_003));
+        b.require(local("x").ge(0), "never");
+    }
+}
+
 /// The application.
-pub fn plan() -> Plan {
+pub fn plan(work: i64) -> Plan {
     let table = |key: &'static str, column: &'static str| {
         move |t: tidemill_plan::build::TableBuilder| t.key(key, Type::Int).column_or(column, Type::Int, Value::Int(0))
     };
@@ -63,6 +79,7 @@ pub fn plan() -> Plan {
         .filter("transfers", named("events"), event("is_transfer"))
         .transaction("deposit", [named("deposits")], |t| {
             t.row("account", "accounts", [event("account")]).row("asset", "assets", [event("asset")]).body(|b| {
+                toil_statements(b, work);
                 b.set("account", "balance", cell("account", "balance") + event("amount"));
                 b.set("asset", "quantity", cell("asset", "quantity") + event("quantity"));
                 b.give([("at", event("at")), ("account", event("account")), ("balance", cell("account", "balance"))]);
@@ -74,6 +91,7 @@ pub fn plan() -> Plan {
                 .row("to_account", "accounts", [event("to_account")])
                 .row("to_asset", "assets", [event("to_asset")])
                 .body(|b| {
+                    toil_statements(b, work);
                     b.require(cell("account", "balance").ge(event("amount")), "insufficient balance");
                     b.require(cell("asset", "quantity").ge(event("quantity")), "insufficient assets");
                     b.set("account", "balance", cell("account", "balance") - event("amount"));
@@ -127,6 +145,7 @@ type Map = HashMap<i64, i64, FixedState>;
 pub struct Loop {
     accounts: Map,
     assets: Map,
+    work: i64,
 }
 
 /// What the loop gives out: the batches of deposited, transferred and rejected.
@@ -141,9 +160,9 @@ pub struct LoopOutput {
 
 impl Loop {
     /// With the rows that the tables have before the first event.
-    pub fn new(rows: u64) -> Self {
+    pub fn new(rows: u64, work: i64) -> Self {
         let map = || (0..rows as i64 / 2).map(|k| (k, BALANCE)).collect();
-        Loop { accounts: map(), assets: map() }
+        Loop { accounts: map(), assets: map(), work }
     }
 
     /// Runs a batch of events.
@@ -157,6 +176,9 @@ impl Loop {
         let mut rejected: [Vec<i64>; 6] = std::array::from_fn(|_| Vec::new());
         for i in 0..events.num_rows() {
             let (account, asset, amount, quantity) = (account[i], asset[i], amount[i], quantity[i]);
+            if std::hint::black_box(toil(amount % 1_000_003, self.work)) < 0 {
+                continue;
+            }
             if !is_transfer.value(i) {
                 let (Some(balance), Some(held)) = (self.accounts.get_mut(&account), self.assets.get_mut(&asset)) else {
                     continue;

@@ -66,6 +66,12 @@ struct Ledger {
     /// Events of an epoch at the most.
     #[arg(long, default_value_t = Options::default().epoch_events_max)]
     epoch: usize,
+    /// Rounds of arithmetic that each transaction does beside, a few nanoseconds each.
+    #[arg(long, default_value_t = 0)]
+    work: i64,
+    /// How two workers schedule access: auto, epoch or chain.
+    #[arg(long, default_value = "auto", value_parser = scheduling)]
+    scheduling: Scheduling,
     /// Show the seconds of each stage.
     #[arg(long)]
     stages: bool,
@@ -86,14 +92,14 @@ fn ledger_report(ledger: &Ledger) {
     );
     for &rows in &ledger.rows {
         for &theta in &ledger.theta {
-            measure(ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed });
+            measure(ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed, work: ledger.work });
         }
     }
 }
 
 fn measure(ledger: &Ledger, shape: Shape) {
     let events = ledger::events(shape, 42);
-    let program = analyze(&ledger::plan()).expect("a valid plan");
+    let program = analyze(&ledger::plan(shape.work)).expect("a valid plan");
     let engine = Engine::new(program).expect("a plan that compiles");
     let mut live = 0;
     for table in 0..2 {
@@ -104,10 +110,10 @@ fn measure(ledger: &Ledger, shape: Shape) {
             engine.preload(table, &batch).expect("distinct keys");
         }
     }
-    let mut plain = Loop::new(shape.rows);
+    let mut plain = Loop::new(shape.rows, shape.work);
     let options = |workers| Options {
         workers,
-        scheduling: Scheduling::Auto,
+        scheduling: if workers == 1 { Scheduling::Auto } else { ledger.scheduling },
         epoch_events_max: ledger.epoch,
         ..Options::default()
     };
@@ -145,6 +151,15 @@ fn measure(ledger: &Ledger, shape: Shape) {
         stats as f64 / shape.rows as f64,
         live / 2,
     );
+}
+
+fn scheduling(text: &str) -> Result<Scheduling, String> {
+    match text {
+        "auto" => Ok(Scheduling::Auto),
+        "epoch" => Ok(Scheduling::Epoch),
+        "chain" => Ok(Scheduling::Chain),
+        _ => Err("auto, epoch or chain".into()),
+    }
 }
 
 /// Puts the process, and the threads that it starts, on one processor or on all.

@@ -1,5 +1,6 @@
 //! The command line over applications in Python files.
 
+use crate::recall::Recall;
 use crate::run::{Given, Signals};
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -18,6 +19,8 @@ const TEMPLATE: [(&str, &str); 4] = [
 struct PythonLoader {
     /// `load(path, name)` gives the `App`.
     load: Py<PyAny>,
+    /// Of the job that was loaded.
+    recall: Recall,
 }
 
 impl Loader for PythonLoader {
@@ -30,7 +33,8 @@ impl Loader for PythonLoader {
                 Purpose::Run => "job",
                 Purpose::Look => "connectors",
             };
-            let Given { mut job, collections, .. } = Given::read(&app.call_method0(method)?)?;
+            let Given { mut job, collections, recall, .. } = Given::read(&app.call_method0(method)?)?;
+            self.recall = recall;
             // Nobody looks at a collected stream after the command has ended.
             for name in collections.into_keys() {
                 job.sinks.insert(name, Output::Spec(SinkSpec::Null));
@@ -52,5 +56,8 @@ impl Loader for PythonLoader {
 /// The command line; returns its exit code. Raises what loading the application raises.
 #[pyfunction]
 pub fn main(py: Python<'_>, arguments: Vec<OsString>, load: Py<PyAny>) -> PyResult<u8> {
-    py.detach(|| tidemill_cli::main(arguments, &mut PythonLoader { load }))
+    let mut loader = PythonLoader { load, recall: Recall::default() };
+    let code = py.detach(|| tidemill_cli::main(arguments, &mut loader));
+    loader.recall.end(py);
+    code
 }

@@ -3,6 +3,7 @@
 
 use crate::arrow::{Batches, batches_of};
 use crate::frame::Frame;
+use crate::recall::{Recall, this_thread};
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -53,6 +54,7 @@ pub struct PythonSource {
     schema: Schema,
     iterator: Py<PyIterator>,
     raised: Raised,
+    recall: Recall,
     /// What the iterator gave last, as far as it was not handed over.
     current: Option<Batches>,
     /// The rest of a batch that is being converted.
@@ -69,9 +71,9 @@ enum Item {
 
 impl PythonSource {
     /// A source of events of `schema`.
-    pub fn new(iterator: Py<PyIterator>, schema: &Schema, raised: Raised) -> Self {
+    pub fn new(iterator: Py<PyIterator>, schema: &Schema, raised: Raised, recall: Recall) -> Self {
         let schema = schema.clone();
-        PythonSource { schema, iterator, raised, current: None, rest: None, done: 0, ended: false }
+        PythonSource { schema, iterator, raised, recall, current: None, rest: None, done: 0, ended: false }
     }
 
     /// Asks the iterator.
@@ -130,7 +132,10 @@ impl PythonSource {
 
 impl Source for PythonSource {
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let recall = self.recall.clone();
+        let thread = this_thread().map_err(|error| IoFailure::new(error.to_string()))?;
         while !self.ended {
+            let Some(_inside) = recall.enter(thread) else { return Ok(None) };
             let batch = self.step();
             match batch {
                 Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}

@@ -7,6 +7,7 @@ mod arrow;
 mod command;
 mod edges;
 mod frame;
+mod recall;
 mod run;
 mod values;
 

@@ -3,6 +3,7 @@
 use crate::edges::{Collection, PythonSink, PythonSource, Raised};
 use crate::frame::Frame;
 use crate::read_plan;
+use crate::recall::Recall;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
@@ -32,21 +33,22 @@ pub struct Given {
     pub job: Job,
     pub collections: BTreeMap<String, Collection>,
     pub raised: Raised,
+    pub recall: Recall,
 }
 
 impl Given {
     /// Reads the attributes of a `tidemill._engine.Job`.
     pub fn read(job: &Bound<'_, PyAny>) -> PyResult<Given> {
-        let raised = Raised::default();
+        let (raised, recall) = (Raised::default(), Recall::default());
         let mut collections = BTreeMap::new();
         let plan: String = job.getattr("plan")?.extract()?;
         let job = Job {
             plan: read_plan(&plan)?,
-            sources: entries(job, "sources", |_, value| input(value, &raised))?,
-            tables: entries(job, "tables", |_, value| input(value, &raised))?,
+            sources: entries(job, "sources", |_, value| input(value, &raised, &recall))?,
+            tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
         };
-        Ok(Given { job, collections, raised })
+        Ok(Given { job, collections, raised, recall })
     }
 }
 
@@ -66,14 +68,14 @@ fn entries<T>(
     Ok(all)
 }
 
-fn input(value: &Bound<'_, PyAny>, raised: &Raised) -> PyResult<Input> {
+fn input(value: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult<Input> {
     if let Ok(text) = value.cast::<PyString>() {
         let spec = serde_json::from_str(&text.to_cow()?);
         return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is no source: {error}")));
     }
     let iterator: Py<PyIterator> = value.try_iter()?.unbind();
-    let raised = raised.clone();
-    let open = move |schema: &Schema| Box::new(PythonSource::new(iterator, schema, raised)) as Box<dyn Source>;
+    let (raised, recall) = (raised.clone(), recall.clone());
+    let open = move |schema: &Schema| Box::new(PythonSource::new(iterator, schema, raised, recall)) as Box<dyn Source>;
     Ok(Input::Own(Box::new(open)))
 }
 
@@ -151,7 +153,7 @@ fn options(job: &Bound<'_, PyAny>) -> PyResult<Options> {
 pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = job.py();
     let options = options(job)?;
-    let Given { job, collections, raised } = Given::read(job)?;
+    let Given { job, collections, raised, recall } = Given::read(job)?;
     let mut signals = Signals::default();
     let result = py.detach(|| {
         let ready = job.open(&mut || signals.interrupted())?;
@@ -163,6 +165,7 @@ pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
         };
         ready.run(options, control.clone(), &mut tick)
     });
+    recall.end(py);
     match (result, signals.0) {
         (Err(JobError::Interrupted) | Ok(_), Some(signal)) => Err(signal),
         (Err(error), _) => Err(raise(py, &error, &raised)),

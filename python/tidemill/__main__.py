@@ -21,16 +21,13 @@ EXIT_INTERRUPTED = 130
 def main() -> int:
     """Runs the command; returns its exit code (docs/command-line.md lists them)."""
     try:
-        code = _native.main(sys.argv, load)
+        return _native.main(sys.argv, load)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted before the first event\n")
         return EXIT_INTERRUPTED
     except Exception as error:
         sys.stderr.write(_account_of(error))
         return EXIT_PROGRAM
-    if code == EXIT_INTERRUPTED:
-        _leave(code)
-    return code
 
 
 def _account_of(error: Exception) -> str:
@@ -54,13 +51,6 @@ def _user_frames(trace: TracebackType | None) -> list[str]:
     frames = traceback.extract_tb(trace)
     own = [f for f in frames if not f.filename.startswith((package, "<frozen importlib"))]
     return traceback.format_list(own)
-
-
-def _leave(code: int) -> None:
-    """Ends the process at once: a source may still be waiting in Python for a record that never comes."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

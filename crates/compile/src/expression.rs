@@ -45,6 +45,10 @@ impl Body<'_, '_> {
                 let (left, right) = (self.expr(left), self.expr(right));
                 plain(self.compare(*op, left, right, ty))
             }
+            Node::Word { op: WordOp::Mod { .. }, left, right, .. } if positive_constant(right).is_some() => {
+                let left = self.expr(left).word;
+                plain(self.modulo_constant(left, positive_constant(right).expect("just looked at")))
+            }
             Node::Word { op, left, right, reason } => {
                 let (left, right) = (self.expr(left).word, self.expr(right).word);
                 plain(self.word_op(*op, left, right, *reason))
@@ -273,6 +277,14 @@ impl Body<'_, '_> {
         }
     }
 
+    /// The remainder by a positive constant: no check, and no division where the machine can do without.
+    fn modulo_constant(&mut self, left: Value, divisor: i64) -> Value {
+        let remainder = self.l.b.ins().srem_imm_s(left, divisor);
+        let negative = self.l.b.ins().icmp_imm_s(IntCC::SignedLessThan, remainder, 0);
+        let raised = self.l.b.ins().iadd_imm_s(remainder, divisor);
+        self.l.b.ins().select(negative, raised, remainder)
+    }
+
     fn fail_if_zero(&mut self, value: Value, reason: ReasonId) {
         let zero = self.l.b.ins().icmp_imm_s(IntCC::Equal, value, 0);
         self.fail_if(zero, reason);
@@ -389,6 +401,14 @@ impl Body<'_, '_> {
         let outside = self.l.b.ins().bxor_imm_s(inside, 1);
         self.fail_if(outside, reason);
         self.l.b.ins().fcvt_to_sint_sat(I64, value)
+    }
+}
+
+/// The word of a constant greater than 0.
+fn positive_constant(expr: &Expr) -> Option<i64> {
+    match &expr.node {
+        Node::Const(value) => value.word().filter(|&word| word > 0),
+        _ => None,
     }
 }
 

@@ -1,0 +1,98 @@
+//! Calling Python sources back when a run is over.
+//!
+//! A run that failed or was stopped leaves a source's thread where it is, which may be anywhere in the
+//! user's iterator. A thread that is in Python when the interpreter ends takes the process down with
+//! it, and one that waits in a loop would do so for ever. So after each run:
+//!
+//! 1. the run is marked as over: no source enters Python any more;
+//! 2. those inside have [`GRACE`] to come out by themselves;
+//! 3. the others get a `GeneratorExit`, which is what Python tells a generator that nobody wants any
+//!    more, at their next step in Python, and [`GRACE`] once again.
+//!
+//! What waits outside of Python's reach, in a system call, stays there; its `GeneratorExit` meets it
+//! when it comes back.
+
+use pyo3::exceptions::PyGeneratorExit;
+use pyo3::ffi::PyThreadState_SetAsyncExc;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const GRACE: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Python's number of a thread.
+type ThreadId = std::ffi::c_long;
+
+#[derive(Default)]
+struct State {
+    over: bool,
+    /// Threads that are, or may be, in Python on behalf of a source. Each adds and removes itself.
+    inside: Vec<ThreadId>,
+}
+
+/// Shared by the Python sources of a run and whoever ends it.
+#[derive(Clone, Default)]
+pub struct Recall(Arc<Mutex<State>>);
+
+impl Recall {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that this thread, of that number, goes into Python; none where the run is over.
+    pub fn enter(&self, thread: ThreadId) -> Option<Inside<'_>> {
+        let mut state = self.state();
+        if state.over {
+            return None;
+        }
+        state.inside.push(thread);
+        Some(Inside { recall: self, thread })
+    }
+
+    /// The run is over: gets everyone out of Python who can be got out.
+    pub fn end(&self, py: Python<'_>) {
+        self.state().over = true;
+        if !self.empties(py) {
+            for &thread in &self.state().inside {
+                // SAFETY: the interpreter is held. The thread is inside for as long as the state is locked,
+                // so the number is not that of another one; an unknown number is passed over.
+                unsafe { PyThreadState_SetAsyncExc(thread, py.get_type::<PyGeneratorExit>().as_ptr()) };
+            }
+            self.empties(py);
+        }
+    }
+
+    /// Whether all come out in time.
+    fn empties(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            for _ in 0..GRACE.as_millis() / POLL.as_millis() {
+                if self.state().inside.is_empty() {
+                    return true;
+                }
+                std::thread::sleep(POLL);
+            }
+            false
+        })
+    }
+}
+
+/// A thread's stay in Python.
+pub struct Inside<'a> {
+    recall: &'a Recall,
+    thread: ThreadId,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let mut state = self.recall.state();
+        if let Some(at) = state.inside.iter().position(|&thread| thread == self.thread) {
+            state.inside.swap_remove(at);
+        }
+    }
+}
+
+/// Python's number of this thread.
+pub fn this_thread() -> PyResult<ThreadId> {
+    Python::attach(|py| py.import("threading")?.call_method0("get_ident")?.extract())
+}
