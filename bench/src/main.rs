@@ -192,3 +192,22 @@ fn median(values: &[f64]) -> f64 {
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_agrees_with_the_loop() {
+        for (rows, work) in [(100, 0), (5_000, 3)] {
+            let ledger = Ledger::parse_from(["ledger", "--runs", "2", "--epoch", "512"]);
+            measure(&ledger, Shape { rows, theta: 0.99, events: 20_000, doomed: 0.1, work });
+        }
+    }
+
+    #[test]
+    fn every_pair_of_formats_runs() {
+        let folder = std::env::temp_dir().join(format!("tidemill-bench-{}", std::process::id()));
+        files::measure(5_000, 100, 1, &folder);
+    }
+}

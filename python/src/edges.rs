@@ -3,7 +3,7 @@
 
 use crate::arrow::{Batches, batches_of};
 use crate::frame::Frame;
-use crate::recall::{Recall, this_thread};
+use crate::recall::Recall;
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -133,9 +133,8 @@ impl PythonSource {
 impl Source for PythonSource {
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
         let recall = self.recall.clone();
-        let thread = this_thread().map_err(|error| IoFailure::new(error.to_string()))?;
         while !self.ended {
-            let Some(_inside) = recall.enter(thread) else { return Ok(None) };
+            let Some(_inside) = recall.enter() else { return Ok(None) };
             let batch = self.step();
             match batch {
                 Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}

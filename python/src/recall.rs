@@ -13,7 +13,7 @@
 //! when it comes back.
 
 use pyo3::exceptions::PyGeneratorExit;
-use pyo3::ffi::PyThreadState_SetAsyncExc;
+use pyo3::ffi::{PyThread_get_thread_ident, PyThreadState_SetAsyncExc};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,8 +40,10 @@ impl Recall {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that this thread, of that number, goes into Python; none where the run is over.
-    pub fn enter(&self, thread: ThreadId) -> Option<Inside<'_>> {
+    /// Says that this thread goes into Python; none where the run is over.
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        // SAFETY: it asks the system for the thread's number and nothing else.
+        let thread = unsafe { PyThread_get_thread_ident() } as ThreadId;
         let mut state = self.state();
         if state.over {
             return None;
@@ -90,9 +92,4 @@ impl Drop for Inside<'_> {
             state.inside.swap_remove(at);
         }
     }
-}
-
-/// Python's number of this thread.
-pub fn this_thread() -> PyResult<ThreadId> {
-    Python::attach(|py| py.import("threading")?.call_method0("get_ident")?.extract())
 }

@@ -6,6 +6,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -586,3 +588,50 @@ def test_large_frames_of_other_types():
     frame = frame.with_columns(word=pl.col("n").cast(pl.String))
     assert app.run(numbers=frame).events == 200_000
     assert pl.DataFrame(collected).equals(frame.cast({"n": pl.Int64}))
+
+
+AFTER = """
+import sys
+import tidemill as tm
+
+app = tm.App("after")
+
+class Number(tm.Event):
+    n: int
+
+numbers = app.source(Number)
+
+def sink(batch):
+    raise ValueError
+
+app.sink(numbers, sink)
+
+def busy():
+    try:
+        import pyarrow
+        yield pyarrow.table({"n": [1]})
+        while True:
+            pass
+    finally:
+        print("left")
+
+def quick():
+    while True:
+        yield {"n": 1}
+
+try:
+    app.run(numbers=WHICH())
+except ValueError:
+    print("failed")
+"""
+
+
+@pytest.mark.parametrize(("which", "printed"), [("busy", ["failed", "left"]), ("quick", ["failed"])])
+def test_iterators_are_called_back(tmp_path, which, printed):
+    """A run that failed leaves nobody behind in Python, where the end of the process would meet him."""
+    path = tmp_path / "after.py"
+    path.write_text(AFTER.replace("WHICH", which))
+    for _ in range(5):
+        ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert sorted(ran.stdout.split()) == printed
