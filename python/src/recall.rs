@@ -15,11 +15,10 @@
 use pyo3::exceptions::PyGeneratorExit;
 use pyo3::ffi::{PyThread_get_thread_ident, PyThreadState_SetAsyncExc};
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const GRACE: Duration = Duration::from_millis(200);
-const POLL: Duration = Duration::from_millis(2);
 
 /// Python's number of a thread.
 type ThreadId = std::ffi::c_long;
@@ -33,11 +32,18 @@ struct State {
 
 /// Shared by the Python sources of a run and whoever ends it.
 #[derive(Clone, Default)]
-pub struct Recall(Arc<Mutex<State>>);
+pub struct Recall(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when a thread has come out.
+    out: Condvar,
+}
 
 impl Recall {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that this thread goes into Python; none where the run is over.
@@ -68,13 +74,8 @@ impl Recall {
     /// Whether all come out in time.
     fn empties(&self, py: Python<'_>) -> bool {
         py.detach(|| {
-            for _ in 0..GRACE.as_millis() / POLL.as_millis() {
-                if self.state().inside.is_empty() {
-                    return true;
-                }
-                std::thread::sleep(POLL);
-            }
-            false
+            let waited = self.0.out.wait_timeout_while(self.state(), GRACE, |state| !state.inside.is_empty());
+            waited.unwrap_or_else(PoisonError::into_inner).0.inside.is_empty()
         })
     }
 }
@@ -91,5 +92,6 @@ impl Drop for Inside<'_> {
         if let Some(at) = state.inside.iter().position(|&thread| thread == self.thread) {
             state.inside.swap_remove(at);
         }
+        self.recall.0.out.notify_all();
     }
 }

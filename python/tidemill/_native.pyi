@@ -16,10 +16,12 @@ def batch_from_columns(schema_json: str, columns: list[list[object]], origin: st
     ``first``."""
 
 def run(job: Any) -> Outcome:
-    """Runs a ``tidemill._engine.Job`` to its end. Raises ``tidemill.RunError``."""
+    """Runs a ``tidemill._engine.Job`` to its end. Raises ``tidemill.RunError``, what an iterator or a
+    function of the job raised, and, after the epoch at hand, what a signal's handler raised."""
 
 def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
-    """The command line; returns its exit code. ``load(path, name)`` gives the ``App``."""
+    """The command line; returns its exit code. ``load(path, name)`` gives the ``App``; what it raises
+    comes out."""
 
 class Outcome:
     """What a run left behind."""
