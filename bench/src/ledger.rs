@@ -237,7 +237,13 @@ impl Loop {
 
     /// The rare case that a transfer stays in one account or asset.
     #[cold]
-    fn transfer_within(&mut self, from: (i64, i64), to: (i64, i64), amount: i64, quantity: i64) -> Result<i64, (i64, i64)> {
+    fn transfer_within(
+        &mut self,
+        from: (i64, i64),
+        to: (i64, i64),
+        amount: i64,
+        quantity: i64,
+    ) -> Result<i64, (i64, i64)> {
         let (balance, held) = (self.accounts[&from.0], self.assets[&from.1]);
         if balance < amount || held < quantity {
             return Err((balance, held));

@@ -85,7 +85,10 @@ fn main() {
 }
 
 fn ledger_report(ledger: &Ledger) {
-    println!("{:>10} {:>5} | {:>26} | {:>22} | {:>22} |", "", "", "million transactions/s", "ratio to the loop", "bytes a row");
+    println!(
+        "{:>10} {:>5} | {:>26} | {:>22} | {:>22} |",
+        "", "", "million transactions/s", "ratio to the loop", "bytes a row"
+    );
     println!(
         "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | state",
         "rows", "theta", "loop", "1 worker", "2", "1 worker", "2 workers", "tables", "live"

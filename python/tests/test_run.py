@@ -269,16 +269,13 @@ def test_functions_as_sinks(bank):
 
 
 def test_a_function_is_called_once_an_epoch():
-    app = tm.App("once")
-
-    class Number(tm.Event):
-        n: int
-
-    batches = []
-    app.sink(app.source(Number), lambda batch: batches.append(len(batch)))
-    summary = app.run(numbers=pa.table({"n": range(100_000)}), workers=2)
-    assert sum(batches) == 100_000
-    assert len(batches) == summary.epochs
+    bank = Bank(lateness=0)
+    late = []
+    bank.app.sink(bank.transfers.late, lambda batch: late.append(pa.record_batch(batch)["amount"].to_pylist()))
+    events = [transfer_of(100, "ada", "bob", 1), *(transfer_of(at, "ada", "bob", at) for at in (1, 2, 3))]
+    summary = bank.app.run(transfers=[arrow([event]) for event in events], epoch=1000)
+    # The late events came in three batches.
+    assert (summary.epochs, late) == (1, [[1, 2, 3]])
 
 
 def test_null_sink_and_generator():

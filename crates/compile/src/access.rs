@@ -18,8 +18,8 @@ use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use std::mem::{offset_of, size_of};
 use tidemill_model::ColumnType;
-use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_model::Schema;
+use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_plan::{LoopId, OutputField, RoleId, Transaction};
 use tidemill_state::EXISTS;
 
@@ -593,9 +593,7 @@ pub fn may_fail(expr: &Expr) -> bool {
             may_fail(left) || may_fail(right)
         }
         Node::And(left, right) | Node::Or(left, right) | Node::Concat(left, right) => may_fail(left) || may_fail(right),
-        Node::IfElse { condition, then, otherwise } => {
-            may_fail(condition) || may_fail(then) || may_fail(otherwise)
-        }
+        Node::IfElse { condition, then, otherwise } => may_fail(condition) || may_fail(then) || may_fail(otherwise),
         Node::Cast { cast, value, .. } => {
             use tidemill_plan::Cast::{FitDigits, FloatRound, FloatToInt, ScaleUp, StrToFloat, StrToInt};
             matches!(cast, FitDigits { .. } | FloatRound | FloatToInt | ScaleUp { .. } | StrToFloat | StrToInt)

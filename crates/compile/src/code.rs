@@ -124,8 +124,10 @@ impl Unit {
     ) -> Result<FuncId, CompileError> {
         let mut signature = Signature::new(CallConv::SystemV);
         signature.params.extend((0..parameters).map(|_| AbiParam::new(I64)));
-        let id =
-            self.module.declare_function(name, Linkage::Local, &signature).map_err(|e| error(name, format!("{e:?}")))?;
+        let id = self
+            .module
+            .declare_function(name, Linkage::Local, &signature)
+            .map_err(|e| error(name, format!("{e:?}")))?;
         self.context.func.signature = signature;
         let config = self.module.target_config();
         build(FunctionBuilder::new(&mut self.context.func, &mut self.builder_context), &mut self.constants, config);
@@ -210,18 +212,14 @@ fn compile_input(
         emit_base,
     };
     let name = format!("{}#{input}", transaction.name);
-    let function = unit.function(&name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))?;
+    let function =
+        unit.function(&name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))?;
     let code = TransactionCode { run: unset, layout, committed, aborted, emits, emit_base };
     Ok(Pending { id: function, code })
 }
 
 /// Stands in for a function's address until all code is final.
-unsafe extern "C" fn unset(
-    _: *mut crate::context::AccessContext,
-    _: *const crate::abi::InputView,
-    _: u64,
-    _: u64,
-) {
+unsafe extern "C" fn unset(_: *mut crate::context::AccessContext, _: *const crate::abi::InputView, _: u64, _: u64) {
     std::process::abort()
 }
 
@@ -230,14 +228,19 @@ type PipelineEntry = Option<(Option<FuncId>, PipelinePlan)>;
 fn compile_pipeline(unit: &mut Unit, program: &Program, stream: StreamId) -> Result<PipelineEntry, CompileError> {
     let here = &program.streams[stream];
     let is_root = here.root == stream
-        && matches!(here.origin, Origin::Source { .. } | Origin::Committed(_) | Origin::Aborted(_) | Origin::Emitted(..));
+        && matches!(
+            here.origin,
+            Origin::Source { .. } | Origin::Committed(_) | Origin::Aborted(_) | Origin::Emitted(..)
+        );
     if !is_root {
         return Ok(None);
     }
     let plan = PipelinePlan::of(program, stream);
     let id = if plan.needs_code() {
         let name = format!("pipeline of {}", here.name);
-        Some(unit.function(&name, 5, |builder, constants, config| pipeline::build(program, &plan, builder, constants, config))?)
+        Some(unit.function(&name, 5, |builder, constants, config| {
+            pipeline::build(program, &plan, builder, constants, config)
+        })?)
     } else {
         None
     };

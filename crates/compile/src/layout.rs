@@ -104,9 +104,7 @@ impl StreamLayout {
             .iter()
             .enumerate()
             .map(|(f, field)| match (&field.ty, format) {
-                (FieldType::Scalar(_), _) => {
-                    FieldSource::Scalar(ColumnSource { view: take(1), format, by: By::Row })
-                }
+                (FieldType::Scalar(_), _) => FieldSource::Scalar(ColumnSource { view: take(1), format, by: By::Row }),
                 (FieldType::List(item), Format::Arrow) => {
                     let offsets = take(1);
                     FieldSource::List { offsets, children: item.columns().iter().map(|_| take(1)).collect() }

@@ -182,7 +182,8 @@ impl Lower<'_, '_> {
 
     /// A null of a type.
     pub fn null(&mut self, ty: Type) -> Val {
-        let word = if ty == Type::Float { self.b.ins().f64const(0.0) } else { self.b.ins().iconst(machine_type(ty), 0) };
+        let word =
+            if ty == Type::Float { self.b.ins().f64const(0.0) } else { self.b.ins().iconst(machine_type(ty), 0) };
         let len = ty.is_bytes().then(|| self.int(0));
         Val { word, len, null: Some(self.byte(true)) }
     }

@@ -77,9 +77,10 @@ impl PipelinePlan {
             let transaction = &program.transactions[delivery.transaction];
             let node = plan.node_of(transaction.inputs[delivery.input]);
             let target = &mut plan.nodes[node];
-            let roles = transaction.roles.iter().map(|role| {
-                role.key.iter().map(|key| target.key_source(key, role.over)).collect()
-            });
+            let roles = transaction
+                .roles
+                .iter()
+                .map(|role| role.key.iter().map(|key| target.key_source(key, role.over)).collect());
             let keys = DeliveryKeys { roles: roles.collect() };
             plan.deliveries.push((delivery, node, keys));
         }
@@ -132,7 +133,13 @@ struct Pipeline<'a, 'f> {
 }
 
 /// Fills in a function of the type [`crate::context::PipelineFn`].
-pub fn build(program: &Program, plan: &PipelinePlan, mut builder: FunctionBuilder<'_>, constants: &mut Constants, config: TargetFrontendConfig) {
+pub fn build(
+    program: &Program,
+    plan: &PipelinePlan,
+    mut builder: FunctionBuilder<'_>,
+    constants: &mut Constants,
+    config: TargetFrontendConfig,
+) {
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
@@ -161,8 +168,15 @@ pub fn build(program: &Program, plan: &PipelinePlan, mut builder: FunctionBuilde
     let root = &plan.nodes[0];
     let fields = root.layout.fields.iter().cloned().map(FieldValue::Source).collect();
     let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row };
-    let body =
-        Body { l, event, elements: vec![None], locals: Vec::new(), roles: Vec::new(), failure: unreached, undo_top: None };
+    let body = Body {
+        l,
+        event,
+        elements: vec![None],
+        locals: Vec::new(),
+        roles: Vec::new(),
+        failure: unreached,
+        undo_top: None,
+    };
     let mut pipeline = Pipeline { body, program, plan, outputs };
     pipeline.arrive(0);
     let l = &mut pipeline.body.l;

@@ -28,7 +28,12 @@ pub struct Request<'a> {
 }
 
 /// Fills in a function of the type [`crate::context::AccessFn`].
-pub fn build(request: &Request<'_>, mut builder: FunctionBuilder<'_>, constants: &mut Constants, config: TargetFrontendConfig) {
+pub fn build(
+    request: &Request<'_>,
+    mut builder: FunctionBuilder<'_>,
+    constants: &mut Constants,
+    config: TargetFrontendConfig,
+) {
     let transaction = &request.program.transactions[request.id];
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);

@@ -172,7 +172,14 @@ impl Execute for ChainWork<'_> {
 }
 
 /// Runs one event of an input. For cascades, where inputs grow as they run.
-pub fn run_one(machine: &Machine, epoch: &Epoch, id: usize, i: usize, context: &mut AccessContext, identity: &Identity) {
+pub fn run_one(
+    machine: &Machine,
+    epoch: &Epoch,
+    id: usize,
+    i: usize,
+    context: &mut AccessContext,
+    identity: &Identity,
+) {
     let wiring = &machine.wiring.inputs[id];
     let view = epoch.inputs[id].view(identity);
     let run = machine.code.transactions[wiring.transaction][wiring.input].run;

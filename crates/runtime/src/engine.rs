@@ -164,8 +164,7 @@ impl Engine {
         let Request { sources, sinks, options, environment, control } = request;
         let started = environment.now();
         let workers = if options.workers == 0 { environment.parallelism() } else { options.workers };
-        let pipeline =
-            Arc::new(Pipeline::new(self.machine.clone(), environment.clone(), options.scheduling, workers));
+        let pipeline = Arc::new(Pipeline::new(self.machine.clone(), environment.clone(), options.scheduling, workers));
         let failure = Arc::new(Failure::default());
         let (free, slots) = unbounded();
         for _ in 0..workers + 2 {
@@ -206,9 +205,12 @@ impl Engine {
             free,
             report: Report::new(&self.machine.program),
         };
-        threads.push(environment.spawn("committer", Box::new(move || {
-            let _ = done.send(committer.run(&to_commit));
-        })));
+        threads.push(environment.spawn(
+            "committer",
+            Box::new(move || {
+                let _ = done.send(committer.run(&to_commit));
+            }),
+        ));
         let gatherer = Gatherer {
             machine: self.machine.clone(),
             environment: environment.clone(),
@@ -224,9 +226,12 @@ impl Engine {
             number: 0,
         };
         let (gathered, is_gathered) = bounded(1);
-        threads.push(environment.spawn("gate", Box::new(move || {
-            let _ = gathered.send(gatherer.run());
-        })));
+        threads.push(environment.spawn(
+            "gate",
+            Box::new(move || {
+                let _ = gathered.send(gatherer.run());
+            }),
+        ));
         let report = loop {
             match is_done.recv_timeout(Duration::from_millis(50)) {
                 Ok(report) => break Some(report),

@@ -223,9 +223,8 @@ impl<'a> OutputBuilder<'a> {
     /// The events of a stream that a transaction feeds.
     fn outlet(self, stream: StreamId) -> Vec<RecordBatch> {
         let (transaction, outlet) = outlet_of(&self.machine.program, stream).expect("fed by a transaction");
-        let runs = |id: &usize| {
-            self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.inputs[*id].len > 0
-        };
+        let runs =
+            |id: &usize| self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.inputs[*id].len > 0;
         let ran: Vec<usize> = (0..self.epoch.inputs.len()).filter(runs).collect();
         if let (&[input], Outlet::Committed | Outlet::Aborted) = (ran.as_slice(), outlet) {
             return self.sole(stream, input, outlet);
@@ -235,12 +234,8 @@ impl<'a> OutputBuilder<'a> {
             return Vec::new();
         }
         let schema = &self.machine.program.streams[stream].schema;
-        let columns = schema
-            .fields
-            .iter()
-            .enumerate()
-            .map(|(f, field)| self.outlet_column(outlet, f, field, &picked))
-            .collect();
+        let columns =
+            schema.fields.iter().enumerate().map(|(f, field)| self.outlet_column(outlet, f, field, &picked)).collect();
         self.batch(stream, picked.len(), columns)
     }
 

@@ -84,10 +84,13 @@ pub fn computed_of(
 /// Elements of all lists of a batch: room for computed element keys.
 fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize {
     let lists = schema.fields.iter().zip(batch.columns()).filter(|(f, _)| matches!(f.ty, FieldType::List(_)));
-    lists.map(|(_, array)| array.as_list::<i32>()).map(|l| {
-        let offsets = l.value_offsets();
-        (offsets[l.len()] - offsets[0]) as usize
-    }).sum()
+    lists
+        .map(|(_, array)| array.as_list::<i32>())
+        .map(|l| {
+            let offsets = l.value_offsets();
+            (offsets[l.len()] - offsets[0]) as usize
+        })
+        .sum()
 }
 
 /// The transactions of all inputs in position order.

@@ -1,12 +1,12 @@
 //! A table: the virtual nodes, and finding or making the slots of many keys at once.
 
+use crate::blob;
 use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
 use crate::index::Index;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
-use crate::blob;
 use parking_lot::RwLock;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
@@ -215,7 +215,13 @@ impl Drop for Table {
 /// for one round earlier, so that the cache misses of three groups overlap: (1) hash, and ask for the
 /// buckets; (2) guess, and ask for the rows; (3) compare. Places of keys without slot go to `missing`.
 #[inline(always)]
-fn look_up(nodes: &Nodes, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+fn look_up(
+    nodes: &Nodes,
+    keys: &impl KeySet,
+    nulls: Option<&[bool]>,
+    out: &mut [RowAddress],
+    missing: &mut Vec<usize>,
+) {
     let mut hashes = [[0u64; GROUP]; 3];
     let len = out.len();
     let group = |g: usize| (g * GROUP).min(len)..((g + 1) * GROUP).min(len);

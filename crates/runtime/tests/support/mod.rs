@@ -1,14 +1,14 @@
 //! Running a history through the engine and comparing everything it did with the reference.
 
 use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
-use parking_lot::Mutex;
 use tidemill_connect::System;
 use tidemill_histories::{History, same_rows};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
-use tidemill_plan::{Plan, Program, SinkDef, StreamRef, OriginDef, StmtNode, analyze};
+use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch};
 
@@ -148,10 +148,12 @@ impl Subject {
         };
         Outcome {
             outputs: kept.iter().zip(&program.sinks).map(values).collect(),
-            tables: (0..program.tables.len()).map(|t| {
-                let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
-                rows(&engine.table(t), &schema)
-            }).collect(),
+            tables: (0..program.tables.len())
+                .map(|t| {
+                    let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+                    rows(&engine.table(t), &schema)
+                })
+                .collect(),
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }
