@@ -263,11 +263,7 @@ impl Lower<'_, '_> {
             let address = self.at(lens, at, 3);
             self.load(address, 0)
         });
-        let null = ty.nullable.then(|| {
-            let nulls = self.load(view, offset_of!(ColumnView, validity));
-            let address = self.b.ins().iadd(nulls, at);
-            self.b.ins().load(I8, trusted(), address, 0)
-        });
+        let null = ty.nullable.then(|| self.load_null_byte(view, at));
         Val { word, len, null }
     }
 
@@ -301,6 +297,22 @@ impl Lower<'_, '_> {
         };
         let null = ty.nullable.then(|| self.load_null_bit(view, at));
         Val { word, len, null }
+    }
+
+    /// 1 where a native value is null. A column that was made without nulls may be read as one that may
+    /// have some, and has no bytes for them.
+    fn load_null_byte(&mut self, view: Value, at: Value) -> Value {
+        let nulls = self.load(view, offset_of!(ColumnView, validity));
+        let (check, done) = (self.b.create_block(), self.b.create_block());
+        self.b.append_block_param(done, I8);
+        let none = self.byte(false);
+        self.b.ins().brif(nulls, check, &[], done, &[none.into()]);
+        self.b.switch_to_block(check);
+        let address = self.b.ins().iadd(nulls, at);
+        let null = self.b.ins().load(I8, trusted(), address, 0);
+        self.b.ins().jump(done, &[null.into()]);
+        self.b.switch_to_block(done);
+        self.b.block_params(done)[0]
     }
 
     /// Bit `offset + at` of a bitmap, as 0 or 1.
