@@ -91,8 +91,14 @@ impl<'a> OutputBuilder<'a> {
     /// All events of a filter or map.
     fn derived(self, stream: StreamId) -> Vec<RecordBatch> {
         let root = self.machine.program.streams[stream].root;
-        let len = self.epoch.pipelines[root].nodes[node_of(self.machine, stream)].len;
-        let all: Vec<u32> = (0..len as u32).collect();
+        let node = &self.epoch.pipelines[root].nodes[node_of(self.machine, stream)];
+        let len = node.len;
+        let mut all: Vec<u32> = (0..len as u32).collect();
+        // A cascade follows events in another order than that in which they were emitted, where one
+        // transaction runs on an event and again on what followed from it.
+        if !node.index[..len].is_sorted() {
+            all.sort_by_key(|&k| node.index[k as usize]);
+        }
         let columns = if len == 0 { Vec::new() } else { self.stream_columns(stream, &all) };
         self.batch(stream, len, columns)
     }
@@ -107,7 +113,8 @@ impl<'a> OutputBuilder<'a> {
         let root = self.machine.program.streams[of].root;
         let nodes = &self.epoch.pipelines[root].nodes;
         let node = &nodes[node_of(self.machine, of)];
-        let failures = &node.failures[..node.failure_len];
+        let mut failures = node.failures[..node.failure_len].to_vec();
+        failures.sort_by_key(|failure| failure >> 32);
         if failures.is_empty() {
             return Vec::new();
         }
@@ -116,8 +123,10 @@ impl<'a> OutputBuilder<'a> {
             roots.collect()
         } else {
             let parent = &nodes[node_of(self.machine, *input)];
-            let index = &parent.index[..parent.len];
-            roots.map(|r| index.binary_search(&r).expect("it was offered by its input") as u32).collect()
+            let mut index: Vec<(u32, u32)> = parent.index[..parent.len].iter().copied().zip(0..).collect();
+            index.sort_unstable();
+            let place = |r| index.binary_search_by_key(&r, |&(root, _)| root).expect("it was offered by its input");
+            roots.map(|r| index[place(r)].1).collect()
         };
         let mut columns = self.stream_columns(*input, &events);
         let texts = failures.iter().map(|f| reasons[*f as u32 as usize].as_str());
