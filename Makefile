@@ -39,8 +39,8 @@ lint: $(READY) ## formats, lints, types, the order of the crates, the crates' do
 test-rust: machine ## the crates, with 100,000 random histories
 	cargo test --workspace
 	cargo test -p tidemill-schedule --features loom --test loom
-	cargo run --quiet -p tidemill-plan --example bank > /dev/null
-	cargo run --quiet -p tidemill-connect --example run_bank > /dev/null
+	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
+	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 
 test-python: develop ## the package, the command, the examples, the snippets of the documents
 	$(BIN)/pytest
