@@ -4,6 +4,7 @@ mod arithmetic;
 mod flows;
 mod rows;
 mod transfers;
+mod undo;
 
 use crate::History;
 use tidemill_model::Value;
@@ -19,11 +20,15 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("a list with repeated keys", rows::repeated_keys()),
         ("a row comes and goes", rows::comes_and_goes()),
         ("missing rows", rows::missing()),
+        ("aborts behind the last write", undo::behind_the_last_write()),
+        ("an abort behind thousands of writes", undo::thousands()),
+        ("texts replaced over and over", undo::texts()),
         ("two roles in one row", rows::aliases()),
         ("nested loops over one list", rows::nested_loops()),
         ("loops with several ends", rows::loop_ends()),
         ("a cascade touches one row at each step", flows::cascade_on_one_row()),
         ("an earlier event of a cascade emits later", flows::crossed_emissions()),
+        ("derived streams of crossed emissions", flows::crossed_derivations()),
         ("one event arrives twice", flows::arrives_twice()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),

@@ -31,7 +31,44 @@ const SEGMENT_ALONE_MIN: usize = 2048;
 struct Segment {
     batch: RecordBatch,
     times: ScalarBuffer<i64>,
-    arrived: u64,
+    arrived: Arrived,
+}
+
+/// When a segment's events arrived.
+#[derive(Clone)]
+enum Arrived {
+    /// All at once.
+    Together(u64),
+    /// Each at its own time: several batches are merged in it.
+    Apart(ScalarBuffer<u64>),
+}
+
+impl Arrived {
+    fn at(&self, event: usize) -> u64 {
+        match self {
+            Arrived::Together(time) => *time,
+            Arrived::Apart(times) => times[event],
+        }
+    }
+
+    fn slice(&self, from: usize, len: usize) -> Arrived {
+        match self {
+            Arrived::Together(time) => Arrived::Together(*time),
+            Arrived::Apart(times) => Arrived::Apart(times.slice(from, len)),
+        }
+    }
+
+    /// Appends times and how many events each for the first `len` events.
+    fn count(&self, len: usize, arrivals: &mut Vec<(u64, u64)>) {
+        match self {
+            Arrived::Together(time) => arrivals.push((*time, len as u64)),
+            Arrived::Apart(times) => {
+                for run in times[..len].chunk_by(|a, b| a == b) {
+                    arrivals.push((run[0], run.len() as u64));
+                }
+            }
+        }
+    }
 }
 
 /// What is held of one source.
@@ -116,9 +153,9 @@ impl Gate {
         open.min_by_key(|&s| (self.queues[s].low(), s))
     }
 
-    /// When the oldest event that is held arrived.
+    /// When the event that will be let through first (of each source; the oldest of these) arrived.
     pub fn oldest_arrival(&self) -> Option<u64> {
-        self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived).min()
+        self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived.at(0)).min()
     }
 
     /// Where each source stands.
@@ -244,7 +281,7 @@ impl Segment {
     }
 
     fn slice(&self, from: usize, len: usize) -> Segment {
-        Segment { batch: self.batch.slice(from, len), times: self.times.slice(from, len), arrived: self.arrived }
+        Segment { batch: self.batch.slice(from, len), times: self.times.slice(from, len), arrived: self.arrived.slice(from, len) }
     }
 }
 
@@ -262,7 +299,7 @@ impl Queue {
             let first = self.greatest.map_or(0, |g| g + 1);
             self.greatest = Some(first + batch.num_rows() as i64 - 1);
             let times = (first..first + batch.num_rows() as i64).collect();
-            self.segments.push_back(Segment { batch, times, arrived: now });
+            self.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
             return;
         };
         let column = batch.column(field);
@@ -272,11 +309,11 @@ impl Queue {
         };
         let (punctual, late) = self.divide(&times);
         let segment = match late {
-            None => Segment { batch, times, arrived: now },
+            None => Segment { batch, times, arrived: Arrived::Together(now) },
             Some(late) => {
                 self.late.push(rows(&batch, &late));
                 let kept = punctual.iter().map(|&row| times[row as usize]).collect();
-                Segment { batch: rows(&batch, &punctual), times: kept, arrived: now }
+                Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
             }
         };
         if !segment.times.is_empty() {
@@ -318,7 +355,6 @@ impl Queue {
             return;
         }
         let least = *segment.times.iter().min().expect("a segment is not empty");
-        let arrived = self.segments.back().map_or(segment.arrived, |s| s.arrived.min(segment.arrived));
         let mut parts = vec![segment];
         while let Some(last) = self.segments.back() {
             let before = last.times.partition_point(|&t| t <= least);
@@ -336,9 +372,12 @@ impl Queue {
         let batches: Vec<&RecordBatch> = parts.iter().map(|p| &p.batch).collect();
         let batch = concat_batches(&parts[0].batch.schema(), batches).expect("batches of one source have one schema");
         let times: Vec<i64> = parts.iter().flat_map(|p| p.times.iter().copied()).collect();
+        let arrivals: Vec<u64> =
+            parts.iter().flat_map(|p| (0..p.times.len()).map(|event| p.arrived.at(event))).collect();
         let mut order: Vec<u32> = (0..times.len() as u32).collect();
         order.sort_by_key(|&row| times[row as usize]);
         let times = order.iter().map(|&row| times[row as usize]).collect();
+        let arrived = Arrived::Apart(order.iter().map(|&row| arrivals[row as usize]).collect());
         self.segments.push_back(Segment { batch: rows(&batch, &order), times, arrived });
     }
 
@@ -366,7 +405,7 @@ impl Queue {
         while left > 0 {
             let segment = self.segments.pop_front().expect("counted before");
             let len = segment.times.len().min(left);
-            arrivals.push((segment.arrived, len as u64));
+            segment.arrived.count(len, arrivals);
             self.last_time = Some(segment.times[len - 1]);
             if len < segment.times.len() {
                 self.segments.push_front(segment.slice(len, segment.times.len() - len));
@@ -387,3 +426,6 @@ impl Queue {
 fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
     take_record_batch(batch, &UInt32Array::from(rows.to_vec())).expect("rows of the batch")
 }
+
+#[cfg(test)]
+mod tests;

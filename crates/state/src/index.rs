@@ -163,3 +163,6 @@ fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
 fn has_room(bucket: *const u64) -> bool {
     matching_lanes(bucket, 0) & LANE_MASK != 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,6 +73,35 @@ pub fn crossed_emissions() -> History {
     History { plan, preload: vec![], sources: vec![events] }
 }
 
+/// As [`crossed_emissions`], but what follows runs on streams derived from the emissions, which have
+/// failures of their own. They come in the order of emission too, though what follows from the second
+/// is run before what follows from the first.
+pub fn crossed_derivations() -> History {
+    let mark = |by| vec![increase("r", "n", event("by")), emit("out", vec![("id", event("id")), ("by", by)])];
+    let even = StreamDef {
+        name: "even".into(),
+        origin: OriginDef::Filter {
+            input: emitted("both", "out"),
+            predicate: compare(CompareOp::Eq, binary(BinaryOp::Mod, event("by"), int(2)), int(0)),
+        },
+    };
+    let inverse = binary(BinaryOp::FloorDiv, int(1000), binary(BinaryOp::Mod, event("by"), int(4)));
+    let mapped = record(vec![("id", event("id")), ("by", inverse)]);
+    let other = StreamDef { name: "other".into(), origin: OriginDef::Map { input: named("even"), record: mapped } };
+    let plan = plan(
+        "crossed_derivations",
+        vec![counters()],
+        vec![source("starts", schema()), even, other],
+        vec![
+            transaction("before", vec![named("starts")], counter(), mark(int(100))),
+            transaction("both", vec![named("starts"), emitted("before", "out")], counter(), mark(cell("r", "n"))),
+            transaction("behind", vec![named("even"), named("other")], counter(), mark(cell("r", "n"))),
+        ],
+    );
+    let events = (0..40).map(|i| ints(&[i % 3, i * i % 7])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}
+
 /// An event runs one transaction directly, through a filter, and through a map that may fail.
 pub fn arrives_twice() -> History {
     let few = StreamDef {

@@ -1,0 +1,63 @@
+//! What a long run leaves in memory: slots of keys that come and go do not pile up.
+
+use crate::support::Subject;
+use tidemill_histories::History;
+use tidemill_model::{Type, Value};
+use tidemill_plan::build::{PlanBuilder, cell, event, exists, named};
+use tidemill_runtime::{Engine, Options, Scheduling};
+
+const EVENTS: i64 = 300_000;
+/// Below this many slots a table is not swept.
+const SWEPT_FROM: usize = 1 << 16;
+
+/// Visits by name. Each kind of event leaves a slot behind in another way: the row was never there, was
+/// inserted by a transaction that aborted, or was deleted again. One in a thousand stays.
+fn visits() -> History {
+    let plan = PlanBuilder::new("visits")
+        .table("guests", |t| {
+            t.key("name", Type::Str).column_or("visits", Type::Int, Value::Int(0)).column_or(
+                "note",
+                Type::Str,
+                Value::Str("new".into()),
+            )
+        })
+        .source("doors", |s| s.field("kind", Type::Int).field("name", Type::Str))
+        .transaction("visit", [named("doors")], |t| {
+            t.row("guest", "guests", [event("name")]).create("made", "guests", [event("name")]).body(|b| {
+                b.when(event("kind").eq(0), |b| b.require(exists("guest"), "unknown"));
+                b.set("made", "visits", cell("made", "visits") + 1);
+                b.set("made", "note", event("name"));
+                b.require(event("kind").ne(1), "refused");
+                b.when(event("kind").eq(2), |b| b.delete("guest"));
+            })
+        })
+        .build();
+    let visit = |i: i64| {
+        // One in fifty is of a guest who stayed.
+        let (kind, name) = match i {
+            _ if i % 1000 == 999 => (3, i),
+            _ if i % 50 == 0 => (0, i / 1000 * 1000 - 1),
+            _ => (i % 3, i),
+        };
+        vec![Value::Int(kind), Value::Str(format!("guest with a name of some length {name}"))]
+    };
+    History { plan, preload: vec![], sources: vec![(0..EVENTS).map(visit).collect()] }
+}
+
+#[test]
+fn slots_of_missing_rows_do_not_pile_up() {
+    let subject = Subject::new(visits());
+    let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
+    for (workers, scheduling) in [(1, Scheduling::Epoch), (2, Scheduling::Chain)] {
+        let options = Options { workers, scheduling, epoch_events_max: 4096, ..Options::default() };
+        engine = engine.with_empty_tables();
+        let outcome = subject.run(&engine, options, 4096);
+        assert_eq!(subject.difference(&outcome), None);
+        let in_flight = (workers + 2) * options.epoch_events_max;
+        let stats = engine.table_stats(0);
+        assert!(stats.slots <= SWEPT_FROM + in_flight, "{stats:?}, of {EVENTS} keys that were touched");
+        let row = 32;
+        assert!(stats.row_bytes <= 2 * row * (SWEPT_FROM + in_flight), "{stats:?}");
+        assert!(outcome.tables[0].len() > 200, "{} guests stayed", outcome.tables[0].len());
+    }
+}

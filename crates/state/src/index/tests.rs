@@ -1,0 +1,123 @@
+//! The index alone, on hashes that are chosen, and addresses that are numbers.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// An index over made-up rows: their addresses lead to their hashes, their keys are their addresses.
+struct Made {
+    index: Index,
+    arena: Arena,
+    hashes: BTreeMap<RowAddress, u64>,
+}
+
+impl Made {
+    fn new() -> Self {
+        let mut arena = Arena::default();
+        Made { index: Index::new(&mut arena), arena, hashes: BTreeMap::new() }
+    }
+
+    fn insert(&mut self, hash: u64, row: RowAddress) {
+        self.hashes.insert(row, hash);
+        let hashes = &self.hashes;
+        self.index.insert(hash, row, &mut self.arena, |row| hashes[&row]);
+    }
+
+    fn find(&self, hash: u64, row: RowAddress) -> Option<RowAddress> {
+        self.index.find(hash, |candidate| candidate == row)
+    }
+
+    /// All rows are found, by `find` and, where it says anything, by `guess`; no others are.
+    fn check(&self) {
+        for (&row, &hash) in &self.hashes {
+            assert_eq!(self.find(hash, row), Some(row));
+            let guess = self.index.guess(hash);
+            assert!(guess == 0 || tag_of(self.hashes[&guess]) == tag_of(hash), "a guess bears the tag");
+        }
+        let mut rows: Vec<RowAddress> = self.index.rows().collect();
+        rows.sort_unstable();
+        assert!(rows.iter().eq(self.hashes.keys()), "every row is in it once");
+        assert_eq!(self.find(0x1234_5678_9abc_def0, 1 << 40), None);
+    }
+}
+
+/// Every way in which two hashes can agree: node, tag, bucket, all of it.
+fn hash(tag: u64, place: u64) -> u64 {
+    tag << 40 | place
+}
+
+#[test]
+fn grows_and_keeps_all_rows() {
+    let mut made = Made::new();
+    let mut bytes = made.index.bytes();
+    for row in 1..=5_000 {
+        made.insert(crate::hash_word(row), row);
+        if made.index.bytes() > bytes {
+            bytes = made.index.bytes();
+            made.check();
+        }
+    }
+    made.check();
+    assert!(bytes >= 5_000 * 64 / 6, "six rows to a line at most");
+}
+
+#[test]
+fn rows_of_one_tag_and_bucket_are_told_apart_by_their_keys() {
+    let mut made = Made::new();
+    (1..=40).for_each(|row| made.insert(hash(7, 3), row));
+    made.check();
+    assert_eq!(made.find(hash(7, 3), 41), None);
+}
+
+#[test]
+fn a_full_bucket_overflows_into_the_next_and_around_the_end() {
+    let mut made = Made::new();
+    // All belong into the last bucket, whatever the size.
+    (1..=40).for_each(|row| made.insert(hash(2 * row, u32::MAX as u64), row));
+    made.check();
+    let guessed = (1..=40).filter(|&row| made.index.guess(hash(2 * row, u32::MAX as u64)) == row).count();
+    assert_eq!(guessed, LANES, "as many as there is room for are in their own bucket");
+}
+
+#[test]
+fn every_lane_of_a_bucket_can_be_found() {
+    let mut made = Made::new();
+    (1..=LANES as u64).for_each(|row| made.insert(hash(row * 2, 0), row));
+    for row in 1..=LANES as u64 {
+        assert_eq!(made.index.guess(hash(row * 2, 0)), row);
+    }
+}
+
+#[test]
+fn a_rebuild_keeps_exactly_the_rows_given() {
+    for kept in [0, 1, 5, 6, 11, 700] {
+        let mut made = Made::new();
+        (1..=1_000).for_each(|row| made.insert(crate::hash_word(row), row));
+        let rows: Vec<RowAddress> = (1..=kept).collect();
+        let hashes = made.hashes.clone();
+        made.index.rebuild(&rows, &mut made.arena, |row| hashes[&row]);
+        made.hashes.retain(|&row, _| row <= kept);
+        made.check();
+        // And it goes on growing from there.
+        (2_000..3_000).for_each(|row| made.insert(crate::hash_word(row), row));
+        made.check();
+    }
+}
+
+#[test]
+fn memory_of_former_indexes_is_cut_again() {
+    let mut made = Made::new();
+    (1..=3_000).for_each(|row| made.insert(crate::hash_word(row), row));
+    let words = made.arena.cut(64);
+    // SAFETY: 64 words that were just cut, and that nobody else knows.
+    let dirty = unsafe { std::slice::from_raw_parts_mut(words.start(), 64) };
+    assert!(dirty.iter().all(|&word| word == 0), "what was given back is zeroed when it is cut again");
+    dirty.fill(u64::MAX);
+    let first = words.start();
+    // SAFETY: cut from this arena; not used any more.
+    unsafe { made.arena.give_back(words) };
+    let again = made.arena.cut(64);
+    assert_eq!(again.start(), first);
+    // SAFETY: as above.
+    assert!(unsafe { std::slice::from_raw_parts(again.start(), 64) }.iter().all(|&word| word == 0));
+    made.check();
+}

@@ -1,0 +1,349 @@
+//! Tables from outside: slots of keys of every shape, sweeping, whole tables in and out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_plan::{Column, Table as Definition};
+use tidemill_state::{EXISTS, KeyColumn, KeyTexts, Keys, PreloadError, RowAddress, Table, hash_word, virtual_node_of};
+
+fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
+    let keys = key.iter().map(|&ty| ColumnType::required(ty));
+    let columns = keys.chain(others.iter().copied()).enumerate();
+    let columns = columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None }).collect();
+    Definition { name: "things".into(), columns, key: (0..key.len()).collect() }
+}
+
+fn numbers() -> Table {
+    Table::new(&definition(&[Type::Int], &[ColumnType::required(Type::Int)]))
+}
+
+fn texts() -> Table {
+    Table::new(&definition(&[Type::Str], &[ColumnType::optional(Type::Str)]))
+}
+
+fn resolve(table: &Table, columns: &[KeyColumn<'_>], len: usize) -> Vec<RowAddress> {
+    let mut out = vec![0; len];
+    table.resolve(&Keys { columns, nulls: None, len }, &mut out);
+    out
+}
+
+fn resolve_words(table: &Table, words: &[u64]) -> Vec<RowAddress> {
+    resolve(table, &[KeyColumn::Words(words)], words.len())
+}
+
+fn resolve_texts(table: &Table, texts: &[String]) -> Vec<RowAddress> {
+    let slices: Vec<&[u8]> = texts.iter().map(|t| t.as_bytes()).collect();
+    resolve(table, &[KeyColumn::Texts(KeyTexts::new(&slices))], texts.len())
+}
+
+fn preload(table: &Table, records: &[Vec<Value>]) -> Result<(), PreloadError> {
+    table.preload(&batch_of(&table.schema(), records))
+}
+
+fn contents(table: &Table) -> Vec<Vec<Value>> {
+    rows(&table.to_batch(), &table.schema())
+}
+
+fn word(row: RowAddress) -> u64 {
+    // SAFETY: called with slots; a header is a word.
+    unsafe { (row as *const u64).read() }
+}
+
+fn sweep(table: &Table) {
+    // SAFETY: the tests keep no address of a missing row beyond it.
+    unsafe { table.sweep() }
+}
+
+fn str(text: impl Into<String>) -> Value {
+    Value::Str(text.into())
+}
+
+#[test]
+fn a_key_has_one_slot_for_ever() {
+    let table = numbers();
+    let keys: Vec<u64> = (0..50_000).map(|i| (i * 7919) % 20_011).collect();
+    let first = resolve_words(&table, &keys);
+    let mut known = HashMap::new();
+    for (key, row) in keys.iter().zip(&first) {
+        assert_ne!(*row, 0);
+        assert_eq!(*known.entry(key).or_insert(row), row, "key {key}");
+    }
+    let slots: BTreeSet<_> = known.values().collect();
+    assert_eq!(slots.len(), known.len(), "two keys share a slot");
+    assert_eq!(table.stats().slots, known.len());
+    assert_eq!(resolve_words(&table, &keys), first, "growing moves no row");
+    let size = table.layout().size() as u64;
+    assert!(slots.iter().all(|&&row| row % size == 0), "a small row does not straddle cache lines");
+}
+
+#[test]
+fn keys_by_an_index_are_the_same_keys() {
+    let table = numbers();
+    let words: Vec<u64> = (100..200).collect();
+    let index: Vec<u32> = (0..300).map(|i| i * 7 % 100).collect();
+    let indexed = resolve(&table, &[KeyColumn::Indexed(&words, &index)], index.len());
+    let direct: Vec<u64> = index.iter().map(|&i| words[i as usize]).collect();
+    assert_eq!(indexed, resolve_words(&table, &direct));
+}
+
+/// Keys whose hashes agree in the virtual node, in the tag of the index and in the lowest bits.
+#[test]
+fn keys_with_like_hashes_are_told_apart() {
+    let mut groups: HashMap<u64, Vec<u64>> = HashMap::new();
+    // Of scattered keys: the hashes of keys in a row agree less often than chance has it.
+    for key in (0..3_000_000).map(hash_word) {
+        groups.entry(hash_word(key) >> 41 << 2 | hash_word(key) & 3).or_default().push(key);
+    }
+    let mut groups: Vec<Vec<u64>> = groups.into_values().filter(|g| g.len() >= 3).collect();
+    groups.sort();
+    assert!(groups.len() > 50, "{} groups", groups.len());
+    let keys: Vec<u64> = groups.concat();
+    let table = numbers();
+    let rows = resolve_words(&table, &keys);
+    assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    assert_eq!(resolve_words(&table, &keys), rows);
+}
+
+/// So many rows in one virtual node that its index overflows from bucket to bucket.
+#[test]
+fn a_crowded_node_finds_its_rows() {
+    let keys: Vec<u64> =
+        (0..3_000_000).filter(|&k| virtual_node_of(hash_word(k)) == 77 && hash_word(k) & 0xff == 5).collect();
+    assert!(keys.len() > 30);
+    let table = numbers();
+    let rows = resolve_words(&table, &keys);
+    assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    assert_eq!(resolve_words(&table, &keys), rows);
+    let absent = resolve_words(&table, &[u64::MAX]);
+    assert!(!rows.contains(&absent[0]));
+}
+
+#[test]
+fn a_null_key_has_no_slot() {
+    let table = texts();
+    let keys = ["a".to_owned(), String::new(), "a".to_owned(), "b".to_owned()];
+    let slices: Vec<&[u8]> = keys.iter().map(|t| t.as_bytes()).collect();
+    let nulls = [false, true, true, false];
+    let mut out = [9; 4];
+    let columns = [KeyColumn::Texts(KeyTexts::new(&slices))];
+    table.resolve(&Keys { columns: &columns, nulls: Some(&nulls), len: 4 }, &mut out);
+    assert_eq!([out[1], out[2]], [0, 0]);
+    assert!(out[0] != 0 && out[3] != 0 && out[0] != out[3]);
+    assert_eq!(table.stats().slots, 2, "not even for the empty text of a null");
+}
+
+#[test]
+fn text_keys_are_their_bytes() {
+    let table = texts();
+    let mut keys: Vec<String> = (0..2_000).map(|i| format!("key {i} {}", "x".repeat(i % 40))).collect();
+    keys.extend(["".into(), "\0".into(), "\0\0".into(), "é".into(), "e\u{301}".into()]);
+    let rows = resolve_texts(&table, &keys);
+    assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    keys.reverse();
+    let mut again = resolve_texts(&table, &keys);
+    again.reverse();
+    assert_eq!(again, rows);
+}
+
+#[test]
+fn composite_keys_are_all_their_parts_in_order() {
+    let table = Table::new(&definition(&[Type::Str, Type::Int, Type::Str], &[ColumnType::required(Type::Int)]));
+    let parts = ["", "a", "ab", "b"];
+    let mut keys = Vec::new();
+    // Enough for the indexes to grow, which hashes the keys anew from the rows.
+    for n in (0..400).chain([u64::MAX]) {
+        parts.map(|l| keys.extend(parts.map(|r| (l, n, r))));
+    }
+    let texts = |of: fn(&(&'static str, u64, &'static str)) -> &'static str| -> Vec<&[u8]> {
+        keys.iter().map(|k| of(k).as_bytes()).collect()
+    };
+    let (left, right) = (texts(|k| k.0), texts(|k| k.2));
+    let words: Vec<u64> = keys.iter().map(|k| k.1).collect();
+    let index: Vec<u32> = (0..keys.len() as u32).collect();
+    let (left, right) = (KeyColumn::Texts(KeyTexts::new(&left)), KeyColumn::Texts(KeyTexts::new(&right)));
+    let rows = resolve(&table, &[left, KeyColumn::Words(&words), right], keys.len());
+    assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    assert_eq!(resolve(&table, &[left, KeyColumn::Indexed(&words, &index), right], keys.len()), rows);
+}
+
+#[test]
+fn preload_gives_back_what_it_got_sorted_by_key() {
+    let others =
+        [Type::Bool, Type::Int, Type::Float, Type::Decimal { digits: 9, scale: 2 }, Type::Time, Type::Str, Type::Bytes];
+    let others: Vec<ColumnType> = others.into_iter().map(ColumnType::optional).collect();
+    let table = Table::new(&definition(&[Type::Str, Type::Int], &others));
+    let given = |k: i64| {
+        let key = [str(format!("k{}", k % 7)), Value::Int(k * 37 % 100 - 50)];
+        let values = [
+            Value::Bool(k % 2 == 0),
+            Value::Int(i64::MIN + k),
+            Value::Float(-0.0 * k as f64),
+            Value::Decimal(-k),
+            Value::Time(k),
+            str("é".repeat(k as usize % 5)),
+            Value::Bytes(vec![k as u8; k as usize % 9]),
+        ];
+        // Every column is null in some row, and beside every other.
+        let values = values.into_iter().enumerate().map(move |(c, v)| if k >> c & 1 == 1 { Value::Null } else { v });
+        key.into_iter().chain(values).collect::<Vec<Value>>()
+    };
+    let mut records: Vec<Vec<Value>> = (0..100).map(given).collect();
+    preload(&table, &records[..50]).expect("distinct keys");
+    preload(&table, &records[50..]).expect("distinct keys");
+    records.sort_by_key(|r| (r[0].to_string(), r[1].word()));
+    assert_eq!(format!("{:?}", contents(&table)), format!("{records:?}"));
+}
+
+#[test]
+fn words_sort_as_signed_numbers() {
+    let table = numbers();
+    let keys = [5, -1, i64::MAX, 0, i64::MIN, -7];
+    let record = |k: &i64| vec![Value::Int(*k), Value::Int(k.wrapping_mul(2))];
+    preload(&table, &keys.iter().map(record).collect::<Vec<_>>()).expect("distinct keys");
+    let mut sorted = keys;
+    sorted.sort_unstable();
+    assert_eq!(contents(&table), sorted.iter().map(record).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_table_with_many_columns_keeps_its_null_bits_apart() {
+    let others = vec![ColumnType::optional(Type::Int); 150];
+    let table = Table::new(&definition(&[Type::Int], &others));
+    let record = |k: i64| {
+        let value = |c: i64| if (c + k) % 3 == 0 { Value::Null } else { Value::Int(c * k) };
+        std::iter::once(Value::Int(k)).chain((0..150).map(value)).collect::<Vec<_>>()
+    };
+    let records: Vec<_> = (0..10).map(record).collect();
+    preload(&table, &records).expect("distinct keys");
+    assert_eq!(contents(&table), records);
+}
+
+#[test]
+fn preload_refuses_a_key_twice() {
+    let table = Table::new(&definition(&[Type::Str, Type::Int], &[]));
+    let row = |a: &str, b: i64| vec![str(a), Value::Int(b)];
+    let error = preload(&table, &[row("a", 1), row("b", 1), row("a", 1)]).expect_err("a key twice");
+    assert_eq!(error.to_string(), "table 'things' is given two rows with the key \"a\", 1");
+    let table = numbers();
+    preload(&table, &[vec![Value::Int(3), Value::Int(0)]]).expect("one row");
+    let error = preload(&table, &[vec![Value::Int(3), Value::Int(1)]]).expect_err("a key twice");
+    assert_eq!(error.to_string(), "table 'things' is given two rows with the key 3");
+}
+
+#[test]
+fn preload_refuses_a_null_key_before_it_adds_anything() {
+    let table = texts();
+    let schema = Schema::scalars([("c0", ColumnType::optional(Type::Str)), ("c1", ColumnType::optional(Type::Str))]);
+    let batch = batch_of(&schema, &[vec![str("a"), str("x")], vec![Value::Null, str("y")]]);
+    let error = table.preload(&batch).expect_err("a null key");
+    assert_eq!(error.to_string(), "table 'things' is given a row without a key (row 1 of its batch)");
+    assert!(contents(&table).is_empty());
+}
+
+#[test]
+fn touching_a_key_does_not_make_its_row_exist() {
+    let table = numbers();
+    let rows = resolve_words(&table, &[1, 2, 3]);
+    assert!(rows.iter().all(|&row| word(row) & EXISTS == 0));
+    assert!(contents(&table).is_empty());
+    preload(&table, &[vec![Value::Int(2), Value::Int(20)]]).expect("the slot is free");
+    assert_eq!(contents(&table), [vec![Value::Int(2), Value::Int(20)]]);
+    assert_eq!(table.stats().slots, 3);
+}
+
+#[test]
+fn a_sweep_frees_missing_rows_and_their_slots_are_used_again() {
+    let table = numbers();
+    let live: Vec<Vec<Value>> = (0..1_000).map(|k| vec![Value::Int(k), Value::Int(k * k)]).collect();
+    preload(&table, &live).expect("distinct keys");
+    let kept = resolve_words(&table, &(0..1_000).collect::<Vec<_>>());
+    let missing: Vec<u64> = (1_000..80_000).collect();
+    assert!(!table.wants_sweep());
+    resolve_words(&table, &missing);
+    assert!(table.wants_sweep(), "there are 80,000 slots");
+    let before = table.stats();
+    sweep(&table);
+    assert!(!table.wants_sweep());
+    assert_eq!(table.stats().slots, 1_000);
+    assert_eq!(resolve_words(&table, &(0..1_000).collect::<Vec<_>>()), kept, "rows that exist stay where they are");
+    assert_eq!(contents(&table), live);
+    // As many other keys, over and over: in the same memory.
+    for round in 1..4 {
+        let others: Vec<u64> = missing.iter().map(|k| k + round * 1_000_000).collect();
+        let rows = resolve_words(&table, &others);
+        assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), others.len());
+        assert!(rows.iter().all(|&row| word(row) == 0), "a slot that is used again is as good as new");
+        sweep(&table);
+    }
+    let after = table.stats();
+    assert!(after.row_bytes < before.row_bytes * 5 / 4, "{before:?} became {after:?}");
+    assert_eq!(contents(&table), live);
+}
+
+#[test]
+fn a_sweep_frees_and_reuses_text() {
+    let table = texts();
+    let long = |k: u64| format!("{k}{}", "y".repeat(30));
+    let live: Vec<Vec<Value>> = (0..50).map(|k| vec![str(long(k)), str(format!("value {k}"))]).collect();
+    preload(&table, &live).expect("distinct keys");
+    for round in 0..5 {
+        let keys: Vec<String> = (0..2_000).map(|k| long(1_000 + round * 10_000 + k)).collect();
+        let rows = resolve_texts(&table, &keys);
+        assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
+        assert_eq!(resolve_texts(&table, &keys), rows);
+        sweep(&table);
+        assert_eq!(table.stats().slots, 50);
+    }
+    let mut sorted = live.clone();
+    sorted.sort_by_key(|r| r[0].to_string());
+    assert_eq!(contents(&table), sorted);
+    // A swept key is a new key.
+    preload(&table, &[vec![str(long(1_000)), Value::Null]]).expect("it was swept");
+}
+
+#[test]
+fn what_a_sweep_empties_can_be_filled_again() {
+    let table = numbers();
+    for round in 0..3 {
+        resolve_words(&table, &(round * 500..(round + 1) * 500).collect::<Vec<_>>());
+        sweep(&table);
+        assert_eq!(table.stats().slots, 0);
+    }
+    preload(&table, &[vec![Value::Int(1), Value::Int(2)]]).expect("an empty table");
+    assert_eq!(contents(&table).len(), 1);
+}
+
+/// Several threads meet in the same new keys at once, in different orders.
+#[test]
+fn threads_agree_on_slots() {
+    let (numbers, texts) = (numbers(), texts());
+    let found: Vec<(BTreeMap<u64, RowAddress>, BTreeMap<u64, RowAddress>)> = std::thread::scope(|scope| {
+        let resolve = |thread: u64| {
+            let (numbers, texts) = (&numbers, &texts);
+            move || {
+                let mut found = (BTreeMap::new(), BTreeMap::new());
+                for block in 0..40 {
+                    let order =
+                        |i: u64| (block * 250 + (i * [1, 3, 7, 499][thread as usize] + thread * 31) % 500) % 10_000;
+                    let keys: Vec<u64> = (0..500).map(order).collect();
+                    let names: Vec<String> = keys.iter().map(|k| format!("name {k}")).collect();
+                    let (rows, named) = (resolve_words(numbers, &keys), resolve_texts(texts, &names));
+                    for ((key, row), named) in keys.iter().zip(rows).zip(named) {
+                        assert_eq!(*found.0.entry(*key).or_insert(row), row);
+                        assert_eq!(*found.1.entry(*key).or_insert(named), named);
+                    }
+                }
+                found
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|t| scope.spawn(resolve(t))).collect();
+        threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+    });
+    for other in &found[1..] {
+        let differs = |l: &BTreeMap<_, _>, r: &BTreeMap<_, _>| l.iter().zip(r).find(|(l, r)| l != r).map(|(l, _)| *l.0);
+        assert_eq!(differs(&other.0, &found[0].0), None, "a number with two slots");
+        assert_eq!(differs(&other.1, &found[0].1), None, "a text with two slots");
+    }
+    assert_eq!(numbers.stats().slots, 10_000);
+    assert_eq!(texts.stats().slots, 10_000);
+}
