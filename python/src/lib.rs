@@ -15,6 +15,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tidemill_plan::{Plan, Program};
 
+/// Batches come and go with every epoch, and are freed by other threads than those that made them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The plan of a JSON text.
 fn read_plan(plan_json: &str) -> PyResult<Plan> {
     serde_json::from_str(plan_json).map_err(|error| PyValueError::new_err(format!("this is no plan: {error}")))

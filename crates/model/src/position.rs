@@ -15,6 +15,7 @@ pub struct Position {
     pub time: i64,
     /// The source's index in the plan.
     pub source: SourceId,
-    /// The record's ordinal in the source, from 0; bad and late records count too.
+    /// The event's ordinal in its source, from 0. Late events count; records that could not be decoded
+    /// are no events and do not.
     pub offset: u64,
 }

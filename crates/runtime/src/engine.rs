@@ -334,7 +334,14 @@ impl Gatherer {
             self.pipeline.put(epoch);
         }
         self.pipeline.close();
-        (self.gate.positions(), self.control.stops())
+        let mut positions = self.gate.positions();
+        // What sources have handed over and the gate never took was read, too.
+        for (input, position) in self.inputs.iter().zip(&mut positions) {
+            while let Ok(FromSource::Batch(batch)) = input.try_recv() {
+                position.held += batch.events.num_rows() as u64;
+            }
+        }
+        (positions, self.control.stops())
     }
 
     fn events_max(&self) -> usize {

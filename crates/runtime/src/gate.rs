@@ -281,7 +281,11 @@ impl Segment {
     }
 
     fn slice(&self, from: usize, len: usize) -> Segment {
-        Segment { batch: self.batch.slice(from, len), times: self.times.slice(from, len), arrived: self.arrived.slice(from, len) }
+        Segment {
+            batch: self.batch.slice(from, len),
+            times: self.times.slice(from, len),
+            arrived: self.arrived.slice(from, len),
+        }
     }
 }
 

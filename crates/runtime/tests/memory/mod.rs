@@ -3,8 +3,9 @@
 use crate::support::Subject;
 use tidemill_histories::History;
 use tidemill_model::{Type, Value};
-use tidemill_plan::build::{PlanBuilder, cell, event, exists, named};
-use tidemill_runtime::{Engine, Options, Scheduling};
+use tidemill_plan::Function;
+use tidemill_plan::build::{PlanBuilder, cell, element, event, exists, named};
+use tidemill_runtime::{Engine, EpochSize, Options, Scheduling};
 
 const EVENTS: i64 = 300_000;
 /// Below this many slots a table is not swept.
@@ -59,5 +60,50 @@ fn slots_of_missing_rows_do_not_pile_up() {
         let row = 32;
         assert!(stats.row_bytes <= 2 * row * (SWEPT_FROM + in_flight), "{stats:?}");
         assert!(outcome.tables[0].len() > 200, "{} guests stayed", outcome.tables[0].len());
+    }
+}
+
+/// Each event makes a row, deletes the one made two hundred events before, and names many keys that were
+/// never seen, so that there are sweeps all the time.
+fn arrivals() -> History {
+    let plan = PlanBuilder::new("arrivals")
+        .table("guests", |t| t.key("number", Type::Int).column_or("name", Type::Str, Value::Str("new".into())))
+        .source("doors", |s| s.field("number", Type::Int).field("last", Type::Int).list("others", Type::Int))
+        .transaction("arrive", [named("doors")], |t| {
+            let keys = [("guest", "number"), ("last", "last")];
+            let t = keys.into_iter().fold(t, |t, (role, key)| t.create(role, "guests", [event(key)]));
+            t.read("other", "guests", [element("others", "")]).over("others").body(|b| {
+                // Only for the sake of its slots: never so.
+                b.when(event("number").lt(0), |b| {
+                    b.for_each("one", "others", |b| b.require(exists("other"), "unknown"));
+                });
+                b.require(exists("guest").eq(false), "lost and found");
+                b.set("guest", "name", event("number").call(Function::Str, []));
+                b.when(event("last").ge(0), |b| {
+                    b.emit("left", [("name", cell("last", "name"))]);
+                    b.delete("last");
+                });
+            })
+        })
+        .build();
+    let arrive = |i: i64| {
+        let others = (0..64).map(|k| vec![Value::Int(1_000_000 + i * 64 + k)]).collect();
+        vec![Value::Int(i), Value::Int(i - 200), Value::List(others)]
+    };
+    History { plan, preload: vec![], sources: vec![(0..12_000).map(arrive).collect()] }
+}
+
+#[test]
+fn sweeps_lose_nothing_that_epochs_in_flight_hold() {
+    let subject = Subject::new(arrivals());
+    let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
+    for (workers, events, scheduling) in
+        [(1, 32, Scheduling::Epoch), (2, 16, Scheduling::Epoch), (3, 64, Scheduling::Chain), (4, 4, Scheduling::Epoch)]
+    {
+        let options = Options { workers, scheduling, epoch: EpochSize::Events(events), ..Options::default() };
+        engine = engine.with_empty_tables();
+        let outcome = subject.run(&engine, options, 1000);
+        assert_eq!(subject.difference(&outcome), None);
+        assert!(engine.table_stats(0).slots < 2 * SWEPT_FROM);
     }
 }
