@@ -152,7 +152,9 @@ fn composite_keys_are_all_their_parts_in_order() {
     let mut keys = Vec::new();
     // Enough for the indexes to grow, which hashes the keys anew from the rows.
     for n in (0..400).chain([u64::MAX]) {
-        parts.map(|l| keys.extend(parts.map(|r| (l, n, r))));
+        for l in parts {
+            keys.extend(parts.map(|r| (l, n, r)));
+        }
     }
     let texts = |of: fn(&(&'static str, u64, &'static str)) -> &'static str| -> Vec<&[u8]> {
         keys.iter().map(|k| of(k).as_bytes()).collect()
