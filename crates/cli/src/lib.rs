@@ -3,6 +3,7 @@
 //!
 //! A front end implements [`Loader`] and calls [`main`]. Everything that is said goes to standard
 //! error; standard output is for results: what sinks write to `-`, `--json`, `check` and `explain`.
+//! Neither the meaning of a plan nor that of a source file lives here.
 
 mod arguments;
 mod check;

@@ -1,7 +1,8 @@
 //! Files, generators and their formats: the sources and sinks of the outside world.
 //!
 //! [`open_source`] and [`open_sink`] turn a spec (plain data) and a schema into the runtime's
-//! [`Source`] and [`Sink`]. What a sink writes, the source of the same format reads back equal.
+//! [`Source`] and [`Sink`]. What a sink writes, the source of the same format reads back equal. Nothing
+//! here knows of transactions, tables or epochs.
 //!
 //! # Formats
 //!

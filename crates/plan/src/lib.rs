@@ -1,7 +1,8 @@
 //! The flow graph and the transaction IR.
 //!
 //! [`Plan`] is what front ends write; [`analyze`] checks and types it into a [`Program`], which
-//! everything else reads.
+//! everything else reads. Nothing here runs an event, knows how a row is laid out, or which language a
+//! plan was written in.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -90,16 +90,19 @@ fn arrivals() -> History {
         let others = (0..64).map(|k| vec![Value::Int(1_000_000 + i * 64 + k)]).collect();
         vec![Value::Int(i), Value::Int(i - 200), Value::List(others)]
     };
-    History { plan, preload: vec![], sources: vec![(0..12_000).map(arrive).collect()] }
+    History { plan, preload: vec![], sources: vec![(0..25_000).map(arrive).collect()] }
 }
 
 #[test]
 fn sweeps_lose_nothing_that_epochs_in_flight_hold() {
     let subject = Subject::new(arrivals());
     let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
-    for (workers, events, scheduling) in
-        [(1, 32, Scheduling::Epoch), (2, 16, Scheduling::Epoch), (3, 64, Scheduling::Chain), (4, 4, Scheduling::Epoch)]
-    {
+    for (workers, events, scheduling) in [
+        (1, 300, Scheduling::Epoch),
+        (2, 100, Scheduling::Epoch),
+        (3, 64, Scheduling::Chain),
+        (4, 200, Scheduling::Chain),
+    ] {
         let options = Options { workers, scheduling, epoch: EpochSize::Events(events), ..Options::default() };
         engine = engine.with_empty_tables();
         let outcome = subject.run(&engine, options, 1000);
