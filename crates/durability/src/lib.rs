@@ -1,0 +1,10 @@
+//! Log, checkpoints and recovery, over files as a parameter.
+//!
+//! Everything that must survive a crash is written through [`Storage`], so that the same code runs on
+//! the operating system's files and on simulated ones that lose, tear and refuse.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+mod storage;
+
+pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};
