@@ -48,13 +48,14 @@
 //!
 //! # Edges
 //!
-//! `files`, `output` and `clock` alone touch the file system, the standard streams and the time.
+//! `disk`, `files`, `output` and `clock` alone touch the file system, the standard streams and the time.
 
 mod bad;
 mod clock;
 mod columnar;
 mod columns;
 mod compression;
+mod disk;
 mod environment;
 mod files;
 mod generator;
@@ -67,6 +68,7 @@ mod views;
 pub use bad::RECORD_TEXT_BYTES_MAX;
 pub use clock::{Clock, SystemClock};
 pub use columnar::canonical;
+pub use disk::Disk;
 pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};

@@ -41,8 +41,8 @@ pub trait Storage: Send + Sync {
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the exclusive lock of a file, created if missing, and writes into it who holds it. It is
-    /// never waited for. The lock goes with the value, or with the process; the file stays. Another
+    /// Takes the exclusive lock of a file, created if missing, and writes into it who holds it, unless
+    /// that is empty: then the file stays as it is. It is never waited for. The lock goes with the value, or with the process; the file stays. Another
     /// lock of the same file in this process counts as another's.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked>;
 }

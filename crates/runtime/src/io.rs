@@ -77,14 +77,76 @@ pub trait Source: Send {
     }
 }
 
-/// Where the events of a stream go. Driven by one thread. Dropping an unfinished sink leaves nothing
-/// under the final name.
+/// What a sink knows of earlier runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovered {
+    /// It keeps no record of epochs. What is released between two checkpoints may be released again
+    /// after a crash: at least once, not exactly once.
+    Forgets,
+    /// What epochs up to this one released is there, and nothing else; none: nothing is there.
+    Through(Option<u64>),
+}
+
+/// Where the events of a stream go. Driven by one thread.
+///
+/// # A run without a state directory
+///
+/// Calls [`Sink::write`] and [`Sink::flush`], then [`Sink::finish`]. Dropping an unfinished sink leaves
+/// nothing under the final name.
+///
+/// # A durable run
+///
+/// Calls [`Sink::recover`], then any number of times [`Sink::write`], [`Sink::prepare`] and
+/// [`Sink::commit`] (or [`Sink::abort`]), then [`Sink::finish`] if the stream has ended. The contract:
+///
+/// 1. `recover` comes first. It makes undone what was not committed, and says what was.
+/// 2. What is written belongs to the epoch that `prepare` names next. Epochs may be committed several
+///    at a time, under the number of the last. Numbers grow.
+/// 3. `prepare(e)` makes it durable, and releases nothing.
+/// 4. `commit(e)` releases what was prepared and records `e` with it, durably and as one. Once it has
+///    returned, `recover` says `e` after any crash. Where it is interrupted or fails, `recover` says `e`
+///    and everything is there, or it says the epoch before and nothing of it is there.
+/// 5. `abort(e)` forgets what was written since the last commit.
+/// 6. Calls may come twice. For an epoch at or before the last committed one, `prepare` drops what was
+///    written, `commit` and `abort` change nothing, and all succeed. `commit` of a later epoch that was
+///    not the last prepared is an error.
+/// 7. After an error, which may have come although the call was applied, every call fails: only
+///    `recover` of the sink opened anew says what is there.
+/// 8. `finish` puts what was committed, and nothing else, under the final name. A sink opened again
+///    after that recovers the same epoch, and goes on behind it if there is more.
+/// 9. A sink that is dropped keeps what was committed.
+///
+/// Who drives it owes the sink one thing: `write` comes when the epoch's inputs are durable in the log,
+/// so that a replay gives the same events, and a checkpoint of an epoch replaces the log only when
+/// every sink has committed that epoch.
+///
+/// The methods have defaults for sinks that [forget](Recovered::Forgets): they release with `write`.
 pub trait Sink: Send {
     /// Takes the next events, in canonical Arrow form.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure>;
 
     /// Called at the end of each epoch that wrote something: an interactive sink shows it now.
     fn flush(&mut self) -> Result<(), IoFailure> {
+        Ok(())
+    }
+
+    /// What earlier runs released.
+    fn recover(&mut self) -> Result<Recovered, IoFailure> {
+        Ok(Recovered::Forgets)
+    }
+
+    /// What was written since the last commit is of epochs up to `epoch`; makes it durable.
+    fn prepare(&mut self, _epoch: u64) -> Result<(), IoFailure> {
+        self.flush()
+    }
+
+    /// Releases what was prepared.
+    fn commit(&mut self, _epoch: u64) -> Result<(), IoFailure> {
+        Ok(())
+    }
+
+    /// Forgets what was written since the last commit.
+    fn abort(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         Ok(())
     }
 

@@ -29,6 +29,6 @@ mod worker;
 
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
-pub use io::{BadRecord, IoFailure, Sink, Source, SourceBatch, SourceProgress};
+pub use io::{BadRecord, IoFailure, Recovered, Sink, Source, SourceBatch, SourceProgress};
 pub use options::{EpochSize, Options, Scheduling};
 pub use summary::{FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary};

@@ -2,6 +2,7 @@
 
 mod columnar;
 mod csv;
+mod disk;
 mod fuzz;
 mod generator;
 mod inputs;
