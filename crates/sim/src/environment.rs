@@ -1,0 +1,50 @@
+//! A clock that moves when it is looked at. Threads are real ones.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use tidemill_histories::Random;
+use tidemill_runtime::{Environment, Joined};
+
+/// A simulated clock, real threads, and as many processors as one likes.
+pub struct SimEnvironment {
+    now: AtomicU64,
+    step_max: u64,
+    parallelism: usize,
+}
+
+impl SimEnvironment {
+    /// Some seeds have clocks that creep, and some ones that leap.
+    pub fn new(seed: u64, parallelism: usize) -> SimEnvironment {
+        let step_max = 1 << Random::new(seed).below(24);
+        SimEnvironment { now: AtomicU64::new(0), step_max, parallelism }
+    }
+}
+
+impl Environment for SimEnvironment {
+    /// How far it has moved since the last look is a function of the time it showed then.
+    fn now(&self) -> u64 {
+        let step = |now: u64| now + 1 + Random::new(now).bits() % self.step_max;
+        // The closure gives some on every input.
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(step(now))).unwrap_or_default()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
+        let thread = std::thread::Builder::new().name(format!("simulated {name}")).spawn(body);
+        Box::new(Thread(thread.expect("the system gives a thread")))
+    }
+
+    fn parallelism(&self) -> usize {
+        self.parallelism
+    }
+}
+
+struct Thread(JoinHandle<()>);
+
+impl Joined for Thread {
+    fn join(self: Box<Self>) -> Result<(), String> {
+        self.0.join().map_err(|panic| match panic.downcast_ref::<String>() {
+            Some(message) => message.clone(),
+            None => panic.downcast_ref::<&str>().map_or("a thread panicked".into(), |m| (*m).to_owned()),
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What can go wrong with a call, and what is remembered of those made.
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails, and nothing was done.
+    Refused(ErrorKind),
+    /// It fails, and was done all the same: a time-out whose answer was lost.
+    Applied(ErrorKind),
+    /// An append fails in the middle; any other call as if refused.
+    Half(ErrorKind),
+    /// A sync fails, and what it should have made durable never will be, though it is still read: as
+    /// Linux does when pages cannot be written. Any other call as if refused.
+    Dropped,
+    /// One bit of what a read gives is wrong. Any other call is as ever.
+    Flipped,
+    /// The power goes before the call.
+    CutBefore,
+    /// The power goes when the call is done, before it returns.
+    CutBehind,
+}
+
+impl Fault {
+    /// Whether the call is done.
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, Fault::Applied(_) | Fault::CutBehind | Fault::Flipped)
+    }
+
+    /// What the caller is told in the end.
+    pub(crate) fn outcome(self) -> io::Result<()> {
+        match self {
+            Fault::Refused(kind) | Fault::Applied(kind) | Fault::Half(kind) => {
+                Err(io::Error::new(kind, format!("simulated: {kind}")))
+            }
+            Fault::Dropped => Err(io::Error::other("simulated: input/output error")),
+            Fault::Flipped => Ok(()),
+            Fault::CutBefore | Fault::CutBehind => Err(power_is_off()),
+        }
+    }
+}
+
+pub(crate) fn power_is_off() -> io::Error {
+    io::Error::other("simulated: the power is off")
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as the methods of the trait")]
+pub enum Operation {
+    Open,
+    Rename,
+    Remove,
+    Look,
+    List,
+    CreateDirectory,
+    SyncDirectory,
+    Lock,
+    Append,
+    ReadAt,
+    Length,
+    Truncate,
+    Sync,
+}
+
+impl Operation {
+    /// Whether it changes anything, so that a power cut before it differs from one before the next.
+    pub fn writes(self) -> bool {
+        !matches!(self, Operation::Look | Operation::List | Operation::ReadAt | Operation::Length)
+    }
+}
+
+/// A call that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What was asked for.
+    pub operation: Operation,
+    /// The file it was about; of a renaming, its new name.
+    pub path: PathBuf,
+}

@@ -1,0 +1,117 @@
+//! Open files of the simulated storage, and its locks.
+
+use crate::fault::{Fault, Operation};
+use crate::storage::{State, leave};
+use parking_lot::Mutex;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_durability::{File, Lock};
+use tidemill_histories::Random;
+
+use crate::world::{Contents, Id};
+
+/// An open file, of use to the process that opened it.
+pub(crate) struct SimFile {
+    pub state: Arc<Mutex<State>>,
+    pub life: u64,
+    pub id: Id,
+    pub path: PathBuf,
+    pub writable: bool,
+}
+
+impl SimFile {
+    fn write<T>(
+        &self,
+        operation: Operation,
+        body: impl FnOnce(&mut State, Option<Fault>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let state = &mut *self.state.lock();
+        let fault = state.enter(self.life, operation, &self.path)?;
+        if !self.writable {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        body(state, fault).and_then(|result| leave(fault, result))
+    }
+
+    fn contents<'a>(&self, state: &'a mut State) -> &'a mut Contents {
+        &mut state.world.files[self.id]
+    }
+}
+
+impl File for SimFile {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write(Operation::Append, |state, fault| {
+            let used = state.world.bytes();
+            let room = state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
+            let fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let written = if matches!(fault, Some(Fault::Half(_))) { fits / 2 } else { fits };
+            self.contents(state).append(&bytes[..written]);
+            if fits < bytes.len() { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+        })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let state = &mut *self.state.lock();
+        let fault = state.enter(self.life, Operation::ReadAt, &self.path)?;
+        let seed = state.seed;
+        let seen = &self.contents(state).seen;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(seen.len());
+        let length = into.len().min(seen.len() - start);
+        into[..length].copy_from_slice(&seen[start..start + length]);
+        if fault == Some(Fault::Flipped) && length > 0 {
+            let mut random = Random::new(seed);
+            into[random.below(length)] ^= 1 << random.below(8);
+        }
+        leave(fault, length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let state = &mut *self.state.lock();
+        let fault = state.enter(self.life, Operation::Length, &self.path)?;
+        let length = self.contents(state).seen.len() as u64;
+        leave(fault, length)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.write(Operation::Truncate, |state, _| {
+            let contents = self.contents(state);
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if length > contents.seen.len() {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            contents.truncate(length);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.write(Operation::Sync, |state, fault| {
+            let lies = state.lies_about(&self.path);
+            match fault {
+                Some(Fault::Dropped) => self.contents(state).drop_changes(),
+                _ if lies => {}
+                _ => self.contents(state).sync(),
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A lock, until it is dropped or its process ends.
+pub(crate) struct SimLock {
+    pub state: Arc<Mutex<State>>,
+    pub life: u64,
+    pub path: PathBuf,
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        if state.life == self.life {
+            state.world.locks.remove(&self.path);
+        }
+    }
+}

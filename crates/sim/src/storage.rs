@@ -1,0 +1,278 @@
+//! Simulated storage: the trait over a [`World`], with a fault for any call.
+
+use crate::fault::{Call, Fault, Operation, power_is_off};
+use crate::file::{SimFile, SimLock};
+use crate::world::{Node, World};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_durability::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of};
+use tidemill_histories::Random;
+
+/// Storage of a simulated machine. Clones are the same machine.
+#[derive(Clone)]
+pub struct SimStorage(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub world: World,
+    /// Of processes: files opened by an earlier one are no longer of use.
+    pub life: u64,
+    off: bool,
+    calls: Vec<Call>,
+    faults: BTreeMap<usize, Fault>,
+    lies: BTreeSet<String>,
+    pub capacity: Option<u64>,
+    pub seed: u64,
+}
+
+impl State {
+    /// Notes a call; the fault that is put at it. An error where the power is off or goes off before it.
+    pub fn enter(&mut self, life: u64, operation: Operation, path: &Path) -> io::Result<Option<Fault>> {
+        if self.off || life != self.life {
+            return Err(power_is_off());
+        }
+        let fault = self.faults.get(&self.calls.len()).copied();
+        self.calls.push(Call { operation, path: path.into() });
+        self.off = matches!(fault, Some(Fault::CutBefore | Fault::CutBehind));
+        if let Some(fault) = fault
+            && !fault.is_done()
+            && !(operation == Operation::Append && matches!(fault, Fault::Half(_)))
+            && !(operation == Operation::Sync && fault == Fault::Dropped)
+        {
+            return fault.outcome().map(|()| None);
+        }
+        Ok(fault)
+    }
+
+    /// Whether a sync of this file or directory is one in name only.
+    pub fn lies_about(&self, path: &Path) -> bool {
+        self.lies.iter().any(|end| path.to_string_lossy().ends_with(end))
+    }
+}
+
+/// The end of a call: what a fault has the caller believe.
+pub(crate) fn leave<T>(fault: Option<Fault>, result: T) -> io::Result<T> {
+    fault.map_or(Ok(()), Fault::outcome).map(|()| result)
+}
+
+impl SimStorage {
+    /// An empty disk with room for everything.
+    pub fn new(seed: u64) -> SimStorage {
+        let mut state = State { seed, ..State::default() };
+        state.world.create_directory(Path::new("."));
+        SimStorage(Arc::new(Mutex::new(state)))
+    }
+
+    /// Puts a fault at the `call`-th call from the start, counted from 0.
+    pub fn fail(&self, call: usize, fault: Fault) {
+        self.0.lock().faults.insert(call, fault);
+    }
+
+    /// Takes all faults back.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// How many bytes the disk holds.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.0.lock().capacity = bytes;
+    }
+
+    /// From now on syncs of files and directories whose path ends with `end` succeed and do nothing, as
+    /// if they had been left out of the program.
+    pub fn lie_about(&self, end: &str) {
+        self.0.lock().lies.insert(end.into());
+    }
+
+    /// The calls so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.0.lock().calls.clone()
+    }
+
+    /// How many calls there were.
+    pub fn call_count(&self) -> usize {
+        self.0.lock().calls.len()
+    }
+
+    /// Whether a fault has put the power off.
+    pub fn is_off(&self) -> bool {
+        self.0.lock().off
+    }
+
+    /// The power goes, and comes again. Files that are open are of no more use.
+    pub fn cut_power(&self) {
+        let state = &mut *self.0.lock();
+        state.life += 1;
+        state.off = false;
+        let mut random = Random::new(state.seed ^ state.life.rotate_left(32));
+        state.world.cut_power(&mut random);
+    }
+
+    /// The process is killed and another begins: as [`SimStorage::cut_power`], but nothing is lost.
+    pub fn kill(&self) {
+        let state = &mut *self.0.lock();
+        state.life += 1;
+        state.off = false;
+        state.world.kill();
+    }
+
+    /// Turns a bit over, in what is durable and in what is seen.
+    pub fn flip(&self, path: &Path, byte: usize, bit: u8) {
+        let state = &mut *self.0.lock();
+        if let Some(Node::File(id)) = state.world.names.get(&normal(path)).copied() {
+            state.world.files[id].flip(byte, bit);
+        }
+    }
+
+    /// All files with their contents, as processes see them. No call.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let world = &self.0.lock().world;
+        let contents = |(path, node): (&PathBuf, &Node)| match node {
+            Node::File(id) => Some((path.clone(), world.files[*id].seen.clone())),
+            Node::Directory => None,
+        };
+        world.names.iter().filter_map(contents).collect()
+    }
+
+    /// Enters a call that names a path.
+    fn call<T>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        body: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let state = &mut *self.0.lock();
+        let fault = state.enter(state.life, operation, path)?;
+        body(state).and_then(|result| leave(fault, result))
+    }
+}
+
+/// Without the dots in front, so that a file has one name.
+fn normal(path: &Path) -> PathBuf {
+    let path = path.strip_prefix(".").unwrap_or(path);
+    if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.into() }
+}
+
+fn found(world: &World, path: &Path) -> io::Result<Node> {
+    world.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+fn in_a_directory(world: &World, path: &Path) -> io::Result<()> {
+    match found(world, &directory_of(path))? {
+        Node::Directory => Ok(()),
+        Node::File(_) => Err(ErrorKind::NotADirectory.into()),
+    }
+}
+
+impl Storage for SimStorage {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
+        let path = normal(path);
+        self.call(Operation::Open, &path, |state| {
+            in_a_directory(&state.world, &path)?;
+            let id = match (state.world.names.get(&path), how) {
+                (Some(Node::Directory), _) => return Err(ErrorKind::IsADirectory.into()),
+                (Some(_), Open::CreateNew) => return Err(ErrorKind::AlreadyExists.into()),
+                (Some(Node::File(id)), _) => *id,
+                (None, Open::Read | Open::Append) => return Err(ErrorKind::NotFound.into()),
+                (None, Open::AppendOrCreate | Open::CreateNew) => state.world.create(&path),
+            };
+            let (life, state) = (state.life, self.0.clone());
+            Ok(Box::new(SimFile { state, life, id, path: path.clone(), writable: how != Open::Read }) as Box<dyn File>)
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (normal(from), normal(to));
+        self.call(Operation::Rename, &to, |state| {
+            in_a_directory(&state.world, &to)?;
+            let node = found(&state.world, &from)?;
+            state.world.rename(&from, &to, node);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let path = normal(path);
+        self.call(Operation::Remove, &path, |state| {
+            let node = found(&state.world, &path)?;
+            if state.world.names.keys().any(|other| directory_of(other) == path && *other != path) {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            state.world.remove(&path, node);
+            Ok(())
+        })
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Entry> {
+        let path = normal(path);
+        self.call(Operation::Look, &path, |state| {
+            Ok(match found(&state.world, &path)? {
+                Node::File(id) => Entry { kind: Kind::File, length: state.world.files[id].seen.len() as u64 },
+                Node::Directory => Entry { kind: Kind::Directory, length: 0 },
+            })
+        })
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let directory = normal(directory);
+        self.call(Operation::List, &directory, |state| {
+            if found(&state.world, &directory)? != Node::Directory {
+                return Err(ErrorKind::NotADirectory.into());
+            }
+            let held = state.world.names.keys().filter(|path| directory_of(path) == directory);
+            Ok(held.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+        })
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let path = normal(path);
+        self.call(Operation::CreateDirectory, &path, |state| {
+            for directory in path.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+                match state.world.names.get(directory) {
+                    None => state.world.create_directory(directory),
+                    Some(Node::Directory) => {}
+                    Some(Node::File(_)) => return Err(ErrorKind::AlreadyExists.into()),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let path = normal(path);
+        self.call(Operation::SyncDirectory, &path, |state| {
+            found(&state.world, &path)?;
+            if !state.lies_about(&path) {
+                state.world.sync_directory(&path);
+            }
+            Ok(())
+        })
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked> {
+        let path = normal(path);
+        self.call(Operation::Lock, &path, |state| {
+            in_a_directory(&state.world, &path)?;
+            let id = match state.world.names.get(&path) {
+                Some(Node::Directory) => return Err(ErrorKind::IsADirectory.into()),
+                Some(Node::File(id)) => *id,
+                None => state.world.create(&path),
+            };
+            let file = &mut state.world.files[id];
+            if state.world.locks.contains(&path) {
+                return Ok(Locked::By(String::from_utf8_lossy(&file.seen).into_owned()));
+            }
+            if !holder.is_empty() {
+                file.truncate(0);
+                file.append(holder.as_bytes());
+            }
+            state.world.locks.insert(path.clone());
+            Ok(Locked::Mine(
+                Box::new(SimLock { state: self.0.clone(), life: state.life, path: path.clone() }) as Box<dyn Lock>
+            ))
+        })
+    }
+}
