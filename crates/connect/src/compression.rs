@@ -5,7 +5,7 @@
 
 use crate::Compression;
 use crate::files::{ByteCount, Place, Raw, read_failed};
-use crate::output::{Output, write_failed};
+use crate::output::Output;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{self, Chain, Cursor, Read, Write};
@@ -74,69 +74,95 @@ fn sniff(raw: &mut Raw) -> io::Result<(Vec<u8>, Compression)> {
     Ok((start, Compression::None))
 }
 
-/// An open text output.
-pub(crate) enum TextOutput {
-    Plain(Output),
+/// What a text output is compressed with.
+pub(crate) fn chosen(path: &str, choice: Option<Compression>) -> Compression {
+    choice.or_else(|| by_name(path)).unwrap_or(Compression::None)
+}
+
+/// An output behind a compressor. What is written goes in frames (gzip calls them members), one after
+/// the other, each of which can be read without the others.
+pub(crate) struct Compressor {
+    compression: Compression,
+    /// None only inside of a call that failed.
+    frame: Option<Frame>,
+}
+
+enum Frame {
+    /// Between two frames, or not compressed.
+    None(Output),
     Gzip(GzEncoder<Output>),
     Zstd(zstd::Encoder<'static, Output>),
 }
 
-impl TextOutput {
-    pub fn open(path: &str, chosen: Option<Compression>) -> Result<TextOutput, IoFailure> {
-        let output = Output::open(path)?;
-        let name = output.name().to_owned();
-        Ok(match chosen.or_else(|| by_name(path)).unwrap_or(Compression::None) {
-            Compression::None => TextOutput::Plain(output),
-            Compression::Gzip => TextOutput::Gzip(GzEncoder::new(output, flate2::Compression::default())),
-            Compression::Zstd => {
-                TextOutput::Zstd(zstd::Encoder::new(output, ZSTD_LEVEL).map_err(|error| write_failed(&name, &error))?)
+impl Compressor {
+    pub fn new(output: Output, compression: Compression) -> Compressor {
+        Compressor { compression, frame: Some(Frame::None(output)) }
+    }
+
+    /// Begins a frame, if none has begun.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.frame = Some(match (self.take()?, self.compression) {
+            (Frame::None(output), Compression::Gzip) => {
+                Frame::Gzip(GzEncoder::new(output, flate2::Compression::default()))
             }
+            (Frame::None(output), Compression::Zstd) => Frame::Zstd(zstd::Encoder::new(output, ZSTD_LEVEL)?),
+            (frame, _) => frame,
+        });
+        Ok(())
+    }
+
+    /// Ends the frame, if one has begun.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.frame = Some(Frame::None(match self.take()? {
+            Frame::None(output) => output,
+            Frame::Gzip(encoder) => encoder.finish()?,
+            Frame::Zstd(encoder) => encoder.finish()?,
+        }));
+        Ok(())
+    }
+
+    fn take(&mut self) -> io::Result<Frame> {
+        self.frame.take().ok_or_else(failed_before)
+    }
+
+    /// The output; none if compressing failed.
+    pub fn output(&mut self) -> Option<&mut Output> {
+        Some(match self.frame.as_mut()? {
+            Frame::None(output) => output,
+            Frame::Gzip(encoder) => encoder.get_mut(),
+            Frame::Zstd(encoder) => encoder.get_mut(),
         })
     }
 
-    fn output(&self) -> &Output {
-        match self {
-            TextOutput::Plain(output) => output,
-            TextOutput::Gzip(encoder) => encoder.get_ref(),
-            TextOutput::Zstd(encoder) => encoder.get_ref(),
+    /// Ends the frame and gives the output back.
+    pub fn into_output(mut self) -> io::Result<Output> {
+        self.end()?;
+        match self.take()? {
+            Frame::None(output) => Ok(output),
+            _ => Err(failed_before()),
+        }
+    }
+}
+
+fn failed_before() -> io::Error {
+    io::Error::other("it failed before")
+}
+
+/// Into the frame that has begun.
+impl Write for Compressor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.frame.as_mut().ok_or_else(failed_before)? {
+            Frame::None(output) => output.write(bytes),
+            Frame::Gzip(encoder) => encoder.write(bytes),
+            Frame::Zstd(encoder) => encoder.write(bytes),
         }
     }
 
-    /// Takes everything in `buffer` and empties it.
-    pub fn write(&mut self, buffer: &mut Vec<u8>) -> Result<(), IoFailure> {
-        let written = match self {
-            TextOutput::Plain(output) => output.write_all(buffer),
-            TextOutput::Gzip(encoder) => encoder.write_all(buffer),
-            TextOutput::Zstd(encoder) => encoder.write_all(buffer),
-        };
-        buffer.clear();
-        written.map_err(|error| write_failed(self.output().name(), &error))
-    }
-
-    /// Whether someone may be waiting at the other end.
-    pub fn is_interactive(&self) -> bool {
-        self.output().is_interactive()
-    }
-
-    /// Hands everything written so far to the operating system.
-    pub fn flush(&mut self) -> Result<(), IoFailure> {
-        let flushed = match self {
-            TextOutput::Plain(output) => output.flush(),
-            TextOutput::Gzip(encoder) => encoder.flush(),
-            TextOutput::Zstd(encoder) => encoder.flush(),
-        };
-        flushed.map_err(|error| write_failed(self.output().name(), &error))
-    }
-
-    /// Ends the compressed stream and makes the output whole.
-    pub fn finish(self) -> Result<(), IoFailure> {
-        let name = self.output().name().to_owned();
-        let failed = |error: io::Error| write_failed(&name, &error);
-        match self {
-            TextOutput::Plain(output) => Ok(output),
-            TextOutput::Gzip(encoder) => encoder.finish().map_err(failed),
-            TextOutput::Zstd(encoder) => encoder.finish().map_err(failed),
-        }?
-        .finish()
+    fn flush(&mut self) -> io::Result<()> {
+        match self.frame.as_mut().ok_or_else(failed_before)? {
+            Frame::None(output) => output.flush(),
+            Frame::Gzip(encoder) => encoder.flush(),
+            Frame::Zstd(encoder) => encoder.flush(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidemill_durability::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of};
 
 /// Storage on the disks of this machine.
@@ -31,6 +31,10 @@ impl Storage for Disk {
             true => fs::remove_dir(path),
             false => fs::remove_file(path),
         }
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
     }
 
     fn look(&self, path: &Path) -> io::Result<Entry> {

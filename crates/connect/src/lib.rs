@@ -59,6 +59,7 @@ mod disk;
 mod environment;
 mod files;
 mod generator;
+mod growing;
 mod output;
 mod scalar;
 mod spec;
@@ -71,17 +72,21 @@ pub use columnar::canonical;
 pub use disk::Disk;
 pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
+pub use output::Durable;
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
 pub use text::RECORD_BYTES_MAX;
 
 use arrow_array::RecordBatch;
-use columnar::{ColumnarSource, IpcFiles, IpcSink, ParquetFiles, ParquetSink};
+use columnar::{ColumnarSource, IpcFiles, IpcSink, ParquetFiles, ParquetSink, Spool};
+use compression::chosen;
 use files::places;
 use generator::{Generator, Pace};
+use output::Output;
 use std::sync::Arc;
 use text::csv::{Csv, check_schema, delimiter_byte};
 use text::jsonl::Jsonl;
-use text::{CsvSink, JsonlSink, TextSource};
+use text::{CsvRows, JsonlRows, TextSink, TextSource};
+use tidemill_durability::{Planted, Storage};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
 
@@ -133,17 +138,64 @@ pub fn open_source(spec: &SourceSpec, schema: &Schema, options: &SourceOptions) 
     })
 }
 
-/// Opens a sink for events of `schema`.
+/// Opens a sink for events of `schema`, for a run without a state.
 pub fn open_sink(spec: &SinkSpec, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
+    let storage: Arc<dyn Storage> = Arc::new(Disk);
+    open(spec, schema, Planted::default(), |path| Output::open(&storage, path))
+}
+
+/// Opens a sink for events of `schema`, for a durable run. It keeps the whole contract of [`Sink`] if
+/// it is a file; what goes to standard output, a pipe or a device is released as it is committed, and
+/// may be released again after a crash.
+pub fn open_durable_sink(spec: &SinkSpec, schema: &Schema, durable: &Durable) -> Result<Box<dyn Sink>, IoFailure> {
+    let output = |path: &str| Output::open_durable(durable, path, form(spec, schema));
+    let (SinkSpec::Parquet { path, .. } | SinkSpec::Ipc { path, .. }) = spec else {
+        return open(spec, schema, durable.planted, output);
+    };
+    let part = output(path)?;
+    if part.is_interactive() {
+        return open(spec, schema, durable.planted, |_| Ok(part));
+    }
+    let (spec, of, storage) = (spec.clone(), schema.clone(), durable.storage.clone());
+    let whole = move || open(&spec, &of, Planted::default(), |path| Output::open(&storage, path));
+    Ok(Box::new(Spool::new(part, schema, Box::new(whole))?))
+}
+
+fn open(
+    spec: &SinkSpec,
+    schema: &Schema,
+    planted: Planted,
+    output: impl FnOnce(&str) -> Result<Output, IoFailure>,
+) -> Result<Box<dyn Sink>, IoFailure> {
     Ok(match spec {
         SinkSpec::Csv { path, delimiter, null, compression } => {
-            Box::new(CsvSink::open(path, *delimiter, null, *compression, schema)?)
+            let rows = CsvRows::new(*delimiter, null, schema)?;
+            Box::new(TextSink::new(output(path)?, chosen(path, *compression), rows, planted)?)
         }
-        SinkSpec::Jsonl { path, compression } => Box::new(JsonlSink::open(path, *compression, schema)?),
-        SinkSpec::Parquet { path, compression } => Box::new(ParquetSink::open(path, *compression, schema)?),
-        SinkSpec::Ipc { path, compression } => Box::new(IpcSink::open(path, *compression, schema)?),
+        SinkSpec::Jsonl { path, compression } => {
+            Box::new(TextSink::new(output(path)?, chosen(path, *compression), JsonlRows::new(schema), planted)?)
+        }
+        SinkSpec::Parquet { path, compression } => Box::new(ParquetSink::new(output(path)?, *compression, schema)?),
+        SinkSpec::Ipc { path, compression } => Box::new(IpcSink::new(output(path)?, *compression, schema)?),
         SinkSpec::Null => Box::new(NullSink),
     })
+}
+
+/// What a sink writes, for people and to be compared: an output that was begun in one form cannot go on
+/// in another.
+fn form(spec: &SinkSpec, schema: &Schema) -> String {
+    match spec {
+        SinkSpec::Csv { path, delimiter, null, compression } => {
+            let compression = chosen(path, *compression);
+            format!("CSV ({compression:?} compression, {delimiter:?} between, {null:?} for None) of {schema}")
+        }
+        SinkSpec::Jsonl { path, compression } => {
+            format!("JSON Lines ({:?} compression) of {schema}", chosen(path, *compression))
+        }
+        // Their parts have one form, and are not compressed as the file will be.
+        SinkSpec::Parquet { .. } | SinkSpec::Ipc { .. } => format!("columns of {schema}"),
+        SinkSpec::Null => "nothing".into(),
+    }
 }
 
 /// Takes everything and keeps nothing.

@@ -1,17 +1,33 @@
 //! Output files: nothing stands under the final name until everything does.
 //!
-//! A file is written as `.<name>.tidemill-tmp-<pid>` in its own directory, then (1) synced, (2)
-//! renamed over the final name, (3) the directory is synced. Dropped before that, the temporary is
-//! removed; after a crash it stays behind, hidden, and the next process of the same id takes it over.
-//! A lock on the temporary keeps two sinks of one machine from writing the same file at once.
+//! In a run without a state, a file is written as `.<name>.tidemill-tmp-<pid>` in its own directory,
+//! then (1) synced, (2) renamed over the final name, (3) the directory is synced. Dropped before that,
+//! the temporary is removed; after a crash it stays behind, hidden, and the next process of the same id
+//! takes it over. A lock on the temporary keeps two sinks of one machine from writing the same file at
+//! once.
+//!
+//! In a durable run it is a [`Growing`] output.
 //!
 //! What is no regular file (standard output, a pipe, a device) cannot be renamed over and is written
 //! directly.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use crate::growing::Growing;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_durability::{File, Kind, Lock, Locked, Open, Planted, Storage, directory_of};
 use tidemill_runtime::IoFailure;
+
+/// What the sinks of a durable run share.
+#[derive(Clone)]
+pub struct Durable {
+    /// Where the files are.
+    pub storage: Arc<dyn Storage>,
+    /// The state whose epochs are counted: what another has left is begun anew.
+    pub owner: String,
+    /// A bug on purpose.
+    pub planted: Planted,
+}
 
 /// An open output.
 pub(crate) struct Output {
@@ -21,27 +37,42 @@ pub(crate) struct Output {
 
 enum Target {
     Standard(io::Stdout),
-    Direct(File),
-    Renamed { file: File, temporary: Temporary, path: PathBuf },
+    Direct(std::fs::File),
+    Renamed(Temporary),
+    Growing(Box<Growing>),
+}
+
+/// What a path leads to.
+enum Place {
+    Standard,
+    Direct(std::fs::File),
+    /// A file, that may not be there yet, in a directory that is.
+    File(PathBuf),
 }
 
 impl Output {
     /// Opens `path`, or standard output for `-`.
-    pub fn open(path: &str) -> Result<Output, IoFailure> {
-        if path == "-" {
-            return Ok(Output { name: "standard output".into(), target: Target::Standard(io::stdout()) });
-        }
-        let failed = |error: &dyn std::fmt::Display| IoFailure::new(format!("{path} cannot be written: {error}"));
-        let target = match std::fs::metadata(path) {
-            Ok(data) if data.is_dir() => return Err(IoFailure::new(format!("{path} is a directory, not a file"))),
-            Ok(data) if !data.is_file() => {
-                Target::Direct(OpenOptions::new().write(true).open(path).map_err(|error| failed(&error))?)
-            }
-            // Where the path is a link, the file that it leads to is replaced, not the link.
-            Ok(_) => open_temporary(std::fs::canonicalize(path).map_err(|error| failed(&error))?, path)?,
-            Err(_) => open_temporary(path.into(), path)?,
+    pub fn open(storage: &Arc<dyn Storage>, path: &str) -> Result<Output, IoFailure> {
+        let target = match place(&**storage, path)? {
+            Place::Standard => return Ok(Output::standard()),
+            Place::Direct(file) => Target::Direct(file),
+            Place::File(file) => Target::Renamed(Temporary::open(storage, file, path)?),
         };
         Ok(Output { name: path.to_owned(), target })
+    }
+
+    /// The same for a durable run, with contents of the given form.
+    pub fn open_durable(durable: &Durable, path: &str, form: String) -> Result<Output, IoFailure> {
+        let target = match place(&*durable.storage, path)? {
+            Place::Standard => return Ok(Output::standard()),
+            Place::Direct(file) => Target::Direct(file),
+            Place::File(file) => Target::Growing(Growing::open(path, file, durable, form)?.into()),
+        };
+        Ok(Output { name: path.to_owned(), target })
+    }
+
+    fn standard() -> Output {
+        Output { name: "standard output".into(), target: Target::Standard(io::stdout()) }
     }
 
     /// The name in messages.
@@ -51,26 +82,26 @@ impl Output {
 
     /// Whether someone may be waiting at the other end.
     pub fn is_interactive(&self) -> bool {
-        !matches!(self.target, Target::Renamed { .. })
+        matches!(self.target, Target::Standard(_) | Target::Direct(_))
+    }
+
+    /// What keeps the contract of a durable run, if this does.
+    pub fn growing(&mut self) -> Option<&mut Growing> {
+        match &mut self.target {
+            Target::Growing(growing) => Some(growing),
+            _ => None,
+        }
     }
 
     /// Makes the output whole under its final name.
-    pub fn finish(mut self) -> Result<(), IoFailure> {
-        let name = std::mem::take(&mut self.name);
-        self.settle().map_err(|error| write_failed(&name, &error))
-    }
-
-    fn settle(self) -> io::Result<()> {
-        match self.target {
+    pub fn finish(self) -> Result<(), IoFailure> {
+        let finished = match self.target {
             Target::Standard(mut stdout) => stdout.flush(),
             Target::Direct(mut file) => file.flush(),
-            Target::Renamed { file, mut temporary, path } => {
-                file.sync_all()?;
-                std::fs::rename(&temporary.path, &path)?;
-                temporary.renamed = true;
-                File::open(directory_of(&path))?.sync_all()
-            }
-        }
+            Target::Renamed(temporary) => temporary.finish(),
+            Target::Growing(growing) => return growing.finish(),
+        };
+        finished.map_err(|error| write_failed(&self.name, &error))
     }
 }
 
@@ -83,61 +114,86 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.target {
             Target::Standard(stdout) => stdout.write(bytes),
-            Target::Direct(file) | Target::Renamed { file, .. } => file.write(bytes),
+            Target::Direct(file) => file.write(bytes),
+            Target::Renamed(temporary) => temporary.file.append(bytes).map(|()| bytes.len()),
+            Target::Growing(growing) => growing.append(bytes).map(|()| bytes.len()).map_err(io::Error::other),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.target {
             Target::Standard(stdout) => stdout.flush(),
-            Target::Direct(file) | Target::Renamed { file, .. } => file.flush(),
+            Target::Direct(file) => file.flush(),
+            Target::Renamed(_) | Target::Growing(_) => Ok(()),
         }
     }
 }
 
-/// A file that goes away with this value unless it was renamed.
+fn place(storage: &dyn Storage, path: &str) -> Result<Place, IoFailure> {
+    if path == "-" {
+        return Ok(Place::Standard);
+    }
+    let failed = |error: io::Error| write_failed(path, &error);
+    let file = match storage.look(Path::new(path)) {
+        Ok(entry) => match entry.kind {
+            Kind::Directory => return Err(IoFailure::new(format!("{path} is a directory, not a file"))),
+            Kind::Other => {
+                let file = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
+                return Ok(Place::Direct(file));
+            }
+            // Where the path is a link, the file that it leads to is replaced, not the link.
+            Kind::File => storage.resolve(Path::new(path)).map_err(failed)?,
+        },
+        Err(_) => PathBuf::from(path),
+    };
+    if path.ends_with('/') || file.file_name().is_none() {
+        return Err(IoFailure::new(format!("{path} is no name of a file")));
+    }
+    let directory = directory_of(&file);
+    match storage.look(&directory) {
+        Ok(entry) if entry.kind == Kind::Directory => Ok(Place::File(file)),
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(failed(error)),
+        _ => Err(write_failed(path, &format!("there is no directory {}", directory.display()))),
+    }
+}
+
+/// A file that goes away with this value unless it was finished.
 struct Temporary {
+    storage: Arc<dyn Storage>,
+    file: Box<dyn File>,
+    hidden: PathBuf,
     path: PathBuf,
     renamed: bool,
+    _lock: Box<dyn Lock>,
+}
+
+impl Temporary {
+    fn open(storage: &Arc<dyn Storage>, path: PathBuf, name: &str) -> Result<Temporary, IoFailure> {
+        let failed = |error: &dyn std::fmt::Display| write_failed(name, error);
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        let hidden = path.with_file_name(format!(".{file_name}.tidemill-tmp-{}", std::process::id()));
+        let lock = match storage.lock(&hidden, "").map_err(|error| failed(&error))? {
+            Locked::Mine(lock) => lock,
+            Locked::By(_) => return Err(failed(&"another sink is writing it")),
+        };
+        let file = storage.open(&hidden, Open::AppendOrCreate).map_err(|error| failed(&error))?;
+        file.truncate(0).map_err(|error| failed(&error))?;
+        Ok(Temporary { storage: storage.clone(), file, hidden, path, renamed: false, _lock: lock })
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.file.sync()?;
+        self.storage.rename(&self.hidden, &self.path)?;
+        self.renamed = true;
+        self.storage.sync_directory(&directory_of(&self.path))
+    }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed {
             // Nobody is left to tell; a hidden file staying behind does no harm.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.storage.remove(&self.hidden);
         }
     }
-}
-
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-fn open_temporary(path: PathBuf, name: &str) -> Result<Target, IoFailure> {
-    let Some(file_name) = path.file_name().filter(|_| !name.ends_with('/')) else {
-        return Err(IoFailure::new(format!("{name} is no name of a file")));
-    };
-    let directory = directory_of(&path);
-    if !directory.is_dir() {
-        let directory = directory.display();
-        return Err(IoFailure::new(format!("{name} cannot be written: there is no directory {directory}")));
-    }
-    let hidden = format!(".{}.tidemill-tmp-{}", file_name.to_string_lossy(), std::process::id());
-    let hidden = directory.join(hidden);
-    let failed = |error: &dyn std::fmt::Display| IoFailure::new(format!("{name} cannot be written: {error}"));
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).open(&hidden).map_err(|error| failed(&error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(failed(&"another sink is writing it")),
-        // Some file systems have no locks; then two sinks of one name are the user's to avoid.
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
-        Err(TryLockError::Error(error)) => return Err(failed(&error)),
-    }
-    file.set_len(0).map_err(|error| failed(&error))?;
-    Ok(Target::Renamed { file, temporary: Temporary { path: hidden, renamed: false }, path })
 }

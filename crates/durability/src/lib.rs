@@ -5,6 +5,8 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod planted;
 mod storage;
 
+pub use planted::{Bug, Planted};
 pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};

@@ -29,6 +29,11 @@ pub trait Storage: Send + Sync {
     /// Removes a file, or a directory with nothing in it.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// The path without links, for a name that something stands under.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
     /// What stands under a name; `NotFound` if nothing does. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Entry>;
 

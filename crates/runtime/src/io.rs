@@ -120,7 +120,8 @@ pub enum Recovered {
 /// so that a replay gives the same events, and a checkpoint of an epoch replaces the log only when
 /// every sink has committed that epoch.
 ///
-/// The methods have defaults for sinks that [forget](Recovered::Forgets): they release with `write`.
+/// The methods have defaults for sinks that [forget](Recovered::Forgets): they release with `write`, or
+/// with the `flush` that their `commit` is.
 pub trait Sink: Send {
     /// Takes the next events, in canonical Arrow form.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure>;
@@ -137,12 +138,12 @@ pub trait Sink: Send {
 
     /// What was written since the last commit is of epochs up to `epoch`; makes it durable.
     fn prepare(&mut self, _epoch: u64) -> Result<(), IoFailure> {
-        self.flush()
+        Ok(())
     }
 
     /// Releases what was prepared.
     fn commit(&mut self, _epoch: u64) -> Result<(), IoFailure> {
-        Ok(())
+        self.flush()
     }
 
     /// Forgets what was written since the last commit.

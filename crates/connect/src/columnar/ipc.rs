@@ -204,7 +204,7 @@ impl Iterator for Stream {
 }
 
 /// Small batches are put together up to this many rows.
-const BATCH_ROWS: usize = 16 << 10;
+pub(super) const BATCH_ROWS: usize = 16 << 10;
 
 /// A sink of Arrow IPC.
 pub(crate) struct IpcSink {
@@ -221,8 +221,7 @@ enum Writer {
 }
 
 impl IpcSink {
-    pub fn open(path: &str, compression: IpcCompression, schema: &Schema) -> Result<IpcSink, IoFailure> {
-        let output = Output::open(path)?;
+    pub fn new(output: Output, compression: IpcCompression, schema: &Schema) -> Result<IpcSink, IoFailure> {
         let name = output.name().to_owned();
         let schema = arrow_schema(schema);
         let writer = Writer::open(output, compression, &schema).map_err(|error| write_failed(&name, &error))?;

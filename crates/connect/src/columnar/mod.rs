@@ -10,9 +10,11 @@
 mod conform;
 mod ipc;
 mod parquet;
+mod spool;
 
 pub(crate) use ipc::{IpcFiles, IpcSink};
 pub(crate) use parquet::{ParquetFiles, ParquetSink};
+pub(crate) use spool::Spool;
 
 use crate::SourceOptions;
 use crate::bad::Fault;

@@ -49,8 +49,7 @@ pub(crate) struct ParquetSink {
 }
 
 impl ParquetSink {
-    pub fn open(path: &str, compression: ParquetCompression, schema: &Schema) -> Result<ParquetSink, IoFailure> {
-        let output = Output::open(path)?;
+    pub fn new(output: Output, compression: ParquetCompression, schema: &Schema) -> Result<ParquetSink, IoFailure> {
         let name = output.name().to_owned();
         let codec = match compression {
             ParquetCompression::None => Codec::UNCOMPRESSED,

@@ -3,23 +3,16 @@
 //! A line is never blank, for blank lines are skipped when read: a lone empty field is written `""`.
 
 use super::csv::{check_schema, delimiter_byte};
-use crate::Compression;
-use crate::compression::TextOutput;
+use super::sink::RowWriter;
 use crate::scalar::print;
-use crate::views::{Values, View, views};
-use arrow_array::RecordBatch;
+use crate::views::{Values, View};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink};
+use tidemill_runtime::IoFailure;
 
-/// Written at once.
-const WRITE_BYTES: usize = 256 << 10;
-
-/// A sink of CSV.
-pub(crate) struct CsvSink {
-    output: TextOutput,
+/// Rows as lines of CSV.
+pub(crate) struct CsvRows {
     schema: Schema,
     style: Style,
-    buffer: Vec<u8>,
 }
 
 /// How fields are written.
@@ -32,69 +25,44 @@ struct Style {
     odd: bool,
 }
 
-impl CsvSink {
-    pub fn open(
-        path: &str,
-        delimiter: char,
-        null: &str,
-        compression: Option<Compression>,
-        schema: &Schema,
-    ) -> Result<CsvSink, IoFailure> {
+impl CsvRows {
+    pub fn new(delimiter: char, null: &str, schema: &Schema) -> Result<CsvRows, IoFailure> {
         check_schema(schema)?;
-        let style = Style::new(delimiter_byte(delimiter)?, null)?;
-        let output = TextOutput::open(path, compression)?;
-        let mut sink = CsvSink { output, schema: schema.clone(), style, buffer: Vec::with_capacity(WRITE_BYTES) };
-        sink.header();
-        Ok(sink)
-    }
-
-    fn header(&mut self) {
-        for (index, field) in self.schema.fields.iter().enumerate() {
-            if index > 0 {
-                self.buffer.push(self.style.delimiter);
-            }
-            self.style.text(&mut self.buffer, &field.name);
-        }
-        if self.buffer.is_empty() {
-            self.buffer.extend_from_slice(b"\"\"");
-        }
-        self.buffer.push(b'\n');
+        Ok(CsvRows { schema: schema.clone(), style: Style::new(delimiter_byte(delimiter)?, null)? })
     }
 }
 
-impl Sink for CsvSink {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
-        let columns = views(batch, &self.schema);
-        for row in 0..batch.num_rows() {
-            let start = self.buffer.len();
-            for (index, column) in columns.iter().enumerate() {
-                if index > 0 {
-                    self.buffer.push(self.style.delimiter);
-                }
-                self.style.value(&mut self.buffer, column, row);
-            }
-            if self.buffer.len() == start {
-                self.buffer.extend_from_slice(b"\"\"");
-            }
-            self.buffer.push(b'\n');
-            if self.buffer.len() >= WRITE_BYTES {
-                self.output.write(&mut self.buffer)?;
-            }
-        }
-        Ok(())
+impl RowWriter for CsvRows {
+    fn schema(&self) -> &Schema {
+        &self.schema
     }
 
-    fn flush(&mut self) -> Result<(), IoFailure> {
-        if self.output.is_interactive() {
-            self.output.write(&mut self.buffer)?;
-            self.output.flush()?;
+    fn header(&self, out: &mut Vec<u8>) {
+        for (index, field) in self.schema.fields.iter().enumerate() {
+            if index > 0 {
+                out.push(self.style.delimiter);
+            }
+            self.style.text(out, &field.name);
         }
-        Ok(())
+        if self.schema.fields.is_empty() {
+            out.extend_from_slice(b"\"\"");
+        }
+        out.push(b'\n');
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
-        self.output.write(&mut self.buffer)?;
-        self.output.finish()
+    #[inline]
+    fn row(&self, out: &mut Vec<u8>, columns: &[View<'_>], row: usize) {
+        let start = out.len();
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                out.push(self.style.delimiter);
+            }
+            self.style.value(out, column, row);
+        }
+        if out.len() == start {
+            out.extend_from_slice(b"\"\"");
+        }
+        out.push(b'\n');
     }
 }
 

@@ -3,23 +3,15 @@
 //! Decimals are numbers with all their digits, times RFC 3339 strings, bytes base64 strings. The floats
 //! that JSON has no numbers for are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
 
-use crate::Compression;
-use crate::compression::TextOutput;
+use super::sink::RowWriter;
 use crate::scalar::print;
-use crate::views::{Values, View, elements, views};
-use arrow_array::RecordBatch;
+use crate::views::{Values, View, elements};
 use tidemill_model::{FieldType, ListItem, Schema};
-use tidemill_runtime::{IoFailure, Sink};
 
-/// Written at once.
-const WRITE_BYTES: usize = 256 << 10;
-
-/// A sink of JSON Lines.
-pub(crate) struct JsonlSink {
-    output: TextOutput,
+/// Rows as JSON objects.
+pub(crate) struct JsonlRows {
     schema: Schema,
     fields: Vec<Key>,
-    buffer: Vec<u8>,
 }
 
 /// What is written before a value: `{"a":` or `,"b":`; and the same for the elements of a list.
@@ -29,38 +21,22 @@ struct Key {
     items: Vec<Key>,
 }
 
-impl JsonlSink {
-    pub fn open(path: &str, compression: Option<Compression>, schema: &Schema) -> Result<JsonlSink, IoFailure> {
-        let output = TextOutput::open(path, compression)?;
+impl JsonlRows {
+    pub fn new(schema: &Schema) -> JsonlRows {
         let fields = keys(schema.fields.iter().map(|field| (field.name.as_str(), Some(&field.ty))).collect());
-        Ok(JsonlSink { output, schema: schema.clone(), fields, buffer: Vec::with_capacity(WRITE_BYTES) })
+        JsonlRows { schema: schema.clone(), fields }
     }
 }
 
-impl Sink for JsonlSink {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
-        let columns = views(batch, &self.schema);
-        for row in 0..batch.num_rows() {
-            object(&mut self.buffer, &self.fields, &columns, row);
-            self.buffer.push(b'\n');
-            if self.buffer.len() >= WRITE_BYTES {
-                self.output.write(&mut self.buffer)?;
-            }
-        }
-        Ok(())
+impl RowWriter for JsonlRows {
+    fn schema(&self) -> &Schema {
+        &self.schema
     }
 
-    fn flush(&mut self) -> Result<(), IoFailure> {
-        if self.output.is_interactive() {
-            self.output.write(&mut self.buffer)?;
-            self.output.flush()?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
-        self.output.write(&mut self.buffer)?;
-        self.output.finish()
+    #[inline]
+    fn row(&self, out: &mut Vec<u8>, columns: &[View<'_>], row: usize) {
+        object(out, &self.fields, columns, row);
+        out.push(b'\n');
     }
 }
 

@@ -17,10 +17,12 @@ pub(crate) mod csv;
 mod csv_write;
 pub(crate) mod jsonl;
 mod jsonl_write;
+mod sink;
 mod source;
 
-pub(crate) use csv_write::CsvSink;
-pub(crate) use jsonl_write::JsonlSink;
+pub(crate) use csv_write::CsvRows;
+pub(crate) use jsonl_write::JsonlRows;
+pub(crate) use sink::TextSink;
 pub use source::RECORD_BYTES_MAX;
 pub(crate) use source::TextSource;
 

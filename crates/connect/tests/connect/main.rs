@@ -3,6 +3,7 @@
 mod columnar;
 mod csv;
 mod disk;
+mod durable;
 mod fuzz;
 mod generator;
 mod inputs;

@@ -1,0 +1,175 @@
+//! The sink of the text formats: rows to text, text to an output, perhaps through a compressor.
+//!
+//! In a durable run a compressed frame ends with each prepare, so that what is committed can be read
+//! without what follows, and cut off from it.
+
+use crate::Compression;
+use crate::compression::Compressor;
+use crate::growing::Growing;
+use crate::output::{Output, write_failed};
+use crate::views::{View, views};
+use arrow_array::RecordBatch;
+use std::io::{self, Write};
+use tidemill_durability::{Bug, Planted};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Recovered, Sink};
+
+/// Written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// How a text format writes.
+pub(crate) trait RowWriter: Send {
+    /// Of the rows.
+    fn schema(&self) -> &Schema;
+
+    /// Appends what stands before the first row.
+    fn header(&self, _out: &mut Vec<u8>) {}
+
+    /// Appends a row and what ends it.
+    fn row(&self, out: &mut Vec<u8>, columns: &[View<'_>], row: usize);
+}
+
+/// A sink of text.
+pub(crate) struct TextSink<R> {
+    name: String,
+    rows: R,
+    buffer: Vec<u8>,
+    output: Compressor,
+    planted: Planted,
+}
+
+impl<R: RowWriter> TextSink<R> {
+    pub fn new(output: Output, compression: Compression, rows: R, planted: Planted) -> Result<Self, IoFailure> {
+        let name = output.name().to_owned();
+        let output = Compressor::new(output, compression);
+        let mut sink = TextSink { name, rows, buffer: Vec::with_capacity(WRITE_BYTES), output, planted };
+        if sink.growing().is_none() {
+            sink.start()?;
+        }
+        Ok(sink)
+    }
+
+    /// Begins an empty output.
+    fn start(&mut self) -> Result<(), IoFailure> {
+        self.buffer.clear();
+        self.rows.header(&mut self.buffer);
+        self.io(Compressor::begin)
+    }
+
+    /// Writes what is in the buffer.
+    fn empty(&mut self) -> Result<(), IoFailure> {
+        pour(&mut self.buffer, &mut self.output).map_err(|error| write_failed(&self.name, &error))
+    }
+
+    fn io<T>(&mut self, call: impl FnOnce(&mut Compressor) -> io::Result<T>) -> Result<T, IoFailure> {
+        call(&mut self.output).map_err(|error| write_failed(&self.name, &error))
+    }
+
+    /// What keeps the contract, in a durable run.
+    fn growing(&mut self) -> Option<&mut Growing> {
+        self.output.output()?.growing()
+    }
+
+    /// Fails if the output was lost to an error.
+    fn intact(&mut self) -> Result<(), IoFailure> {
+        self.output.output().map(drop).ok_or_else(|| write_failed(&self.name, &"it failed before"))
+    }
+
+    fn is_interactive(&mut self) -> bool {
+        self.output.output().is_some_and(|output| output.is_interactive())
+    }
+
+    /// Forgets what is on its way to the output.
+    fn forget(&mut self) -> Result<(), IoFailure> {
+        self.buffer.clear();
+        self.io(Compressor::end)
+    }
+}
+
+impl<R: RowWriter> Sink for TextSink<R> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        let schema = self.rows.schema();
+        let columns = views(batch, schema);
+        for row in 0..batch.num_rows() {
+            self.rows.row(&mut self.buffer, &columns, row);
+            if self.buffer.len() >= WRITE_BYTES {
+                pour(&mut self.buffer, &mut self.output).map_err(|error| write_failed(&self.name, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoFailure> {
+        if self.is_interactive() {
+            self.empty()?;
+            self.io(Write::flush)?;
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self) -> Result<Recovered, IoFailure> {
+        let Some(growing) = self.growing() else { return Ok(Recovered::Forgets) };
+        let epoch = growing.recover()?;
+        if growing.is_empty() || self.planted.is(Bug::SinkRepeatsHeader) {
+            self.start()?;
+        }
+        Ok(Recovered::Through(epoch))
+    }
+
+    fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        let Some(growing) = self.growing() else { return self.intact() };
+        if growing.is_old(epoch) {
+            self.buffer.clear();
+        }
+        if !self.planted.is(Bug::SinkBuffersBeyondCommit) {
+            self.empty()?;
+        }
+        if !self.planted.is(Bug::SinkFramesAcrossCommits) {
+            self.io(Compressor::end)?;
+        }
+        self.growing().map_or(Ok(()), |growing| growing.prepare(epoch))
+    }
+
+    fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        match self.growing() {
+            Some(growing) => growing.commit(epoch),
+            None => self.flush(),
+        }
+    }
+
+    fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        let Some(growing) = self.growing() else { return self.intact() };
+        if growing.is_old(epoch) {
+            return Ok(());
+        }
+        self.forget()?;
+        let Some(growing) = self.growing() else { return self.intact() };
+        growing.abort(epoch)?;
+        if growing.is_empty() { self.start() } else { Ok(()) }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
+        if self.growing().is_some() {
+            self.forget()?;
+            if let Some(growing) = self.growing() {
+                growing.close()?;
+                if growing.is_empty() {
+                    self.start()?;
+                }
+            }
+        }
+        self.empty()?;
+        let output = self.output.into_output().map_err(|error| write_failed(&self.name, &error))?;
+        output.finish()
+    }
+}
+
+/// Writes what is in a buffer and empties it.
+fn pour(buffer: &mut Vec<u8>, output: &mut Compressor) -> io::Result<()> {
+    if buffer.is_empty() {
+        return Ok(());
+    }
+    let written = output.begin().and_then(|()| output.write_all(buffer));
+    buffer.clear();
+    written
+}
