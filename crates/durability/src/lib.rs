@@ -5,8 +5,12 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod error;
+mod log;
 mod planted;
 mod storage;
 
+pub use error::StateError;
+pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use planted::{Bug, Planted};
 pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};

@@ -1,0 +1,51 @@
+//! What can be wrong with a state directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a state directory cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The machine refused.
+    #[error("{} cannot be {action}: {error}", file.display())]
+    Io {
+        /// The file or directory.
+        file: PathBuf,
+        /// What was to be done with it: "written", "read", …
+        action: &'static str,
+        /// What the machine said.
+        error: io::Error,
+    },
+    /// What was durable is not there any more as it was.
+    #[error("{} is damaged at byte {offset}: {what}; {affected}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+        /// What cannot be known because of it.
+        affected: String,
+    },
+    /// It is whole, but not for this program, or not for this version of it.
+    #[error("{0}")]
+    Refused(String),
+    /// A sync failed, or a write that may stand there in part: nothing may be written any more.
+    #[error("{} cannot be trusted any more: {reason}; start again, and what is durable will be read back", file.display())]
+    Lost {
+        /// The file.
+        file: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+}
+
+impl StateError {
+    /// For a call that the machine refused.
+    pub fn io(file: &Path, action: &'static str) -> impl FnOnce(io::Error) -> StateError {
+        let file = file.to_owned();
+        move |error| StateError::Io { file, action, error }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reading a log back, from its first segment to its torn end.
+
+use super::record::{self, ALIGNMENT, Kind};
+use super::segment::{self, Segment};
+use super::write::Log;
+use crate::error::StateError;
+use crate::storage::{Storage, read_all};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An epoch as it was logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedEpoch {
+    /// Its number.
+    pub epoch: u64,
+    /// What was logged of it.
+    pub payload: Vec<u8>,
+}
+
+/// Reads a log's records in order, then makes it one that can be appended to.
+pub struct LogReader {
+    storage: Arc<dyn Storage>,
+    directory: PathBuf,
+    log: u64,
+    /// Epochs up to this one are passed over.
+    after: u64,
+    /// All of them, in order.
+    segments: Vec<Segment>,
+    /// Index of the one being read, and its bytes.
+    current: usize,
+    bytes: Vec<u8>,
+    /// The end of what was read so far.
+    position: u64,
+    chain: u64,
+    epoch: u64,
+    /// Known to have been durable.
+    durable: u64,
+    ended: bool,
+}
+
+impl LogReader {
+    /// Opens the log of that identity in a directory, to read the epochs after `after`, which a
+    /// checkpoint holds.
+    pub fn open(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, after: u64) -> Result<LogReader, StateError> {
+        let mut segments = Vec::new();
+        for number in segment::numbers(&*storage, &directory)? {
+            segments.push(look(&*storage, &directory, log, number)?);
+        }
+        // Of those that a checkpoint has made void, a crash may have kept any.
+        let current = segments.iter().rposition(|s: &Segment| s.epoch <= after).unwrap_or(0);
+        let Some(first) = segments.get(current).copied() else {
+            return Err(StateError::Damaged {
+                file: directory,
+                offset: 0,
+                what: "the log has no segments".into(),
+                affected: format!("the epochs after {after} are lost"),
+            });
+        };
+        if first.epoch > after {
+            let path = first.path(&directory);
+            return Err(StateError::Damaged {
+                file: path,
+                offset: 0,
+                what: "the segments before it are missing".into(),
+                affected: format!("the epochs {} to {} are lost", after + 1, first.epoch),
+            });
+        }
+        // A segment was named when all before it was durable.
+        let durable = segments.last().map_or(0, |last| last.durable.max(last.base));
+        let mut reader = LogReader {
+            storage,
+            directory,
+            log,
+            after,
+            segments,
+            current,
+            bytes: Vec::new(),
+            position: first.base,
+            chain: first.chain,
+            epoch: first.epoch,
+            durable,
+            ended: false,
+        };
+        reader.load()?;
+        Ok(reader)
+    }
+
+    fn load(&mut self) -> Result<(), StateError> {
+        let path = self.segments[self.current].path(&self.directory);
+        self.bytes = read_all(&*self.storage, &path).map_err(StateError::io(&path, "read"))?;
+        if let Some(next) = self.segments.get(self.current + 1) {
+            let end = self.segments[self.current].offset(next.base);
+            self.bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+
+    /// The last epoch that was read.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Bytes of the log that are not read yet, and bytes in all, for telling progress.
+    pub fn remaining(&self) -> u64 {
+        let segment = &self.segments[self.current];
+        (self.bytes.len() as u64).saturating_sub(segment.offset(self.position))
+    }
+
+    /// The next epoch that is to be replayed; none at the end.
+    pub fn next_epoch(&mut self) -> Result<Option<LoggedEpoch>, StateError> {
+        while !self.ended {
+            let segment = self.segments[self.current];
+            let offset = segment.offset(self.position) as usize;
+            let rest = self.bytes.get(offset..).unwrap_or_default();
+            if rest.is_empty() && self.current + 1 < self.segments.len() {
+                self.enter_next()?;
+                continue;
+            }
+            if rest.is_empty() && self.position >= self.durable {
+                self.ended = true;
+                break;
+            }
+            let read = record::read(rest, self.log, self.position).and_then(|read| self.follows(read));
+            let read = match read {
+                Ok(read) => read,
+                Err(what) => {
+                    self.judge(offset, what)?;
+                    break;
+                }
+            };
+            let epoch = (read.header.kind == Kind::Epoch && read.header.epoch > self.after)
+                .then(|| LoggedEpoch { epoch: read.header.epoch, payload: read.payload.to_vec() });
+            let (size, check, header) = (read.size, read.check, read.header);
+            self.position += size as u64;
+            self.chain = check;
+            self.epoch = header.epoch;
+            self.durable = self.durable.max(header.durable);
+            if epoch.is_some() {
+                return Ok(epoch);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a record that is whole in itself is the one that comes next.
+    fn follows<'a>(&self, read: record::Read<'a>) -> Result<record::Read<'a>, &'static str> {
+        let wanted = match read.header.kind {
+            Kind::Epoch => self.epoch + 1,
+            Kind::Mark => self.epoch,
+        };
+        if read.header.chain != self.chain {
+            return Err("a record does not follow the one before it");
+        }
+        if read.header.epoch != wanted {
+            return Err("a record is of another epoch than is due");
+        }
+        Ok(read)
+    }
+
+    fn enter_next(&mut self) -> Result<(), StateError> {
+        let next = self.segments[self.current + 1];
+        if self.position < next.base {
+            let offset = self.bytes.len();
+            return self.judge(offset, "it ends before the next segment begins");
+        }
+        let matches = next.base == self.position && next.chain == self.chain && next.epoch == self.epoch;
+        if !matches {
+            let file = next.path(&self.directory);
+            let what = "it does not follow the segment before it".into();
+            return Err(StateError::Damaged { file, offset: 0, what, affected: self.affected() });
+        }
+        self.current += 1;
+        self.load()
+    }
+
+    fn affected(&self) -> String {
+        format!("epochs from {} on cannot be read", self.epoch + 1)
+    }
+
+    /// At `offset` of the current segment no record can be read: the end, or damage?
+    fn judge(&mut self, offset: usize, what: &str) -> Result<(), StateError> {
+        let last = self.current + 1 == self.segments.len();
+        if last && self.position >= self.durable && !self.was_durable(offset) {
+            self.ended = true;
+            return Ok(());
+        }
+        let file = self.segments[self.current].path(&self.directory);
+        Err(StateError::Damaged { file, offset: offset as u64, what: what.into(), affected: self.affected() })
+    }
+
+    /// Whether some record behind says that what is at `offset` was durable when it was written.
+    fn was_durable(&self, offset: usize) -> bool {
+        let places = (offset + ALIGNMENT..self.bytes.len()).step_by(ALIGNMENT);
+        places
+            .map(|at| (at, self.position + (at - offset) as u64))
+            .filter_map(|(at, position)| record::read(&self.bytes[at..], self.log, position).ok())
+            .any(|read| read.header.durable > self.position)
+    }
+
+    /// Ends reading: cuts the torn tail, and writes anew what is not known to be durable.
+    ///
+    /// Panics if there is more to be read.
+    pub fn into_log(self) -> Result<Log, StateError> {
+        assert!(self.ended, "a log is read to its end before it goes on");
+        let last = *self.segments.last().expect("a log has a segment");
+        let from = last.offset(self.durable.min(self.position)) as usize;
+        let until = last.offset(self.position) as usize;
+        let (chain, epoch) = self.before(last, from);
+        let next = Segment {
+            log: self.log,
+            number: last.number + 1,
+            base: last.base + (from - segment::HEADER) as u64,
+            chain,
+            epoch,
+            durable: self.position,
+        };
+        let tail = &self.bytes[from..until];
+        Log::begin(self.storage, self.directory, self.segments, next, tail, self.chain, self.epoch)
+    }
+
+    /// The check and epoch of the record that ends at `offset` of the last segment.
+    fn before(&self, segment: Segment, offset: usize) -> (u64, u64) {
+        let (mut chain, mut epoch, mut at) = (segment.chain, segment.epoch, segment::HEADER);
+        while at < offset {
+            let position = segment.base + (at - segment::HEADER) as u64;
+            let read = record::read(&self.bytes[at..], self.log, position).expect("it was read before");
+            (chain, epoch) = (read.check, read.header.epoch);
+            at += read.size;
+        }
+        (chain, epoch)
+    }
+}
+
+/// Reads a segment's header.
+fn look(storage: &dyn Storage, directory: &std::path::Path, log: u64, number: u64) -> Result<Segment, StateError> {
+    let path = segment::path(directory, number);
+    let damaged = |what: &str| StateError::Damaged {
+        file: path.clone(),
+        offset: 0,
+        what: what.into(),
+        affected: "none of its epochs can be read".into(),
+    };
+    let file = storage.open(&path, crate::storage::Open::Read).map_err(StateError::io(&path, "opened"))?;
+    let mut bytes = vec![0; segment::HEADER];
+    let read = file.read_at(0, &mut bytes).map_err(StateError::io(&path, "read"))?;
+    let segment = Segment::read(&bytes[..read]).map_err(damaged)?;
+    if segment.log != log {
+        return Err(damaged("it is of another log"));
+    }
+    if segment.number != number {
+        return Err(damaged("it has the name of another segment"));
+    }
+    Ok(segment)
+}

@@ -1,0 +1,99 @@
+//! One record as bytes.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes before a record's payload.
+pub const HEADER: usize = 48;
+/// Records begin at multiples of this.
+pub const ALIGNMENT: usize = 8;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"TMR1");
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The payload is an epoch's.
+    Epoch,
+    /// Nothing but how far the log is durable.
+    Mark,
+}
+
+/// A record without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it says.
+    pub kind: Kind,
+    /// Bytes of payload.
+    pub length: u64,
+    /// The epoch; of a mark, that of the last record before.
+    pub epoch: u64,
+    /// The check of the record before.
+    pub chain: u64,
+    /// Everything before this position was durable when the record was written.
+    pub durable: u64,
+}
+
+/// Bytes of a record with so much payload, padding included.
+pub fn size(payload: usize) -> usize {
+    (HEADER + payload).next_multiple_of(ALIGNMENT)
+}
+
+/// Where a record's check begins to differ from that of the same bytes elsewhere.
+fn seed(log: u64, position: u64) -> u64 {
+    log ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Appends a record that will stand at `position`; its check.
+pub fn write(into: &mut Vec<u8>, log: u64, position: u64, header: &Header, payload: &[u8]) -> u64 {
+    let start = into.len();
+    let kind: u32 = match header.kind {
+        Kind::Epoch => 1,
+        Kind::Mark => 2,
+    };
+    into.extend_from_slice(&[0; 8]);
+    into.extend_from_slice(&MAGIC.to_le_bytes());
+    into.extend_from_slice(&kind.to_le_bytes());
+    for word in [header.length, header.epoch, header.chain, header.durable] {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    into.extend_from_slice(payload);
+    into.resize(start + size(payload.len()), 0);
+    let check = xxh3_64_with_seed(&into[start + 8..], seed(log, position));
+    into[start..start + 8].copy_from_slice(&check.to_le_bytes());
+    check
+}
+
+/// A record that was read.
+pub struct Read<'a> {
+    /// What it says of itself.
+    pub header: Header,
+    /// Its check.
+    pub check: u64,
+    /// What it holds.
+    pub payload: &'a [u8],
+    /// Bytes that it takes.
+    pub size: usize,
+}
+
+/// The record at the start of `bytes`, which stand at `position`; else what is wrong with it.
+pub fn read(bytes: &[u8], log: u64, position: u64) -> Result<Read<'_>, &'static str> {
+    let word = |at: usize| -> Result<u64, &'static str> {
+        let bytes = bytes.get(at..at + 8).ok_or("the file ends inside a record")?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    let (check, tag, length) = (word(0)?, word(8)?, word(16)?);
+    let kind = match (tag as u32, tag >> 32) {
+        (MAGIC, 1) => Kind::Epoch,
+        (MAGIC, 2) => Kind::Mark,
+        _ => return Err("no record begins here"),
+    };
+    let header = Header { kind, length, epoch: word(24)?, chain: word(32)?, durable: word(40)? };
+    let payload = usize::try_from(length).ok().filter(|&length| length <= bytes.len());
+    let payload = payload.ok_or("the file ends inside a record")?;
+    let size = size(payload);
+    let all = bytes.get(8..size).ok_or("the file ends inside a record")?;
+    if xxh3_64_with_seed(all, seed(log, position)) != check {
+        return Err("a record does not have the check that it was written with");
+    }
+    Ok(Read { header, check, payload: &bytes[HEADER..HEADER + payload], size })
+}

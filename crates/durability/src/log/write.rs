@@ -1,0 +1,274 @@
+//! Appending to a log.
+
+use super::record::{self, Header, Kind};
+use super::segment::Segment;
+use crate::error::StateError;
+use crate::storage::{File, Open, Storage};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A segment of this many bytes is followed by another.
+const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// What came of writing.
+#[derive(Debug)]
+pub enum Written {
+    /// All that was pushed is in the file.
+    All,
+    /// There is no room; what was pushed is kept, to be tried again.
+    Full(io::Error),
+}
+
+/// A log's end. Records are pushed, written together and synced together.
+pub struct Log {
+    storage: Arc<dyn Storage>,
+    directory: PathBuf,
+    /// All but the last may be removed when a checkpoint holds their epochs.
+    segments: Vec<Segment>,
+    file: Box<dyn File>,
+    segment_bytes: u64,
+    /// Records that are not in the file yet.
+    pushed: Vec<u8>,
+    /// The position behind what is in the file.
+    written: u64,
+    /// The position behind what is durable.
+    durable: u64,
+    /// Up to where a record says so.
+    marked: u64,
+    chain: u64,
+    epoch: u64,
+    /// Why nothing may be written any more.
+    lost: Option<String>,
+}
+
+impl Log {
+    /// A log without records in an empty directory; the next epoch is `epoch` + 1.
+    pub fn create(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, epoch: u64) -> Result<Log, StateError> {
+        let first = Segment { log, number: 1, base: 0, chain: 0, epoch, durable: 0 };
+        Log::begin(storage, directory, Vec::new(), first, &[], 0, epoch)
+    }
+
+    /// Goes on in a new segment that begins with `tail`; the last record there has the check `chain`.
+    pub(super) fn begin(
+        storage: Arc<dyn Storage>,
+        directory: PathBuf,
+        mut segments: Vec<Segment>,
+        next: Segment,
+        tail: &[u8],
+        chain: u64,
+        epoch: u64,
+    ) -> Result<Log, StateError> {
+        let file = start(&*storage, &directory, &next, tail).map_err(NotStarted::into_error)?;
+        let end = next.base + tail.len() as u64;
+        segments.push(next);
+        let mut log = Log {
+            storage,
+            directory,
+            segments,
+            file,
+            segment_bytes: SEGMENT_BYTES,
+            pushed: Vec::new(),
+            written: end,
+            durable: end,
+            marked: end,
+            chain,
+            epoch,
+            lost: None,
+        };
+        log.remove_void()?;
+        Ok(log)
+    }
+
+    /// Begins a new segment after so many bytes.
+    pub fn set_segment_bytes(&mut self, bytes: u64) {
+        self.segment_bytes = bytes;
+    }
+
+    /// The last epoch that was pushed.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Bytes logged so far, since the log began.
+    pub fn position(&self) -> u64 {
+        self.written + self.pushed.len() as u64
+    }
+
+    /// Takes the next epoch's record.
+    pub fn push(&mut self, epoch: u64, payload: &[u8]) {
+        assert_eq!(epoch, self.epoch + 1, "epochs are logged in order");
+        self.epoch = epoch;
+        self.push_record(Kind::Epoch, payload);
+    }
+
+    /// Notes how far the log is durable, if no record says so yet.
+    pub fn mark(&mut self) {
+        if self.marked < self.durable {
+            self.push_record(Kind::Mark, &[]);
+        }
+    }
+
+    fn push_record(&mut self, kind: Kind, payload: &[u8]) {
+        let header =
+            Header { kind, length: payload.len() as u64, epoch: self.epoch, chain: self.chain, durable: self.durable };
+        let (log, position) = (self.segments[0].log, self.position());
+        self.chain = record::write(&mut self.pushed, log, position, &header, payload);
+        self.marked = self.durable;
+    }
+
+    /// Writes what was pushed. Not durable before [`Log::sync`].
+    pub fn write(&mut self) -> Result<Written, StateError> {
+        self.check()?;
+        if self.pushed.is_empty() {
+            return Ok(Written::All);
+        }
+        match self.file.append(&self.pushed) {
+            Ok(()) => {
+                self.written += self.pushed.len() as u64;
+                self.pushed.clear();
+                Ok(Written::All)
+            }
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                let length = self.last().offset(self.written);
+                match self.file.truncate(length) {
+                    Ok(()) => Ok(Written::Full(error)),
+                    Err(error) => Err(self.lose(format!("what was written in part cannot be cut off: {error}"))),
+                }
+            }
+            Err(error) => Err(self.lose(format!("a write failed: {error}"))),
+        }
+    }
+
+    /// Makes what was written durable. A failure is final: what the medium holds is unknown then.
+    pub fn sync(&mut self) -> Result<(), StateError> {
+        self.check()?;
+        if self.durable < self.written {
+            if let Err(error) = self.file.sync() {
+                return Err(self.lose(format!("a sync failed: {error}")));
+            }
+            self.durable = self.written;
+        }
+        Ok(())
+    }
+
+    /// Begins a new segment if the last is long enough and everything is durable. Without room it goes
+    /// on in the old one.
+    pub fn roll(&mut self) -> Result<(), StateError> {
+        let full = self.last().offset(self.written) >= self.segment_bytes;
+        if full { self.roll_now() } else { Ok(()) }
+    }
+
+    /// Begins a new segment if everything is durable and the last one has a record.
+    pub fn roll_now(&mut self) -> Result<(), StateError> {
+        self.check()?;
+        if !self.pushed.is_empty() || self.durable < self.written || self.last().base == self.written {
+            return Ok(());
+        }
+        let next = Segment {
+            log: self.last().log,
+            number: self.last().number + 1,
+            base: self.written,
+            chain: self.chain,
+            epoch: self.epoch,
+            durable: self.durable,
+        };
+        match start(&*self.storage, &self.directory, &next, &[]) {
+            Ok(file) => {
+                self.file = file;
+                self.segments.push(next);
+                Ok(())
+            }
+            Err(NotStarted::Unnamed(StateError::Io { error, .. })) if error.kind() == io::ErrorKind::StorageFull => {
+                Ok(())
+            }
+            // The name may be there or not: nothing may be appended to the old segment.
+            Err(NotStarted::Unnamed(error) | NotStarted::PerhapsNamed(error)) => Err(self.lose(error.to_string())),
+        }
+    }
+
+    /// Removes the segments whose epochs are all at or before `epoch`.
+    pub fn truncate(&mut self, epoch: u64) -> Result<(), StateError> {
+        let void = self.segments.iter().skip(1).take_while(|next| next.epoch <= epoch).count();
+        self.remove_first(void)
+    }
+
+    /// Removes the segments before the last that have no records left.
+    fn remove_void(&mut self) -> Result<(), StateError> {
+        let nexts: Vec<u64> = self.segments.iter().skip(1).map(|next| next.base).collect();
+        let mut nexts = nexts.into_iter();
+        let (void, kept) = self.segments.drain(..).partition(|segment| nexts.next() == Some(segment.base));
+        self.segments = kept;
+        self.remove(void)
+    }
+
+    fn remove_first(&mut self, count: usize) -> Result<(), StateError> {
+        let void = self.segments.drain(..count).collect();
+        self.remove(void)
+    }
+
+    /// Removes segments. A crash may keep any of them: readers begin at the last one that will do.
+    fn remove(&self, segments: Vec<Segment>) -> Result<(), StateError> {
+        for segment in &segments {
+            let path = segment.path(&self.directory);
+            self.storage.remove(&path).map_err(StateError::io(&path, "removed"))?;
+        }
+        if !segments.is_empty() {
+            self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))?;
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> &Segment {
+        self.segments.last().expect("a log has a segment")
+    }
+
+    fn check(&self) -> Result<(), StateError> {
+        match &self.lost {
+            None => Ok(()),
+            Some(reason) => Err(StateError::Lost { file: self.last().path(&self.directory), reason: reason.clone() }),
+        }
+    }
+
+    fn lose(&mut self, reason: String) -> StateError {
+        self.lost.get_or_insert(reason);
+        self.check().expect_err("it is lost")
+    }
+}
+
+/// Why a segment was not begun.
+enum NotStarted {
+    /// It did not get its name.
+    Unnamed(StateError),
+    /// It may have got its name.
+    PerhapsNamed(StateError),
+}
+
+impl NotStarted {
+    fn into_error(self) -> StateError {
+        match self {
+            NotStarted::Unnamed(error) | NotStarted::PerhapsNamed(error) => error,
+        }
+    }
+}
+
+/// Makes a segment that begins with `tail`; it gets its name when that is durable.
+fn start(storage: &dyn Storage, directory: &Path, segment: &Segment, tail: &[u8]) -> Result<Box<dyn File>, NotStarted> {
+    let path = segment.path(directory);
+    let new = path.with_extension("new");
+    let failed = |error| StateError::Io { file: path.clone(), action: "written", error };
+    let fill = || -> io::Result<Box<dyn File>> {
+        let file = storage.open(&new, Open::AppendOrCreate)?;
+        file.truncate(0)?;
+        file.append(&[&segment.header(), tail].concat())?;
+        file.sync()?;
+        Ok(file)
+    };
+    let name = || -> io::Result<()> {
+        storage.rename(&new, &path)?;
+        storage.sync_directory(directory)
+    };
+    let file = fill().map_err(failed).map_err(NotStarted::Unnamed)?;
+    name().map_err(failed).map_err(NotStarted::PerhapsNamed)?;
+    Ok(file)
+}

@@ -1,0 +1,3 @@
+//! Log and checkpoints on a simulated machine.
+
+mod log;
