@@ -19,7 +19,7 @@ use cranelift_frontend::Variable;
 use std::mem::{offset_of, size_of};
 use tidemill_model::ColumnType;
 use tidemill_model::Schema;
-use tidemill_plan::typed::{Expr, Node, Stmt};
+use tidemill_plan::typed::{Expr, Stmt};
 use tidemill_plan::{LoopId, OutputField, RoleId, Transaction};
 use tidemill_state::EXISTS;
 
@@ -54,7 +54,7 @@ impl Access<'_, '_> {
     /// control does not reach the end.
     pub fn block(&mut self, stmts: &[Stmt], later: bool) -> bool {
         for (i, stmt) in stmts.iter().enumerate() {
-            let rest = later || stmts[i + 1..].iter().any(may_abort);
+            let rest = later || stmts[i + 1..].iter().any(Stmt::may_abort);
             if !self.stmt(stmt, rest) {
                 return false;
             }
@@ -176,7 +176,7 @@ impl Access<'_, '_> {
         self.body.l.b.def_var(number, zero);
         let running = self.running.iter().find(|(l, _)| *l == list).map(|(_, v)| *v);
         let outer = running.map(|v| self.body.l.b.use_var(v));
-        let later = later || body.iter().any(may_abort);
+        let later = later || body.iter().any(Stmt::may_abort);
         self.looped(
             |a| {
                 let at = a.body.l.b.use_var(number);
@@ -219,7 +219,7 @@ impl Access<'_, '_> {
         b.def_var(value, start);
         let more = b.declare_var(I8);
         b.def_var(more, ahead);
-        let later = later || body.iter().any(may_abort);
+        let later = later || body.iter().any(Stmt::may_abort);
         let slot = self.body.locals[local];
         self.looped(
             |a| a.body.l.b.use_var(more),
@@ -551,54 +551,6 @@ impl Access<'_, '_> {
         let inside = self.body.l.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
         self.body.l.unless(inside, missing, &[]);
         self.body.row_of_element(role, number)
-    }
-}
-
-/// Whether a statement can end the transaction with an abort.
-pub fn may_abort(stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::Assign { value, .. } => may_fail(value),
-        Stmt::If { condition, then, otherwise } => {
-            may_fail(condition) || then.iter().any(may_abort) || otherwise.iter().any(may_abort)
-        }
-        Stmt::ForEach { body, .. } => body.iter().any(may_abort),
-        Stmt::ForRange { start, stop, body, .. } => may_fail(start) || may_fail(stop) || body.iter().any(may_abort),
-        Stmt::Break | Stmt::Continue => false,
-        // The row may be missing, or the key null.
-        Stmt::Set { .. } | Stmt::Insert { .. } | Stmt::Delete { .. } => true,
-        Stmt::Require { .. } | Stmt::Abort { .. } => true,
-        Stmt::Emit { fields, .. } => fields.iter().any(field_may_fail),
-        Stmt::Return { fields } => fields.iter().flatten().any(field_may_fail),
-    }
-}
-
-fn field_may_fail(field: &OutputField) -> bool {
-    matches!(field, OutputField::Value(expr) if may_fail(expr))
-}
-
-/// Whether evaluating an expression can fail.
-pub fn may_fail(expr: &Expr) -> bool {
-    match &expr.node {
-        Node::Const(_) | Node::Field(_) | Node::Element { .. } | Node::Local(_) => false,
-        Node::Exists { .. } | Node::Length(_) => false,
-        Node::Cell { .. } | Node::Unwrap { .. } => true,
-        Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
-        Node::Float { op, left, right, .. } => {
-            use tidemill_plan::FloatOp::{Add, Max, Min, Mul, Sub};
-            !matches!(op, Add | Sub | Mul | Min | Max) || may_fail(left) || may_fail(right)
-        }
-        Node::IsNull(v) | Node::FloatNeg(v) | Node::FloatAbs(v) | Node::Not(v) | Node::Len(v) => may_fail(v),
-        Node::Text { value, .. } => may_fail(value),
-        Node::Compare { left, right, .. } | Node::Equal { left, right, .. } | Node::TextTest { left, right, .. } => {
-            may_fail(left) || may_fail(right)
-        }
-        Node::And(left, right) | Node::Or(left, right) | Node::Concat(left, right) => may_fail(left) || may_fail(right),
-        Node::IfElse { condition, then, otherwise } => may_fail(condition) || may_fail(then) || may_fail(otherwise),
-        Node::Cast { cast, value, .. } => {
-            use tidemill_plan::Cast::{FitDigits, FloatRound, FloatToInt, ScaleUp, StrToFloat, StrToInt};
-            matches!(cast, FitDigits { .. } | FloatRound | FloatToInt | ScaleUp { .. } | StrToFloat | StrToInt)
-                || may_fail(value)
-        }
     }
 }
 

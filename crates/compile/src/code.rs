@@ -14,7 +14,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
 use tidemill_model::ColumnType;
-use tidemill_plan::{Origin, Program, StreamId, TransactionId};
+use tidemill_plan::{Operations, Origin, Program, RoleId, StreamId, Transaction, TransactionId};
 
 /// The machine refused to make code of a program.
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +30,10 @@ fn error(what: &str, why: impl std::fmt::Display) -> CompileError {
 
 /// The code of a transaction for one of its inputs.
 pub struct TransactionCode {
-    /// Runs it.
+    /// Runs it whole.
     pub run: AccessFn,
+    /// Runs it in parts, where it can be taken apart.
+    pub operations: Option<OperationsCode>,
     /// Where the input's fields are.
     pub layout: StreamLayout,
     /// How `committed` is put together.
@@ -42,6 +44,14 @@ pub struct TransactionCode {
     pub emits: Vec<OutputPlan>,
     /// Number of its first emission among those of a context.
     pub emit_base: usize,
+}
+
+/// The code of a transaction in parts ([`tidemill_plan::Operations`]). A part leaves a verdict like the whole.
+pub struct OperationsCode {
+    /// The updates of a group of roles, each group with its function.
+    pub operations: Vec<(Vec<RoleId>, AccessFn)>,
+    /// Decides whether it commits, and captures what it returns.
+    pub judge: AccessFn,
 }
 
 /// The code of what is behind a root.
@@ -142,7 +152,14 @@ impl Unit {
 /// A function that is declared, with what is known about it.
 struct Pending {
     id: FuncId,
+    parts: Option<PendingParts>,
     code: TransactionCode,
+}
+
+/// Each operation's roles and function, and the judge.
+struct PendingParts {
+    operations: Vec<(Vec<RoleId>, FuncId)>,
+    judge: FuncId,
 }
 
 impl Code {
@@ -167,7 +184,13 @@ impl Code {
         let access = |id| unsafe { std::mem::transmute::<*const u8, AccessFn>(module.get_finalized_function(id)) };
         // SAFETY: as above.
         let pipe = |id| unsafe { std::mem::transmute::<*const u8, PipelineFn>(module.get_finalized_function(id)) };
-        let finish = |pending: Pending| TransactionCode { run: access(pending.id), ..pending.code };
+        let finish = |pending: Pending| {
+            let operations = pending.parts.map(|parts| OperationsCode {
+                operations: parts.operations.into_iter().map(|(roles, id)| (roles, access(id))).collect(),
+                judge: access(parts.judge),
+            });
+            TransactionCode { run: access(pending.id), operations, ..pending.code }
+        };
         let transactions = transactions.into_iter().map(|t| t.into_iter().map(finish).collect()).collect();
         let pipelines = pipelines
             .into_iter()
@@ -202,20 +225,35 @@ fn compile_input(
         .collect();
     let emit_base = emission_types.len();
     emission_types.extend(emits.iter().map(|e| e.captured.clone()));
-    let request = transaction::Request {
-        program,
-        id,
-        layout: &layout,
-        committed: &committed,
-        aborted: &aborted,
-        emits: &emits,
-        emit_base,
-    };
     let name = format!("{}#{input}", transaction.name);
-    let function =
-        unit.function(&name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))?;
-    let code = TransactionCode { run: unset, layout, committed, aborted, emits, emit_base };
-    Ok(Pending { id: function, code })
+    let mut make = |name: &str, transaction: &Transaction, committed: &OutputPlan, aborted: &OutputPlan| {
+        let request = transaction::Request {
+            program,
+            transaction,
+            layout: &layout,
+            committed,
+            aborted,
+            emits: &emits,
+            emit_base,
+        };
+        unit.function(name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))
+    };
+    let function = make(&name, transaction, &committed, &aborted)?;
+    let parts = match Operations::of(program, id) {
+        None => None,
+        Some(Operations { operations, judge }) => {
+            let [silent, unseen] = [&committed, &aborted].map(|plan| OutputPlan { wanted: false, ..plan.clone() });
+            let mut functions = Vec::new();
+            for (o, operation) in operations.into_iter().enumerate() {
+                let function = make(&format!("{name} operation {o}"), &operation.update, &silent, &unseen)?;
+                functions.push((operation.roles, function));
+            }
+            let judge = make(&format!("{name} judge"), &judge, &committed, &unseen)?;
+            Some(PendingParts { operations: functions, judge })
+        }
+    };
+    let code = TransactionCode { run: unset, operations: None, layout, committed, aborted, emits, emit_base };
+    Ok(Pending { id: function, parts, code })
 }
 
 /// Stands in for a function's address until all code is final.

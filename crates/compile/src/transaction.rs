@@ -4,7 +4,7 @@ use crate::abi::InputView;
 use crate::access::{Access, unchecked_writes};
 use crate::body::{Body, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
-use crate::layout::{OutputPlan, StreamLayout, visit};
+use crate::layout::{OutputPlan, StreamLayout};
 use crate::lower::{Constants, Lower, constant};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -12,14 +12,14 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use std::mem::offset_of;
-use tidemill_plan::typed::Stmt;
-use tidemill_plan::{Program, TransactionId};
+use tidemill_plan::{Program, Transaction};
 use tidemill_state::RowLayout;
 
 /// What one transaction's function depends on.
 pub struct Request<'a> {
     pub program: &'a Program,
-    pub id: TransactionId,
+    /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
+    pub transaction: &'a Transaction,
     pub layout: &'a StreamLayout,
     pub committed: &'a OutputPlan,
     pub aborted: &'a OutputPlan,
@@ -34,7 +34,7 @@ pub fn build(
     constants: &mut Constants,
     config: TargetFrontendConfig,
 ) {
-    let transaction = &request.program.transactions[request.id];
+    let transaction = request.transaction;
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
@@ -110,7 +110,7 @@ pub fn build(
 }
 
 fn role_states<'a>(request: &Request<'a>, l: &mut Lower<'_, '_>, input: Value) -> Vec<RoleState<'a>> {
-    let transaction = &request.program.transactions[request.id];
+    let transaction = request.transaction;
     let rows = l.load_constant(input, offset_of!(InputView, rows));
     let starts = l.load_constant(input, offset_of!(InputView, starts));
     let state = |(r, role): (usize, &'a tidemill_plan::Role)| {
@@ -138,7 +138,7 @@ fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
 
 /// The lists for which the abort must know which element a loop is on.
 fn running_lists(request: &Request<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cranelift_frontend::Variable)> {
-    let transaction = &request.program.transactions[request.id];
+    let transaction = request.transaction;
     let mut lists: Vec<usize> = transaction.roles.iter().filter_map(|r| r.over).collect();
     lists.sort_unstable();
     lists.dedup();
@@ -153,13 +153,5 @@ fn running_lists(request: &Request<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cr
 
 /// Whether the end of a transaction must be told to the context: it emits, or sets texts.
 fn tells_commit(request: &Request<'_>) -> bool {
-    let transaction = &request.program.transactions[request.id];
-    let is_text = |table: usize, column: usize| request.program.tables[table].columns[column].ty.ty.is_bytes();
-    let mut inserts = false;
-    visit(&transaction.body, &mut |stmt| inserts |= matches!(stmt, Stmt::Insert { .. }));
-    let sets_text = transaction.roles.iter().any(|role| {
-        let any_text = (0..request.program.tables[role.table].columns.len()).any(|c| is_text(role.table, c));
-        role.writes.iter().any(|&c| is_text(role.table, c)) || (role.written && (role.create || inserts) && any_text)
-    });
-    sets_text || request.emits.iter().any(|e| e.wanted)
+    request.transaction.sets_text(request.program) || request.emits.iter().any(|e| e.wanted)
 }

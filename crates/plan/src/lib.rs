@@ -8,8 +8,11 @@
 
 mod analyze;
 pub mod build;
+mod dependencies;
 mod error;
 mod explain;
+mod fail;
+mod operations;
 mod plan;
 mod print;
 mod program;
@@ -20,6 +23,7 @@ use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use error::PlanError;
 pub use explain::{explain, warnings};
+pub use operations::{Operation, Operations};
 pub use plan::*;
 pub use program::{
     Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, Local, LocalId, LoopId, Missing, Node, Origin,

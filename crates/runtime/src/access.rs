@@ -1,12 +1,13 @@
 //! The access stage: transactions against tables, under a policy.
 //!
 //! Serially (`Epoch`): run after run in position order, the rows of transactions to come prefetched.
-//! In parallel (`Chain`): the schedule crate decides who runs what when; here a transaction is a number
-//! that leads to its input and event. Where one transaction's events reach another (a cascade), each
+//! In parallel: the schedule crate decides who runs what when; here a transaction is a number that leads
+//! to its input and event (in place: below; on versions of the rows: `versions`). Where one transaction's events reach another (a cascade), each
 //! event is followed through before the next, on one worker.
 
 use crate::epoch::{Epoch, Run};
 use crate::input::Identity;
+use crate::versions::Desk;
 use crate::worker::Machine;
 use parking_lot::Mutex;
 use tidemill_compile::abi::InputView;
@@ -19,16 +20,19 @@ use tidemill_txn::{AccessBuffer, RowId};
 const BLOCK: usize = 32;
 
 /// An input as its code is called: function, view, and the rows to prefetch.
-struct Call<'a> {
-    run: AccessFn,
-    view: InputView,
+pub struct Call<'a> {
+    /// Runs events whole.
+    pub run: AccessFn,
+    /// What it is given.
+    pub view: InputView,
     rows: Vec<&'a [u64]>,
     starts: Vec<Option<&'a [u32]>>,
     len: usize,
 }
 
 impl<'a> Call<'a> {
-    fn of(machine: &Machine, epoch: &'a Epoch, id: usize, identity: &Identity) -> Self {
+    /// For one of an epoch's inputs.
+    pub fn of(machine: &Machine, epoch: &'a Epoch, id: usize, identity: &Identity) -> Self {
         let wiring = &machine.wiring.inputs[id];
         let input = &epoch.inputs[id];
         let roles = &machine.program.transactions[wiring.transaction].roles;
@@ -97,7 +101,7 @@ pub fn run_serially(machine: &Machine, epoch: &Epoch, context: &mut AccessContex
     }
 }
 
-/// The transactions of an epoch by number, for the chain executor.
+/// The transactions of an epoch by number, for the executor.
 #[derive(Default)]
 pub struct Located {
     /// Transaction → input and event.
@@ -125,44 +129,49 @@ impl Located {
         }
     }
 
+    /// Transaction → input and event.
+    pub fn at(&self) -> &[(u32, u32)] {
+        &self.at
+    }
+
     /// The rows of each transaction.
     pub fn accesses(&self) -> tidemill_txn::Accesses<'_> {
         self.accesses.accesses()
     }
 }
 
-/// An epoch's transactions as the chain executor runs them.
-pub struct ChainWork<'a> {
+/// An epoch's transactions as the executor runs them in place.
+pub struct RowWork<'a> {
     located: &'a Located,
     calls: Vec<Call<'a>>,
-    contexts: &'a [Mutex<Box<AccessContext>>],
+    desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
 }
 
 #[allow(unsafe_code)]
 // SAFETY: the views in `calls` are read only; workers write disjoint events through them, each with
 // its own context.
-unsafe impl Sync for ChainWork<'_> {}
+unsafe impl Sync for RowWork<'_> {}
 
-impl<'a> ChainWork<'a> {
-    /// Over an epoch whose transactions were located; one context per worker.
+impl<'a> RowWork<'a> {
+    /// Over an epoch whose transactions were located; one desk per worker.
     pub fn new(
         machine: &Machine,
         epoch: &'a Epoch,
         located: &'a Located,
-        contexts: &'a [Mutex<Box<AccessContext>>],
+        desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
         identity: &Identity,
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
-        ChainWork { located, calls, contexts }
+        RowWork { located, calls, desks }
     }
 }
 
-impl Execute for ChainWork<'_> {
+impl Execute for RowWork<'_> {
     fn execute(&self, worker: usize, transaction: u32) {
         let (input, i) = self.located.at[transaction as usize];
-        // Never contended: a worker uses its own context only. The lock is what makes that checked.
-        let mut context = self.contexts[worker].try_lock().expect("a context belongs to one worker");
-        self.calls[input as usize].run(&mut context, i as usize, 1);
+        // Never contended: a worker uses its own desk only. The lock is what makes that checked.
+        let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
+        self.calls[input as usize].run(&mut desk.0, i as usize, 1);
     }
 
     fn prefetch(&self, transaction: u32) {

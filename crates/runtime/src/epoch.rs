@@ -9,7 +9,7 @@ use crate::wiring::{InputId, Wiring};
 use arrow_array::RecordBatch;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
-use tidemill_schedule::Granularity;
+use tidemill_schedule::Policy;
 
 /// A run of consecutive transactions of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Epoch {
     /// By stream: events that failed in its filter or map.
     pub failed: Vec<u64>,
     /// How it was scheduled.
-    pub granularity: Granularity,
+    pub policy: Policy,
     /// Where its time went.
     pub times: StageTimes,
 }
@@ -103,7 +103,7 @@ impl Epoch {
             outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; streams.len()],
-            granularity: Granularity::Epoch,
+            policy: Policy::EPOCH,
             times: StageTimes::default(),
         }
     }

@@ -1,5 +1,7 @@
 //! What a run can be told.
 
+use tidemill_schedule::Policy;
+
 /// When the gate closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochSize {
@@ -19,10 +21,9 @@ pub enum Scheduling {
     /// By measured cost.
     #[default]
     Auto,
-    /// Always serially.
-    Epoch,
-    /// Always along chains, on all workers, where the program does not cascade.
-    Chain,
+    /// Always so; serially where the program cascades, voting first where it could not take back what
+    /// it does (it emits by name or writes text).
+    Fixed(Policy),
 }
 
 /// Options of a run.

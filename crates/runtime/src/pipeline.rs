@@ -5,7 +5,7 @@
 //! 1. The gate puts a gathered epoch in.
 //! 2. Any worker prepares it, beside the access of epochs before.
 //! 3. The prepared epoch with the next number is accessed, one epoch at a time: by one worker
-//!    (`Epoch`), or by all that are free (`Chain`).
+//!    (`Epoch`), or by all that are free.
 //! 4. Any worker finishes it, beside the access of epochs after.
 //! 5. The committer takes finished epochs in order.
 //!
@@ -13,30 +13,18 @@
 //! nothing stands prepared, else finishes, else prepares further. The number of epochs is fixed, which
 //! bounds memory: the gate waits for one to come back.
 
-use crate::access::{ChainWork, Located, ensure_identity, run_serially};
+use crate::access::{ensure_identity, run_serially};
+use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::options::Scheduling;
+use crate::together::{Job, Memory};
 use crate::worker::{Machine, Scratch};
 use crate::{cascade, finish, prepare};
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_compile::AccessContext;
-use tidemill_schedule::{ChainExecutor, Decision, EpochCost, Granularity, Policy, Worker};
-use tidemill_txn::{Partitioning, Run};
-
-use crate::environment::Environment;
-
-/// An epoch that all free workers access together.
-struct ChainJob {
-    epoch: Box<Epoch>,
-    located: Located,
-    executor: ChainExecutor,
-    contexts: Vec<Mutex<Box<AccessContext>>>,
-    done: AtomicBool,
-}
+use tidemill_schedule::{Decision, EpochCost, Granularity, Policy, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -55,10 +43,9 @@ struct State {
     next_access: u64,
     accessing: bool,
     accessed: VecDeque<Box<Epoch>>,
-    chain: Option<Arc<ChainJob>>,
-    /// Kept between chain epochs for their memory.
-    #[allow(clippy::type_complexity, reason = "the parts of a `ChainJob`")]
-    spare: Option<(Located, ChainExecutor, Vec<Mutex<Box<AccessContext>>>)>,
+    job: Option<Arc<Job>>,
+    /// Kept between such jobs.
+    spare: Option<Memory>,
     closed: bool,
     stopped: bool,
     decision: Decision,
@@ -69,7 +56,7 @@ struct State {
 enum Task {
     Prepare(Box<Epoch>),
     Access(Box<Epoch>),
-    Help(Arc<ChainJob>),
+    Help(Arc<Job>),
     Finish(Box<Epoch>),
 }
 
@@ -88,7 +75,7 @@ impl Pipeline {
             next_access: 0,
             accessing: false,
             accessed: VecDeque::new(),
-            chain: None,
+            job: None,
             spare: None,
             closed: false,
             stopped: false,
@@ -135,9 +122,7 @@ impl Pipeline {
             match task {
                 Task::Prepare(epoch) => self.prepare(&mut scratch, epoch),
                 Task::Access(epoch) => self.access(&mut scratch, &mut worker, epoch),
-                Task::Help(job) => {
-                    self.help(&mut scratch, &mut worker, &job);
-                }
+                Task::Help(job) => job.help(&self.machine, &mut scratch, &mut worker),
                 Task::Finish(epoch) => {
                     let epoch = self.finish(&mut scratch, epoch);
                     if finished.send(epoch).is_err() {
@@ -178,18 +163,16 @@ impl Pipeline {
 
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
-        epoch.granularity = self.choose(&epoch);
-        match epoch.granularity {
-            _ if self.machine.wiring.cascades => {
-                cascade::run(&self.machine, scratch, &mut epoch);
-                epoch.gathered.push(scratch.context.take());
-            }
-            Granularity::Epoch => {
-                ensure_identity(&epoch, &mut scratch.identity);
-                run_serially(&self.machine, &epoch, &mut scratch.context, &scratch.identity);
-                epoch.gathered.push(scratch.context.take());
-            }
-            Granularity::Chain => epoch = self.access_chains(scratch, worker, epoch),
+        epoch.policy = self.choose(&epoch);
+        if self.machine.wiring.cascades {
+            cascade::run(&self.machine, scratch, &mut epoch);
+            epoch.gathered.push(scratch.context.take());
+        } else if epoch.policy.granularity == Granularity::Epoch {
+            ensure_identity(&epoch, &mut scratch.identity);
+            run_serially(&self.machine, &epoch, &mut scratch.context, &scratch.identity);
+            epoch.gathered.push(scratch.context.take());
+        } else {
+            epoch = self.access_together(scratch, worker, epoch);
         }
         epoch.times.access = self.environment.now() - start;
         let mut state = self.state.lock();
@@ -200,64 +183,32 @@ impl Pipeline {
         self.changed.notify_all();
     }
 
-    fn choose(&self, epoch: &Epoch) -> Granularity {
+    fn choose(&self, epoch: &Epoch) -> Policy {
         let transactions: usize = epoch.inputs.iter().map(|i| i.len).sum();
         match self.scheduling {
-            Scheduling::Epoch => Granularity::Epoch,
-            _ if self.machine.wiring.cascades => Granularity::Epoch,
-            Scheduling::Chain => Granularity::Chain,
+            _ if self.machine.wiring.cascades => Policy::EPOCH,
+            Scheduling::Fixed(policy) => policy,
             Scheduling::Auto => {
                 let mut state = self.state.lock();
                 let choice = state.decision.choose(transactions as u32);
                 state.choice = choice.to_string();
-                choice.policy.granularity
+                choice.policy
             }
         }
     }
 
-    /// Accesses an epoch along chains together with whoever is free.
-    fn access_chains(&self, scratch: &mut Scratch, worker: &mut Worker, epoch: Box<Epoch>) -> Box<Epoch> {
+    /// Accesses an epoch together with whoever is free.
+    fn access_together(&self, scratch: &mut Scratch, worker: &mut Worker, epoch: Box<Epoch>) -> Box<Epoch> {
         let spare = self.state.lock().spare.take();
-        let (mut located, mut executor, contexts) = spare.unwrap_or_else(|| self.new_chain_memory());
-        located.fill(&self.machine, &epoch);
-        let partitioning = Partitioning::for_accesses(located.accesses().rows().len());
-        let mut run = Run::new();
-        run.partition(partitioning, located.accesses());
-        executor.prepare(&mut vec![run]);
-        let mut job = Arc::new(ChainJob { epoch, located, executor, contexts, done: AtomicBool::new(false) });
-        self.state.lock().chain = Some(job.clone());
+        let memory = spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers));
+        let job = Arc::new(Job::new(&self.machine, memory, epoch));
+        self.state.lock().job = Some(job.clone());
         self.changed.notify_all();
-        self.help(scratch, worker, &job);
-        job.done.store(true, Ordering::Release);
-        self.state.lock().chain = None;
-        // Helpers are on their way out; the last one's reference makes the job ours alone.
-        let mut job = loop {
-            match Arc::try_unwrap(job) {
-                Ok(job) => break job,
-                Err(shared) => job = shared,
-            }
-            std::hint::spin_loop();
-        };
-        for context in &mut job.contexts {
-            job.epoch.gathered.push(context.get_mut().take());
-        }
-        self.state.lock().spare = Some((job.located, job.executor, job.contexts));
-        job.epoch
-    }
-
-    fn new_chain_memory(&self) -> (Located, ChainExecutor, Vec<Mutex<Box<AccessContext>>>) {
-        let context = |_| Mutex::new(AccessContext::new(&self.machine.code.emission_types, false));
-        (Located::default(), ChainExecutor::new(self.workers), (0..self.workers).map(context).collect())
-    }
-
-    /// Takes part in a chain epoch until it is done.
-    fn help(&self, scratch: &mut Scratch, worker: &mut Worker, job: &ChainJob) {
-        if job.done.load(Ordering::Acquire) {
-            return;
-        }
-        ensure_identity(&job.epoch, &mut scratch.identity);
-        let work = ChainWork::new(&self.machine, &job.epoch, &job.located, &job.contexts, &scratch.identity);
-        job.executor.work(worker, &work);
+        job.help(&self.machine, scratch, worker);
+        self.state.lock().job = None;
+        let (epoch, memory) = Job::end(job, &self.machine);
+        self.state.lock().spare = Some(memory);
+        epoch
     }
 
     fn finish(&self, scratch: &mut Scratch, mut epoch: Box<Epoch>) -> Box<Epoch> {
@@ -265,13 +216,9 @@ impl Pipeline {
         finish::finish(&self.machine, scratch, &mut epoch);
         epoch.times.finish = self.environment.now() - start;
         if self.scheduling == Scheduling::Auto && !self.machine.wiring.cascades {
-            let policy = match epoch.granularity {
-                Granularity::Epoch => Policy::EPOCH,
-                Granularity::Chain => Policy::CHAIN,
-            };
             let rows = |input: &crate::input::Input| input.rows.iter().map(Vec::len).sum::<usize>();
             self.state.lock().decision.record(EpochCost {
-                policy,
+                policy: epoch.policy,
                 transactions: epoch.inputs.iter().map(|i| i.len).sum::<usize>() as u32,
                 operations: epoch.inputs.iter().map(rows).sum::<usize>() as u32,
                 access_ns: epoch.times.access,
@@ -292,7 +239,7 @@ impl State {
     }
 
     fn pick(&mut self) -> Option<Task> {
-        if let Some(job) = self.chain.as_ref().filter(|job| !job.done.load(Ordering::Acquire)) {
+        if let Some(job) = self.job.as_ref().filter(|job| !job.is_done()) {
             return Some(Task::Help(job.clone()));
         }
         if !self.accessing

@@ -47,7 +47,7 @@ impl Report {
     pub fn add(&mut self, epoch: &Epoch, start: u64, now: u64) {
         self.events += epoch.events as u64;
         self.epochs += 1;
-        self.epochs_chain += (epoch.granularity == Granularity::Chain) as u64;
+        self.epochs_chain += (epoch.policy.granularity != Granularity::Epoch) as u64;
         for (s, source) in epoch.sources.iter().enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;

@@ -11,7 +11,7 @@ use std::env::var;
 use support::Subject;
 use tidemill_histories::{DataShape, History, PlanSize, Random, adversarial, random_data, random_plan};
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Scheduling};
+use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling};
 
 /// Executions per plan and data: each is one history.
 const CONFIGURATIONS: u64 = 4;
@@ -30,7 +30,12 @@ fn configuration(random: &mut Random) -> (Options, usize) {
         3 => EpochSize::Age(1),
         _ => EpochSize::Events(1 + random.below(100)),
     };
-    let scheduling = [Scheduling::Epoch, Scheduling::Chain, Scheduling::Auto][random.below(3)];
+    let policies = Policy::all();
+    let scheduling = match random.below(4) {
+        0 => Scheduling::Auto,
+        1 => Scheduling::Fixed(Policy::EPOCH),
+        _ => Scheduling::Fixed(policies[random.below(policies.len())]),
+    };
     let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
     (options, [1, 3, 16, 1000][random.below(4)])
 }
@@ -47,7 +52,7 @@ fn adversarial_histories() {
     for (name, history) in adversarial() {
         let subject = Subject::new(history);
         for workers in [1, 2, 3] {
-            for scheduling in [Scheduling::Epoch, Scheduling::Chain] {
+            for scheduling in Policy::all().into_iter().map(Scheduling::Fixed) {
                 for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
                     let engine = Engine::new(subject.program.clone()).expect(name);
                     let options = Options { workers, scheduling, epoch, ..Options::default() };

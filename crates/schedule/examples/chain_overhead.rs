@@ -18,7 +18,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
-use tidemill_schedule::{ChainExecutor, Execute, Worker};
+use tidemill_schedule::{Execute, Executor, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{AccessBuffer, Graph, Partitioning, Run, Scratch};
 
@@ -74,7 +74,7 @@ fn calibrate() -> f64 {
 
 /// Partitions the slices and executes, each worker its part. Nanoseconds for (partition, link and run).
 fn parallel(
-    executor: &mut ChainExecutor,
+    executor: &mut Executor,
     slices: &[AccessBuffer],
     runs: &mut Vec<Run>,
     workers: &mut [Worker],
@@ -152,8 +152,8 @@ fn measure(ledger: &Ledger<'_>, rounds: usize) {
         .step_by(4096)
         .map(|begin| ledger.epoch.slice(begin..transactions.min(begin + 4096)))
         .collect();
-    let mut teams: Vec<(ChainExecutor, Vec<Run>, Vec<Worker>)> =
-        [1, 2].map(|workers| (ChainExecutor::new(workers), Vec::new(), (0..workers).map(Worker::new).collect())).into();
+    let mut teams: Vec<(Executor, Vec<Run>, Vec<Worker>)> =
+        [1, 2].map(|workers| (Executor::new(workers), Vec::new(), (0..workers).map(Worker::new).collect())).into();
 
     let (mut serial, mut build) = (f64::INFINITY, f64::INFINITY);
     let mut fastest = [(f64::INFINITY, f64::INFINITY); 2];

@@ -156,6 +156,7 @@ impl fmt::Display for Short {
         f.write_str(match self.0 {
             Granularity::Epoch => "epoch",
             Granularity::Chain => "chain",
+            Granularity::Operation => "operation",
         })
     }
 }
@@ -219,7 +220,7 @@ impl Outlook {
     fn pipeline(&self, granularity: Granularity) -> Option<f64> {
         match granularity {
             Granularity::Epoch => Some(self.access.max(self.others)),
-            Granularity::Chain => self.chain,
+            Granularity::Chain | Granularity::Operation => self.chain,
         }
     }
 }
@@ -313,12 +314,12 @@ impl Decision {
         let others = cost.other_ns as f64;
         let pipeline_ns = match cost.policy.granularity {
             Granularity::Epoch => (access_ns as f64).max(others / f64::from(self.workers - 1)),
-            Granularity::Chain => access_ns as f64 + others / f64::from(self.workers),
+            Granularity::Chain | Granularity::Operation => access_ns as f64 + others / f64::from(self.workers),
         };
         self.elapsed_ns += pipeline_ns;
         let average = match cost.policy.granularity {
             Granularity::Epoch => &mut self.epoch,
-            Granularity::Chain => &mut self.chain,
+            Granularity::Chain | Granularity::Operation => &mut self.chain,
         };
         match &mut self.probe {
             Some(probe) if probe.granularity == cost.policy.granularity => {
@@ -374,7 +375,7 @@ impl Decision {
     fn begin_probe(&mut self, outlook: &Outlook) {
         let granularity = match outlook.best() {
             Granularity::Epoch => Granularity::Chain,
-            Granularity::Chain => Granularity::Epoch,
+            Granularity::Chain | Granularity::Operation => Granularity::Epoch,
         };
         let instead_of = outlook.pipeline(outlook.best()).expect("the best policy has been measured");
         self.probe =
@@ -408,7 +409,7 @@ fn reason(outlook: &Outlook, best: Granularity, scale: f64) -> Reason {
     };
     let (chosen, rejected) = match best {
         Granularity::Epoch => (outlook.access, chain),
-        Granularity::Chain => (chain, outlook.access),
+        Granularity::Chain | Granularity::Operation => (chain, outlook.access),
     };
     Reason::Cheaper { chosen_ns: chosen * scale, rejected_ns: rejected * scale }
 }

@@ -5,23 +5,63 @@ use std::ops::Range;
 /// How many transactions ahead of execution a serial run asks for prefetches.
 const PREFETCH_DISTANCE: u32 = 16;
 
-/// The transactions of an epoch, as something that can be run.
+/// The units of an epoch, as something that can be run.
 ///
-/// **Law.** Running transaction *t* reads and writes only the rows that it was said to access, and
+/// A unit is a transaction, unless the policy works on versions ([`Policy::on_versions`]); then it is one that
+/// [`tidemill_txn::Flow`] numbers.
+///
+/// **Law, in place.** Running transaction *t* reads and writes only the rows that it was said to access, and
 /// what it does is a function of them and of its event. Then any order that keeps the order of
 /// transactions sharing a row gives the state of the serial order (DESIGN §1).
+///
+/// **Law, on versions.** Running a unit reads, for each operation that it uses, the version of the operation's
+/// source (or the row where there is none), and writes the versions of the operations that it writes; what it
+/// does is a function of those.
+///
+/// [`Policy::on_versions`]: crate::Policy::on_versions
 pub trait Execute: Sync {
-    /// Runs one transaction whole: verdict, then all updates or none.
+    /// Runs one unit: a whole transaction (verdict, then all updates or none), or one part.
     ///
-    /// Called once per transaction of an epoch, by the worker given, when every earlier transaction
-    /// that shares a row with it has run and can be seen; no transaction that shares a row with it runs
-    /// meanwhile. A panic stops the epoch on all workers.
-    fn execute(&self, worker: usize, transaction: u32);
+    /// Called once per unit of an epoch, by the worker given, when everything that it waits for has run and can
+    /// be seen; in place, no transaction that shares a row with it runs meanwhile. A panic stops the epoch on
+    /// all workers.
+    fn execute(&self, worker: usize, unit: u32);
 
-    /// A hint that the worker will soon run this transaction. May be called any number of times, also
-    /// never, and while earlier transactions write the rows: it must not read them, only bring them near.
+    /// A hint that the worker will soon run this unit. May be called any number of times, also
+    /// never, and while earlier ones write the rows: it must not read them, only bring them near.
     #[inline]
-    fn prefetch(&self, _transaction: u32) {}
+    fn prefetch(&self, _unit: u32) {}
+
+    /// Whether a transaction runs in parts before its verdict. Asked on speculation, as are the following.
+    fn is_apart(&self, _transaction: u32) -> bool {
+        false
+    }
+
+    /// Whether a transaction in parts aborts, given the sources as they are. All its parts have run. Changes no
+    /// version.
+    fn judge(&self, _worker: usize, _transaction: u32) -> bool {
+        unreachable!("only transactions in parts are judged")
+    }
+
+    /// Puts into every version of a transaction that aborts the value of its source. Calls `changed` with
+    /// the slot of each whose value is now another.
+    fn revert(&self, _worker: usize, _transaction: u32, _changed: &mut dyn FnMut(u32)) {
+        unreachable!("only transactions in parts are reverted")
+    }
+
+    /// Runs these parts of a transaction again (their bits; bit 0 for a whole one), and judges it again where
+    /// it was judged. Calls `changed` with the slot of each version whose value is now another. Whether it
+    /// aborts, as far as is known.
+    fn redo(
+        &self,
+        _worker: usize,
+        _transaction: u32,
+        _parts: u32,
+        _judged: bool,
+        _changed: &mut dyn FnMut(u32),
+    ) -> bool {
+        unreachable!("nothing is redone without speculation")
+    }
 }
 
 /// Granularity `Epoch`: runs the transactions one after the other in position order, asking for the

@@ -1,9 +1,7 @@
 //! The three choices of scheduling (MorphStream §4), each an enum of its own.
-//!
-//! The enums name what works. `Structured` exploration, `Operation` granularity, `Eager` and `Lazy`
-//! aborts become variants when the executor interprets them, and every `match` will say where.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// In which order the graph is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,6 +9,18 @@ pub enum Explore {
     /// Whatever is ready, by counters (MorphStream §4.1.2).
     #[default]
     Unstructured,
+    /// By strata (MorphStream §4.1.1).
+    Structured(Search),
+}
+
+/// How the strata of a graph are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Search {
+    /// Breadth first: all workers share out one stratum after the other, and wait in between.
+    Bfs,
+    /// Depth first: each worker has its own share of every stratum, and waits only for what its next unit
+    /// waits for.
+    Dfs,
 }
 
 /// What a worker takes at once.
@@ -19,8 +29,12 @@ pub enum Granularity {
     /// The whole epoch, one transaction after the other, on one worker. Needs no graph.
     #[default]
     Epoch,
-    /// Transactions along the chains of their rows, as far as they are ready (MorphStream §4.2.2).
+    /// Transactions along the chains of their rows, as far as they are ready, on the rows in place
+    /// (MorphStream §4.2.2).
     Chain,
+    /// Operation by operation, on versions of the rows: reads pass each other and the writes behind them
+    /// (MorphStream §4.2.1).
+    Operation,
 }
 
 /// What happens to a transaction that fails a requirement.
@@ -29,6 +43,12 @@ pub enum Abort {
     /// Nothing: its updates wait for its verdict, so there is nothing to undo.
     #[default]
     VoteFirst,
+    /// Its updates did not wait; they are undone as soon as it has failed, and what they affected is done
+    /// again (MorphStream §4.3.1).
+    Eager,
+    /// Its updates did not wait; when all is explored, those that failed are removed and what they
+    /// affected is done again, until none is left (MorphStream §4.3.2).
+    Lazy,
 }
 
 /// How the access stage of an epoch is executed. By default serially.
@@ -48,22 +68,68 @@ impl Policy {
         Policy { explore: Explore::Unstructured, granularity: Granularity::Epoch, abort: Abort::VoteFirst };
     /// All workers, along chains.
     pub const CHAIN: Policy = Policy { granularity: Granularity::Chain, ..Policy::EPOCH };
+
+    /// All that differ: the serial one, and every combination of the choices of the others.
+    pub fn all() -> Vec<Policy> {
+        let mut all = vec![Policy::EPOCH];
+        for granularity in [Granularity::Chain, Granularity::Operation] {
+            for explore in [Explore::Unstructured, Explore::Structured(Search::Bfs), Explore::Structured(Search::Dfs)] {
+                for abort in [Abort::VoteFirst, Abort::Eager, Abort::Lazy] {
+                    all.push(Policy { explore, granularity, abort });
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether operations work on versions of the rows rather than on the rows: where they may be executed
+    /// before what stands before them is final.
+    pub fn on_versions(self) -> bool {
+        self.granularity == Granularity::Operation || self.speculates()
+    }
+
+    /// Whether updates run before the verdict of their transaction.
+    pub fn speculates(self) -> bool {
+        self.granularity != Granularity::Epoch && self.abort != Abort::VoteFirst
+    }
 }
 
+/// The words of the choices; those that are the default are left out behind the granularity.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let granularity = match self.granularity {
             // There is nothing to explore in one unit.
             Granularity::Epoch => return f.write_str("epoch"),
             Granularity::Chain => "chain",
+            Granularity::Operation => "operation",
         };
         let explore = match self.explore {
-            Explore::Unstructured => "unstructured",
+            Explore::Unstructured => "",
+            Explore::Structured(Search::Bfs) => ",bfs",
+            Explore::Structured(Search::Dfs) => ",dfs",
         };
         let abort = match self.abort {
-            Abort::VoteFirst => "vote first",
+            Abort::VoteFirst => "",
+            Abort::Eager => ",eager",
+            Abort::Lazy => ",lazy",
         };
-        write!(f, "{granularity}, {explore}, {abort}")
+        write!(f, "{granularity}{explore}{abort}")
+    }
+}
+
+/// A word that is no choice of a policy, or one choice too many.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no policy: say epoch, chain or operation, and behind a comma bfs or dfs, eager or lazy (as in 'operation,dfs,lazy')"
+)]
+pub struct PolicyError(String);
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Policy, PolicyError> {
+        let found = Policy::all().into_iter().find(|policy| policy.to_string() == text);
+        found.ok_or_else(|| PolicyError(text.into()))
     }
 }
 
@@ -72,8 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_print_as_their_choices() {
+    fn policies_print_as_their_choices_and_are_read_as_they_print() {
         assert_eq!(Policy::default().to_string(), "epoch");
-        assert_eq!(Policy::CHAIN.to_string(), "chain, unstructured, vote first");
+        assert_eq!(Policy::CHAIN.to_string(), "chain");
+        let all = Policy::all();
+        assert_eq!(all.len(), 19);
+        for policy in &all {
+            assert_eq!(policy.to_string().parse(), Ok(*policy));
+        }
+        assert!("chain,quick".parse::<Policy>().unwrap_err().to_string().starts_with("'chain,quick' is no policy"));
     }
 }

@@ -4,21 +4,24 @@
 pub(crate) use loom::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
     },
 };
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
     },
 };
 
 /// Looks at a condition before a worker parks. The model checker would only try each of them in turn.
 pub(crate) const SPINS_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 200 };
 
-/// Transactions that a worker claims at once.
+/// How many times longer than that a worker waits before it takes a share that nobody came for.
+pub(crate) const PATIENCE: u32 = if cfg!(feature = "loom") { 1 } else { 100 };
+
+/// Units that a worker claims at once.
 pub(crate) const BLOCK_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 64 };

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use tidemill_schedule::{ChainExecutor, Execute, Progress, Worker};
+use tidemill_schedule::{Execute, Executor, Progress, Worker};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run};
 
 struct Rows {
@@ -41,7 +41,7 @@ fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: 
         transactions.iter().for_each(|rows| epoch.push(rows.iter().map(|&row| RowId(row))));
         let mut run = Run::new();
         run.partition(Partitioning::with_bits(partition_bits), epoch.accesses());
-        let mut executor = ChainExecutor::new(workers.len());
+        let mut executor = Executor::new(workers.len());
         executor.prepare(&mut vec![run]);
         let rows = Rows {
             transactions: transactions.iter().map(|rows| rows.to_vec()).collect(),
@@ -63,7 +63,7 @@ fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: 
     });
 }
 
-fn take_part((executor, rows): &(ChainExecutor, Rows), id: usize, helps: bool) {
+fn take_part((executor, rows): &(Executor, Rows), id: usize, helps: bool) {
     let mut worker = Worker::new(id);
     if !helps || executor.help(&mut worker, rows) != Progress::Done {
         executor.work(&mut worker, rows);
@@ -116,7 +116,7 @@ fn nobody_sleeps_through_the_end_of_linking() {
         (0..2).for_each(|row| epoch.push([RowId(row)]));
         let mut run = Run::new();
         run.partition(Partitioning::with_bits(0), epoch.accesses());
-        let mut executor = ChainExecutor::new(2);
+        let mut executor = Executor::new(2);
         executor.prepare(&mut vec![run]);
         let shared = Arc::new((executor, Meeting(Mutex::new(0), Condvar::new())));
         let other = shared.clone();

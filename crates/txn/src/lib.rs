@@ -29,7 +29,10 @@
 //! | [`Partitioning`], [`Run`] | the stable radix partition of a slice of transactions: count, scatter |
 //! | [`Graph`], [`Linker`] | the graph: slices are assembled, partitions linked |
 //! | [`ChainSummary`], [`Properties`] | what a decision model wants to know of a graph |
-//! | [`Strata`] | the transactions by longest path from a root |
+//! | [`Precedence`] | what waits for what, as an exploration sees it |
+//! | [`Flow`], [`Versions`] | operations over versions of rows: who reads whose value |
+//! | [`Strata`] | the units by longest path from a root |
+//! | [`State`] | the states of an operation, and what leads from one to another |
 //! | [`mod@reference`] | the same graph, built slowly and obviously |
 //! | [`sample`] | seeded random epochs for tests and benchmarks |
 //!
@@ -38,17 +41,23 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod access;
+mod flow;
 mod graph;
 mod link;
 mod partition;
+mod precedence;
 mod properties;
 pub mod reference;
 pub mod sample;
+mod state;
 mod strata;
 
 pub use access::{AccessBuffer, Accesses, RowId};
+pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Versions};
 pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;
 pub use partition::{Partitioning, Run, count, scatter};
+pub use precedence::Precedence;
 pub use properties::{ChainSummary, Properties};
+pub use state::{Event, State};
 pub use strata::Strata;

@@ -1,17 +1,17 @@
-//! The transactions by stratum: the auxiliary structure of structured exploration (MorphStream §4.1.1).
+//! The units by stratum: the auxiliary structure of structured exploration (MorphStream §4.1.1).
 //!
-//! **Definition.** The stratum of a transaction is the number of edges on the longest path that ends
-//! in it: 0 for roots, else one more than the largest among its predecessors.
-//! **Law.** No two transactions of one stratum share a row (the earlier one would be on a path to the
-//! later one). So a stratum can run in parallel once those before it have run.
-//! **Cost.** One forward pass over the edges and one counting sort; 12 bytes per transaction.
+//! **Definition.** The stratum of a unit is the number of edges on the longest path that ends in it: 0 for
+//! roots, else one more than the largest among those that it waits for.
+//! **Law.** No two units of one stratum wait for each other. So a stratum can run in parallel once those
+//! before it have run.
+//! **Cost.** One forward pass over the edges and one counting sort; 12 bytes per unit.
 
-use crate::graph::Graph;
+use crate::precedence::Precedence;
 
-/// Transactions grouped by stratum, in position order inside each. Reused from epoch to epoch.
+/// Units grouped by stratum, in position order inside each. Reused from epoch to epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Strata {
-    /// Stratum of each transaction.
+    /// Stratum of each unit.
     level: Vec<u32>,
     /// `starts[s]..starts[s + 1]` are the members of stratum `s`.
     starts: Vec<u32>,
@@ -24,17 +24,16 @@ impl Strata {
         Self::default()
     }
 
-    /// Computes the strata of a linked graph.
-    pub fn compute(&mut self, graph: &Graph) {
-        let transactions = graph.transactions();
+    /// Computes the strata.
+    pub fn compute(&mut self, precedence: &impl Precedence) {
         self.level.clear();
-        self.level.resize(transactions as usize, 0);
-        for transaction in 0..transactions {
-            let next = self.level[transaction as usize] + 1;
-            for successor in graph.successors(transaction) {
-                let level = &mut self.level[successor as usize];
+        self.level.resize(precedence.units() as usize, 0);
+        for unit in 0..precedence.units() {
+            let next = self.level[unit as usize] + 1;
+            precedence.tell(unit, |told| {
+                let level = &mut self.level[told as usize];
                 *level = next.max(*level);
-            }
+            });
         }
         self.sort();
     }
@@ -54,24 +53,35 @@ impl Strata {
             place += size;
         }
         self.members.resize(self.level.len(), 0);
-        for (transaction, &level) in self.level.iter().enumerate() {
+        for (unit, &level) in self.level.iter().enumerate() {
             let place = &mut self.starts[level as usize + 1];
-            self.members[*place as usize] = transaction as u32;
+            self.members[*place as usize] = unit as u32;
             *place += 1;
         }
     }
 
-    /// The number of strata: transactions on the longest path, the critical path of the epoch.
+    /// The number of strata: units on the longest path, the critical path of the epoch.
     pub fn depth(&self) -> u32 {
         self.starts.len().saturating_sub(1) as u32
     }
 
-    /// The stratum of a transaction.
-    pub fn of(&self, transaction: u32) -> u32 {
-        self.level[transaction as usize]
+    /// The stratum of a unit.
+    pub fn of(&self, unit: u32) -> u32 {
+        self.level[unit as usize]
     }
 
-    /// The transactions of one stratum, in position order; none beyond the depth.
+    /// All units, stratum by stratum, in position order inside each.
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// Where a stratum lies among the members; empty at the end beyond the depth.
+    pub fn bounds(&self, stratum: u32) -> std::ops::Range<u32> {
+        let end = self.members.len() as u32;
+        if stratum < self.depth() { self.starts[stratum as usize]..self.starts[stratum as usize + 1] } else { end..end }
+    }
+
+    /// The units of one stratum, in position order; none beyond the depth.
     pub fn stratum(&self, stratum: u32) -> &[u32] {
         if stratum >= self.depth() {
             return &[];

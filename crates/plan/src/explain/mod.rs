@@ -1,6 +1,5 @@
 //! A program in words: the flow, and what each transaction touches, needs and waits for.
 
-mod dependencies;
 mod expression;
 mod flow;
 mod transaction;

@@ -1,7 +1,7 @@
 //! One transaction in words.
 
-use super::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use super::expression::Names;
+use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::Stmt;
 use crate::{CANNOT_FAIL, Missing, Program, Role, Transaction, TransactionId};
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use tidemill_histories::History;
 use tidemill_model::{Type, Value};
 use tidemill_plan::Function;
 use tidemill_plan::build::{PlanBuilder, cell, element, event, exists, named};
-use tidemill_runtime::{Engine, EpochSize, Options, Scheduling};
+use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling};
 
 const EVENTS: i64 = 300_000;
 /// Below this many slots a table is not swept.
@@ -49,7 +49,7 @@ fn visits() -> History {
 fn slots_of_missing_rows_do_not_pile_up() {
     let subject = Subject::new(visits());
     let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
-    for (workers, scheduling) in [(1, Scheduling::Epoch), (2, Scheduling::Chain)] {
+    for (workers, scheduling) in [(1, Scheduling::Fixed(Policy::EPOCH)), (2, Scheduling::Fixed(Policy::CHAIN))] {
         let options = Options { workers, scheduling, epoch_events_max: 4096, ..Options::default() };
         engine = engine.with_empty_tables();
         let outcome = subject.run(&engine, options, 4096);
@@ -98,10 +98,10 @@ fn sweeps_lose_nothing_that_epochs_in_flight_hold() {
     let subject = Subject::new(arrivals());
     let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
     for (workers, events, scheduling) in [
-        (1, 300, Scheduling::Epoch),
-        (2, 100, Scheduling::Epoch),
-        (3, 64, Scheduling::Chain),
-        (4, 200, Scheduling::Chain),
+        (1, 300, Scheduling::Fixed(Policy::EPOCH)),
+        (2, 100, Scheduling::Fixed(Policy::EPOCH)),
+        (3, 64, Scheduling::Fixed(Policy::CHAIN)),
+        (4, 200, Scheduling::Fixed(Policy::CHAIN)),
     ] {
         let options = Options { workers, scheduling, epoch: EpochSize::Events(events), ..Options::default() };
         engine = engine.with_empty_tables();

@@ -16,7 +16,7 @@ impl Workload {
     fn run(&self, policy: Policy, transactions: u32) -> EpochCost {
         let access = match policy.granularity {
             Granularity::Epoch => self.access,
-            Granularity::Chain => self.chain,
+            Granularity::Chain | Granularity::Operation => self.chain,
         };
         EpochCost {
             policy,
@@ -30,7 +30,7 @@ impl Workload {
     fn pipeline(&self, granularity: Granularity, workers: f64) -> f64 {
         match granularity {
             Granularity::Epoch => self.access.max(self.others / (workers - 1.0)),
-            Granularity::Chain => self.chain + self.others / workers,
+            Granularity::Chain | Granularity::Operation => self.chain + self.others / workers,
         }
     }
 

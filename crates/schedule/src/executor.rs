@@ -1,4 +1,5 @@
-//! Granularity `Chain`, explored unstructured, voting first: the parallel executor.
+//! The parallel executor: one loop for all policies. Described here for granularity `Chain`, explored
+//! unstructured, voting first; what other policies change is at the end.
 //!
 //! # What
 //!
@@ -67,34 +68,42 @@
 //! **Coming and leaving.** Workers may come at any time, also when all is done, and one is enough. A worker
 //! in `help` leaves when it finds nothing to do; it then holds nothing.
 //!
+//! # Other policies
+//!
+//! - **On versions** (granularity `Operation`, and all that speculate): a unit is an operation in the sense of
+//!   [`Flow`], and waits for the last write before it instead of its neighbours. Nothing else changes.
+//! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
+//! - **Eager, lazy**: units run before the verdict of their transaction; what was wrong is repaired
+//!   (`repair.rs`).
+//!
+//! For these the graph is linked and arranged in `arrange`, by one worker.
+//!
 //! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction
 //! and panics too, with the number of the transaction at fault. `prepare` begins afresh.
 
 use crate::execute::Execute;
+use crate::policy::{Abort, Explore, Granularity, Policy};
 use crate::pool::Pool;
-use crate::sync::{AtomicBool, AtomicU32, BLOCK_MAX, Mutex, Ordering};
+use crate::repair::Repair;
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
-use tidemill_txn::{ChainSummary, Graph, Linker, Run};
+use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, Linker, Precedence, Run, Strata, UseBuffer, Versions};
 
-const NO_TRANSACTION: u32 = u32::MAX;
-
-/// In a counter: the transaction was looked at. More than there can be edges to one.
-const LOOKED_AT: u32 = 1 << 31;
-
-/// How far ahead on its stack a worker asks for prefetches.
-const PREFETCH_DISTANCE: usize = 8;
+pub(crate) const NO_UNIT: u32 = u32::MAX;
 
 /// What a worker brings along: its number, and memory that lives from epoch to epoch.
 #[derive(Debug, Default)]
 pub struct Worker {
-    id: usize,
-    /// Ready transactions, the next one on top.
-    ready: Vec<u32>,
+    pub(crate) id: usize,
+    /// Ready units, the next one on top.
+    pub(crate) ready: Vec<u32>,
     linker: Linker,
-    /// Transactions run since the last addition to the common count.
-    executed: u32,
+    /// Units run since the last addition to the common count.
+    pub(crate) executed: u32,
+    /// Depth first: the next member of each share that is this worker's.
+    pub(crate) shares: Vec<u32>,
 }
 
 impl Worker {
@@ -112,7 +121,7 @@ impl Worker {
 /// How a worker's help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Every transaction of the epoch has run, and its effects can be seen.
+    /// Every unit of the epoch has run, and its effects can be seen.
     Done,
     /// There is nothing to do for this worker as long as others run what they run.
     Starved,
@@ -120,58 +129,71 @@ pub enum Progress {
 
 /// What a worker does that finds no work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Idle {
+pub(crate) enum Idle {
     Wait,
     Leave,
 }
 
 /// Whether a step has anything for the next one to do.
-enum Step<T> {
+pub(crate) enum Step<T> {
     Go(T),
     Stop(Progress),
 }
 
 /// Executes epochs in parallel, one at a time. Reused: in steady state it does not allocate.
 #[derive(Debug)]
-pub struct ChainExecutor {
-    workers: u32,
-    graph: Graph,
+pub struct Executor {
+    pub(crate) workers: u32,
+    pub(crate) policy: Policy,
+    pub(crate) graph: Graph,
+    /// Followed where the policy works on versions.
+    pub(crate) flow: Flow,
+    /// Computed where exploration is structured.
+    pub(crate) strata: Strata,
+    /// Units of the epoch.
+    pub(crate) units: u32,
     /// The slices of the epoch, read while linking.
     runs: Vec<Run>,
     /// What linking counted; each worker adds its partitions once.
     summary: Mutex<ChainSummary>,
-    /// Per transaction, see the head of this file. Added to by whoever ran a predecessor and whoever looks;
-    /// set back to 0 by the one of them who gets the transaction. Not touched where there is no edge.
-    counters: Vec<AtomicU32>,
+    /// Per unit, see the head of this file. Added to by whoever ran a predecessor and whoever looks;
+    /// set back to 0 by the one of them who gets the unit. Not touched where there is no edge.
+    pub(crate) counters: Vec<AtomicU32>,
     /// The next partition to link. Claimed by workers.
     next_partition: CachePadded<AtomicU32>,
-    /// The next transaction to look at. Claimed by workers, in blocks.
-    next_look: CachePadded<AtomicU32>,
+    /// The next unit to look at, or breadth first the next member to run; claimed by workers, in blocks. Depth
+    /// first the next share.
+    pub(crate) next_look: CachePadded<AtomicU32>,
     /// What everybody reads often and few write seldom.
-    common: CachePadded<Common>,
-    pool: CachePadded<Pool>,
+    pub(crate) common: CachePadded<Common>,
+    pub(crate) pool: CachePadded<Pool>,
+    pub(crate) repair: Repair,
 }
 
 #[derive(Debug)]
-struct Common {
+pub(crate) struct Common {
     /// Partitions linked. Added to by workers that have linked some.
     linked: AtomicU32,
-    /// Transactions run. Added to by workers that have run out of work.
-    finished: AtomicU32,
+    /// Units run. Added to by workers that have run out of work.
+    pub(crate) finished: AtomicU32,
     /// Workers inside.
-    present: AtomicU32,
+    pub(crate) present: AtomicU32,
     /// Set by a worker that panics, never cleared in an epoch; then `at_fault` says where.
     poisoned: AtomicBool,
     at_fault: AtomicU32,
 }
 
-impl ChainExecutor {
+impl Executor {
     /// An executor for about so many workers, at least one: the number only sets how work is cut up.
     pub fn new(workers: usize) -> Self {
         assert!(workers > 0, "an epoch needs a worker");
-        ChainExecutor {
+        Executor {
             workers: workers as u32,
+            policy: Policy::CHAIN,
             graph: Graph::new(),
+            flow: Flow::new(),
+            strata: Strata::new(),
+            units: 0,
             runs: Vec::new(),
             summary: Mutex::new(ChainSummary::default()),
             counters: Vec::new(),
@@ -182,33 +204,73 @@ impl ChainExecutor {
                 finished: AtomicU32::new(0),
                 present: AtomicU32::new(0),
                 poisoned: AtomicBool::new(false),
-                at_fault: AtomicU32::new(NO_TRANSACTION),
+                at_fault: AtomicU32::new(NO_UNIT),
             }),
             pool: CachePadded::new(Pool::new()),
+            repair: Repair::new(),
         }
     }
 
-    /// Begins an epoch of these slices, in position order and with one partitioning. They change places
-    /// with the slices of the epoch before, whose memory can be filled again.
+    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`]
+    /// unless [`Executor::arrange`] says otherwise. They change places with the slices of the epoch
+    /// before, whose memory can be filled again.
     pub fn prepare(&mut self, runs: &mut Vec<Run>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
-        let transactions = self.graph.transactions() as usize;
-        if self.common.poisoned.load(Ordering::Relaxed) {
-            self.counters.clear();
-        }
-        if self.counters.len() < transactions {
-            self.counters.resize_with(transactions, || AtomicU32::new(0));
-        }
+        self.policy = Policy::CHAIN;
+        self.units = self.graph.transactions();
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
         self.next_partition.store(0, Ordering::Relaxed);
         self.next_look.store(0, Ordering::Relaxed);
         self.common.linked.store(0, Ordering::Relaxed);
         self.common.finished.store(0, Ordering::Relaxed);
         self.common.present.store(0, Ordering::Relaxed);
-        self.common.poisoned.store(false, Ordering::Relaxed);
-        self.common.at_fault.store(NO_TRANSACTION, Ordering::Relaxed);
+        self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
         self.pool.reset();
+        if self.common.poisoned.swap(false, Ordering::Relaxed) {
+            // A panic leaves counts behind.
+            self.counters.clear();
+        }
+        self.make_counters();
+    }
+
+    fn make_counters(&mut self) {
+        if self.counters.len() < self.units as usize {
+            self.counters.resize_with(self.units as usize, || AtomicU32::new(0));
+        }
+    }
+
+    /// Sets the policy of the epoch that was prepared, and arranges for it what [`Policy::CHAIN`] leaves to the
+    /// workers. `accesses` are those of the slices, all together; `uses` is read where the policy works on
+    /// versions.
+    pub fn arrange(&mut self, policy: Policy, accesses: Accesses<'_>, uses: &UseBuffer) {
+        assert_ne!(policy.granularity, Granularity::Epoch, "a serial epoch is not explored");
+        self.policy = policy;
+        if policy == Policy::CHAIN {
+            return;
+        }
+        let mut linker = Linker::new();
+        let mut summary = ChainSummary::default();
+        let partitions = self.graph.partitions();
+        for partition in 0..partitions {
+            summary.add(&self.graph.link(partition, &self.runs, &mut linker));
+        }
+        *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = summary;
+        self.common.linked.store(partitions as u32, Ordering::Relaxed);
+        if policy.on_versions() {
+            self.flow.follow(&self.graph, accesses, uses, policy.abort == Abort::Eager);
+            self.units = self.flow.units();
+            self.make_counters();
+        }
+        if policy.explore != Explore::Unstructured {
+            match policy.on_versions() {
+                true => self.strata.compute(&Versions { graph: &self.graph, flow: &self.flow }),
+                false => self.strata.compute(&self.graph),
+            }
+        }
+        if policy.speculates() {
+            self.repair.reset(self.units, self.graph.transactions());
+        }
     }
 
     /// The graph of the epoch; complete once a worker has returned from `work`.
@@ -216,12 +278,22 @@ impl ChainExecutor {
         &self.graph
     }
 
+    /// The flow of the epoch, where its policy works on versions.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
     /// The chains of the epoch; complete once a worker has returned from `work`.
     pub fn summary(&self) -> ChainSummary {
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes part in the epoch until every transaction has run. Called by each worker that takes part, at any
+    /// How often a transaction was run again, wholly or in part, because of an abort.
+    pub fn redone(&self) -> u32 {
+        if self.policy.speculates() { self.repair.redone() } else { 0 }
+    }
+
+    /// Takes part in the epoch until every unit has run. Called by each worker that takes part, at any
     /// time, on its own thread. On return all effects of the epoch can be seen.
     ///
     /// # Panics
@@ -233,25 +305,51 @@ impl ChainExecutor {
     }
 
     /// Takes part in the epoch as long as there is something to do for this worker, and returns instead of
-    /// waiting: for a worker that has other work. It may come again.
+    /// waiting: for a worker that has other work. It may come again. (Under structured exploration and
+    /// speculation it stays: there, others may wait for what it holds.)
     ///
     /// # Panics
     ///
     /// As `work`.
     pub fn help<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) -> Progress {
-        self.participate(worker, execute, Idle::Leave)
+        let stays = self.policy.explore != Explore::Unstructured || self.policy.speculates();
+        self.participate(worker, execute, if stays { Idle::Wait } else { Idle::Leave })
     }
 
     fn participate<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Progress {
         worker.ready.clear();
+        worker.shares.clear();
         worker.executed = 0;
         let presence = Presence::enter(self);
         if let Step::Stop(progress) = self.link(worker, idle) {
             return progress;
         }
+        let progress = match self.policy.on_versions() {
+            true => self.explore(&self.versions(), worker, execute, idle, &presence),
+            false => self.explore(&self.graph, worker, execute, idle, &presence),
+        };
+        if progress == Progress::Done && self.policy.abort == Abort::Lazy {
+            self.settle(worker, execute, &presence);
+        }
+        progress
+    }
+
+    pub(crate) fn versions(&self) -> Versions<'_> {
+        Versions { graph: &self.graph, flow: &self.flow }
+    }
+
+    /// The loop: find a unit, run it and what follows from it.
+    fn explore<P: Precedence, E: Execute + ?Sized>(
+        &self,
+        precedence: &P,
+        worker: &mut Worker,
+        execute: &E,
+        idle: Idle,
+        presence: &Presence<'_>,
+    ) -> Progress {
         loop {
-            match self.find(worker, idle) {
-                Step::Go(transaction) => self.run_along(worker, execute, transaction, &presence),
+            match self.find(precedence, worker, idle) {
+                Step::Go(unit) => self.run_along(precedence, worker, execute, unit, presence),
                 Step::Stop(progress) => return progress,
             }
         }
@@ -286,146 +384,34 @@ impl ChainExecutor {
         if all_linked() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
     }
 
-    /// The next transaction to run.
-    fn find(&self, worker: &mut Worker, idle: Idle) -> Step<u32> {
-        loop {
-            if let Some(transaction) = worker.ready.pop() {
-                return Step::Go(transaction);
-            }
-            self.pool.take(&mut worker.ready, self.workers as usize);
-            if !worker.ready.is_empty() || self.look(&mut worker.ready) {
-                continue;
-            }
-            self.report(worker);
-            if self.is_finished() {
-                return Step::Stop(Progress::Done);
-            }
-            match idle {
-                Idle::Wait => self.pool.wait(|| self.is_finished() || self.is_poisoned()),
-                Idle::Leave if self.pool.is_dry() => return Step::Stop(Progress::Starved),
-                Idle::Leave => {}
-            }
-            self.stop_if_poisoned();
-        }
-    }
-
-    /// Claims a block of transactions and stacks those that are ready, the first on top. False if all are
-    /// claimed.
-    fn look(&self, ready: &mut Vec<u32>) -> bool {
-        let transactions = self.graph.transactions();
-        let mut begin = self.next_look.load(Ordering::Relaxed);
-        let end = loop {
-            if begin >= transactions {
-                return false;
-            }
-            let block = ((transactions - begin) / (2 * self.workers)).clamp(1, BLOCK_MAX);
-            let order = Ordering::Relaxed;
-            match self.next_look.compare_exchange_weak(begin, begin + block, order, order) {
-                Ok(_) => break begin + block,
-                Err(now) => begin = now,
-            }
-        };
-        ready.extend((begin..end).rev().filter(|&transaction| self.is_ready(transaction)));
-        true
-    }
-
-    /// Runs a ready transaction and on along its chains, as far as that goes.
-    fn run_along<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, first: u32, presence: &Presence<'_>) {
-        let mut current = Some(first);
-        while let Some(transaction) = current {
-            self.stop_if_poisoned();
-            if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
-                execute.prefetch(soon);
-            }
-            presence.running.set(transaction);
-            execute.execute(worker.id, transaction);
-            worker.executed += 1;
-            current = self.release(transaction, &mut worker.ready);
-            if !worker.ready.is_empty() && self.is_work_wanted() {
-                self.pool.put(&mut worker.ready);
-            }
-        }
-    }
-
-    /// Tells the successors of a transaction that it has run. Of those that became ready the first in
-    /// position order, which the most may wait for, is returned and the others stacked.
-    fn release(&self, transaction: u32, ready: &mut Vec<u32>) -> Option<u32> {
-        let mut first = None;
-        for successor in self.graph.successors(transaction) {
-            if self.arrive(successor) {
-                match first {
-                    None => first = Some(successor),
-                    Some(other) => {
-                        ready.push(other.max(successor));
-                        first = Some(other.min(successor));
-                    }
-                }
-            }
-        }
-        first
-    }
-
-    /// Looks at a transaction. True if all its predecessors have run.
-    #[inline]
-    fn is_ready(&self, transaction: u32) -> bool {
-        let pending = self.graph.pending(transaction);
-        if pending == 0 {
-            return true;
-        }
-        let counter = &self.counters[transaction as usize];
-        let has_all = counter.load(Ordering::Acquire) == pending
-            || counter.fetch_add(LOOKED_AT - pending, Ordering::AcqRel) == pending;
-        if has_all {
-            // Nobody else comes here in this epoch.
-            counter.store(0, Ordering::Relaxed);
-        }
-        has_all
-    }
-
-    /// One of the edges that a transaction waits for is done. True if it was looked at and this is the last.
-    #[inline]
-    fn arrive(&self, transaction: u32) -> bool {
-        let counter = &self.counters[transaction as usize];
-        let is_last = counter.fetch_add(1, Ordering::AcqRel) + 1 == LOOKED_AT;
-        if is_last {
-            counter.store(0, Ordering::Relaxed);
-        }
-        is_last
-    }
-
-    /// Whether somebody may be out of work: there is another worker, nothing left to claim, and nothing
-    /// in the pool. All three are hints, looked at after every transaction.
-    #[inline]
-    fn is_work_wanted(&self) -> bool {
-        self.pool.is_dry()
-            && self.common.present.load(Ordering::Relaxed) > 1
-            && self.next_look.load(Ordering::Relaxed) >= self.graph.transactions()
-    }
-
     /// Adds what the worker has run to the common count.
-    fn report(&self, worker: &mut Worker) {
+    pub(crate) fn report(&self, worker: &mut Worker) {
         let executed = mem::take(&mut worker.executed);
         if executed == 0 {
             return;
         }
         let finished = self.common.finished.fetch_add(executed, Ordering::AcqRel) + executed;
-        assert!(finished <= self.graph.transactions(), "{finished} transactions run, more than there are");
-        if finished == self.graph.transactions() {
+        assert!(finished <= self.units, "{finished} units run, more than there are");
+        if finished == self.units || self.policy.explore != Explore::Unstructured {
             self.pool.wake_all();
         }
     }
 
-    fn is_finished(&self) -> bool {
-        self.common.finished.load(Ordering::Acquire) == self.graph.transactions()
+    pub(crate) fn finished(&self) -> u32 {
+        self.common.finished.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished() == self.units
     }
 
     #[inline]
-    fn is_poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.common.poisoned.load(Ordering::Acquire)
     }
 
     #[inline]
-    fn stop_if_poisoned(&self) {
+    pub(crate) fn stop_if_poisoned(&self) {
         if self.is_poisoned() {
             self.stop();
         }
@@ -434,22 +420,28 @@ impl ChainExecutor {
     #[cold]
     fn stop(&self) -> ! {
         match self.common.at_fault.load(Ordering::Relaxed) {
-            NO_TRANSACTION => panic!("the epoch is stopped: another worker panicked"),
-            transaction => panic!("the epoch is stopped: transaction {transaction} panicked on another worker"),
+            NO_UNIT => panic!("the epoch is stopped: another worker panicked"),
+            unit => panic!("the epoch is stopped: transaction {} panicked on another worker", self.transaction(unit)),
         }
+    }
+
+    /// The transaction of a unit.
+    #[inline]
+    pub(crate) fn transaction(&self, unit: u32) -> u32 {
+        if self.policy.on_versions() { self.flow.unit(unit).0 } else { unit }
     }
 }
 
 /// A worker inside an epoch; going by panic, it stops the others.
-struct Presence<'a> {
-    executor: &'a ChainExecutor,
-    running: std::cell::Cell<u32>,
+pub(crate) struct Presence<'a> {
+    executor: &'a Executor,
+    pub(crate) running: std::cell::Cell<u32>,
 }
 
 impl<'a> Presence<'a> {
-    fn enter(executor: &'a ChainExecutor) -> Self {
+    fn enter(executor: &'a Executor) -> Self {
         executor.common.present.fetch_add(1, Ordering::Relaxed);
-        Presence { executor, running: std::cell::Cell::new(NO_TRANSACTION) }
+        Presence { executor, running: std::cell::Cell::new(NO_UNIT) }
     }
 }
 

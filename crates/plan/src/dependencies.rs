@@ -9,11 +9,11 @@ use crate::{Program, RoleId, Transaction};
 use std::collections::BTreeSet;
 
 /// A cell by its column, or the existence of a row.
-pub(super) type CellUse = (RoleId, Option<usize>);
+pub(crate) type CellUse = (RoleId, Option<usize>);
 
 /// A write to a role: its column, or none for an insert or delete of the row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Write {
+pub(crate) struct Write {
     pub role: RoleId,
     pub kind: WriteKind,
     /// The cells that decide about it.
@@ -22,7 +22,7 @@ pub(super) struct Write {
 
 /// What a write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum WriteKind {
+pub(crate) enum WriteKind {
     /// Sets a column.
     Set(usize),
     /// Inserts the row.
@@ -32,7 +32,7 @@ pub(super) enum WriteKind {
 }
 
 /// All writes of a transaction, in order, each kind once.
-pub(super) fn writes(transaction: &Transaction) -> Vec<Write> {
+pub(crate) fn writes(transaction: &Transaction) -> Vec<Write> {
     let mut walk = Walk { locals: vec![BTreeSet::new(); transaction.locals.len()], writes: Vec::new() };
     loop {
         let before = walk.locals.clone();
@@ -93,9 +93,23 @@ impl Walk {
     }
 }
 
+impl Transaction {
+    /// Whether it puts a text into any cell of a row.
+    pub fn sets_text(&self, program: &Program) -> bool {
+        let is_text = |table: usize, column: usize| program.tables[table].columns[column].ty.ty.is_bytes();
+        let mut inserts = false;
+        self.body.iter().for_each(|stmt| stmt.each(&mut |inner| inserts |= matches!(inner, Stmt::Insert { .. })));
+        self.roles.iter().any(|role| {
+            let any_text = (0..program.tables[role.table].columns.len()).any(|c| is_text(role.table, c));
+            role.writes.iter().any(|&c| is_text(role.table, c))
+                || (role.written && (role.create || inserts) && any_text)
+        })
+    }
+}
+
 /// How two roles on one table can meet in one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meeting {
+pub(crate) enum Meeting {
     /// Their keys are the same expressions.
     Always,
     /// Nothing rules it out.
@@ -103,7 +117,7 @@ pub(super) enum Meeting {
 }
 
 /// The pairs of roles (or of two elements of one role) of which one writes and that may meet.
-pub(super) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(RoleId, RoleId, Meeting)> {
+pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(RoleId, RoleId, Meeting)> {
     let roles = &transaction.roles;
     let mut meetings = Vec::new();
     for (i, a) in roles.iter().enumerate() {

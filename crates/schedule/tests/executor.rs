@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{ChainExecutor, Execute, Progress, Worker, run_serially};
+use tidemill_schedule::{Execute, Executor, Progress, Worker, run_serially};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, reference};
 
@@ -112,7 +112,7 @@ fn serial(epoch: &AccessBuffer) -> (Vec<u64>, Vec<u32>, u32) {
     result
 }
 
-fn parallel(executor: &mut ChainExecutor, epoch: &AccessBuffer, workers: usize, random: &mut Random) {
+fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, random: &mut Random) {
     let slices = 1 + random.below(4) as usize;
     let partitioning = Partitioning::with_bits(random.below(5) as u32);
     executor.prepare(&mut runs(epoch, slices, partitioning));
@@ -145,7 +145,7 @@ fn random_epochs_end_as_serially() {
     let _watchdog = Watchdog::new();
     let mut random = Random::new(42);
     for workers in 1..=4 {
-        let mut executor = ChainExecutor::new(workers);
+        let mut executor = Executor::new(workers);
         for round in 0..150 {
             let epoch = sample::mixed(&mut random, if round % 5 == 0 { 1500 } else { 60 });
             parallel(&mut executor, &epoch, workers, &mut random);
@@ -172,7 +172,7 @@ fn adversarial_epochs_end_as_serially() {
     add(3000, &|_| vec![]); // nothing to wait for
     add(3000, &|t| vec![row(t / 2), row(t / 2), row(t / 2)]); // repeats
     for workers in [1, 2, 3] {
-        let mut executor = ChainExecutor::new(workers);
+        let mut executor = Executor::new(workers);
         for epoch in &epochs {
             parallel(&mut executor, epoch, workers, &mut random);
         }
@@ -189,7 +189,7 @@ fn ledgers_with_work_end_as_serially() {
         for transaction in 0..ledger.accesses().transactions() {
             epoch.push(ledger.accesses().rows_of(transaction).iter().map(|row| RowId(row.0 << 20)));
         }
-        let mut executor = ChainExecutor::new(2);
+        let mut executor = Executor::new(2);
         executor.prepare(&mut runs(&epoch, 3, Partitioning::for_accesses(60_000)));
         let histories = Histories::new(&epoch, 100);
         let reference = Histories::new(&epoch, 100);
@@ -207,7 +207,7 @@ fn ledgers_with_work_end_as_serially() {
 #[test]
 fn slices_come_back_for_reuse() {
     let epoch = sample::mixed(&mut Random::new(1), 100);
-    let mut executor = ChainExecutor::new(1);
+    let mut executor = Executor::new(1);
     let mut slices = runs(&epoch, 3, Partitioning::with_bits(2));
     executor.prepare(&mut slices);
     assert!(slices.is_empty());
@@ -219,7 +219,7 @@ fn slices_come_back_for_reuse() {
 #[test]
 fn whoever_comes_when_all_is_done_leaves_at_once() {
     let epoch = sample::mixed(&mut Random::new(5), 100);
-    let mut executor = ChainExecutor::new(2);
+    let mut executor = Executor::new(2);
     executor.prepare(&mut runs(&epoch, 1, Partitioning::with_bits(1)));
     let histories = Histories::new(&epoch, 0);
     executor.work(&mut Worker::new(0), &histories);
@@ -246,7 +246,7 @@ fn help_leaves_when_there_is_nothing_to_do() {
     }
     let mut epoch = AccessBuffer::new();
     (0..10).for_each(|_| epoch.push([RowId(7)]));
-    let mut executor = ChainExecutor::new(2);
+    let mut executor = Executor::new(2);
     executor.prepare(&mut runs(&epoch, 1, Partitioning::with_bits(0)));
     let (entered, leave) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let gate = Gate { entered: &entered, leave: &leave };
@@ -271,7 +271,7 @@ fn a_panic_stops_all_workers_and_says_where() {
     }
     let mut epoch = AccessBuffer::new();
     (0..1000_u64).for_each(|t| epoch.push([RowId((t % 3) << 20), RowId((t % 7) << 20)]));
-    let mut executor = ChainExecutor::new(3);
+    let mut executor = Executor::new(3);
     executor.prepare(&mut runs(&epoch, 2, Partitioning::with_bits(1)));
     let faulty = Faulty(Histories::new(&epoch, 0));
     let messages = Mutex::new(Vec::new());

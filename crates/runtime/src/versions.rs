@@ -1,0 +1,454 @@
+//! An epoch's transactions as operations over versions of rows: every operation that writes leaves the
+//! row's value in a place of its own, and the last one's is put into the row when all is done.
+//!
+//! Which versions exist and who reads which, the [`Flow`] says; when each part runs, the schedule. Here a
+//! part is a call of compiled code on a handful of addresses: copies of what it may write, and the sources
+//! themselves of what it only reads.
+//!
+//! # Why the unsafe is sound
+//!
+//! A version is written by the units of its transaction alone (by the one part that writes the row), or, in
+//! repair, by the one worker that repairs while nobody runs. It is read by units that the schedule runs
+//! after that one. Both are what [`Execute`] promises. Rows are only read until all units have run, and then
+//! written by one worker. Key cells are never written: the next epoch's prepare compares them meanwhile.
+
+use crate::access::{Call, Located};
+use crate::epoch::Epoch;
+use crate::input::Identity;
+use crate::worker::Machine;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
+use tidemill_compile::{AccessContext, AccessFn, OperationsCode};
+use tidemill_plan::RoleId;
+use tidemill_schedule::Execute;
+use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
+
+/// What a worker needs beside its context. Kept from epoch to epoch.
+#[derive(Default)]
+pub struct Desk {
+    /// Addresses of the rows of the unit at hand, role by role.
+    rows: Vec<u64>,
+    /// Where each role's begin, moved so that the event's number leads there.
+    roles: Vec<*const u64>,
+    /// Copies of rows for a judge.
+    copies: Vec<u64>,
+    /// The versions of a transaction before it is redone.
+    before: Vec<u64>,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the addresses are only meaningful during a call that fills them first.
+unsafe impl Send for Desk {}
+
+/// The versions of an epoch. Reused from epoch to epoch.
+#[derive(Default)]
+pub struct Versions {
+    /// What the schedule is told.
+    pub uses: UseBuffer,
+    /// First part of each transaction among `failed`.
+    part_start: Vec<u32>,
+    /// Per part of a transaction in parts: whether it failed when it last ran.
+    failed: Vec<AtomicBool>,
+    /// Slot → where its version begins among `words`, or [`NO_PLACE`].
+    place: Vec<u32>,
+    /// Slot → its table.
+    table: Vec<u32>,
+    words: Vec<u64>,
+    superseded: Vec<bool>,
+}
+
+const NO_PLACE: u32 = u32::MAX;
+
+/// What is fixed about rows of a table.
+#[derive(Clone, Debug)]
+struct Shape {
+    /// Eight-byte words of a row.
+    words: usize,
+    /// The words that are not the key's.
+    changing: Vec<usize>,
+}
+
+impl Versions {
+    /// Takes in an epoch whose transactions were located. `apart`: those that can be are taken apart.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located, apart: bool) {
+        let Versions { uses, part_start, failed, place, table, words, .. } = self;
+        uses.clear();
+        part_start.clear();
+        place.clear();
+        table.clear();
+        let mut word_count = 0;
+        let mut part_count = 0;
+        let row_words: Vec<usize> = machine.tables.iter().map(|t| t.layout().size() / 8).collect();
+        let accesses = located.accesses();
+        for (t, &(id, i)) in located.at().iter().enumerate() {
+            let input = &epoch.inputs[id as usize];
+            let wiring = &machine.wiring.inputs[id as usize];
+            let roles = &machine.program.transactions[wiring.transaction].roles;
+            let operations = machine.code.transactions[wiring.transaction][wiring.input].operations.as_ref();
+            let meets = meet(accesses.rows_of(t));
+            let operations = operations.filter(|o| apart && o.operations.len() <= PARTS_MAX && !meets);
+            part_start.push(part_count);
+            let parts = operations.map_or(0, |o| o.operations.len());
+            part_count += parts as u32;
+            uses.parts.push(parts as u8);
+            for (r, role) in roles.iter().enumerate() {
+                let mask = operations.map_or(0, |o| parts_of(o, r));
+                let rows = input.rows_of(r, i as usize, role.over.is_some()).iter().filter(|&&row| row != 0);
+                for _ in rows {
+                    uses.uses.push(Use::new(mask, role.written));
+                    table.push(role.table as u32);
+                    // Where roles meet in a row, the first of them carries it, written or not.
+                    let needs_place = role.written || meets;
+                    place.push(if needs_place { word_count as u32 } else { NO_PLACE });
+                    word_count += if needs_place { row_words[role.table] } else { 0 };
+                    assert!(word_count < NO_PLACE as usize, "the versions of an epoch are numbered by u32");
+                }
+            }
+        }
+        failed.clear();
+        failed.resize_with(part_count as usize, AtomicBool::default);
+        if words.len() < word_count {
+            words.resize(word_count, 0);
+        }
+    }
+
+    /// Puts the last version of each row into the row. Call it when all units have run.
+    pub fn install(&mut self, machine: &Machine, located: &Located, graph: &Graph, flow: &Flow) {
+        let shapes = shapes(machine);
+        let rows = located.accesses().rows();
+        self.superseded.clear();
+        self.superseded.resize(rows.len(), false);
+        let written = |slot: u32| flow.operation(slot) == slot && flow.use_of(slot).writes();
+        debug_assert_eq!(graph.transactions() as usize, located.at().len());
+        for slot in (0..rows.len() as u32).filter(|&slot| written(slot)) {
+            if let Some(source) = flow.source(slot) {
+                self.superseded[source as usize] = true;
+            }
+        }
+        for slot in (0..rows.len() as u32).filter(|&slot| written(slot) && !self.superseded[slot as usize]) {
+            let version = &self.words[self.place_of(slot)..];
+            let row = rows[slot as usize].0 as *mut u64;
+            for &word in &shapes[self.table[slot as usize] as usize].changing {
+                #[allow(unsafe_code)]
+                // SAFETY: a row of the table, which nobody else accesses now; the words of its key are left out.
+                unsafe {
+                    row.add(word).write(version[word]);
+                }
+            }
+        }
+    }
+
+    /// Where the version of a written operation begins.
+    fn place_of(&self, operation: u32) -> usize {
+        let place = self.place[operation as usize];
+        debug_assert_ne!(place, NO_PLACE);
+        place as usize
+    }
+}
+
+/// The parts of a transaction that use a role.
+fn parts_of(operations: &OperationsCode, role: RoleId) -> u32 {
+    let uses = |(p, (roles, _)): (usize, &(Vec<RoleId>, AccessFn))| u32::from(roles.contains(&role)) << p;
+    operations.operations.iter().enumerate().map(uses).fold(0, |all, part| all | part)
+}
+
+/// Whether any two accesses of a transaction meet in one row.
+fn meet(rows: &[tidemill_txn::RowId]) -> bool {
+    rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row))
+}
+
+fn shapes(machine: &Machine) -> Vec<Shape> {
+    let shape = |table: &tidemill_state::Table| {
+        let words = table.layout().size() / 8;
+        let key: Vec<usize> = table.definition().key.iter().map(|&c| table.layout().cell(c) / 8).collect();
+        Shape { words, changing: (0..words).filter(|word| !key.contains(word)).collect() }
+    };
+    machine.tables.iter().map(shape).collect()
+}
+
+/// An epoch's transactions as the schedule runs them on versions.
+pub struct VersionWork<'a> {
+    machine: &'a Machine,
+    epoch: &'a Epoch,
+    located: &'a Located,
+    versions: &'a Versions,
+    graph: &'a Graph,
+    flow: &'a Flow,
+    calls: Vec<Call<'a>>,
+    shapes: Vec<Shape>,
+    desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+    words: *mut u64,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the views in `calls` are read only; of the versions and of what the views lead to, workers write
+// disjoint parts, by the promises of `Execute`.
+unsafe impl Sync for VersionWork<'_> {}
+
+/// Which code runs on a transaction.
+#[derive(Clone, Copy)]
+enum Code {
+    Whole,
+    Part(u32),
+}
+
+impl<'a> VersionWork<'a> {
+    /// Over an epoch that was filled in and whose flow was followed; one desk per worker.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
+    pub fn new(
+        machine: &'a Machine,
+        epoch: &'a Epoch,
+        located: &'a Located,
+        versions: &'a Versions,
+        graph: &'a Graph,
+        flow: &'a Flow,
+        desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+        identity: &Identity,
+    ) -> Self {
+        let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let words = versions.words.as_ptr().cast_mut();
+        let shapes = shapes(machine);
+        VersionWork { machine, epoch, located, versions, graph, flow, calls, shapes, desks, words }
+    }
+
+    fn operations_code(&self, transaction: u32) -> &OperationsCode {
+        let (id, _) = self.located.at()[transaction as usize];
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
+        code.operations.as_ref().expect("a transaction in parts has their code")
+    }
+
+    fn words_of(&self, operation: u32) -> usize {
+        self.shapes[self.versions.table[operation as usize] as usize].words
+    }
+
+    fn version(&self, operation: u32) -> *mut u64 {
+        self.words.wrapping_add(self.versions.place_of(operation))
+    }
+
+    /// What an operation starts from.
+    fn source(&self, operation: u32) -> *const u64 {
+        match self.flow.source(operation) {
+            Some(source) => self.version(source),
+            None => self.located.accesses().rows()[operation as usize].0 as *const u64,
+        }
+    }
+
+    fn written(&self, transaction: u32) -> impl Iterator<Item = u32> {
+        self.graph.operations(transaction).filter(|&operation| self.flow.use_of(operation).writes())
+    }
+
+    /// Copies the source of an operation.
+    fn copy_source(&self, operation: u32, to: *mut u64) {
+        #[allow(unsafe_code)]
+        // SAFETY: both are as long as rows of the operation's table; nobody writes the source now, and `to` is
+        // the caller's alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.source(operation), to, self.words_of(operation));
+        }
+    }
+
+    /// A version's words.
+    fn value(&self, operation: u32) -> &[u64] {
+        #[allow(unsafe_code)]
+        // SAFETY: the version is among `words`; by the promises of `Execute` nobody writes it now.
+        unsafe {
+            std::slice::from_raw_parts(self.version(operation), self.words_of(operation))
+        }
+    }
+
+    /// Puts the source into the version; whether that changes it.
+    fn put_back(&self, operation: u32) -> bool {
+        #[allow(unsafe_code)]
+        // SAFETY: as in `copy_source`.
+        let source = unsafe { std::slice::from_raw_parts(self.source(operation), self.words_of(operation)) };
+        if self.value(operation) == source {
+            return false;
+        }
+        self.copy_source(operation, self.version(operation));
+        true
+    }
+
+    /// Calls a function on one event, with for each operation the row that `row` gives. The verdict goes to
+    /// the input's, or where `verdict` says.
+    fn call(
+        &self,
+        (context, desk): (&mut AccessContext, &mut Desk),
+        transaction: u32,
+        run: AccessFn,
+        verdict: Option<&mut u32>,
+        row: impl Fn(u32) -> u64,
+    ) {
+        let (id, i) = self.located.at()[transaction as usize];
+        let (input, i) = (&self.epoch.inputs[id as usize], i as usize);
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        desk.rows.clear();
+        desk.roles.clear();
+        let mut slot = self.graph.slots_of(transaction).start;
+        for (r, role) in roles.iter().enumerate() {
+            for &address in input.rows_of(r, i, role.over.is_some()) {
+                // A key that is null has no row and no slot.
+                let there = address != 0;
+                desk.rows.push(if there { row(self.flow.operation(slot)) } else { 0 });
+                slot += u32::from(there);
+            }
+        }
+        let mut first = 0;
+        for (r, role) in roles.iter().enumerate() {
+            let count = input.rows_of(r, i, role.over.is_some()).len();
+            let number = if role.over.is_some() { input.starts[r][i] as usize } else { i };
+            desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number));
+            first += count;
+        }
+        let view = &self.calls[id as usize].view;
+        let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
+        let view = InputView { rows: desk.roles.as_ptr(), verdicts, ..*view };
+        #[allow(unsafe_code)]
+        // SAFETY: as in `Call::run`, with rows that are this unit's copies, or sources that nobody writes
+        // now; addresses that are moved by the event's number lead back to where they came from.
+        unsafe {
+            run(context, &view, i as u64, 1);
+        }
+    }
+
+    /// Runs a part, or the whole, on its versions. Whether it aborts or fails.
+    fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
+        let uses = |operation: u32| match code {
+            Code::Whole => true,
+            Code::Part(part) => self.flow.use_of(operation).parts() >> part & 1 == 1,
+        };
+        for operation in self.written(transaction).filter(|&operation| uses(operation)) {
+            self.copy_source(operation, self.version(operation));
+        }
+        let row = |operation: u32| match uses(operation) {
+            false => 0,
+            true if self.flow.use_of(operation).writes() => self.version(operation) as u64,
+            true => self.source(operation) as u64,
+        };
+        let (context, desk) = desk;
+        match code {
+            Code::Whole => {
+                let (id, i) = self.located.at()[transaction as usize];
+                self.call((context, desk), transaction, self.calls[id as usize].run, None, row);
+                self.aborted(id, i)
+            }
+            Code::Part(part) => {
+                let mut verdict = 0;
+                let run = self.operations_code(transaction).operations[part as usize].1;
+                self.call((context, desk), transaction, run, Some(&mut verdict), row);
+                let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
+                let place = self.versions.part_start[transaction as usize] + part;
+                self.versions.failed[place as usize].store(failed, Ordering::Relaxed);
+                failed
+            }
+        }
+    }
+
+    /// Whether the last function that gave a verdict on an event aborted it.
+    fn aborted(&self, id: u32, i: u32) -> bool {
+        let verdicts = self.calls[id as usize].view.verdicts;
+        #[allow(unsafe_code)]
+        // SAFETY: the event's place; this worker wrote it last.
+        let verdict = unsafe { verdicts.add(i as usize).read() };
+        verdict != 0 && verdict != COMMITTED_SILENTLY
+    }
+
+    /// Runs a function on copies of what the transaction writes. Whether it aborts.
+    fn try_out(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, run: AccessFn) -> bool {
+        let (context, desk) = desk;
+        let mut copies = std::mem::take(&mut desk.copies);
+        let sum: usize = self.written(transaction).map(|operation| self.words_of(operation)).sum();
+        copies.resize(sum.max(copies.len()), 0);
+        let base = copies.as_mut_ptr();
+        let copy_of = |operation: u32| {
+            let before = self.written(transaction).take_while(|&other| other != operation);
+            base.wrapping_add(before.map(|other| self.words_of(other)).sum())
+        };
+        for operation in self.written(transaction) {
+            self.copy_source(operation, copy_of(operation));
+        }
+        let row = |operation: u32| match self.flow.use_of(operation).writes() {
+            true => copy_of(operation) as u64,
+            false => self.source(operation) as u64,
+        };
+        self.call((context, desk), transaction, run, None, row);
+        desk.copies = copies;
+        let (id, i) = self.located.at()[transaction as usize];
+        self.aborted(id, i)
+    }
+
+    fn judge_at(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+        let code = self.operations_code(transaction);
+        let first = self.versions.part_start[transaction as usize] as usize;
+        let parts = &self.versions.failed[first..first + code.operations.len()];
+        let failed = parts.iter().any(|part| part.load(Ordering::Relaxed));
+        if !failed && !self.try_out(desk, transaction, code.judge) {
+            return false;
+        }
+        // Some part fails, so the whole does, and says why.
+        let (id, _) = self.located.at()[transaction as usize];
+        let aborts = self.try_out(desk, transaction, self.calls[id as usize].run);
+        assert!(aborts, "transaction {transaction} fails in parts and not as a whole");
+        true
+    }
+
+    /// Never contended: a worker uses its own desk only. The lock is what makes that checked.
+    fn desk(&self, worker: usize) -> parking_lot::MutexGuard<'_, (Box<AccessContext>, Desk)> {
+        self.desks[worker].try_lock().expect("a desk belongs to one worker")
+    }
+}
+
+impl Execute for VersionWork<'_> {
+    fn execute(&self, worker: usize, unit: u32) {
+        let (transaction, part) = self.flow.unit(unit);
+        let code = if self.is_apart(transaction) { Code::Part(part) } else { Code::Whole };
+        self.run(&mut self.desk(worker), transaction, code);
+    }
+
+    fn is_apart(&self, transaction: u32) -> bool {
+        self.versions.uses.parts[transaction as usize] > 0
+    }
+
+    fn judge(&self, worker: usize, transaction: u32) -> bool {
+        self.judge_at(&mut self.desk(worker), transaction)
+    }
+
+    fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+        self.written(transaction).filter(|&operation| self.put_back(operation)).for_each(changed);
+    }
+
+    fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
+        let desk = &mut *self.desk(worker);
+        let mut before = std::mem::take(&mut desk.1.before);
+        before.clear();
+        self.written(transaction).for_each(|operation| before.extend_from_slice(self.value(operation)));
+        let aborts = if self.is_apart(transaction) {
+            for part in 0..u32::from(self.versions.uses.parts[transaction as usize]) {
+                if parts >> part & 1 == 1 {
+                    self.run(desk, transaction, Code::Part(part));
+                }
+            }
+            let aborts = judged && self.judge_at(desk, transaction);
+            if aborts {
+                self.written(transaction).for_each(|operation| {
+                    self.put_back(operation);
+                });
+            }
+            aborts
+        } else {
+            self.run(desk, transaction, Code::Whole)
+        };
+        let mut at = 0;
+        for operation in self.written(transaction) {
+            let words = self.words_of(operation);
+            if self.value(operation) != &before[at..at + words] {
+                changed(operation);
+            }
+            at += words;
+        }
+        desk.1.before = before;
+        aborts
+    }
+}

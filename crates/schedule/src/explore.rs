@@ -1,0 +1,245 @@
+//! The steps of the executor's loop: which unit is next, running it, telling those that wait for it.
+
+use crate::execute::Execute;
+use crate::executor::{Executor, Idle, Presence, Progress, Step, Worker};
+use crate::policy::{Explore, Granularity, Search};
+use crate::sync::{BLOCK_MAX, Ordering, PATIENCE, SPINS_MAX, spin_loop};
+use tidemill_txn::Precedence;
+
+/// In a counter: the unit was looked at. More than there can be edges to one.
+const LOOKED_AT: u32 = 1 << 31;
+
+/// How far ahead on its stack a worker asks for prefetches.
+const PREFETCH_DISTANCE: usize = 8;
+
+impl Executor {
+    /// The next unit to run.
+    pub(crate) fn find<P: Precedence>(&self, precedence: &P, worker: &mut Worker, idle: Idle) -> Step<u32> {
+        loop {
+            if let Some(unit) = worker.ready.pop() {
+                return Step::Go(unit);
+            }
+            let found = match self.policy.explore {
+                Explore::Unstructured => {
+                    self.pool.take(&mut worker.ready, self.workers as usize);
+                    !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
+                }
+                Explore::Structured(Search::Bfs) => self.claim_of_stratum(worker),
+                Explore::Structured(Search::Dfs) => self.next_of_shares(precedence, worker),
+            };
+            if found {
+                continue;
+            }
+            self.report(worker);
+            if self.is_finished() {
+                return Step::Stop(Progress::Done);
+            }
+            match idle {
+                Idle::Wait => self.pool.wait(|| self.is_finished() || self.is_poisoned()),
+                Idle::Leave if self.pool.is_dry() => return Step::Stop(Progress::Starved),
+                Idle::Leave => {}
+            }
+            self.stop_if_poisoned();
+        }
+    }
+
+    /// Claims a block of units and stacks those that are ready, the first on top. False if all are claimed.
+    fn look<P: Precedence>(&self, precedence: &P, ready: &mut Vec<u32>) -> bool {
+        let Some((begin, end)) = self.claim(|_| self.units) else { return false };
+        ready.extend((begin..end).rev().filter(|&unit| self.is_ready(precedence, unit)));
+        true
+    }
+
+    /// Claims the next block of units, of at most what is left before the end that belongs to its beginning.
+    fn claim(&self, end_of: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
+        let mut begin = self.next_look.load(Ordering::Relaxed);
+        loop {
+            if begin >= self.units {
+                return None;
+            }
+            let left = end_of(begin) - begin;
+            let end = begin + (left / (2 * self.workers)).clamp(1, BLOCK_MAX);
+            let order = Ordering::Relaxed;
+            match self.next_look.compare_exchange_weak(begin, end, order, order) {
+                Ok(_) => return Some((begin, end)),
+                Err(now) => begin = now,
+            }
+        }
+    }
+
+    /// Breadth first: claims units of the first stratum that has any left, and waits until all of those before
+    /// it have run. False if all are claimed.
+    ///
+    /// Members are in the order of strata, and none is run before all of the strata before its own. So as
+    /// many have run as lie before a stratum exactly if these are they: the count is the barrier.
+    fn claim_of_stratum(&self, worker: &mut Worker) -> bool {
+        let members = self.strata.members();
+        let bounds = |at: u32| self.strata.bounds(self.strata.of(members[at as usize]));
+        let Some((begin, end)) = self.claim(|at| bounds(at).end) else { return false };
+        let start = bounds(begin).start;
+        if self.finished() < start {
+            self.report(worker);
+            self.pool.wait_for(|| self.finished() >= start || self.is_poisoned());
+            self.stop_if_poisoned();
+        }
+        worker.ready.extend(members[begin as usize..end as usize].iter().rev());
+        true
+    }
+
+    /// Depth first: waits for the first unit of the worker's shares. False if none is left.
+    ///
+    /// Share *s* of *W* has the members *s*, *s* + *W*, … in the order of strata. A worker takes one share when
+    /// it comes, and further ones when it has lost its patience: nobody may have come for them, and what it
+    /// waits for may be there. The first member that has not run is the next of its owner's and waits for
+    /// nobody, so there is always one who can go on.
+    fn next_of_shares<P: Precedence>(&self, precedence: &P, worker: &mut Worker) -> bool {
+        let members = self.strata.members();
+        if worker.shares.is_empty() && !self.take_share(worker) {
+            return false;
+        }
+        let mut spins = 0;
+        loop {
+            let next = worker.shares.iter().copied().enumerate().min_by_key(|(_, member)| *member);
+            let Some((share, member)) = next else { return self.take_share(worker) };
+            let Some(&unit) = members.get(member as usize) else {
+                worker.shares.swap_remove(share);
+                continue;
+            };
+            let pending = precedence.pending(unit);
+            let counter = &self.counters[unit as usize];
+            if pending == 0 || counter.load(Ordering::Acquire) == pending {
+                if pending > 0 {
+                    counter.store(0, Ordering::Relaxed);
+                }
+                worker.shares[share] = member.saturating_add(self.workers);
+                worker.ready.push(unit);
+                return true;
+            }
+            self.report(worker);
+            self.stop_if_poisoned();
+            if spins < SPINS_MAX * PATIENCE {
+                spins += 1;
+                spin_loop();
+            } else if !self.take_share(worker) {
+                self.pool.wait_for(|| counter.load(Ordering::Acquire) == pending || self.is_poisoned());
+            }
+        }
+    }
+
+    /// Takes the next share that nobody has. False if all are taken.
+    fn take_share(&self, worker: &mut Worker) -> bool {
+        if self.next_look.load(Ordering::Relaxed) >= self.workers {
+            return false;
+        }
+        let share = self.next_look.fetch_add(1, Ordering::Relaxed);
+        if share < self.workers {
+            worker.shares.push(share);
+        }
+        share < self.workers
+    }
+
+    /// Runs a ready unit and on along its chains, as far as that goes.
+    pub(crate) fn run_along<P: Precedence, E: Execute + ?Sized>(
+        &self,
+        precedence: &P,
+        worker: &mut Worker,
+        execute: &E,
+        first: u32,
+        presence: &Presence<'_>,
+    ) {
+        let mut current = Some(first);
+        while let Some(unit) = current {
+            self.stop_if_poisoned();
+            if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
+                execute.prefetch(soon);
+            }
+            presence.running.set(unit);
+            if self.policy.speculates() {
+                self.run_on_speculation(worker.id, execute, unit);
+            } else {
+                execute.execute(worker.id, unit);
+            }
+            worker.executed += 1;
+            current = match self.policy.explore {
+                Explore::Unstructured => self.release(precedence, unit, &mut worker.ready),
+                Explore::Structured(Search::Bfs) => None,
+                Explore::Structured(Search::Dfs) => self.notify(precedence, unit),
+            };
+            if !worker.ready.is_empty() && self.is_work_wanted() {
+                self.pool.put(&mut worker.ready);
+            }
+        }
+    }
+
+    /// Tells those that wait for a unit that it has run. What became ready is stacked, but along chains the
+    /// first in position order, which the most may wait for, is returned.
+    fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
+        let mut first = None;
+        precedence.tell(unit, |told| {
+            if self.arrive(told) {
+                match first {
+                    None => first = Some(told),
+                    Some(other) => {
+                        ready.push(other.max(told));
+                        first = Some(other.min(told));
+                    }
+                }
+            }
+        });
+        if self.policy.granularity == Granularity::Operation {
+            ready.extend(first.take());
+        }
+        first
+    }
+
+    /// Tells those that wait for a unit that it has run; their owners look for themselves.
+    fn notify<P: Precedence>(&self, precedence: &P, unit: u32) -> Option<u32> {
+        let mut any = false;
+        precedence.tell(unit, |told| {
+            any = true;
+            self.counters[told as usize].fetch_add(1, Ordering::AcqRel);
+        });
+        if any {
+            self.pool.wake_all();
+        }
+        None
+    }
+
+    /// Looks at a unit. True if all that it waits for has run.
+    #[inline]
+    fn is_ready<P: Precedence>(&self, precedence: &P, unit: u32) -> bool {
+        let pending = precedence.pending(unit);
+        if pending == 0 {
+            return true;
+        }
+        let counter = &self.counters[unit as usize];
+        let has_all = counter.load(Ordering::Acquire) == pending
+            || counter.fetch_add(LOOKED_AT - pending, Ordering::AcqRel) == pending;
+        if has_all {
+            // Nobody else comes here in this epoch.
+            counter.store(0, Ordering::Relaxed);
+        }
+        has_all
+    }
+
+    /// One of the edges that a unit waits for is done. True if it was looked at and this is the last.
+    #[inline]
+    fn arrive(&self, unit: u32) -> bool {
+        let counter = &self.counters[unit as usize];
+        let is_last = counter.fetch_add(1, Ordering::AcqRel) + 1 == LOOKED_AT;
+        if is_last {
+            counter.store(0, Ordering::Relaxed);
+        }
+        is_last
+    }
+
+    /// Whether somebody may be out of work: there is another worker, nothing left to claim, and nothing
+    /// in the pool. All three are hints, looked at after every unit.
+    #[inline]
+    fn is_work_wanted(&self) -> bool {
+        self.pool.is_dry()
+            && self.common.present.load(Ordering::Relaxed) > 1
+            && self.policy.explore == Explore::Unstructured
+            && self.next_look.load(Ordering::Relaxed) >= self.units
+    }
+}

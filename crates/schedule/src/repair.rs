@@ -1,0 +1,219 @@
+//! Speculation: operations that run before the verdict of their transaction, and what is done when the
+//! verdict is an abort (MorphStream §4.3).
+//!
+//! # What
+//!
+//! Every operation leaves its value in a version of its own, so nothing has to be undone: an aborted
+//! transaction puts back into its versions the values that it found, and what read them runs again. That is
+//! *repair*: a set of transactions to be looked at, the first in position order next; each is reverted or
+//! redone, and where a version has another value than before, those that have read it join the set.
+//!
+//! **Law.** Repair ends, and then every version that was computed is what the serial order gives, as far as
+//! the verdicts known are those of the serial order. *Why:* consumers stand behind their source, so a
+//! transaction that was looked at does not join again; and by induction in position order each one's sources
+//! are right when it is looked at, so it is right afterwards. That is also why one pass is enough for aborts
+//! that turn later verdicts round, and these still later ones.
+//!
+//! # Who and when
+//!
+//! *Eager*: the judge of a transaction is a unit of its own, run when its operations have; the worker that
+//! finds an abort repairs at once, alone (it is the transaction's coordinator). Running a unit holds the
+//! gate for reading, repair holds it for writing.
+//!
+//! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then
+//! the last of them repairs.
+//!
+//! **Given up.** Repair is serial. When much aborts it is most of the work, and voting first, which repairs
+//! nothing, is the better policy.
+
+use crate::execute::Execute;
+use crate::executor::{Executor, Presence, Worker};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, Ordering, RwLock};
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use tidemill_txn::{Event, State};
+
+/// What speculation keeps of an epoch.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    /// Per unit. Written by who runs it, and under the gate by who repairs.
+    states: Vec<AtomicU8>,
+    /// Read by who runs a unit, written by who repairs.
+    gate: RwLock<()>,
+    /// Repairs so far; changes under the gate.
+    repairs: AtomicU32,
+    redone: AtomicU32,
+    /// Lazy: the next transaction to judge, how many were, and those that abort.
+    next_judged: AtomicU32,
+    judged: AtomicU32,
+    aborting: Mutex<Vec<u32>>,
+    settled: AtomicBool,
+}
+
+impl Repair {
+    pub(crate) fn new() -> Self {
+        Repair {
+            states: Vec::new(),
+            gate: RwLock::new(()),
+            repairs: AtomicU32::new(0),
+            redone: AtomicU32::new(0),
+            next_judged: AtomicU32::new(0),
+            judged: AtomicU32::new(0),
+            aborting: Mutex::new(Vec::new()),
+            settled: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, units: u32, transactions: u32) {
+        self.states.clear();
+        self.states.resize_with(units as usize, || AtomicU8::new(State::Blocked as u8));
+        self.repairs.store(0, Ordering::Relaxed);
+        self.redone.store(0, Ordering::Relaxed);
+        self.next_judged.store(0, Ordering::Relaxed);
+        self.judged.store(0, Ordering::Relaxed);
+        self.aborting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.settled.store(transactions == 0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn redone(&self) -> u32 {
+        self.redone.load(Ordering::Relaxed)
+    }
+
+    fn state(&self, unit: u32) -> State {
+        State::of(self.states[unit as usize].load(Ordering::Acquire))
+    }
+
+    fn pass(&self, unit: u32, event: Event) {
+        let before = self.state(unit);
+        let after = before.after(event).unwrap_or_else(|| panic!("unit {unit} is {before:?} and cannot be {event:?}"));
+        self.states[unit as usize].store(after as u8, Ordering::Release);
+    }
+}
+
+impl Executor {
+    /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
+    pub(crate) fn run_on_speculation<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) {
+        let transaction = self.flow.unit(unit).0;
+        let repairs = {
+            let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
+            if !self.flow.is_judge(unit) {
+                execute.execute(worker, unit);
+                let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
+                if whole {
+                    self.repair.pass(unit, Event::Resolved);
+                }
+                self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
+                return;
+            }
+            let aborts = execute.judge(worker, transaction);
+            self.repair.pass(unit, Event::Resolved);
+            self.repair.pass(unit, Event::Processed);
+            if !aborts {
+                return;
+            }
+            self.repair.repairs.load(Ordering::Relaxed)
+        };
+        let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let in_doubt = self.repair.repairs.load(Ordering::Relaxed) != repairs;
+        self.repair(worker, execute, &[transaction], in_doubt);
+    }
+
+    /// Lazy: judges all, then repairs.
+    pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, presence: &Presence<'_>) {
+        let transactions = self.graph.transactions();
+        let mut aborting = Vec::new();
+        let mut judged = 0;
+        loop {
+            let begin = self.repair.next_judged.load(Ordering::Relaxed);
+            if begin >= transactions {
+                break;
+            }
+            let begin = self.repair.next_judged.fetch_add(BLOCK_MAX, Ordering::Relaxed);
+            let end = begin.saturating_add(BLOCK_MAX).min(transactions);
+            for transaction in begin.min(end)..end {
+                self.stop_if_poisoned();
+                presence.running.set(self.flow.units_of(transaction).start);
+                if execute.is_apart(transaction) && execute.judge(worker.id, transaction) {
+                    aborting.push(transaction);
+                }
+                judged += 1;
+            }
+        }
+        if judged > 0 {
+            self.repair.aborting.lock().unwrap_or_else(PoisonError::into_inner).append(&mut aborting);
+            if self.repair.judged.fetch_add(judged, Ordering::AcqRel) + judged == transactions {
+                let aborting =
+                    std::mem::take(&mut *self.repair.aborting.lock().unwrap_or_else(PoisonError::into_inner));
+                self.repair(worker.id, execute, &aborting, false);
+                self.repair.settled.store(true, Ordering::Release);
+                self.pool.wake_all();
+            }
+        }
+        self.pool.wait_for(|| self.repair.settled.load(Ordering::Acquire) || self.is_poisoned());
+        self.stop_if_poisoned();
+    }
+
+    /// Repairs after these transactions were found to abort. `in_doubt`: something changed since.
+    fn repair<E: Execute + ?Sized>(&self, worker: usize, execute: &E, aborting: &[u32], in_doubt: bool) {
+        self.repair.repairs.fetch_add(1, Ordering::Relaxed);
+        // Per transaction, the parts that have to run again; none where it only has to be reverted.
+        let mut open: BTreeMap<u32, u32> = aborting.iter().map(|&t| (t, if in_doubt { u32::MAX } else { 0 })).collect();
+        while let Some((transaction, affected)) = open.pop_first() {
+            let units = self.flow.units_of(transaction);
+            let mut changed = Vec::new();
+            let mut see = |slot: u32| changed.push(slot);
+            if affected == 0 {
+                execute.revert(worker, transaction, &mut see);
+                self.end(transaction, true);
+            } else {
+                let judge = self.flow.is_judge(units.end - 1);
+                let ran = |unit: &u32| matches!(self.repair.state(*unit), State::Executed | State::Aborted);
+                let parts = units.clone().filter(ran).fold(0, |parts, unit| parts | 1 << (unit - units.start));
+                if parts & affected == 0 {
+                    continue;
+                }
+                // An aborted one has no values that could stay, should it now commit.
+                let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
+                let again = if is_aborted { parts } else { parts & affected };
+                self.repair.redone.fetch_add(1, Ordering::Relaxed);
+                for unit in units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1) {
+                    self.repair.pass(unit, Event::Revived);
+                }
+                // Lazy judges everyone before it repairs; an eager judge may still be on its way.
+                let judged = if judge { parts >> (units.len() - 1) & 1 == 1 } else { true };
+                let aborts = execute.redo(worker, transaction, again, judged, &mut see);
+                for unit in units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1) {
+                    self.repair.pass(unit, Event::Processed);
+                }
+                self.end(transaction, aborts);
+            }
+            for slot in changed {
+                self.flow.consumers(&self.graph, slot, |next, consumer| {
+                    let first = self.flow.units_of(consumer);
+                    let parts = if first.len() == 1 { 1 } else { self.flow.use_of(next).parts() };
+                    let ran = first.clone().any(|unit| {
+                        parts >> (unit - first.start) & 1 == 1
+                            && matches!(self.repair.state(unit), State::Executed | State::Aborted)
+                    });
+                    if ran {
+                        *open.entry(consumer).or_default() |= parts;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Moves the operations of a transaction to where its verdict puts them.
+    fn end(&self, transaction: u32, aborts: bool) {
+        for unit in self.flow.units_of(transaction) {
+            match (self.repair.state(unit), aborts) {
+                (State::Executed, true) => self.repair.pass(unit, Event::Failed),
+                (State::Aborted, false) => {
+                    self.repair.pass(unit, Event::Revived);
+                    self.repair.pass(unit, Event::Processed);
+                }
+                _ => {}
+            }
+        }
+    }
+}

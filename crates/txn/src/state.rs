@@ -1,0 +1,119 @@
+//! The states of an operation, and what leads from one to another (MorphStream §5.3, Figure 9).
+//!
+//! | | from | to | when |
+//! |---|---|---|---|
+//! | T1 | blocked | ready | everything that it waits for has been executed |
+//! | T2 | ready | executed | it was run |
+//! | T3 | blocked | executed | it was run on speculation: its transaction has no verdict yet |
+//! | T4 | any | aborted | it failed, or its transaction aborts |
+//! | T5 | executed, aborted | ready | what it read is now another value, and final as far as is known |
+//! | T6 | ready, executed, aborted | blocked | what it read is to be computed again |
+//!
+//! This is the one place where the transitions are written down: [`State::after`] is the table, executors
+//! move operations by it, and anything else is a panic. An aborted operation leaves the value that it
+//! found; when the abort is in doubt again, T5 or T6 takes it back into the exploration. (The paper leaves
+//! aborted operations by "either RDY or BLK" without a name; they are T5 and T6 here.)
+
+/// The state of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// It waits for others.
+    Blocked,
+    /// It may run.
+    Ready,
+    /// It has run, and its effect stands.
+    Executed,
+    /// It has no effect.
+    Aborted,
+}
+
+/// What happens to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Event {
+    /// T1
+    Resolved,
+    /// T2
+    Processed,
+    /// T3
+    Speculated,
+    /// T4
+    Failed,
+    /// T5
+    Revived,
+    /// T6
+    RolledBack,
+}
+
+impl Event {
+    /// All, in order.
+    pub const ALL: [Event; 6] =
+        [Event::Resolved, Event::Processed, Event::Speculated, Event::Failed, Event::Revived, Event::RolledBack];
+}
+
+impl State {
+    /// All, in order.
+    pub const ALL: [State; 4] = [State::Blocked, State::Ready, State::Executed, State::Aborted];
+
+    /// The state after an event; none where it cannot happen.
+    pub fn after(self, event: Event) -> Option<State> {
+        use State::{Aborted, Blocked, Executed, Ready};
+        match (event, self) {
+            (Event::Resolved, Blocked) => Some(Ready),
+            (Event::Processed, Ready) => Some(Executed),
+            (Event::Speculated, Blocked) => Some(Executed),
+            (Event::Failed, _) => Some(Aborted),
+            (Event::Revived, Executed | Aborted) => Some(Ready),
+            (Event::RolledBack, Ready | Executed | Aborted) => Some(Blocked),
+            _ => None,
+        }
+    }
+
+    /// The state that a number stands for.
+    pub fn of(number: u8) -> State {
+        State::ALL[number as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of the head of this file, cell by cell.
+    #[test]
+    fn the_table_is_the_figure() {
+        use State::{Aborted, Blocked, Executed, Ready};
+        let none = None;
+        let expected = [
+            // blocked, ready, executed, aborted
+            (Event::Resolved, [Some(Ready), none, none, none]),
+            (Event::Processed, [none, Some(Executed), none, none]),
+            (Event::Speculated, [Some(Executed), none, none, none]),
+            (Event::Failed, [Some(Aborted); 4]),
+            (Event::Revived, [none, none, Some(Ready), Some(Ready)]),
+            (Event::RolledBack, [none, Some(Blocked), Some(Blocked), Some(Blocked)]),
+        ];
+        assert_eq!(expected.map(|(event, _)| event), Event::ALL);
+        for (event, after) in expected {
+            for (state, expected) in State::ALL.into_iter().zip(after) {
+                assert_eq!(state.after(event), expected, "{event:?} in {state:?}");
+                assert_eq!(State::of(state as u8), state);
+            }
+        }
+    }
+
+    /// From anywhere an operation can still end executed or aborted.
+    #[test]
+    fn every_state_leads_to_an_end() {
+        for start in State::ALL {
+            let mut reached = vec![start];
+            let mut at = 0;
+            while at < reached.len() {
+                let next: Vec<State> = Event::ALL.iter().filter_map(|&event| reached[at].after(event)).collect();
+                reached.extend(next.into_iter().filter(|state| !reached.contains(state)).collect::<Vec<_>>());
+                at += 1;
+            }
+            assert!(reached.contains(&State::Executed) && reached.contains(&State::Aborted), "from {start:?}");
+        }
+    }
+}
