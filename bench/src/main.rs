@@ -69,8 +69,8 @@ struct Ledger {
     /// Rounds of arithmetic that each transaction does beside, a few nanoseconds each.
     #[arg(long, default_value_t = 0)]
     work: i64,
-    /// How two workers schedule access: auto, epoch or chain.
-    #[arg(long, default_value = "auto", value_parser = scheduling)]
+    /// How two workers schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
+    #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// Show the seconds of each stage.
     #[arg(long)]
@@ -154,15 +154,6 @@ fn measure(ledger: &Ledger, shape: Shape) {
         stats as f64 / shape.rows as f64,
         live / 2,
     );
-}
-
-fn scheduling(text: &str) -> Result<Scheduling, String> {
-    match text {
-        "auto" => Ok(Scheduling::Auto),
-        "epoch" => Ok(Scheduling::Epoch),
-        "chain" => Ok(Scheduling::Chain),
-        _ => Err("auto, epoch or chain".into()),
-    }
 }
 
 /// Puts the process, and the threads that it starts, on one processor or on all.

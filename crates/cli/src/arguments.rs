@@ -1,7 +1,7 @@
 //! The command line's grammar.
 
 use crate::epoch::parse_epoch;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_runtime::{EpochSize, Options, Scheduling};
 
@@ -61,9 +61,10 @@ pub struct RunArguments {
     /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
     #[arg(long, value_name = "auto|N|Xms", default_value = "auto", value_parser = parse_epoch)]
     epoch: EpochSize,
-    /// How transactions are scheduled: by measured cost, one after the other, or along chains.
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    scheduling: SchedulingArgument,
+    /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
+    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'.
+    #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
+    scheduling: Scheduling,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
@@ -75,21 +76,9 @@ pub struct RunArguments {
 impl RunArguments {
     /// The options of the run.
     pub fn options(&self) -> Options {
-        let scheduling = match self.scheduling {
-            SchedulingArgument::Auto => Scheduling::Auto,
-            SchedulingArgument::Epoch => Scheduling::Epoch,
-            SchedulingArgument::Chain => Scheduling::Chain,
-        };
         let workers = self.workers.map_or(0, |workers| workers as usize);
-        Options { workers, epoch: self.epoch, scheduling, ..Options::default() }
+        Options { workers, epoch: self.epoch, scheduling: self.scheduling, ..Options::default() }
     }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SchedulingArgument {
-    Auto,
-    Epoch,
-    Chain,
 }
 
 /// An application's place.
@@ -128,6 +117,7 @@ pub struct NewArguments {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use tidemill_runtime::Policy;
 
     #[test]
     fn grammar_is_sound() {
@@ -156,7 +146,7 @@ mod tests {
         };
         let options = run.options();
         assert_eq!((options.workers, options.epoch), (2, EpochSize::Age(20_000_000)));
-        assert_eq!(options.scheduling, Scheduling::Chain);
+        assert_eq!(options.scheduling, Scheduling::Fixed(Policy::CHAIN));
         for line in ["tidemill", "tidemill run", "tidemill run x --workers 0", "tidemill run x --epoch 1h"] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }

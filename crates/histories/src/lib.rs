@@ -5,6 +5,7 @@
 //! is made for the analyzed program. Nothing here says what comes out: that is the reference's part.
 
 mod adversarial;
+mod apart;
 mod ast;
 mod bodies;
 mod data;
@@ -13,6 +14,7 @@ mod plans;
 mod random;
 
 pub use adversarial::adversarial;
+pub use apart::random_apart_plan;
 pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
 pub use plans::{PlanSize, random_plan};
 pub use random::Random;
@@ -29,6 +31,15 @@ pub struct History {
     pub preload: Vec<(TableId, Vec<Vec<Value>>)>,
     /// For each source its records in offset order.
     pub sources: Vec<Vec<Vec<Value>>>,
+}
+
+/// A random plan of any kind: what a seed means to the differential test.
+pub fn mixed_plan(seed: u64) -> Plan {
+    match seed % 4 {
+        0 => random_plan(seed, PlanSize::Large),
+        1 => random_apart_plan(seed),
+        _ => random_plan(seed, PlanSize::Small),
+    }
 }
 
 /// A random plan with random data.

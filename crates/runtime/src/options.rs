@@ -1,6 +1,7 @@
 //! What a run can be told.
 
-use tidemill_schedule::Policy;
+use std::str::FromStr;
+use tidemill_schedule::{Policy, PolicyError};
 
 /// When the gate closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,18 @@ pub enum Scheduling {
     /// Always so; serially where the program cascades, voting first where it could not take back what
     /// it does (it emits by name or writes text).
     Fixed(Policy),
+}
+
+impl FromStr for Scheduling {
+    type Err = PolicyError;
+
+    /// `auto`, or a policy as it prints.
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        match text {
+            "auto" => Ok(Scheduling::Auto),
+            policy => policy.parse().map(Scheduling::Fixed),
+        }
+    }
 }
 
 /// Options of a run.

@@ -187,7 +187,10 @@ impl Pipeline {
         let transactions: usize = epoch.inputs.iter().map(|i| i.len).sum();
         match self.scheduling {
             _ if self.machine.wiring.cascades => Policy::EPOCH,
-            Scheduling::Fixed(policy) => policy,
+            Scheduling::Fixed(policy) => {
+                self.state.lock().choice = format!("{policy}: as asked for");
+                policy
+            }
             Scheduling::Auto => {
                 let mut state = self.state.lock();
                 let choice = state.decision.choose(transactions as u32);

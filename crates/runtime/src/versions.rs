@@ -317,7 +317,7 @@ impl<'a> VersionWork<'a> {
     fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
         let uses = |operation: u32| match code {
             Code::Whole => true,
-            Code::Part(part) => self.flow.use_of(operation).parts() >> part & 1 == 1,
+            Code::Part(part) => self.flow.use_of(operation).by(part),
         };
         for operation in self.written(transaction).filter(|&operation| uses(operation)) {
             self.copy_source(operation, self.version(operation));

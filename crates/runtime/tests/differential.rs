@@ -7,7 +7,11 @@
 mod memory;
 mod support;
 
+use std::collections::HashMap;
 use std::env::var;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{ThreadId, current};
+use std::time::{Duration, Instant};
 use support::Subject;
 use tidemill_histories::{DataShape, History, PlanSize, Random, adversarial, random_data, random_plan};
 use tidemill_plan::analyze;
@@ -40,8 +44,60 @@ fn configuration(random: &mut Random) -> (Options, usize) {
     (options, [1, 3, 16, 1000][random.below(4)])
 }
 
+/// When one history takes this long, it waits for what never comes.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Ends the process, with what hangs, if a thread of the test has been at one history for too long.
+#[derive(Default)]
+struct Watchdog {
+    running: Mutex<HashMap<ThreadId, (Instant, String)>>,
+}
+
+impl Watchdog {
+    fn begins(&self, what: String) {
+        self.lock().insert(current().id(), (Instant::now(), what));
+    }
+
+    fn look(&self) {
+        for (since, what) in self.lock().values() {
+            if since.elapsed() > DEADLINE {
+                eprintln!("{what}: hangs");
+                std::process::abort();
+            }
+        }
+    }
+
+    fn ends(&self) {
+        self.lock().remove(&current().id());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, (Instant, String)>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn watchdog() -> &'static Watchdog {
+    static WATCHDOG: OnceLock<Watchdog> = OnceLock::new();
+    let mut is_new = false;
+    let watchdog = WATCHDOG.get_or_init(|| {
+        is_new = true;
+        Watchdog::default()
+    });
+    if is_new {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(Duration::from_secs(5));
+                watchdog.look();
+            }
+        });
+    }
+    watchdog
+}
+
 fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) {
+    watchdog().begins(format!("{what}, {options:?}, batches of {batch_size}"));
     let outcome = subject.run(engine, options, batch_size);
+    watchdog().ends();
     if let Some(difference) = subject.difference(&outcome) {
         panic!("{what}, {options:?}, batches of {batch_size}:\n{difference}");
     }

@@ -28,6 +28,7 @@
 
 use crate::execute::Execute;
 use crate::executor::{Executor, Presence, Worker};
+use crate::policy::Abort;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, Ordering, RwLock};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -159,48 +160,50 @@ impl Executor {
         // Per transaction, the parts that have to run again; none where it only has to be reverted.
         let mut open: BTreeMap<u32, u32> = aborting.iter().map(|&t| (t, if in_doubt { u32::MAX } else { 0 })).collect();
         while let Some((transaction, affected)) = open.pop_first() {
-            let units = self.flow.units_of(transaction);
             let mut changed = Vec::new();
             let mut see = |slot: u32| changed.push(slot);
             if affected == 0 {
                 execute.revert(worker, transaction, &mut see);
                 self.end(transaction, true);
             } else {
-                let judge = self.flow.is_judge(units.end - 1);
-                let ran = |unit: &u32| matches!(self.repair.state(*unit), State::Executed | State::Aborted);
-                let parts = units.clone().filter(ran).fold(0, |parts, unit| parts | 1 << (unit - units.start));
-                if parts & affected == 0 {
-                    continue;
-                }
+                let units = self.flow.units_of(transaction);
+                let ran = self.ran(execute, transaction);
                 // An aborted one has no values that could stay, should it now commit.
                 let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
-                let again = if is_aborted { parts } else { parts & affected };
+                let again = if is_aborted { ran } else { ran & affected };
+                let judged = ran >> self.judge_bit(execute, transaction) & 1 == 1;
+                let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
                 self.repair.redone.fetch_add(1, Ordering::Relaxed);
-                for unit in units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1) {
-                    self.repair.pass(unit, Event::Revived);
-                }
-                // Lazy judges everyone before it repairs; an eager judge may still be on its way.
-                let judged = if judge { parts >> (units.len() - 1) & 1 == 1 } else { true };
+                revived().for_each(|unit| self.repair.pass(unit, Event::Revived));
                 let aborts = execute.redo(worker, transaction, again, judged, &mut see);
-                for unit in units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1) {
-                    self.repair.pass(unit, Event::Processed);
-                }
+                revived().for_each(|unit| self.repair.pass(unit, Event::Processed));
                 self.end(transaction, aborts);
             }
             for slot in changed {
                 self.flow.consumers(&self.graph, slot, |next, consumer| {
-                    let first = self.flow.units_of(consumer);
-                    let parts = if first.len() == 1 { 1 } else { self.flow.use_of(next).parts() };
-                    let ran = first.clone().any(|unit| {
-                        parts >> (unit - first.start) & 1 == 1
-                            && matches!(self.repair.state(unit), State::Executed | State::Aborted)
-                    });
-                    if ran {
-                        *open.entry(consumer).or_default() |= parts;
+                    let affected = self.flow.use_of(next).parts() & self.ran(execute, consumer);
+                    if affected != 0 {
+                        *open.entry(consumer).or_default() |= affected;
                     }
                 });
             }
         }
+    }
+
+    /// What has run of a transaction: its units, and where it is judged without a unit (lazily, so before
+    /// any repair), the bit of the judge.
+    fn ran<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
+        let units = self.flow.units_of(transaction);
+        let ran = |unit: &u32| matches!(self.repair.state(*unit), State::Executed | State::Aborted);
+        let parts = units.clone().filter(ran).fold(0, |parts, unit| parts | 1 << (unit - units.start));
+        let judged = self.policy.abort == Abort::Lazy && execute.is_apart(transaction);
+        parts | if judged { 1 << self.judge_bit(execute, transaction) } else { 0 }
+    }
+
+    /// Which bit stands for the verdict of a transaction: for a whole one, that of all there is.
+    fn judge_bit<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
+        let units = self.flow.units_of(transaction).len() as u32;
+        units - u32::from(self.policy.abort == Abort::Eager || !execute.is_apart(transaction))
     }
 
     /// Moves the operations of a transaction to where its verdict puts them.

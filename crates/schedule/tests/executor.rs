@@ -1,14 +1,17 @@
-//! The parallel executor on real threads: order per row, once per transaction, comings and goings, panics.
+//! The parallel executor on real threads: order per row, once per transaction, all policies, comings and
+//! goings, panics.
 #![cfg(not(feature = "loom"))]
+
+mod model;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Execute, Executor, Progress, Worker, run_serially};
+use tidemill_schedule::{Abort, Execute, Executor, Granularity, Policy, Progress, Worker, run_serially};
 use tidemill_txn::sample::{self, Random, Zipf};
-use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, reference};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, UseBuffer, reference};
 
 /// Rows are hashes of their history: equal exactly if the same transactions met them in the same order
 /// with the same values in the other rows. Some transactions abort, by a requirement on the values.
@@ -116,6 +119,10 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
     let slices = 1 + random.below(4) as usize;
     let partitioning = Partitioning::with_bits(random.below(5) as u32);
     executor.prepare(&mut runs(epoch, slices, partitioning));
+    let in_place = |policy: &Policy| policy.granularity == Granularity::Chain && policy.abort == Abort::VoteFirst;
+    let policies: Vec<Policy> = Policy::all().into_iter().filter(in_place).collect();
+    let policy = policies[random.below(policies.len() as u64) as usize];
+    executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
     let histories = Histories::new(epoch, 0);
     // Some come late, some come and go.
     let delays: Vec<u64> = (0..workers).map(|_| random.below(30)).collect();
@@ -137,7 +144,10 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
     assert_eq!(executor.summary(), reference::chain_summary(epoch.accesses()));
     let expected = serial(epoch);
     // The count of aborts depends on verdicts, verdicts on values: all of it must agree.
-    assert!(histories.result() == expected, "{workers} workers, {slices} slices: another result than serially");
+    assert!(
+        histories.result() == expected,
+        "{policy}, {workers} workers, {slices} slices: another result than serially"
+    );
 }
 
 #[test]
@@ -151,6 +161,48 @@ fn random_epochs_end_as_serially() {
             parallel(&mut executor, &epoch, workers, &mut random);
         }
     }
+}
+
+/// A transaction on few rows, each of them once, in parts or whole.
+fn random_transaction(random: &mut Random, rows: u64) -> model::Transaction {
+    let parts = random.below(4) as u8;
+    let mut accesses: Vec<model::Access> = Vec::new();
+    for _ in 0..random.below(5) {
+        let row = random.below(rows);
+        if accesses.iter().all(|access| access.0 != row) {
+            // A part of no number is the judge's alone: it only reads.
+            let part = random.below(u64::from(parts) + 1) as u32;
+            let judges = parts > 0 && part == u32::from(parts);
+            accesses.push((row, part, !judges && random.below(3) > 0));
+        }
+    }
+    (parts, accesses)
+}
+
+#[test]
+fn versions_end_as_serially_under_every_policy() {
+    let _watchdog = Watchdog::new();
+    let mut random = Random::new(45);
+    let policies: Vec<Policy> = Policy::all().into_iter().filter(|policy| policy.on_versions()).collect();
+    assert_eq!(policies.len(), 15);
+    let mut redone = 0;
+    for round in 0..1500 {
+        let policy = policies[round % policies.len()];
+        let workers = 1 + random.below(4) as usize;
+        let rows = [2, 6, 50][random.below(3) as usize];
+        let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
+        let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
+        let model = model::Model::new(transactions, aborting, policy, workers);
+        thread::scope(|scope| {
+            for id in 0..workers {
+                let model = &model;
+                scope.spawn(move || model.work(id));
+            }
+        });
+        assert_eq!(model.result(), model.expected(), "round {round}: {policy}, {workers} workers");
+        redone += model.executor.redone();
+    }
+    assert!(redone > 1000, "speculation went wrong only {redone} times");
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! order two transactions that share a row. A lost wake-up shows as a deadlock.
 #![cfg(feature = "loom")]
 
+mod model;
+
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use tidemill_schedule::{Execute, Executor, Progress, Worker};
+use tidemill_schedule::{Execute, Executor, Policy, Progress, Worker};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run};
 
 struct Rows {
@@ -129,4 +131,50 @@ fn nobody_sleeps_through_the_end_of_linking() {
 #[test]
 fn three_workers() {
     check(&[&[0, 1], &[0], &[1]], 0, &[false, false, false], 1);
+}
+
+/// Two workers on an epoch over versions.
+fn check_versions(policy: &str, aborting: u32, preemptions: usize) {
+    let policy: Policy = policy.parse().expect("a policy");
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let transactions = vec![
+            (2, vec![(0, 0, true), (1, 1, true)]),
+            (1, vec![(1, 0, true), (0, 1, false)]),
+            (0, vec![(0, 0, true)]),
+        ];
+        let shared = Arc::new(model::Model::new(transactions, aborting, policy, 2));
+        let other = shared.clone();
+        let thread = thread::spawn(move || other.work(1));
+        shared.work(0);
+        assert_eq!(shared.result(), shared.expected());
+        thread.join().expect("no panic");
+    });
+}
+
+#[test]
+fn reads_of_versions() {
+    check_versions("operation", 3, 2);
+}
+
+#[test]
+fn strata_breadth_first() {
+    check_versions("operation,bfs", 3, 2);
+}
+
+#[test]
+fn strata_depth_first() {
+    check_versions("operation,dfs", 3, 2);
+}
+
+#[test]
+fn eager_repair() {
+    check_versions("operation,eager", 1, 2);
+    check_versions("chain,eager", 2, 1);
+}
+
+#[test]
+fn lazy_repair() {
+    check_versions("operation,lazy", 1, 2);
 }

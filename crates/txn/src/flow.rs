@@ -41,6 +41,12 @@ impl Use {
         self.0 & !WRITES
     }
 
+    /// Whether a part uses it.
+    #[inline]
+    pub fn by(self, part: u32) -> bool {
+        self.0 >> part & 1 == 1
+    }
+
     /// Whether any part writes.
     pub fn writes(self) -> bool {
         self.0 & WRITES != 0
@@ -74,7 +80,7 @@ pub struct Flow {
     operation: Vec<u32>,
     /// Slot of an operation → its source.
     source: Vec<u32>,
-    /// Slot of an operation → what all its accesses are together, judge included.
+    /// Slot of an operation → what all its accesses are together.
     uses: Vec<Use>,
     /// First unit of each transaction, and the end.
     unit_start: Vec<u32>,
@@ -118,9 +124,8 @@ impl Flow {
                 }
             }
             for slot in range {
-                if judged && parts > 0 {
-                    self.uses[slot as usize].0 |= 1 << parts;
-                }
+                // A whole transaction's only part uses all, and so does a judge, be it a unit or not.
+                self.uses[slot as usize].0 |= 1 << parts;
                 if let Slot::Operation { next: Some(next), .. } = graph.slot(slot) {
                     let writes = self.uses[slot as usize].writes();
                     self.source[next as usize] = if writes { slot } else { self.source[slot as usize] };
@@ -170,7 +175,8 @@ impl Flow {
         (source != NO_SOURCE).then_some(source)
     }
 
-    /// What an operation is to its transaction; the judge counts as a part.
+    /// What an operation is to its transaction. Bit 0 stands for a transaction that is whole, the bit behind
+    /// its parts for the judge of one that is not.
     #[inline]
     pub fn use_of(&self, operation: u32) -> Use {
         self.uses[operation as usize]
@@ -218,42 +224,26 @@ impl Precedence for Versions<'_> {
 
     fn pending(&self, unit: u32) -> u32 {
         let (transaction, part) = self.flow.unit(unit);
-        let operations = self.graph.operations(transaction);
-        let uses = |slot: &u32| self.flow.use_of(*slot).parts() >> part & 1 == 1 && self.flow.source(*slot).is_some();
-        let whole = self.flow.units_of(transaction).len() == 1;
-        let sources =
-            operations.filter(|slot| if whole { self.flow.source(*slot).is_some() } else { uses(slot) }).count();
-        sources as u32 + if self.flow.is_judge(unit) { part } else { 0 }
+        let waits = |slot: &u32| self.flow.use_of(*slot).by(part) && self.flow.source(*slot).is_some();
+        let sources = self.graph.operations(transaction).filter(waits).count() as u32;
+        sources + if self.flow.is_judge(unit) { part } else { 0 }
     }
 
     fn tell(&self, unit: u32, mut told: impl FnMut(u32)) {
-        let (transaction, part) = self.flow.unit(unit);
-        let units = self.flow.units_of(transaction);
-        let whole = units.len() == 1;
         if self.flow.is_judge(unit) {
             return;
         }
-        for slot in self.graph.operations(transaction) {
-            let used = self.flow.use_of(slot);
-            // One part tells of a write: the one that writes it.
-            if !used.writes() || !(whole || used.parts() >> part & 1 == 1) {
-                continue;
-            }
+        let (transaction, part) = self.flow.unit(unit);
+        for slot in self.graph.operations(transaction).filter(|&slot| self.flow.use_of(slot).by(part)) {
             self.flow.consumers(self.graph, slot, |next, consumer| {
-                let first = self.flow.units_of(consumer);
-                if first.len() == 1 {
-                    told(first.start);
-                } else {
-                    let mut parts = self.flow.use_of(next).parts();
-                    while parts != 0 {
-                        told(first.start + parts.trailing_zeros());
-                        parts &= parts - 1;
-                    }
-                }
+                let units = self.flow.units_of(consumer);
+                let used = self.flow.use_of(next);
+                units.clone().filter(|unit| used.by(unit - units.start)).for_each(&mut told);
             });
         }
-        if !whole && self.flow.is_judge(units.end - 1) {
-            told(units.end - 1);
+        let last = self.flow.units_of(transaction).end - 1;
+        if self.flow.is_judge(last) {
+            told(last);
         }
     }
 }

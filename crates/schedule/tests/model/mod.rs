@@ -1,0 +1,181 @@
+//! Transactions over versions, with numbers for rows: what they write and whether they abort are hashes of
+//! what they read, so whoever reads a wrong version, or keeps one, ends elsewhere.
+
+#[cfg(feature = "loom")]
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+#[cfg(not(feature = "loom"))]
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tidemill_schedule::{Execute, Executor, Policy, Worker};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, Use, UseBuffer};
+
+/// An access: the row, the part that it belongs to, whether it writes.
+pub type Access = (u64, u32, bool);
+
+/// A transaction: how many parts it is in (0: whole), and its accesses.
+pub type Transaction = (u8, Vec<Access>);
+
+/// An epoch as its units see it.
+pub struct Model {
+    transactions: Vec<Transaction>,
+    /// One in so many transactions aborts; none if 0.
+    aborting: u32,
+    first_slot: Vec<u32>,
+    versions: Vec<AtomicU32>,
+    pub executor: Executor,
+}
+
+fn mix(value: u32) -> u32 {
+    let value = (value ^ (value >> 15)).wrapping_mul(0x85eb_ca6b);
+    let value = (value ^ (value >> 13)).wrapping_mul(0xc2b2_ae35);
+    value ^ (value >> 16)
+}
+
+fn row(number: u64) -> u32 {
+    mix(number as u32 + 77)
+}
+
+/// What a part makes of the row that it finds.
+fn written(transaction: u32, reads: u32, found: u32) -> u32 {
+    mix(found ^ mix(reads.wrapping_add(transaction)))
+}
+
+impl Model {
+    /// Prepares an epoch under a policy that works on versions.
+    pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, workers: usize) -> Self {
+        let mut epoch = AccessBuffer::new();
+        let mut uses = UseBuffer::default();
+        let mut first_slot = Vec::new();
+        for (parts, accesses) in &transactions {
+            first_slot.push(uses.uses.len() as u32);
+            epoch.push(accesses.iter().map(|(row, ..)| RowId(*row)));
+            let apart = policy.speculates() && *parts > 0;
+            uses.parts.push(if apart { *parts } else { 0 });
+            let mask = |part: u32| if apart && part < u32::from(*parts) { 1 << part } else { 0 };
+            uses.uses.extend(accesses.iter().map(|(_, part, writes)| Use::new(mask(*part), *writes)));
+        }
+        let mut run = Run::new();
+        run.partition(Partitioning::with_bits(1), epoch.accesses());
+        let mut executor = Executor::new(workers);
+        executor.prepare(&mut vec![run]);
+        executor.arrange(policy, epoch.accesses(), &uses);
+        let versions = uses.uses.iter().map(|_| AtomicU32::new(0)).collect();
+        let transactions =
+            transactions.into_iter().zip(&uses.parts).map(|((_, accesses), parts)| (*parts, accesses)).collect();
+        Model { transactions, aborting, first_slot, versions, executor }
+    }
+
+    /// Takes part as one worker.
+    pub fn work(&self, id: usize) {
+        self.executor.work(&mut Worker::new(id), self);
+    }
+
+    fn slots(&self, transaction: u32) -> impl Iterator<Item = (u32, &Access)> {
+        let first = self.first_slot[transaction as usize];
+        (first..).zip(&self.transactions[transaction as usize].1)
+    }
+
+    fn source(&self, slot: u32, row_number: u64) -> u32 {
+        match self.executor.flow().source(slot) {
+            Some(source) => self.versions[source as usize].load(Relaxed),
+            None => row(row_number),
+        }
+    }
+
+    /// What the accesses of a part (all, if none is given) find, in one number.
+    fn reads(&self, transaction: u32, part: Option<u32>) -> u32 {
+        let of_part = |(_, access): &(u32, &Access)| part.is_none_or(|part| access.1 == part);
+        self.slots(transaction).filter(of_part).fold(1, |all, (slot, access)| mix(all ^ self.source(slot, access.0)))
+    }
+
+    fn aborts(&self, transaction: u32) -> bool {
+        self.aborting > 0 && mix(self.reads(transaction, None)).is_multiple_of(self.aborting)
+    }
+
+    fn run(&self, transaction: u32, part: Option<u32>) {
+        let reads = self.reads(transaction, part);
+        let aborts = part.is_none() && self.aborts(transaction);
+        for (slot, &(number, p, writes)) in self.slots(transaction) {
+            if writes && part.is_none_or(|part| p == part) {
+                let found = self.source(slot, number);
+                let value = if aborts { found } else { written(transaction, reads, found) };
+                self.versions[slot as usize].store(value, Relaxed);
+            }
+        }
+    }
+
+    /// The versions, by slot; 0 where nothing is written.
+    pub fn result(&self) -> Vec<u32> {
+        self.versions.iter().map(|version| version.load(Relaxed)).collect()
+    }
+
+    /// What they have to be, computed one transaction after the other.
+    pub fn expected(&self) -> Vec<u32> {
+        let mut rows = std::collections::BTreeMap::new();
+        let mut result = Vec::new();
+        for (t, (parts, accesses)) in self.transactions.iter().enumerate() {
+            let t = t as u32;
+            let find = |number: u64| *rows.get(&number).unwrap_or(&row(number));
+            let reads = |part: Option<u32>| {
+                let of_part = accesses.iter().filter(|access| part.is_none_or(|part| access.1 == part));
+                of_part.fold(1, |all, access| mix(all ^ find(access.0)))
+            };
+            let aborts = self.aborting > 0 && mix(reads(None)).is_multiple_of(self.aborting);
+            let value = |&(number, part, writes): &Access| match (writes, aborts) {
+                (false, _) => 0,
+                (true, true) => find(number),
+                (true, false) => written(t, reads((*parts > 0).then_some(part)), find(number)),
+            };
+            let values: Vec<u32> = accesses.iter().map(value).collect();
+            for (access, value) in accesses.iter().zip(&values).filter(|(access, _)| access.2) {
+                rows.insert(access.0, *value);
+            }
+            result.extend(values);
+        }
+        result
+    }
+}
+
+impl Execute for Model {
+    fn execute(&self, _worker: usize, unit: u32) {
+        let (transaction, part) = self.executor.flow().unit(unit);
+        self.run(transaction, self.is_apart(transaction).then_some(part));
+    }
+
+    fn is_apart(&self, transaction: u32) -> bool {
+        self.transactions[transaction as usize].0 > 0
+    }
+
+    fn judge(&self, _worker: usize, transaction: u32) -> bool {
+        self.aborts(transaction)
+    }
+
+    fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+        for (slot, &(number, _, writes)) in self.slots(transaction) {
+            if writes {
+                let found = self.source(slot, number);
+                if self.versions[slot as usize].swap(found, Relaxed) != found {
+                    changed(slot);
+                }
+            }
+        }
+    }
+
+    fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
+        let slots = || self.slots(transaction).filter(|(_, access)| access.2).map(|(slot, _)| slot);
+        let before: Vec<u32> = slots().map(|slot| self.versions[slot as usize].load(Relaxed)).collect();
+        let mut aborts = false;
+        if self.is_apart(transaction) {
+            let count = u32::from(self.transactions[transaction as usize].0);
+            (0..count).filter(|part| parts >> part & 1 == 1).for_each(|part| self.run(transaction, Some(part)));
+            if judged && self.judge(worker, transaction) {
+                self.revert(worker, transaction, &mut |_| {});
+                aborts = true;
+            }
+        } else {
+            self.run(transaction, None);
+        }
+        let is_other = |(slot, before): &(u32, u32)| self.versions[*slot as usize].load(Relaxed) != *before;
+        slots().zip(before).filter(is_other).for_each(|(slot, _)| changed(slot));
+        aborts
+    }
+}
