@@ -13,17 +13,20 @@ use crate::rows::RowAddress;
 const LANES: usize = 6;
 /// Words of a bucket.
 const BUCKET_WORDS: usize = 8;
+/// Bytes of a bucket; a bucket is chosen by the bits of the hash from this one up.
+const BUCKET_BYTES: usize = 8 * BUCKET_WORDS;
 /// Words of tags before a bucket's addresses.
 const TAG_WORDS: usize = 2;
 /// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often,
 /// and a lookup that goes on to a second bucket reads a second cache line.
 const LOAD_PERCENT_MAX: usize = 85;
 
-const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_WORDS * 8 == 64, "a bucket is a cache line");
+const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "a bucket is a cache line");
 
 /// The index of one virtual node.
 pub struct Index {
     buckets: Words,
+    /// The bits of a hash that choose the bucket, as the bucket's offset in bytes.
     mask: u64,
     len: usize,
 }
@@ -35,7 +38,8 @@ impl Index {
     }
 
     fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
-        Index { buckets: arena.cut(buckets * BUCKET_WORDS), mask: buckets as u64 - 1, len: 0 }
+        let mask = ((buckets - 1) * BUCKET_BYTES) as u64;
+        Index { buckets: arena.cut(buckets * BUCKET_WORDS), mask, len: 0 }
     }
 
     /// Takes the place of its former self, whose memory goes back.
@@ -47,28 +51,19 @@ impl Index {
 
     #[inline(always)]
     fn bucket(&self, place: u64) -> *mut u64 {
-        self.buckets.start().wrapping_add((place & self.mask) as usize * BUCKET_WORDS)
+        self.buckets.start().wrapping_byte_add((place & self.mask) as usize)
     }
 
-    /// Asks for the cache line of a hash's bucket.
-    #[inline(always)]
-    pub fn prefetch(&self, hash: u64) {
-        prefetch(self.bucket(hash).cast());
+    fn bucket_count(&self) -> usize {
+        self.mask as usize / BUCKET_BYTES + 1
     }
 
-    /// The row in the hash's own bucket that bears its tag, else 0: right nearly always, to be checked
-    /// against the key. Asks for the cache line that the check will need: the row, else the next bucket.
+    /// Where a hash is looked for first; asks for its cache line.
     #[inline(always)]
-    pub fn guess(&self, hash: u64) -> RowAddress {
+    pub fn ask(&self, hash: u64) -> Place {
         let bucket = self.bucket(hash);
-        let lanes = matching_lanes(bucket, tag_of(hash));
-        // Where no lane matches this reads the first word of tags, and gives 0 below.
-        let lane = lanes.trailing_zeros() as usize & 7;
-        // SAFETY: lane ≤ 7, or ≤ 5 where one matches; masked to the bucket's eight words.
-        let address = unsafe { *bucket.add((TAG_WORDS + lane) & (BUCKET_WORDS - 1)) };
-        let guess = if lanes == 0 { 0 } else { address };
-        prefetch(if lanes == 0 { self.bucket(hash.wrapping_add(1)).cast() } else { guess as *const u8 });
-        guess
+        prefetch(bucket.cast());
+        Place { bucket, tag: tag_of(hash) }
     }
 
     /// The row with this hash for which `is_key` holds.
@@ -89,15 +84,15 @@ impl Index {
             if has_room(bucket) {
                 return None;
             }
-            place = place.wrapping_add(1);
+            place = place.wrapping_add(BUCKET_BYTES as u64);
         }
     }
 
     /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
     pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        if (self.len + 1) * 100 > (self.mask as usize + 1) * LANES * LOAD_PERCENT_MAX {
+        if (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX {
             let rows: Vec<RowAddress> = self.rows().collect();
-            self.replace((self.mask as usize + 1) * 2, arena);
+            self.replace(self.bucket_count() * 2, arena);
             rows.into_iter().for_each(|row| self.place(rehash(row), row));
         }
         self.place(hash, address);
@@ -106,7 +101,7 @@ impl Index {
     fn place(&mut self, hash: u64, address: RowAddress) {
         let mut place = hash;
         while !has_room(self.bucket(place)) {
-            place = place.wrapping_add(1);
+            place = place.wrapping_add(BUCKET_BYTES as u64);
         }
         let bucket = self.bucket(place);
         let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
@@ -127,8 +122,8 @@ impl Index {
 
     /// All rows, in no useful order.
     pub fn rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
-        (0..=self.mask).flat_map(move |place| {
-            let bucket = self.bucket(place);
+        (0..self.bucket_count()).flat_map(move |b| {
+            let bucket = self.buckets.start().wrapping_add(b * BUCKET_WORDS);
             // SAFETY: six lanes of a bucket; an address is 0 where there is no row.
             (0..LANES).map(move |lane| unsafe { *bucket.add(TAG_WORDS + lane) }).filter(|&address| address != 0)
         })
@@ -137,6 +132,33 @@ impl Index {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.buckets.len() * 8
+    }
+}
+
+static EMPTY: [u64; BUCKET_WORDS] = [0; BUCKET_WORDS];
+
+/// Where a hash is looked for first.
+#[derive(Clone, Copy)]
+pub struct Place {
+    bucket: *const u64,
+    tag: u16,
+}
+
+impl Place {
+    /// In a bucket without rows.
+    pub const NOWHERE: Place = Place { bucket: EMPTY.as_ptr(), tag: 1 };
+
+    /// The row in the bucket that bears the tag: right nearly always, to be checked against the key. Any
+    /// of the bucket's rows, or 0, where none bears it. Asks for the cache line that the check will need:
+    /// the row, else the next bucket.
+    #[inline(always)]
+    pub fn guess(&self) -> RowAddress {
+        let lanes = matching_lanes(self.bucket, self.tag);
+        let lane = (lanes | 1 << (LANES - 1)).trailing_zeros() as usize;
+        // SAFETY: one of the six lanes.
+        let row = unsafe { *self.bucket.add(TAG_WORDS + lane) };
+        prefetch(if lanes == 0 { self.bucket.wrapping_add(BUCKET_WORDS).cast() } else { row as *const u8 });
+        row
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::blob;
 use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
-use crate::index::Index;
+use crate::index::{Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
 use parking_lot::RwLock;
+use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys looked up together, so that their cache misses overlap.
@@ -95,7 +96,8 @@ impl Table {
             }
             [KeyColumn::Indexed(words, index)] => {
                 assert_eq!(index.len(), keys.len);
-                self.resolve_by(&IndexedKeys { words, index, offset: self.key[0].offset }, keys.nulls, out)
+                let words = WordKeys { words, offset: self.key[0].offset };
+                self.resolve_by(&IndexedKeys { words, index }, keys.nulls, out)
             }
             [KeyColumn::Texts(texts)] => {
                 self.resolve_by(&TextKeys { texts, offset: self.key[0].offset }, keys.nulls, out)
@@ -106,23 +108,28 @@ impl Table {
 
     fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
-        look_up(&self.nodes.read(), keys, nulls, out, &mut missing);
+        look_up(&self.nodes.read(), keys, out, &mut missing);
+        if let Some(nulls) = nulls {
+            missing.retain(|&i| !nulls[i]);
+            out.iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
+        }
         if !missing.is_empty() {
             let nodes = &mut *self.nodes.write();
             for i in missing {
-                out[i] = self.find_or_insert(nodes, keys, i);
+                let key = keys.range(i..i + 1).next().expect("one place, one key");
+                out[i] = self.find_or_insert(nodes, keys, key);
             }
         }
     }
 
-    fn find_or_insert(&self, nodes: &mut Nodes, keys: &impl KeySet, i: usize) -> RowAddress {
-        let hash = keys.hash(i);
+    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key) -> RowAddress {
+        let hash = keys.hash(key);
         let node = virtual_node_of(hash);
-        if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(i, row)) {
+        if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(key, row)) {
             return row;
         }
         let row = nodes.rows[node].allocate(&mut nodes.arena);
-        keys.write(i, row);
+        keys.write(key, row);
         nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row));
         nodes.slots += 1;
         row
@@ -211,51 +218,84 @@ impl Drop for Table {
     }
 }
 
+/// A key on its way through the three steps of [`look_up`].
+#[derive(Clone, Copy)]
+struct Sought<K> {
+    key: K,
+    place: Place,
+    row: RowAddress,
+}
+
 /// Looks up all keys in three steps, a group each, of which each works on what the step before it asked
-/// for one round earlier, so that the cache misses of three groups overlap: (1) hash, and ask for the
-/// buckets; (2) guess, and ask for the rows; (3) compare. Places of keys without slot go to `missing`.
-#[inline(always)]
-fn look_up(
-    nodes: &Nodes,
-    keys: &impl KeySet,
-    nulls: Option<&[bool]>,
-    out: &mut [RowAddress],
-    missing: &mut Vec<usize>,
-) {
-    let mut hashes = [[0u64; GROUP]; 3];
+/// for one round earlier, so that the cache misses of three groups overlap. The steps are functions of
+/// their own to have all registers: in tables that fit the cache, every instruction is felt. Places of
+/// keys without slot go to `missing`.
+fn look_up<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+    let nobody = Sought { key: K::Key::default(), place: Place::NOWHERE, row: 0 };
+    let mut groups = [[nobody; GROUP]; 3];
     let len = out.len();
-    let group = |g: usize| (g * GROUP).min(len)..((g + 1) * GROUP).min(len);
-    for round in 0..len.div_ceil(GROUP) + 2 {
-        for (hash, i) in hashes[round % 3].iter_mut().zip(group(round)) {
-            *hash = keys.hash(i);
-            nodes.index(*hash).prefetch(*hash);
+    let rounds = len.div_ceil(GROUP);
+    let range = |round: usize| round * GROUP..((round + 1) * GROUP).min(len);
+    for round in 0..rounds + 2 {
+        if round < rounds {
+            ask(nodes, keys, range(round), &mut groups[round % 3]);
         }
-        if round >= 1 {
-            for (&hash, row) in hashes[(round - 1) % 3].iter().zip(&mut out[group(round - 1)]) {
-                *row = nodes.index(hash).guess(hash);
-            }
+        if (1..=rounds).contains(&round) {
+            guess(&mut groups[(round - 1) % 3]);
         }
         if round >= 2 {
-            for (&hash, i) in hashes[(round - 2) % 3].iter().zip(group(round - 2)) {
-                if nulls.is_some_and(|nulls| nulls[i]) {
-                    out[i] = 0;
-                } else if out[i] == 0 || !keys.matches(i, out[i]) {
-                    match nodes.index(hash).find(hash, |row| keys.matches(i, row)) {
-                        Some(found) => out[i] = found,
-                        None => missing.push(i),
-                    }
-                }
+            let first = (round - 2) * GROUP;
+            compare(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
+        }
+    }
+}
+
+/// Hashes a group's keys and asks for their buckets.
+#[inline(never)]
+fn ask<K: KeySet>(nodes: &Nodes, keys: &K, range: Range<usize>, group: &mut [Sought<K::Key>; GROUP]) {
+    let indexes = &*nodes.indexes;
+    for (sought, key) in group.iter_mut().zip(keys.range(range)) {
+        let hash = keys.hash(key);
+        sought.key = key;
+        sought.place = indexes[virtual_node_of(hash)].ask(hash);
+    }
+}
+
+/// Picks a group's rows by tag and asks for them.
+#[inline(never)]
+fn guess<K>(group: &mut [Sought<K>; GROUP]) {
+    for sought in group {
+        sought.row = sought.place.guess();
+    }
+}
+
+/// Compares a group's keys to those of the rows picked.
+#[inline(never)]
+fn compare<K: KeySet>(
+    nodes: &Nodes,
+    keys: &K,
+    group: &[Sought<K::Key>; GROUP],
+    out: &mut [RowAddress],
+    first: usize,
+    missing: &mut Vec<usize>,
+) {
+    for (i, (&Sought { key, row, .. }, out)) in group.iter().zip(out).enumerate() {
+        *out = row;
+        if row == 0 || !keys.matches(key, row) {
+            match find(nodes, keys, key) {
+                Some(row) => *out = row,
+                None => missing.push(first + i),
             }
         }
     }
 }
 
-impl Nodes {
-    /// The index that holds a hash.
-    #[inline(always)]
-    fn index(&self, hash: u64) -> &Index {
-        &self.indexes[virtual_node_of(hash)]
-    }
+/// The row of a key that was not in the place where it was looked for first.
+#[cold]
+#[inline(never)]
+fn find<K: KeySet>(nodes: &Nodes, keys: &K, key: K::Key) -> Option<RowAddress> {
+    let hash = keys.hash(key);
+    nodes.indexes[virtual_node_of(hash)].find(hash, |row| keys.matches(key, row))
 }
 
 /// Reads a word of a row.
@@ -280,10 +320,14 @@ pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
 
 /// Keys of one shape. `matches` and `write` are called with slots of the table at hand.
 trait KeySet {
-    fn hash(&self, i: usize) -> u64;
-    fn matches(&self, i: usize, row: RowAddress) -> bool;
+    /// A key.
+    type Key: Copy + Default;
+    /// The keys of some accesses.
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
+    fn hash(&self, key: Self::Key) -> u64;
+    fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
     /// Fills the key cells of a fresh slot.
-    fn write(&self, i: usize, row: RowAddress);
+    fn write(&self, key: Self::Key, row: RowAddress);
 }
 
 struct WordKeys<'a> {
@@ -292,47 +336,47 @@ struct WordKeys<'a> {
 }
 
 impl KeySet for WordKeys<'_> {
+    type Key = u64;
     #[inline(always)]
-    fn hash(&self, i: usize) -> u64 {
-        hash_word(self.words[i])
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
+        self.words[range].iter().copied()
     }
     #[inline(always)]
-    fn matches(&self, i: usize, row: RowAddress) -> bool {
+    fn hash(&self, key: u64) -> u64 {
+        hash_word(key)
+    }
+    #[inline(always)]
+    fn matches(&self, key: u64, row: RowAddress) -> bool {
         // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
-        unsafe { read(row, self.offset) == self.words[i] }
+        unsafe { read(row, self.offset) == key }
     }
-    fn write(&self, i: usize, row: RowAddress) {
+    fn write(&self, key: u64, row: RowAddress) {
         // SAFETY: a fresh slot that nobody else knows yet.
-        unsafe { write(row, self.offset, self.words[i]) }
+        unsafe { write(row, self.offset, key) }
     }
 }
 
 struct IndexedKeys<'a> {
-    words: &'a [u64],
+    words: WordKeys<'a>,
     index: &'a [u32],
-    offset: usize,
-}
-
-impl IndexedKeys<'_> {
-    #[inline(always)]
-    fn word(&self, i: usize) -> u64 {
-        self.words[self.index[i] as usize]
-    }
 }
 
 impl KeySet for IndexedKeys<'_> {
+    type Key = u64;
     #[inline(always)]
-    fn hash(&self, i: usize) -> u64 {
-        hash_word(self.word(i))
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
+        self.index[range].iter().map(|&i| self.words.words[i as usize])
     }
     #[inline(always)]
-    fn matches(&self, i: usize, row: RowAddress) -> bool {
-        // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
-        unsafe { read(row, self.offset) == self.word(i) }
+    fn hash(&self, key: u64) -> u64 {
+        self.words.hash(key)
     }
-    fn write(&self, i: usize, row: RowAddress) {
-        // SAFETY: a fresh slot that nobody else knows yet.
-        unsafe { write(row, self.offset, self.word(i)) }
+    #[inline(always)]
+    fn matches(&self, key: u64, row: RowAddress) -> bool {
+        self.words.matches(key, row)
+    }
+    fn write(&self, key: u64, row: RowAddress) {
+        self.words.write(key, row)
     }
 }
 
@@ -341,19 +385,24 @@ struct TextKeys<'a> {
     offset: usize,
 }
 
-impl KeySet for TextKeys<'_> {
+impl<'a> KeySet for TextKeys<'a> {
+    type Key = &'a [u8];
     #[inline(always)]
-    fn hash(&self, i: usize) -> u64 {
-        hash_bytes(self.texts.get(i))
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
+        range.map(|i| self.texts.get(i))
     }
     #[inline(always)]
-    fn matches(&self, i: usize, row: RowAddress) -> bool {
+    fn hash(&self, key: &'a [u8]) -> u64 {
+        hash_bytes(key)
+    }
+    #[inline(always)]
+    fn matches(&self, key: &'a [u8], row: RowAddress) -> bool {
         // SAFETY: a slot of the table; its key cell is immutable and owns a live blob.
-        unsafe { blob::bytes(read(row, self.offset)) == self.texts.get(i) }
+        unsafe { blob::bytes(read(row, self.offset)) == key }
     }
-    fn write(&self, i: usize, row: RowAddress) {
+    fn write(&self, key: &'a [u8], row: RowAddress) {
         // SAFETY: a fresh slot that nobody else knows yet.
-        unsafe { write(row, self.offset, blob::new(self.texts.get(i))) }
+        unsafe { write(row, self.offset, blob::new(key)) }
     }
 }
 
@@ -363,6 +412,11 @@ struct CompositeKeys<'a> {
 }
 
 impl KeySet for CompositeKeys<'_> {
+    /// A place in the columns.
+    type Key = usize;
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        range
+    }
     fn hash(&self, i: usize) -> u64 {
         self.columns.iter().fold(0, |hash, column| {
             let part = match column {
@@ -374,18 +428,22 @@ impl KeySet for CompositeKeys<'_> {
         })
     }
     fn matches(&self, i: usize, row: RowAddress) -> bool {
-        self.columns.iter().zip(self.cells).all(|(column, cell)| match column {
-            KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.matches(i, row),
-            KeyColumn::Indexed(words, index) => IndexedKeys { words, index, offset: cell.offset }.matches(i, row),
-            KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.matches(i, row),
+        self.columns.iter().zip(self.cells).all(|(column, cell)| match *column {
+            KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.matches(words[i], row),
+            KeyColumn::Indexed(words, index) => {
+                WordKeys { words, offset: cell.offset }.matches(words[index[i] as usize], row)
+            }
+            KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.matches(texts.get(i), row),
         })
     }
     fn write(&self, i: usize, row: RowAddress) {
         for (column, cell) in self.columns.iter().zip(self.cells) {
-            match column {
-                KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(i, row),
-                KeyColumn::Indexed(words, index) => IndexedKeys { words, index, offset: cell.offset }.write(i, row),
-                KeyColumn::Texts(texts) => TextKeys { texts: *texts, offset: cell.offset }.write(i, row),
+            match *column {
+                KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(words[i], row),
+                KeyColumn::Indexed(words, index) => {
+                    WordKeys { words, offset: cell.offset }.write(words[index[i] as usize], row)
+                }
+                KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.write(texts.get(i), row),
             }
         }
     }
