@@ -87,8 +87,7 @@ impl Access<'_, '_> {
             }
             Stmt::Require { condition, reason } => {
                 let condition = self.body.expr(condition).word;
-                let failed = self.body.l.b.ins().bxor_imm_s(condition, 1);
-                self.body.fail_if(failed, *reason);
+                self.body.fail_unless(condition, *reason);
             }
             Stmt::Abort { reason } => {
                 self.body.fail(*reason);
@@ -370,18 +369,18 @@ impl Access<'_, '_> {
         self.body.l.b.block_params(done)[0]
     }
 
-    /// The values of a record's fields, all evaluated, lists left out.
-    fn record(&mut self, fields: &[OutputField]) -> Vec<Option<Val>> {
-        let value = |field: &OutputField| match field {
-            OutputField::Value(expr) => Some(self.body.expr(expr)),
-            OutputField::List(_) => None,
+    /// The values of a record's fields, all evaluated but those that are passed on where they are.
+    fn record(&mut self, fields: &[OutputField], plan: &OutputPlan) -> Vec<Option<Val>> {
+        let value = |(field, column): (&OutputField, &OutputColumn)| match (field, column) {
+            (OutputField::List(_), _) | (_, OutputColumn::Field(_)) => None,
+            (OutputField::Value(expr), _) => Some(self.body.expr(expr)),
         };
-        fields.iter().map(value).collect()
+        fields.iter().zip(&plan.columns).map(value).collect()
     }
 
     fn emit(&mut self, output: usize, fields: &[OutputField]) {
-        let values = self.record(fields);
         let plan = &self.emits[output];
+        let values = self.record(fields, plan);
         if !plan.wanted {
             return;
         }
@@ -412,7 +411,7 @@ impl Access<'_, '_> {
         let values = if self.transaction.committed.passes_event {
             Some(self.passed_event())
         } else {
-            fields.map(|fields| self.record(fields))
+            fields.map(|fields| self.record(fields, self.committed))
         };
         if let Some(values) = values {
             verdict = 0;

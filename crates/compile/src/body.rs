@@ -73,9 +73,23 @@ pub struct Body<'a, 'f> {
 impl Body<'_, '_> {
     /// Leaves to the failure block where `condition` is not 0.
     pub fn fail_if(&mut self, condition: Value, reason: ReasonId) {
-        let next = self.l.b.create_block();
-        let reason = self.l.int(reason as i64);
-        self.l.b.ins().brif(condition, self.failure, &[reason.into()], next, &[]);
+        let [failed, next] = std::array::from_fn(|_| self.l.b.create_block());
+        self.l.b.ins().brif(condition, failed, &[], next, &[]);
+        self.fail_aside(failed, reason, next);
+    }
+
+    /// Leaves to the failure block where `condition` is 0.
+    pub fn fail_unless(&mut self, condition: Value, reason: ReasonId) {
+        let [failed, next] = std::array::from_fn(|_| self.l.b.create_block());
+        self.l.b.ins().brif(condition, next, &[], failed, &[]);
+        self.fail_aside(failed, reason, next);
+    }
+
+    /// Leaves to the failure block from `failed`, out of the way of what goes on at `next`.
+    fn fail_aside(&mut self, failed: Block, reason: ReasonId, next: Block) {
+        self.l.b.set_cold_block(failed);
+        self.l.b.switch_to_block(failed);
+        self.fail(reason);
         self.l.b.switch_to_block(next);
     }
 
@@ -193,9 +207,9 @@ impl Body<'_, '_> {
             return;
         }
         self.require_key(role, row);
-        let exists = self.existence(row);
-        let missing = self.l.b.ins().bxor_imm_s(exists, 1);
-        self.fail_if(missing, self.roles[role].role.no_row);
+        let header = self.l.load(row, 0);
+        let exists = self.l.b.ins().band_imm_s(header, EXISTS as i64);
+        self.fail_unless(exists, self.roles[role].role.no_row);
         self.roles[role].known = self.roles[role].row.is_some();
     }
 

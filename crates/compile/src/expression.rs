@@ -398,8 +398,7 @@ impl Body<'_, '_> {
         let above = self.l.b.ins().fcmp(FloatCC::GreaterThanOrEqual, value, low);
         let below = self.l.b.ins().fcmp(FloatCC::LessThan, value, high);
         let inside = self.l.b.ins().band(above, below);
-        let outside = self.l.b.ins().bxor_imm_s(inside, 1);
-        self.fail_if(outside, reason);
+        self.fail_unless(inside, reason);
         self.l.b.ins().fcvt_to_sint_sat(I64, value)
     }
 }

@@ -50,6 +50,7 @@ pub fn build(
     l.b.def_var(next_event, first);
     let [header, start, next, leave, failure] = std::array::from_fn(|_| l.b.create_block());
     l.b.append_block_param(failure, I64);
+    l.b.set_cold_block(failure);
     l.b.ins().jump(header, &[]);
 
     l.b.switch_to_block(header);
