@@ -78,26 +78,39 @@ pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
     identity.ensure(epoch.inputs.iter().map(|i| i.len).max().unwrap_or(0));
 }
 
+/// An input in the course of a serial run.
+struct Course<'a> {
+    call: Call<'a>,
+    /// The event that runs next.
+    next: usize,
+    /// How far its rows were asked for: block by block, at least one ahead of what runs.
+    asked: usize,
+}
+
+impl Course<'_> {
+    /// Asks for the rows of another block.
+    #[inline(never)]
+    fn ask(&mut self) {
+        self.call.prefetch(self.asked, self.asked + BLOCK);
+        self.asked += BLOCK;
+    }
+}
+
 /// Granularity `Epoch`, for programs that do not cascade.
 pub fn run_serially(machine: &Machine, epoch: &Epoch, context: &mut AccessContext, identity: &Identity) {
-    let calls: Vec<Call<'_>> = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
-    let mut next = vec![0usize; calls.len()];
-    // Per input, how far its rows were asked for: block by block, at least one ahead of what runs.
-    let mut asked = vec![0usize; calls.len()];
+    let course = |id| Course { call: Call::of(machine, epoch, id, identity), next: 0, asked: 0 };
+    let mut courses: Vec<Course<'_>> = (0..epoch.inputs.len()).map(course).collect();
     for &Run { input, count } in &epoch.order {
-        let (call, input) = (&calls[input as usize], input as usize);
-        let end = next[input] + count as usize;
-        let mut at = next[input];
-        while at < end {
-            let block = BLOCK.min(end - at);
-            while asked[input] < at + block + BLOCK && asked[input] < call.len {
-                call.prefetch(asked[input], asked[input] + BLOCK);
-                asked[input] += BLOCK;
+        let course = &mut courses[input as usize];
+        let end = course.next + count as usize;
+        while course.next < end {
+            let block = BLOCK.min(end - course.next);
+            while course.asked < course.next + block + BLOCK {
+                course.ask();
             }
-            call.run(context, at, block);
-            at += block;
+            course.call.run(context, course.next, block);
+            course.next += block;
         }
-        next[input] = end;
     }
 }
 

@@ -271,8 +271,11 @@ impl<'a> OutputBuilder<'a> {
                     // Every event of the source, in order: the column itself.
                     return column.clone();
                 }
-                let row = |&e: &u32| prepared.row(e as usize) as u32;
-                let rows = rows.get_or_insert_with(|| UInt32Array::from_iter_values(events.iter().map(row)));
+                let rows = rows.get_or_insert_with(|| match &prepared.index {
+                    None => UInt32Array::from(events.clone()),
+                    Some(index) if events.len() == prepared.len => UInt32Array::from(index[..events.len()].to_vec()),
+                    Some(index) => UInt32Array::from_iter_values(events.iter().map(|&e| index[e as usize])),
+                });
                 take(column, rows, None).expect("rows of the batch that the index was made for")
             }
             _ => {
@@ -392,17 +395,21 @@ impl<'a> OutputBuilder<'a> {
     }
 }
 
-/// The events with a verdict that goes to an outlet. No branch depends on a verdict.
+/// The events with a verdict that goes to an outlet. Most commit, so no branch depends on which do; few
+/// abort.
 fn matching(verdicts: &[u32], outlet: Outlet) -> Vec<u32> {
+    let numbered = verdicts.iter().zip(0u32..);
+    if outlet != Outlet::Committed {
+        return numbered.filter(|&(&v, _)| v != 0 && v != COMMITTED_SILENTLY).map(|(_, e)| e).collect();
+    }
+    if verdicts.iter().all(|&v| v == 0) {
+        return (0..verdicts.len() as u32).collect();
+    }
     let mut events = vec![0; verdicts.len() + 1];
     let mut count = 0;
-    let mut keep = |e: usize, kept: bool| {
-        events[count] = e as u32;
-        count += kept as usize;
-    };
-    match outlet {
-        Outlet::Committed => verdicts.iter().enumerate().for_each(|(e, &v)| keep(e, v == 0)),
-        _ => verdicts.iter().enumerate().for_each(|(e, &v)| keep(e, v != 0 && v != COMMITTED_SILENTLY)),
+    for (&v, e) in numbered {
+        events[count] = e;
+        count += (v == 0) as usize;
     }
     events.truncate(count);
     events
