@@ -144,9 +144,12 @@ impl SimStorage {
         path: &Path,
         body: impl FnOnce(&mut State) -> io::Result<T>,
     ) -> io::Result<T> {
-        let state = &mut *self.0.lock();
-        let fault = state.enter(state.life, operation, path)?;
-        body(state).and_then(|result| leave(fault, result))
+        let (fault, result) = {
+            let state = &mut *self.0.lock();
+            (state.enter(state.life, operation, path)?, body(state))
+        };
+        // A result that is not handed over may have something to unlock.
+        result.and_then(|result| leave(fault, result))
     }
 }
 

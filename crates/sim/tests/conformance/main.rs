@@ -1,0 +1,149 @@
+//! Every sink there is, held to the contract of [`tidemill_runtime::Sink`] on simulated files: a fault
+//! of every kind at every call that it makes, and each bug that can be planted in it is found.
+//!
+//! `TIDEMILL_SINK_SEEDS` sets how many scripts each sink goes through (2), `TIDEMILL_SEED` the first.
+
+mod contract;
+mod subjects;
+
+use contract::{Trial, run};
+use std::env::var;
+use subjects::{Subject, subjects};
+use tidemill_durability::{Bug, Planted};
+use tidemill_runtime::{Recovered, Sink};
+use tidemill_sim::{Call, Fault, Operation};
+
+fn number(name: &str, default: u64) -> u64 {
+    var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
+}
+
+/// What can go wrong with a call so that the outcome may differ.
+fn faults(call: &Call) -> Vec<Fault> {
+    use std::io::ErrorKind::{Other, PermissionDenied, StorageFull, TimedOut};
+    let mut faults = vec![Fault::Refused(PermissionDenied)];
+    if call.operation.writes() {
+        faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(TimedOut)]);
+    }
+    match call.operation {
+        Operation::Append => faults.push(Fault::Half(StorageFull)),
+        Operation::Sync => faults.push(Fault::Dropped),
+        Operation::ReadAt => faults.push(Fault::Refused(Other)),
+        _ => {}
+    }
+    faults
+}
+
+/// A script without faults, then with each at each of its calls. How many runs, or what went wrong.
+fn try_all(subject: &Subject, seed: u64, planted: Planted, lie: Option<&str>) -> Result<u64, String> {
+    let trial = Trial { subject, seed, planted, lie, fault: None };
+    let told = |trial: &Trial, wrong: String| format!("{}, seed {seed}, {:?}: {wrong}", subject.name, trial.fault);
+    let calls = run(&trial).map_err(|wrong| told(&trial, wrong))?;
+    let mut runs = 1;
+    for (at, call) in calls.iter().enumerate() {
+        for fault in faults(call) {
+            let trial = Trial { fault: Some((at, fault)), ..trial };
+            run(&trial).map_err(|wrong| told(&trial, format!("{call:?}: {wrong}")))?;
+            runs += 1;
+        }
+    }
+    Ok(runs)
+}
+
+#[test]
+fn every_sink_keeps_the_contract() {
+    let (first, seeds) = (number("TIDEMILL_SEED", 1), number("TIDEMILL_SINK_SEEDS", 2));
+    let mut runs = 0;
+    for subject in subjects() {
+        for seed in first..first + seeds {
+            runs += try_all(&subject, seed, Planted::default(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
+        }
+    }
+    println!("{runs} runs of {} sinks, {seeds} scripts each, from seed {first}", subjects().len());
+}
+
+/// A bug in the sink, or a sync that is left out, breaks the contract of some sink under some script.
+fn is_found(what: &str, planted: Planted, lie: Option<&str>) {
+    let found = (1..=20).any(|seed| subjects().iter().any(|subject| try_all(subject, seed, planted, lie).is_err()));
+    assert!(found, "{what} was not found");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [
+        Bug::SinkTakesOldEpochs,
+        Bug::SinkKeepsTail,
+        Bug::SinkKeepsAborted,
+        Bug::SinkCommitsUnprepared,
+        Bug::SinkRecordsFirst,
+        Bug::SinkRecordsInPlace,
+        Bug::SinkForgetsErrors,
+        Bug::SinkIgnoresOwner,
+        Bug::SinkFinishesUnrecorded,
+        Bug::SinkRestartsFinished,
+        Bug::SinkBuffersBeyondCommit,
+        Bug::SinkRepeatsHeader,
+        Bug::SinkFramesAcrossCommits,
+        Bug::SinkSkipsEmptyEpochs,
+    ] {
+        is_found(&format!("{bug:?}"), Planted::new(bug), None);
+    }
+}
+
+#[test]
+fn syncs_that_are_left_out_are_found() {
+    for end in ["tidemill-part", "tidemill-epoch.new", "tidemill-copy", "out"] {
+        is_found(end, Planted::default(), Some(end));
+    }
+}
+
+#[test]
+fn a_record_with_any_bit_turned_is_refused() {
+    let subject = &subjects()[0];
+    let flipped = |planted| {
+        let storage = contract::committed(subject, 3);
+        let record = subject.record();
+        let length = storage.files()[&record].len();
+        let mut believed = 0;
+        for byte in 0..length {
+            for bit in 0..8 {
+                storage.flip(&record, byte, bit);
+                let mut sink = subject.open(&storage, "one", planted).unwrap();
+                believed += usize::from(sink.recover().is_ok_and(|recovered| recovered != Recovered::Through(Some(3))));
+                drop(sink);
+                storage.flip(&record, byte, bit);
+            }
+        }
+        believed
+    };
+    assert_eq!(flipped(Planted::default()), 0);
+    assert!(flipped(Planted::new(Bug::SinkTrustsRecord)) > 0);
+}
+
+/// Whoever keeps no record says so, and takes the calls of the contract all the same.
+#[test]
+fn sinks_that_forget_say_so() {
+    struct Shown(Vec<usize>);
+    impl Sink for Shown {
+        fn write(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), tidemill_runtime::IoFailure> {
+            self.0.push(batch.num_rows());
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), tidemill_runtime::IoFailure> {
+            Ok(())
+        }
+    }
+    let mut null = subjects::null();
+    let mut own = Shown(Vec::new());
+    let sinks: [&mut dyn Sink; 2] = [&mut *null, &mut own];
+    for sink in sinks {
+        assert_eq!(sink.recover().unwrap(), Recovered::Forgets);
+        for epoch in [3, 3, 2] {
+            sink.write(&subjects::batch(&[1, 2])).unwrap();
+            sink.prepare(epoch).unwrap();
+            sink.commit(epoch).unwrap();
+            sink.abort(epoch).unwrap();
+        }
+    }
+    assert_eq!(own.0, [2, 2, 2], "at least once: all that was written was shown");
+}

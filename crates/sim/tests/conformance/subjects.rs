@@ -1,0 +1,152 @@
+//! The sinks there are, and how what they wrote is read, by other means than theirs.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{RecordBatch, StringArray};
+use std::fmt::Write as _;
+use std::io::{Cursor, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_connect::{Compression, Durable, IpcCompression, ParquetCompression, SinkSpec, open_durable_sink};
+use tidemill_durability::Planted;
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_runtime::{IoFailure, Sink};
+use tidemill_sim::SimStorage;
+
+/// More text than a sink keeps in memory stands in the row of a value beyond this.
+const LARGE: i64 = 1_000_000;
+
+/// A kind of sink.
+pub struct Subject {
+    pub name: &'static str,
+    spec: SinkSpec,
+    read: fn(&[u8]) -> Result<Vec<i64>, String>,
+}
+
+/// Where they all write.
+pub const PATH: &str = "out/result";
+
+impl Subject {
+    pub fn open(&self, storage: &SimStorage, owner: &str, planted: Planted) -> Result<Box<dyn Sink>, IoFailure> {
+        let durable = Durable { storage: Arc::new(storage.clone()), owner: owner.into(), planted };
+        open_durable_sink(&self.spec, &schema(), &durable)
+    }
+
+    /// The values in the file under the final name; none where there is no such file.
+    pub fn contents(&self, storage: &SimStorage) -> Result<Option<Vec<i64>>, String> {
+        storage.files().get(&PathBuf::from(PATH)).map(|bytes| (self.read)(bytes)).transpose()
+    }
+
+    /// The record beside the output.
+    pub fn record(&self) -> PathBuf {
+        PathBuf::from("out/.result.tidemill-epoch")
+    }
+}
+
+fn schema() -> Schema {
+    Schema::scalars([("a", ColumnType::required(Type::Int)), ("s", ColumnType::required(Type::Str))])
+}
+
+fn text(value: i64) -> String {
+    if is_large(&value) { "x".repeat(300_000) } else { format!("t{value}") }
+}
+
+/// Rows of these values.
+pub fn batch(values: &[i64]) -> RecordBatch {
+    let row = |value: &i64| vec![Value::Int(*value), Value::Str(text(*value))];
+    batch_of(&schema(), &values.iter().map(row).collect::<Vec<_>>())
+}
+
+/// A value whose row does not fit a sink's buffer.
+pub fn large(value: i64) -> i64 {
+    LARGE + value
+}
+
+/// Whether it is one of those.
+pub fn is_large(value: &i64) -> bool {
+    *value >= LARGE
+}
+
+/// The sink that keeps nothing.
+pub fn null() -> Box<dyn Sink> {
+    tidemill_connect::open_sink(&SinkSpec::Null, &schema()).expect("it opens")
+}
+
+pub fn subjects() -> Vec<Subject> {
+    let path = || PATH.to_owned();
+    let csv = |compression| SinkSpec::Csv { path: path(), delimiter: ',', null: String::new(), compression };
+    let jsonl = |compression| SinkSpec::Jsonl { path: path(), compression };
+    let subject = |name, spec, read| Subject { name, spec, read };
+    vec![
+        subject("JSON Lines", jsonl(None), read_jsonl),
+        subject("CSV", csv(None), read_csv),
+        subject("CSV in gzip", csv(Some(Compression::Gzip)), |bytes| read_csv(&gunzip(bytes)?)),
+        subject("JSON Lines in gzip", jsonl(Some(Compression::Gzip)), |bytes| read_jsonl(&gunzip(bytes)?)),
+        subject("CSV in Zstandard", csv(Some(Compression::Zstd)), |bytes| read_csv(&unzstd(bytes)?)),
+        subject("JSON Lines in Zstandard", jsonl(Some(Compression::Zstd)), |bytes| read_jsonl(&unzstd(bytes)?)),
+        subject("Parquet", SinkSpec::Parquet { path: path(), compression: ParquetCompression::None }, read_parquet),
+        subject("Arrow IPC", SinkSpec::Ipc { path: path(), compression: IpcCompression::None }, read_ipc),
+    ]
+}
+
+fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    flate2::read::MultiGzDecoder::new(bytes).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+fn unzstd(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    zstd::decode_all(bytes).map_err(|error| error.to_string())
+}
+
+/// The values that exactly these lines say.
+fn read_lines(
+    bytes: &[u8],
+    line: impl Fn(i64) -> String,
+    value: impl Fn(&str) -> Option<i64>,
+) -> Result<Vec<i64>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let odd = |line: &str| format!("an odd line: {:?}", line.chars().take(60).collect::<String>());
+    let values: Vec<i64> =
+        text.lines().map(|line| value(line).ok_or_else(|| odd(line))).collect::<Result<_, String>>()?;
+    let mut again = String::new();
+    values.iter().for_each(|value| _ = writeln!(again, "{}", line(*value)));
+    if again == text { Ok(values) } else { Err("the lines are not as they are written".into()) }
+}
+
+fn read_jsonl(bytes: &[u8]) -> Result<Vec<i64>, String> {
+    let line = |value| format!("{{\"a\":{value},\"s\":\"{}\"}}", text(value));
+    read_lines(bytes, line, |line| line.strip_prefix("{\"a\":")?.split(',').next()?.parse().ok())
+}
+
+fn read_csv(bytes: &[u8]) -> Result<Vec<i64>, String> {
+    let rows = bytes.strip_prefix(b"a,s\n").ok_or("there is no header")?;
+    read_lines(rows, |value| format!("{value},{}", text(value)), |line| line.split(',').next()?.parse().ok())
+}
+
+fn values(batches: impl Iterator<Item = Result<RecordBatch, arrow_schema::ArrowError>>) -> Result<Vec<i64>, String> {
+    let mut values = Vec::new();
+    for batch in batches {
+        let batch = batch.map_err(|error| error.to_string())?;
+        let texts: &StringArray = batch.column(1).as_string();
+        for (row, value) in batch.column(0).as_primitive::<Int64Type>().values().iter().enumerate() {
+            if texts.value(row) != text(*value) {
+                return Err(format!("another text than was written with {value}"));
+            }
+            values.push(*value);
+        }
+    }
+    Ok(values)
+}
+
+fn read_parquet(file: &[u8]) -> Result<Vec<i64>, String> {
+    let builder =
+        parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::copy_from_slice(file));
+    values(builder.and_then(|builder| builder.build()).map_err(|error| error.to_string())?)
+}
+
+fn read_ipc(file: &[u8]) -> Result<Vec<i64>, String> {
+    let reader = arrow_ipc::reader::FileReader::try_new(Cursor::new(file), None);
+    values(reader.map_err(|error| error.to_string())?)
+}
