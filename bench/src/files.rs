@@ -1,7 +1,7 @@
 //! File to file: the ledger read from and written to files, as `tidemill run` does it.
 
-use crate::ledger::{self, Shape};
 use crate::median;
+use crate::workloads::ledger::{self, Shape};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};

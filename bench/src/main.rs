@@ -1,20 +1,22 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
-//! `-- files`: the same from file to file.
+//! `-- files`: the same from file to file; `-- grid`: the workloads of the papers over their knobs, the
+//! policies and the workers, as CSV.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
 //! states after all rounds are compared.
 
 mod files;
-mod ledger;
+mod grid;
 mod run;
+mod workloads;
 mod zipf;
 
 use clap::Parser;
-use ledger::{Loop, Shape};
 use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Options, Scheduling};
+use workloads::ledger::{self, Loop, Shape};
 
 /// The allocator of the Python module, too: batches come and go with every epoch.
 #[global_allocator]
@@ -28,6 +30,8 @@ enum Command {
     Ledger(Ledger),
     /// The same from file to file, in several formats.
     Files(Files),
+    /// The workloads of the papers over knobs, policies and workers, as CSV on standard output.
+    Grid(grid::Grid),
 }
 
 #[derive(Parser)]
@@ -66,7 +70,7 @@ struct Ledger {
     /// Events of an epoch at the most.
     #[arg(long, default_value_t = Options::default().epoch_events_max)]
     epoch: usize,
-    /// Rounds of arithmetic that each transaction does beside, a few nanoseconds each.
+    /// Rounds of arithmetic of each update's user function, a few nanoseconds each.
     #[arg(long, default_value_t = 0)]
     work: i64,
     /// How two workers schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
@@ -81,6 +85,7 @@ fn main() {
     match Command::parse() {
         Command::Ledger(ledger) => ledger_report(&ledger),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
+        Command::Grid(grid) => grid.report(),
     }
 }
 

@@ -1,17 +1,19 @@
 //! Streaming Ledger (TStream 2020, §VI-A): half deposits, half transfers over accounts and assets, a
 //! share of the transfers doomed. Once as a plan, once as the loop that one would write by hand.
+//!
+//! In phases (MorphStream §6.2.2), a quarter of the events each: deposits to scattered accounts; the skew
+//! grows; so does the share of transfers; so does the share of those that abort.
 
+use super::{Input, Knobs, Map, Output, Plain, column, table_rows, toil, udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use std::sync::Arc;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_plan::Plan;
-use tidemill_plan::build::{Block, PlanBuilder, aborted, cell, committed, event, local, named};
+use tidemill_plan::build::{Block, PlanBuilder, aborted, cell, committed, event, named};
+use tidemill_plan::{Expr, Plan};
 
 /// What a ledger's events are like.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,7 @@ pub struct Shape {
     pub events: usize,
     /// Share of transfers that ask for more than anybody has.
     pub doomed: f64,
-    /// Rounds of arithmetic that each transaction does beside.
+    /// Rounds of arithmetic of each update's user function.
     pub work: i64,
 }
 
@@ -47,18 +49,10 @@ pub fn event_schema() -> Schema {
     ])
 }
 
-/// A transaction's arithmetic, as the plan says it too.
-#[inline(always)]
-fn toil(start: i64, rounds: i64) -> i64 {
-    (0..rounds).fold(start, |x, i| (x * 31 + i) % 1_000_003)
-}
-
-fn toil_statements(b: &mut Block, rounds: i64) {
-    if rounds > 0 {
-        b.assign("x", event("amount") % 1_000_003);
-        b.for_range("i", 0, rounds, |b| b.assign("x", (local("x") * 31 + local("i")) % 1_000_003));
-        b.require(local("x").ge(0), "never");
-    }
+/// Changes a cell by so much, and by what the user function says, which is nothing.
+fn update(b: &mut Block, role: &'static str, column: &'static str, by: Expr, work: i64) {
+    let zero = udf(b, &format!("{role}_function"), cell(role, column), work);
+    b.set(role, column, cell(role, column) + by + zero);
 }
 
 /// The application.
@@ -79,9 +73,8 @@ pub fn plan(work: i64) -> Plan {
         .filter("transfers", named("events"), event("is_transfer"))
         .transaction("deposit", [named("deposits")], |t| {
             t.row("account", "accounts", [event("account")]).row("asset", "assets", [event("asset")]).body(|b| {
-                toil_statements(b, work);
-                b.set("account", "balance", cell("account", "balance") + event("amount"));
-                b.set("asset", "quantity", cell("asset", "quantity") + event("quantity"));
+                update(b, "account", "balance", event("amount"), work);
+                update(b, "asset", "quantity", event("quantity"), work);
                 b.give([("at", event("at")), ("account", event("account")), ("balance", cell("account", "balance"))]);
             })
         })
@@ -91,13 +84,12 @@ pub fn plan(work: i64) -> Plan {
                 .row("to_account", "accounts", [event("to_account")])
                 .row("to_asset", "assets", [event("to_asset")])
                 .body(|b| {
-                    toil_statements(b, work);
                     b.require(cell("account", "balance").ge(event("amount")), "insufficient balance");
                     b.require(cell("asset", "quantity").ge(event("quantity")), "insufficient assets");
-                    b.set("account", "balance", cell("account", "balance") - event("amount"));
-                    b.set("to_account", "balance", cell("to_account", "balance") + event("amount"));
-                    b.set("asset", "quantity", cell("asset", "quantity") - event("quantity"));
-                    b.set("to_asset", "quantity", cell("to_asset", "quantity") + event("quantity"));
+                    update(b, "account", "balance", -event("amount"), work);
+                    update(b, "to_account", "balance", event("amount"), work);
+                    update(b, "asset", "quantity", -event("quantity"), work);
+                    update(b, "to_asset", "quantity", event("quantity"), work);
                     b.give([("at", event("at")), ("account", event("account")), ("left", cell("account", "balance"))]);
                 })
         })
@@ -109,14 +101,44 @@ pub fn plan(work: i64) -> Plan {
 
 /// Events of a shape, as one batch.
 pub fn events(shape: Shape, seed: u64) -> RecordBatch {
-    let keys = shape.rows / 2;
-    let zipf = Zipf::new(keys, shape.theta);
+    let zipf = Zipf::new(shape.rows / 2, shape.theta);
+    let constant = |_| Phase { transfers: 0.5, doomed: shape.doomed, zipf: &zipf };
+    generate(shape.events, seed, constant)
+}
+
+/// What is drawn from at some event.
+struct Phase<'a> {
+    transfers: f64,
+    doomed: f64,
+    zipf: &'a Zipf,
+}
+
+/// The skew and the shares of transfers and of doomed ones among them, at so much of the way through the
+/// four phases.
+fn phases(progress: f64) -> (f64, f64, f64) {
+    let grown = |phase: f64| (progress * 4.0 - phase).clamp(0.0, 1.0);
+    (0.9 * grown(1.0), grown(2.0), 0.9 * grown(3.0))
+}
+
+fn phased_events(rows: u64, count: usize, seed: u64) -> RecordBatch {
+    const STEPS: usize = 64;
+    let at = |step: usize| phases(step as f64 / STEPS as f64);
+    let zipfs: Vec<Zipf> = (0..STEPS).map(|step| Zipf::new(rows / 2, at(step).0)).collect();
+    generate(count, seed, |event| {
+        let step = event * STEPS / count;
+        let (_, transfers, doomed) = at(step);
+        Phase { transfers, doomed, zipf: &zipfs[step] }
+    })
+}
+
+fn generate<'a>(events: usize, seed: u64, phase: impl Fn(usize) -> Phase<'a>) -> RecordBatch {
     let mut random = Random::new(seed);
-    let mut columns: Vec<Vec<i64>> = (0..7).map(|_| Vec::with_capacity(shape.events)).collect();
-    let mut transfers = Vec::with_capacity(shape.events);
-    for at in 0..shape.events {
-        let transfer = random.bits() & 1 == 1;
-        let doomed = transfer && random.unit() < shape.doomed;
+    let mut columns: Vec<Vec<i64>> = (0..7).map(|_| Vec::with_capacity(events)).collect();
+    let mut transfers = Vec::with_capacity(events);
+    for at in 0..events {
+        let Phase { transfers: share, doomed, zipf } = phase(at);
+        let transfer = random.unit() < share;
+        let doomed = transfer && random.unit() < doomed;
         transfers.push(transfer);
         columns[0].push(at as i64);
         (1..5).for_each(|c| columns[c].push(zipf.key(&mut random) as i64));
@@ -139,23 +161,53 @@ pub fn initial_rows(rows: u64, schema: &Schema) -> impl Iterator<Item = RecordBa
     })
 }
 
-type Map = HashMap<i64, i64, FixedState>;
+/// Plan, tables, events.
+pub fn input(knobs: &Knobs, phased: bool) -> Input {
+    let Knobs { rows, theta, abort, work, events, .. } = *knobs;
+    // The knob is of each table.
+    let rows = rows * 2;
+    let plan = plan(work);
+    let tables = (0..2).map(|table| table_rows(&plan, table, rows / 2, &[BALANCE])).collect();
+    let events = match phased {
+        true => phased_events(rows, events, 42),
+        false => self::events(Shape { rows, theta, events, doomed: abort, work }, 42),
+    };
+    Input { plan, tables, events, plain: Box::new(move || Box::new(Loop::new(rows, work))) }
+}
+
+impl Plain for Loop {
+    fn run(&mut self, events: &RecordBatch) -> Vec<Output> {
+        let LoopOutput { deposited, transferred, rejected } = Loop::run(self, events);
+        let names: [&[&str]; 3] = [
+            &["at", "account", "balance"],
+            &["at", "account", "left"],
+            &["at", "account", "amount", "quantity", "account.balance", "asset.quantity"],
+        ];
+        let named = |names: &[&'static str], columns: Vec<Vec<i64>>| names.iter().copied().zip(columns).collect();
+        vec![named(names[0], deposited.into()), named(names[1], transferred.into()), named(names[2], rejected.into())]
+    }
+
+    fn tables(&self) -> Vec<Vec<Vec<i64>>> {
+        let rows = |map: &Map<i64, i64>| map.iter().map(|(&key, &value)| vec![key, value]).collect();
+        vec![rows(&self.accounts), rows(&self.assets)]
+    }
+}
 
 /// The hand-written loop: two maps, one pass over the columns, the same results.
 pub struct Loop {
-    accounts: Map,
-    assets: Map,
+    accounts: Map<i64, i64>,
+    assets: Map<i64, i64>,
     work: i64,
 }
 
 /// What the loop gives out: the batches of deposited, transferred and rejected.
 pub struct LoopOutput {
     /// at, account, balance
-    pub deposited: [Int64Array; 3],
+    pub deposited: [Vec<i64>; 3],
     /// at, account, left
-    pub transferred: [Int64Array; 3],
+    pub transferred: [Vec<i64>; 3],
     /// at, account, amount, quantity, and balance and quantity seen
-    pub rejected: [Int64Array; 6],
+    pub rejected: [Vec<i64>; 6],
 }
 
 impl Loop {
@@ -167,7 +219,7 @@ impl Loop {
 
     /// Runs a batch of events.
     pub fn run(&mut self, events: &RecordBatch) -> LoopOutput {
-        let int = |c: usize| events.column(c).as_primitive::<Int64Type>().values();
+        let int = |c: usize| column(events, c);
         let is_transfer = events.column(1).as_boolean();
         let [at, account, asset, to_account, to_asset, amount, quantity] = [0, 2, 3, 4, 5, 6, 7].map(int);
         let room = || Vec::with_capacity(events.num_rows() / 2 + events.num_rows() / 16);
@@ -176,14 +228,12 @@ impl Loop {
         let mut rejected: [Vec<i64>; 6] = std::array::from_fn(|_| Vec::new());
         for i in 0..events.num_rows() {
             let (account, asset, amount, quantity) = (account[i], asset[i], amount[i], quantity[i]);
-            if std::hint::black_box(toil(amount % 1_000_003, self.work)) < 0 {
-                continue;
-            }
             if !is_transfer.value(i) {
                 let (Some(balance), Some(held)) = (self.accounts.get_mut(&account), self.assets.get_mut(&asset)) else {
                     continue;
                 };
-                let (Some(more), Some(more_held)) = (balance.checked_add(amount), held.checked_add(quantity)) else {
+                let (by, by_held) = (amount + toil(*balance, self.work), quantity + toil(*held, self.work));
+                let (Some(more), Some(more_held)) = (balance.checked_add(by), held.checked_add(by_held)) else {
                     continue;
                 };
                 (*balance, *held) = (more, more_held);
@@ -204,11 +254,7 @@ impl Loop {
                 }
             }
         }
-        LoopOutput {
-            deposited: deposited.map(Int64Array::from),
-            transferred: transferred.map(Int64Array::from),
-            rejected: rejected.map(Int64Array::from),
-        }
+        LoopOutput { deposited, transferred, rejected }
     }
 
     /// What is left, or the balance and quantity that were too small.
@@ -226,11 +272,13 @@ impl Loop {
         if *balance < amount || *held < quantity {
             return Err((*balance, *held));
         }
-        let (Some(more), Some(more_held)) = (to_balance.checked_add(amount), to_held.checked_add(quantity)) else {
+        let work = self.work;
+        let (by, by_held) = (amount + toil(*to_balance, work), quantity + toil(*to_held, work));
+        let (Some(more), Some(more_held)) = (to_balance.checked_add(by), to_held.checked_add(by_held)) else {
             return Err((*balance, *held));
         };
-        *balance -= amount;
-        *held -= quantity;
+        *balance -= amount + toil(*balance, work);
+        *held -= quantity + toil(*held, work);
         (*to_balance, *to_held) = (more, more_held);
         Ok(*balance)
     }
@@ -248,7 +296,8 @@ impl Loop {
         if balance < amount || held < quantity {
             return Err((balance, held));
         }
-        *self.accounts.get_mut(&from.0).expect("just read") -= amount;
+        let zero: i64 = [balance, held, balance, held].into_iter().map(|start| toil(start, self.work)).sum();
+        *self.accounts.get_mut(&from.0).expect("just read") -= amount + zero;
         *self.assets.get_mut(&from.1).expect("just read") -= quantity;
         *self.accounts.entry(to.0).or_insert(0) += amount;
         *self.assets.entry(to.1).or_insert(0) += quantity;
@@ -257,7 +306,7 @@ impl Loop {
 
     /// A digest of the state that does not depend on order.
     pub fn digest(&self) -> u64 {
-        let sum = |map: &Map| map.iter().fold(0u64, |sum, (&k, &v)| sum.wrapping_add(row_digest(k, v)));
+        let sum = |map: &Map<i64, i64>| map.iter().fold(0u64, |sum, (&k, &v)| sum.wrapping_add(row_digest(k, v)));
         sum(&self.accounts).wrapping_mul(31).wrapping_add(sum(&self.assets))
     }
 }

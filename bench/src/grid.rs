@@ -1,0 +1,292 @@
+//! The workloads of the papers over their knobs, policies and workers; one line of CSV per run.
+//!
+//! Every point is a workload with its knobs. In each round runs the hand-written loop, then each policy
+//! with each number of workers, all from the same tables as they are before the first event; what is
+//! printed are the medians of the rounds. Every run's outputs and tables must have the digest of the loop's.
+
+use crate::workloads::{Input, Knobs, Output, OutputDigest, WORKLOADS, Workload};
+use crate::workloads::{int_rows, ns_per_round, rounds, state_digest};
+use crate::{median, pin, run};
+use arrow_array::RecordBatch;
+use clap::{Parser, ValueEnum};
+use std::time::Instant;
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling, Summary};
+
+/// What is run.
+#[derive(Parser)]
+pub struct Grid {
+    /// The points, unless knobs are given.
+    #[arg(long, value_enum, default_value_t = Preset::Small)]
+    preset: Preset,
+    /// gs, sl, sl-phases, ob, tp; by default all.
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    workloads: Vec<Workload>,
+    /// How access is scheduled: auto, or policies such as epoch or chain,bfs,lazy; separated by spaces or semicolons.
+    /// By default all of them.
+    #[arg(long, value_parser = schedulings)]
+    policies: Option<Schedulings>,
+    /// Numbers of workers.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
+    /// Rounds.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Events of a run; by default as many as take the loop about `--seconds`.
+    #[arg(long)]
+    events: Option<usize>,
+    /// How long the loop takes about, where the number of events is not given.
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    #[command(flatten)]
+    knobs: KnobLists,
+}
+
+/// A value or several for each knob; every combination is a point.
+#[derive(Parser)]
+struct KnobLists {
+    /// Keys of each table.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<u64>,
+    /// θ: skew of the keys.
+    #[arg(long, value_delimiter = ',')]
+    theta: Vec<f64>,
+    /// a: share of transactions that abort.
+    #[arg(long, value_delimiter = ',')]
+    abort: Vec<f64>,
+    /// l: operations of a transaction (gs, ob).
+    #[arg(long, value_delimiter = ',')]
+    length: Vec<usize>,
+    /// C: microseconds of each user function.
+    #[arg(long, value_delimiter = ',')]
+    micros: Vec<f64>,
+    /// r: rows that an operation reads (gs).
+    #[arg(long, value_delimiter = ',')]
+    accesses: Vec<usize>,
+    /// T: events of an epoch.
+    #[arg(long, value_delimiter = ',')]
+    epoch: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Preset {
+    /// Each workload at its defaults but with a fifth of an epoch and a tenth of the rows, with C = 0 and
+    /// 10 µs: two minutes for all policies.
+    Small,
+    /// Each workload with one knob after the other varied over the range of Table 5.
+    Full,
+}
+
+#[derive(Clone, Debug)]
+struct Schedulings(Vec<Scheduling>);
+
+fn workload(text: &str) -> Result<Workload, String> {
+    let found = WORKLOADS.iter().find(|(name, _)| *name == text);
+    found.map(|(_, workload)| *workload).ok_or_else(|| format!("there is no workload '{text}'"))
+}
+
+fn schedulings(text: &str) -> Result<Schedulings, String> {
+    let words = text.split([' ', ';']).filter(|word| !word.is_empty());
+    words.map(|word| word.parse::<Scheduling>().map_err(|e| e.to_string())).collect::<Result<_, _>>().map(Schedulings)
+}
+
+/// The other knobs as they are.
+fn varied<T: Copy>(knobs: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -> Vec<Knobs> {
+    let with = |knobs: &Knobs, value| {
+        let mut knobs = *knobs;
+        set(&mut knobs, value);
+        knobs
+    };
+    match values {
+        [] => knobs.to_vec(),
+        _ => knobs.iter().flat_map(|knobs| values.iter().map(|&value| with(knobs, value))).collect(),
+    }
+}
+
+impl KnobLists {
+    fn is_empty(&self) -> bool {
+        let KnobLists { rows, theta, abort, length, micros, accesses, epoch } = self;
+        rows.is_empty()
+            && theta.is_empty()
+            && abort.is_empty()
+            && length.is_empty()
+            && micros.is_empty()
+            && accesses.is_empty()
+            && epoch.is_empty()
+    }
+
+    fn points(&self, defaults: Knobs, round_ns: f64) -> Vec<Knobs> {
+        let points = varied(&[defaults], &self.rows, |k, v| k.rows = v);
+        let points = varied(&points, &self.theta, |k, v| k.theta = v);
+        let points = varied(&points, &self.abort, |k, v| k.abort = v);
+        let points = varied(&points, &self.length, |k, v| k.length = v);
+        let points = varied(&points, &self.micros, |k, v| k.work = rounds(v, round_ns));
+        let points = varied(&points, &self.accesses, |k, v| k.accesses = v);
+        varied(&points, &self.epoch, |k, v| k.epoch = v)
+    }
+}
+
+impl Preset {
+    fn points(self, workload: Workload, defaults: Knobs, round_ns: f64) -> Vec<Knobs> {
+        if self == Preset::Small {
+            let small = Knobs { rows: defaults.rows / 10, epoch: defaults.epoch / 5, ..defaults };
+            return varied(&[small], &[0.0, 10.0], |k, v| k.work = rounds(v, round_ns));
+        }
+        let one = [defaults];
+        let mut points = varied(&one, &[0.0, 1.0, 10.0, 100.0], |k, v| k.work = rounds(v, round_ns));
+        points.extend(varied(&one, &[5_120, 10_240, 20_480, 40_960, 81_920], |k, v| k.epoch = v));
+        if workload != Workload::LedgerPhases {
+            points.extend(varied(&one, &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v));
+            points.extend(varied(&one, &[0.0, 0.01, 0.1, 0.3, 0.6, 0.9], |k, v| k.abort = v));
+        }
+        if matches!(workload, Workload::GrepSum | Workload::Bidding) {
+            points.extend(varied(&one, &[1, 2, 5, 10], |k, v| k.length = v));
+        }
+        if workload == Workload::GrepSum {
+            points.extend(varied(&one, &[1, 2, 5, 10], |k, v| k.accesses = v));
+        }
+        let mut distinct: Vec<Knobs> = Vec::new();
+        points.into_iter().for_each(|point| {
+            if !distinct.contains(&point) {
+                distinct.push(point)
+            }
+        });
+        distinct
+    }
+}
+
+impl Grid {
+    /// Runs all and prints.
+    pub fn report(&self) {
+        let round_ns = ns_per_round();
+        eprintln!("a round of a user function takes {round_ns:.2} ns");
+        println!("{HEADER}");
+        let all = WORKLOADS.map(|(_, workload)| workload);
+        let workloads = if self.workloads.is_empty() { &all[..] } else { &self.workloads };
+        for &workload in workloads {
+            let defaults = workload.defaults(round_ns);
+            let points = match self.knobs.is_empty() {
+                true => self.preset.points(workload, defaults, round_ns),
+                false => self.knobs.points(defaults, round_ns),
+            };
+            for knobs in points {
+                self.point(workload, self.sized(workload, knobs, round_ns), round_ns);
+            }
+        }
+    }
+
+    /// With its number of events: about 100 ns each, and the user functions; at least a few epochs.
+    fn sized(&self, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
+        let event_ns = 100.0 + workload.functions(&knobs) * knobs.work as f64 * round_ns;
+        let events = (self.seconds * 1e9 / event_ns) as usize;
+        Knobs { events: self.events.unwrap_or(events.clamp(2 * knobs.epoch, 2_000_000)), ..knobs }
+    }
+
+    fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64) {
+        let input = workload.input(&knobs);
+        let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
+        let policies = match &self.policies {
+            Some(Schedulings(policies)) => policies.clone(),
+            None => Policy::all().into_iter().map(Scheduling::Fixed).chain([Scheduling::Auto]).collect(),
+        };
+        let ways: Vec<(Scheduling, usize)> =
+            policies.iter().flat_map(|policy| self.workers.iter().map(|workers| (*policy, *workers))).collect();
+        let mut loop_seconds = Vec::new();
+        let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
+        for _ in 0..self.runs {
+            let (seconds, expected) = run_plain(&input);
+            loop_seconds.push(seconds);
+            for (way, runs) in ways.iter().zip(&mut runs) {
+                let (summary, seen);
+                (engine, summary, seen) = run_engine(engine, &input, &knobs, *way, &expected);
+                assert!(seen == expected, "{} under {way:?} differs from the loop at {knobs:?}", workload.name());
+                runs.push(summary);
+            }
+        }
+        let point = Line { workload, knobs, micros: knobs.work as f64 * round_ns / 1e3 };
+        let loop_seconds = median(&loop_seconds);
+        point.print("loop", 1, loop_seconds, loop_seconds, None);
+        for ((scheduling, workers), mut runs) in ways.into_iter().zip(runs) {
+            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let middle = &runs[runs.len() / 2];
+            point.print(&scheduling_name(scheduling), workers, middle.seconds, loop_seconds, Some(middle));
+        }
+    }
+}
+
+fn scheduling_name(scheduling: Scheduling) -> String {
+    match scheduling {
+        Scheduling::Auto => "auto".into(),
+        Scheduling::Fixed(policy) => policy.to_string(),
+    }
+}
+
+/// What must be equal: outputs by sink, and the tables.
+#[derive(Clone, PartialEq)]
+struct Seen {
+    outputs: Vec<OutputDigest>,
+    tables: u64,
+}
+
+/// The loop once, on one processor: seconds, and what it left.
+fn run_plain(input: &Input) -> (f64, Seen) {
+    let mut plain = (input.plain)();
+    pin(true);
+    let start = Instant::now();
+    let outputs: Vec<Output> = plain.run(&input.events);
+    let seconds = start.elapsed().as_secs_f64();
+    pin(false);
+    let outputs = outputs.iter().map(OutputDigest::of).collect();
+    (seconds, Seen { outputs, tables: state_digest(plain.tables().into_iter()) })
+}
+
+/// The engine once, from the tables before the first event.
+fn run_engine(
+    engine: Engine,
+    input: &Input,
+    knobs: &Knobs,
+    (scheduling, workers): (Scheduling, usize),
+    expected: &Seen,
+) -> (Engine, Summary, Seen) {
+    let engine = engine.with_empty_tables();
+    for (table, rows) in input.tables.iter().enumerate() {
+        engine.preload(table, rows).expect("distinct keys");
+    }
+    let options = Options { workers, scheduling, epoch: EpochSize::Events(knobs.epoch), ..Options::default() };
+    pin(workers == 1);
+    let (summary, outputs) = run::run_and_keep(&engine, &input.events, knobs.epoch, options);
+    pin(false);
+    let outputs = expected.outputs.iter().zip(&outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
+    let tables = engine.program().tables.len();
+    let rows = |table| int_rows(&engine.table(table) as &RecordBatch);
+    let seen = Seen { outputs, tables: state_digest((0..tables).map(rows)) };
+    (engine, summary, seen)
+}
+
+const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,events,scheduling,workers,\
+    events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,sinks_s";
+
+struct Line {
+    workload: Workload,
+    knobs: Knobs,
+    micros: f64,
+}
+
+impl Line {
+    fn print(&self, scheduling: &str, workers: usize, seconds: f64, loop_seconds: f64, summary: Option<&Summary>) {
+        let Knobs { rows, theta, abort, length, accesses, epoch, events, .. } = self.knobs;
+        let (name, micros) = (self.workload.name(), self.micros);
+        print!("{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{events},");
+        print!("\"{scheduling}\",{workers},{:.0},{:.3}", events as f64 / seconds, loop_seconds / seconds);
+        match summary {
+            None => println!(",,,,,,,,"),
+            Some(Summary { latency: l, stage_seconds: s, .. }) => {
+                print!(",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms);
+                println!(",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

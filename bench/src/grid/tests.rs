@@ -1,0 +1,87 @@
+//! The loops against the reference, and the engine against the loops, on inputs where much meets and aborts.
+
+use super::*;
+use tidemill_model::Value;
+use tidemill_model::arrow::rows;
+use tidemill_plan::Program;
+use tidemill_reference::Reference;
+
+fn small(workload: Workload) -> Vec<Knobs> {
+    let knobs = Knobs { rows: 60, theta: 0.6, abort: 0.2, work: 2, epoch: 64, events: 1_000, ..workload.defaults(1.0) };
+    match workload {
+        Workload::GrepSum => {
+            [(1, 1), (1, 3), (4, 1), (3, 2)].map(|(length, accesses)| Knobs { length, accesses, ..knobs }).into()
+        }
+        Workload::Bidding => [1, 5].map(|length| Knobs { length, ..knobs }).into(),
+        _ => vec![knobs, Knobs { rows: 3, work: 0, ..knobs }],
+    }
+}
+
+fn table_schema(program: &Program, table: usize) -> tidemill_model::Schema {
+    tidemill_model::Schema::scalars(program.tables[table].columns.iter().map(|c| (c.name.as_str(), c.ty)))
+}
+
+/// The reference on an input, as digests of what the loop gives out.
+fn run_reference(input: &Input, expected: &Seen) -> Seen {
+    let program = analyze(&input.plan).expect("a valid plan");
+    let mut reference = Reference::new(&program);
+    for (table, batch) in input.tables.iter().enumerate() {
+        reference.preload(table, rows(batch, &table_schema(&program, table)));
+    }
+    let source = program.streams.iter().find(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
+    reference.run(&[rows(&input.events, &source.expect("a source").schema)]);
+    let outputs = expected.outputs.iter().zip(&program.sinks).map(|(loops, sink)| {
+        let schema = &program.streams[sink.stream].schema;
+        loops.of_batches(&[tidemill_model::arrow::batch_of(schema, reference.output(sink.stream))])
+    });
+    let outputs = outputs.collect();
+    let int = |value: &Value| value.word().expect("tables of ints");
+    let ints = |rows: Vec<Vec<Value>>| rows.iter().map(|row| row.iter().map(int).collect()).collect();
+    let tables = state_digest((0..program.tables.len()).map(|table| ints(reference.table(table))));
+    Seen { outputs, tables }
+}
+
+#[test]
+fn the_loops_and_the_engine_agree_with_the_reference() {
+    for (name, workload) in WORKLOADS {
+        for knobs in small(workload) {
+            let input = workload.input(&knobs);
+            let (_, expected) = run_plain(&input);
+            assert!(run_reference(&input, &expected) == expected, "{name}: the loop is wrong at {knobs:?}");
+            let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
+            for policy in Policy::all() {
+                let seen;
+                let way = (Scheduling::Fixed(policy), 2);
+                (engine, _, seen) = run_engine(engine, &input, &knobs, way, &expected);
+                assert!(seen == expected, "{name}: {policy} differs from the loop at {knobs:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_have_aborts_of_the_share_that_was_asked_for() {
+    for (name, workload) in WORKLOADS {
+        for abort in [0.0, 0.5] {
+            let knobs = Knobs { abort, events: 4_000, rows: 1_000, work: 0, ..workload.defaults(1.0) };
+            let outputs = (workload.input(&knobs).plain)().run(&workload.input(&knobs).events);
+            let rejected = outputs.last().expect("all have the aborts last")[0].1.len() as f64 / 4_000.0;
+            // Of all events those that can abort: half the writes and transfers, six bids of eight, all reports.
+            let expected = match workload {
+                Workload::GrepSum | Workload::Ledger => 0.5 * abort,
+                Workload::Bidding => 0.75 * abort,
+                Workload::Toll => abort,
+                // Not by the knob: from none to 90 % in the last quarter.
+                Workload::LedgerPhases => 0.25 * 0.45,
+            };
+            assert!((rejected - expected).abs() < 0.03, "{name}: {rejected} of all events abort, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_small_grid_runs() {
+    let grid =
+        ["grid", "--workloads", "gs,sl", "--events", "500", "--epoch", "100,200", "--policies", "auto chain,eager"];
+    Grid::parse_from(grid).report();
+}
