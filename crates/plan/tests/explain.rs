@@ -148,3 +148,26 @@ fn warnings_name_streams_that_carry_something_nowhere() {
     let expected = unused.map(|name| format!("stream '{name}' has no sink and nothing reads it"));
     assert_eq!(warnings(&analyze(&plan).expect("a good plan")), expected);
 }
+
+/// A transfer comes apart into what it does to either account; what a requirement alone reads is the
+/// verdict's.
+#[test]
+fn a_transaction_in_parts() {
+    let plan = PlanBuilder::new("bank")
+        .table("accounts", |t| t.key("id", Type::Str).column_or("balance", Type::Int, Value::Int(0)))
+        .source("transfers", |s| s.field("src", Type::Str).field("dst", Type::Str).field("amount", Type::Int))
+        .transaction("transfer", [named("transfers")], |t| {
+            t.row("src", "accounts", [event("src")])
+                .row("dst", "accounts", [event("dst")])
+                .read("limit", "accounts", [literal("limit")])
+                .body(|b| {
+                    b.require(cell("limit", "balance").ge(event("amount")), "too much");
+                    b.set("src", "balance", cell("src", "balance") - event("amount"));
+                    b.set("dst", "balance", cell("dst", "balance") + event("amount"));
+                })
+        })
+        .build();
+    let text = explain(&analyze(&plan).expect("a good plan"));
+    let expected = "  operations\n    update of src\n    update of dst\n    verdict\n  execution\n";
+    assert!(text.contains(expected), "{text}");
+}

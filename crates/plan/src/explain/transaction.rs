@@ -3,7 +3,7 @@
 use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::Stmt;
-use crate::{CANNOT_FAIL, Missing, Program, Role, Transaction, TransactionId};
+use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, Transaction, TransactionId};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -22,6 +22,7 @@ pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionI
     section(text, "aborts with", transaction.reasons.iter().filter(|r| *r != CANNOT_FAIL).cloned().collect());
     section(text, "dependencies", dependencies(program, &names, transaction, &writes));
     section(text, "aliasing", aliasing(program, transaction));
+    section(text, "operations", operations(program, id));
     section(text, "execution", vec![execution(program, id)]);
 }
 
@@ -114,6 +115,21 @@ fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
         }
     };
     meetings(program, transaction).into_iter().map(line).collect()
+}
+
+/// The parts that it can be taken apart into, where it can.
+fn operations(program: &Program, id: TransactionId) -> Vec<String> {
+    let transaction = &program.transactions[id];
+    let Some(parts) = Operations::of(program, id) else { return Vec::new() };
+    let line = |operation: &Operation| {
+        let role = |&r: &usize| {
+            let role = &transaction.roles[r];
+            if role.written { role.name.clone() } else { format!("{} (read only)", role.name) }
+        };
+        let roles: Vec<String> = operation.roles.iter().map(role).collect();
+        format!("update of {}", roles.join(", "))
+    };
+    parts.operations.iter().map(line).chain(["verdict".into()]).collect()
 }
 
 /// Whether the transaction has to run event by event, and why.
