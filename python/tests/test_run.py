@@ -260,6 +260,40 @@ def test_arrow_is_let_go_of(bank):
     assert pa.total_allocated_bytes() <= before
 
 
+def test_keys_that_are_read_from_rows():
+    class Worker(tm.Row):
+        id: str = tm.key()
+        boss: str | None = None
+        reports: int = 0
+
+    class Report(tm.Event):
+        who: str
+
+    app = tm.App("staff")
+    rows = [{"id": "ada", "boss": "eve"}, {"id": "bob", "boss": "ada"}, {"id": "eve"}]
+    staff = app.table(Worker, rows=rows)
+    reports = app.source(Report)
+
+    @app.transaction(reports)
+    def report(ev, worker=staff.row("who"), boss=staff.row("worker.boss"), top=staff.read("boss.boss", default=True)):
+        boss.reports += 1
+        worker.boss = "eve"
+        return {"boss": boss.id, "top": top.reports}
+
+    done, aborted = app.collect(report.committed), app.collect(report.aborted)
+    summary = app.run(reports=[{"who": who} for who in ["bob", "bob", "ada", "eve", "new"]], workers=2)
+    # The second time Bob reports to Eve, whom he was told of the first time.
+    assert done.to_pylist() == [
+        {"boss": "ada", "top": 0},
+        {"boss": "eve", "top": 0},
+        {"boss": "eve", "top": 0},
+    ]
+    reasons = [row["reason"] for row in aborted.to_pylist()]
+    assert reasons == ["key of boss is None", "key of boss is None"]
+    assert {row["id"]: row["reports"] for row in staff.to_arrow().to_pylist()} == {"ada": 1, "bob": 0, "eve": 2}
+    assert summary.events == 5
+
+
 def test_functions_as_sinks(bank):
     batches = []
     bank.app.sink(bank.transfer.committed, batches.append)

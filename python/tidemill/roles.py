@@ -11,7 +11,8 @@ from .errors import TidemillError
 __all__ = ["Key", "Role", "Value"]
 
 Key = str | Callable[..., Any]
-"""A part of a key: the path of an event's field (``"src"``, ``"lines.item"``), or a function of the
+"""A part of a key: the path of an event's field (``"src"``, ``"lines.item"``), or of a column of the row of
+an earlier parameter (``"src.owner"``), or a function of the
 event (``lambda e: e.src.lower()``), or with ``over=`` of the event and an element."""
 
 Value = str | Callable[..., Any] | int | float | bool | bytes | None

@@ -1,7 +1,7 @@
 //! All machine code of a program.
 
 use crate::context::{AccessFn, PipelineFn};
-use crate::layout::{OutputPlan, StreamLayout, aborted_plan, committed_plan, emitted_plan};
+use crate::layout::{OutputColumn, OutputPlan, StreamLayout, aborted_plan, committed_plan, emitted_plan};
 use crate::lower::Constants;
 use crate::pipeline::PipelinePlan;
 use crate::{pipeline, transaction};
@@ -13,8 +13,11 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
-use tidemill_model::ColumnType;
-use tidemill_plan::{Operations, Origin, Program, RoleId, StreamId, Transaction, TransactionId};
+use tidemill_model::{ColumnType, Schema};
+use tidemill_plan::typed::Stmt;
+use tidemill_plan::{
+    CommittedOutput, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction, TransactionId,
+};
 
 /// The machine refused to make code of a program.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,8 @@ fn error(what: &str, why: impl std::fmt::Display) -> CompileError {
 pub struct TransactionCode {
     /// Runs it whole.
     pub run: AccessFn,
+    /// By role: reads its key from rows, where it is dependent.
+    pub keys: Vec<Option<KeyCode>>,
     /// Runs it in parts, where it can be taken apart.
     pub operations: Option<OperationsCode>,
     /// Where the input's fields are.
@@ -44,6 +49,15 @@ pub struct TransactionCode {
     pub emits: Vec<OutputPlan>,
     /// Number of its first emission among those of a context.
     pub emit_base: usize,
+}
+
+/// The code of a dependent key: run on an event, it captures the parts of the key as what is committed, or
+/// aborts where there is no row to read one from.
+pub struct KeyCode {
+    /// Reads it.
+    pub run: AccessFn,
+    /// The types of its parts.
+    pub types: Vec<ColumnType>,
 }
 
 /// The code of a transaction in parts ([`tidemill_plan::Operations`]). A part leaves a verdict like the whole.
@@ -153,6 +167,8 @@ impl Unit {
 struct Pending {
     id: FuncId,
     parts: Option<PendingParts>,
+    /// By role: the function that reads its key, and the types of the key's parts.
+    keys: Vec<Option<(FuncId, Vec<ColumnType>)>>,
     code: TransactionCode,
 }
 
@@ -189,7 +205,9 @@ impl Code {
                 operations: parts.operations.into_iter().map(|(roles, id)| (roles, access(id))).collect(),
                 judge: access(parts.judge),
             });
-            TransactionCode { run: access(pending.id), operations, ..pending.code }
+            let key = |(id, types)| KeyCode { run: access(id), types };
+            let keys = pending.keys.into_iter().map(|entry| entry.map(key)).collect();
+            TransactionCode { run: access(pending.id), keys, operations, ..pending.code }
         };
         let transactions = transactions.into_iter().map(|t| t.into_iter().map(finish).collect()).collect();
         let pipelines = pipelines
@@ -226,34 +244,70 @@ fn compile_input(
     let emit_base = emission_types.len();
     emission_types.extend(emits.iter().map(|e| e.captured.clone()));
     let name = format!("{}#{input}", transaction.name);
-    let mut make = |name: &str, transaction: &Transaction, committed: &OutputPlan, aborted: &OutputPlan| {
+    let schema = &program.streams[transaction.committed.stream].schema;
+    let [silent, unseen] = [&committed, &aborted].map(|plan| OutputPlan { wanted: false, ..plan.clone() });
+    let mut make = |name: &str, part: &Transaction, outputs: [&OutputPlan; 2], committed_schema: &Schema| {
+        let [committed, aborted] = outputs;
+        let (layout, emits) = (&layout, &emits[..]);
         let request = transaction::Request {
             program,
-            transaction,
-            layout: &layout,
+            transaction: part,
+            layout,
             committed,
+            committed_schema,
             aborted,
-            emits: &emits,
+            emits,
             emit_base,
         };
         unit.function(name, 4, |builder, constants, config| transaction::build(&request, builder, constants, config))
     };
-    let function = make(&name, transaction, &committed, &aborted)?;
+    let function = make(&name, transaction, [&committed, &aborted], schema)?;
+    let mut keys = Vec::new();
+    for (r, role) in transaction.roles.iter().enumerate() {
+        keys.push(match role.is_dependent() {
+            false => None,
+            true => {
+                let (reader, plan, schema) = key_reader(transaction, r);
+                let id = make(&format!("{name} key of {}", role.name), &reader, [&plan, &unseen], &schema)?;
+                Some((id, plan.captured))
+            }
+        });
+    }
     let parts = match Operations::of(program, id) {
         None => None,
         Some(Operations { operations, judge }) => {
-            let [silent, unseen] = [&committed, &aborted].map(|plan| OutputPlan { wanted: false, ..plan.clone() });
             let mut functions = Vec::new();
             for (o, operation) in operations.into_iter().enumerate() {
-                let function = make(&format!("{name} operation {o}"), &operation.update, &silent, &unseen)?;
-                functions.push((operation.roles, function));
+                let id = make(&format!("{name} operation {o}"), &operation.update, [&silent, &unseen], schema)?;
+                functions.push((operation.roles, id));
             }
-            let judge = make(&format!("{name} judge"), &judge, &committed, &unseen)?;
+            let judge = make(&format!("{name} judge"), &judge, [&committed, &unseen], schema)?;
             Some(PendingParts { operations: functions, judge })
         }
     };
-    let code = TransactionCode { run: unset, operations: None, layout, committed, aborted, emits, emit_base };
-    Ok(Pending { id: function, parts, code })
+    let code = TransactionCode {
+        run: unset,
+        keys: Vec::new(),
+        operations: None,
+        layout,
+        committed,
+        aborted,
+        emits,
+        emit_base,
+    };
+    Ok(Pending { id: function, parts, keys, code })
+}
+
+/// A transaction that returns the key of a role and does nothing else, and how that is put together.
+fn key_reader(transaction: &Transaction, role: RoleId) -> (Transaction, OutputPlan, Schema) {
+    let key = &transaction.roles[role].key;
+    let fields = key.iter().cloned().map(OutputField::Value).collect();
+    let committed = CommittedOutput { passes_event: false, ..transaction.committed.clone() };
+    let reader = Transaction { body: vec![Stmt::Return { fields: Some(fields) }], committed, ..transaction.clone() };
+    let captured: Vec<ColumnType> = key.iter().map(|part| part.ty).collect();
+    let columns = (0..key.len()).map(OutputColumn::Captured).collect();
+    let schema = Schema::scalars(captured.iter().map(|&ty| ("key", ty)));
+    (reader, OutputPlan { columns, captured, wanted: true }, schema)
 }
 
 /// Stands in for a function's address until all code is final.

@@ -20,7 +20,7 @@ mod native;
 mod pipeline;
 mod transaction;
 
-pub use code::{Code, CompileError, OperationsCode, PipelineCode, TransactionCode};
+pub use code::{Code, CompileError, KeyCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
 pub use native::NativeColumn;

@@ -32,7 +32,7 @@ pub enum KeySource {
 /// The keys of a transaction's roles for one of its inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryKeys {
-    /// By role, by key column.
+    /// By role, by key column; none for a role whose key is read from a row.
     pub roles: Vec<Vec<KeySource>>,
 }
 
@@ -77,10 +77,10 @@ impl PipelinePlan {
             let transaction = &program.transactions[delivery.transaction];
             let node = plan.node_of(transaction.inputs[delivery.input]);
             let target = &mut plan.nodes[node];
-            let roles = transaction
-                .roles
-                .iter()
-                .map(|role| role.key.iter().map(|key| target.key_source(key, role.over)).collect());
+            let roles = transaction.roles.iter().map(|role| match role.is_dependent() {
+                true => Vec::new(),
+                false => role.key.iter().map(|key| target.key_source(key, role.over)).collect(),
+            });
             let keys = DeliveryKeys { roles: roles.collect() };
             plan.deliveries.push((delivery, node, keys));
         }

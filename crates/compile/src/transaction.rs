@@ -12,6 +12,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use std::mem::offset_of;
+use tidemill_model::Schema;
 use tidemill_plan::{Program, Transaction};
 use tidemill_state::RowLayout;
 
@@ -22,6 +23,8 @@ pub struct Request<'a> {
     pub transaction: &'a Transaction,
     pub layout: &'a StreamLayout,
     pub committed: &'a OutputPlan,
+    /// What `committed` puts together.
+    pub committed_schema: &'a Schema,
     pub aborted: &'a OutputPlan,
     pub emits: &'a [OutputPlan],
     pub emit_base: usize,
@@ -80,7 +83,7 @@ pub fn build(
         body: Body { l, event, elements, locals, roles, failure, undo_top },
         transaction,
         committed: request.committed,
-        committed_schema: schema_of(transaction.committed.stream),
+        committed_schema: request.committed_schema,
         aborted: request.aborted,
         aborted_schema: schema_of(transaction.aborted),
         emits: request.emits,

@@ -25,6 +25,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("texts replaced over and over", undo::texts()),
         ("two roles in one row", rows::aliases()),
         ("nested loops over one list", rows::nested_loops()),
+        ("keys read from rows", rows::dependent_keys()),
         ("loops with several ends", rows::loop_ends()),
         ("a cascade touches one row at each step", flows::cascade_on_one_row()),
         ("an earlier event of a cascade emits later", flows::crossed_emissions()),

@@ -32,9 +32,15 @@ pub fn random_apart_plan(seed: u64) -> Plan {
 fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
     let mut roles: Vec<RoleDef> = Vec::new();
     let has_list = random.chance(30);
+    // Keys that depend on values, which speculation and all else that knows its rows beforehand must leave alone.
+    let depends = random.chance(25);
     for r in 0..random.between(2, 4) {
         let access = *random.pick(&[AccessDef::Row, AccessDef::Row, AccessDef::ReadDefault, AccessDef::Read]);
-        let key = vec![event(KEYS[r % KEYS.len()])];
+        let depends = r > 0 && depends && random.chance(60);
+        let key = vec![match depends {
+            true => cell(&format!("r{}", random.below(r)), random.pick::<&str>(&COLUMNS)),
+            false => event(KEYS[r % KEYS.len()]),
+        }];
         roles.push(role(&format!("r{r}"), random.pick::<&str>(&TABLES), key, access));
     }
     if has_list {

@@ -15,12 +15,12 @@
 //!
 //! So a part's failure says *that*, and the whole function, run on the same rows, says *why*.
 //!
-//! **Given up.** A transaction whose parts would be one, that emits by name, or that sets text, is not
-//! taken apart; nor is one whose roles meet in a row, which only the event decides.
+//! **Given up.** A transaction whose parts would be one, that emits by name, that sets text, or that
+//! has a dependent key is not taken apart; nor is one whose roles meet in a row, which only the event decides.
 
 use crate::dependencies::writes;
 use crate::program::{Expr, Node, Stmt};
-use crate::{Program, RoleId, Transaction, TransactionId};
+use crate::{Program, Role, RoleId, Transaction, TransactionId};
 use std::collections::BTreeSet;
 
 /// A transaction in parts.
@@ -45,7 +45,8 @@ impl Operations {
     /// Takes a transaction apart; none where it stays whole.
     pub fn of(program: &Program, id: TransactionId) -> Option<Operations> {
         let transaction = &program.transactions[id];
-        if !transaction.emits.is_empty() || transaction.sets_text(program) {
+        let is_dependent = transaction.roles.iter().any(Role::is_dependent);
+        if !transaction.emits.is_empty() || transaction.sets_text(program) || is_dependent {
             return None;
         }
         let groups = groups(transaction);

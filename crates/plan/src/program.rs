@@ -253,6 +253,10 @@ pub struct Role {
     /// One per key column, of the key column's type but possibly nullable: where one is null there is
     /// no row. Pure: over `Field`, and over `Element { loop_id: 0 }` for the element in question. Key
     /// expressions cannot fail: analysis refuses those that could, except for `None`.
+    ///
+    /// A *dependent* key has a `Cell` of an earlier role among its parts. Its parts are evaluated before the
+    /// body, in the order of roles, on the rows as they are before the transaction; where one fails, because
+    /// there is no row to read, there is none for this role either.
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
@@ -273,6 +277,13 @@ pub struct Role {
     pub no_key: ReasonId,
     /// "row exists": an insert of a row that is there.
     pub row_exists: ReasonId,
+}
+
+impl Role {
+    /// Whether its key depends on a value that is read.
+    pub fn is_dependent(&self) -> bool {
+        self.key.iter().any(|part| matches!(part.node, Node::Cell { .. }))
+    }
 }
 
 /// What a read of a missing row gives.

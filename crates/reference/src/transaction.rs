@@ -29,7 +29,13 @@ pub fn run(program: &Program, id: TransactionId, tables: &mut [Table], event: &R
         running: Vec::new(),
         before: BTreeMap::new(),
         emitted: Vec::new(),
+        dependent: BTreeMap::new(),
     };
+    for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
+        let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
+        let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
+        run.dependent.insert(id, key);
+    }
     match run.block(&transaction.body) {
         Ok(_) => {
             if transaction.committed.passes_event {
@@ -64,6 +70,8 @@ struct Run<'a> {
     /// Each row that was touched, as it was before.
     before: BTreeMap<(usize, Key), Option<Record>>,
     emitted: Vec<(StreamId, Record)>,
+    /// The keys that were read from rows before the body began; none where there was nothing to read.
+    dependent: BTreeMap<RoleId, Option<Key>>,
 }
 
 impl Run<'_> {
@@ -159,6 +167,9 @@ impl Run<'_> {
     /// The key of a role's row, for the element of that loop where the role is over a list; none
     /// where a column of it is null.
     fn key(&self, role: RoleId, element: Option<LoopId>) -> Option<Key> {
+        if let Some(key) = self.dependent.get(&role) {
+            return key.clone();
+        }
         let element = element.map(|loop_id| self.current(loop_id));
         let scope = KeyScope { event: self.event, element };
         let values =

@@ -1,15 +1,17 @@
 //! Following each event through all that it causes before the next (DESIGN §1): serial, one
 //! transaction at a time, because the keys of a cascaded transaction are known only when the
-//! transaction before it has run.
+//! transaction before it has run, and dependent keys (DESIGN §4) only when its turn has come.
 
 use crate::access::run_one;
 use crate::epoch::Epoch;
-use crate::keys::{Fields, resolve_roles};
+use crate::input::Identity;
+use crate::keys::{Fields, resolve_captured, resolve_roles};
 use crate::prepare::{computed_of, pipeline_of};
 use crate::stream_state::root_view;
 use crate::wiring::{InputId, Outlet};
 use crate::worker::{Machine, Scratch};
-use tidemill_compile::{OutputColumn, OutputPlan};
+use tidemill_compile::abi::InputView;
+use tidemill_compile::{AccessContext, NativeColumn, OutputColumn, OutputPlan};
 use tidemill_plan::StreamId;
 
 /// An event that a transaction emitted: the stream, and its place in the stream's log.
@@ -98,6 +100,7 @@ impl Cascade<'_> {
     fn execute(&mut self, id: InputId, i: usize, emitted: &mut Vec<Emitted>) {
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(i + 1);
+        depend(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
         run_one(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
         Epoch::ran(&mut epoch.order, id, 1);
         let wiring = &machine.wiring.inputs[id];
@@ -132,6 +135,36 @@ impl Cascade<'_> {
                 _ => input.seen = columns,
             }
         }
+    }
+}
+
+/// Reads the dependent keys of a transaction, in the order of roles, and finds their rows.
+fn depend(
+    machine: &Machine,
+    epoch: &mut Epoch,
+    id: InputId,
+    i: usize,
+    context: &mut AccessContext,
+    identity: &Identity,
+) {
+    let wiring = &machine.wiring.inputs[id];
+    let code = &machine.code.transactions[wiring.transaction][wiring.input];
+    let roles = &machine.program.transactions[wiring.transaction].roles;
+    let input = &mut epoch.inputs[id];
+    for (r, key) in code.keys.iter().enumerate() {
+        let Some(key) = key else { continue };
+        let captures: Vec<_> = input.keys[r].iter_mut().map(NativeColumn::view).collect();
+        let mut verdict = 0u32;
+        let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
+        let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(identity) };
+        #[allow(unsafe_code)]
+        // SAFETY: as for the transaction itself (`run_one`); it reads the rows of earlier roles, and writes a key
+        // to its place and a verdict, both of which are there.
+        unsafe {
+            (key.run)(context, &view, i as u64, 1);
+        }
+        let table = &machine.tables[roles[r].table];
+        input.rows[r][i] = if verdict == 0 { resolve_captured(table, &input.keys[r], i) } else { 0 };
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Input {
     pub seen: Vec<NativeColumn>,
     /// What became of each event.
     pub verdicts: Vec<u32>,
+    /// By role: the captured parts of a dependent key.
+    pub keys: Vec<Vec<NativeColumn>>,
     views: Views,
 }
 
@@ -74,6 +76,7 @@ impl Input {
             captures: columns(&code.committed.captured),
             seen: columns(&code.aborted.captured),
             verdicts: Vec::new(),
+            keys: code.keys.iter().map(|key| key.as_ref().map_or_else(Vec::new, |key| columns(&key.types))).collect(),
             views: Views::default(),
         }
     }
@@ -99,7 +102,11 @@ impl Input {
 
     /// Makes room for the results of `len` events.
     pub fn ensure_results(&mut self, len: usize) {
-        self.captures.iter_mut().chain(&mut self.seen).for_each(|c| c.ensure(len));
+        self.captures
+            .iter_mut()
+            .chain(&mut self.seen)
+            .chain(self.keys.iter_mut().flatten())
+            .for_each(|c| c.ensure(len));
         if self.verdicts.len() < len {
             self.verdicts.resize(len.next_power_of_two(), 0);
         }

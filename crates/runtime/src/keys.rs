@@ -8,7 +8,28 @@ use arrow_array::{Array, ArrayRef};
 use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
-use tidemill_state::{KeyColumn, KeyTexts, Keys, Table};
+use tidemill_state::{KeyColumn, KeyTexts, Keys, RowAddress, Table};
+
+/// The row of a key that was captured in place `i` of these columns, made where it is missing; 0 where a part
+/// is null.
+pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> RowAddress {
+    if columns.iter().any(|column| column.is_null(i)) {
+        return 0;
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: compiled code has just written these places; what they point to is a row's or the epoch's.
+    let text = |column: &NativeColumn| unsafe { column.text(i) };
+    let is_text = |column: &NativeColumn| column.ty().ty.is_bytes();
+    let texts: Vec<[&[u8]; 1]> = columns.iter().map(|c| [if is_text(c) { text(c) } else { &[] }]).collect();
+    let parts = columns.iter().zip(&texts).map(|(column, text)| match is_text(column) {
+        true => KeyColumn::Texts(KeyTexts::new(text)),
+        false => KeyColumn::Words(&column.words()[i..=i]),
+    });
+    let columns: Vec<KeyColumn<'_>> = parts.collect();
+    let mut row = [0];
+    table.resolve(&Keys { columns: &columns, nulls: None, len: 1 }, &mut row);
+    row[0]
+}
 
 /// Where the fields of an input's events are.
 pub struct Fields<'a> {
@@ -56,6 +77,11 @@ pub fn resolve_roles(
         let mut rows = std::mem::take(&mut input.rows[r]);
         let start = rows.len();
         rows.resize(start + count, 0);
+        if role.is_dependent() {
+            // Read when the transaction's turn has come.
+            input.rows[r] = rows;
+            continue;
+        }
         let mut gather = Gather { fields, input, role, from, to, elements, nulls: &mut scratch.nulls };
         gather.nulls.clear();
         let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();

@@ -1,7 +1,7 @@
 //! The program's fixed connections, numbered once: which code runs on what, and what goes where.
 
 use tidemill_compile::{Code, DeliveryKeys, feeds_code};
-use tidemill_plan::{Origin, Program, StreamId, TransactionId};
+use tidemill_plan::{Origin, Program, Role, StreamId, TransactionId};
 
 /// Index into [`Wiring::inputs`]: a transaction on one of its inputs.
 pub type InputId = usize;
@@ -41,7 +41,7 @@ pub struct Wiring {
     pub feeds_code: Vec<bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
-    /// Whether any transaction can reach another.
+    /// Whether events are followed one by one: a transaction can reach another, or reads a key from a row.
     pub cascades: bool,
 }
 
@@ -68,7 +68,7 @@ impl Wiring {
             deliveries,
             feeds_code: (0..program.streams.len()).map(|s| feeds_code(program, s)).collect(),
             sources: (0..program.streams.len()).filter(is_source).collect(),
-            cascades: program.transactions.iter().any(|t| t.cascades),
+            cascades: program.transactions.iter().any(|t| t.cascades || t.roles.iter().any(Role::is_dependent)),
         }
     }
 }

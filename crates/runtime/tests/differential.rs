@@ -107,10 +107,11 @@ fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize
 fn adversarial_histories() {
     for (name, history) in adversarial() {
         let subject = Subject::new(history);
+        let mut engine = Engine::new(subject.program.clone()).expect(name);
         for workers in [1, 2, 3] {
             for scheduling in Policy::all().into_iter().map(Scheduling::Fixed) {
                 for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
-                    let engine = Engine::new(subject.program.clone()).expect(name);
+                    engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
                     check(&subject, &engine, options, 5, name);
                 }

@@ -59,7 +59,8 @@ def compile_transaction(
     if isinstance(definition, ast.Lambda):
         raise source.refuse(definition, "a transaction cannot be a lambda", "write a def")
     scope = Scope(source, function, event, roles, _assigned(body), lists)
-    compilers = [RoleCompiler(scope, n, role, default) for n, (role, default) in roles.items()]
+    names = list(roles)
+    compilers = [RoleCompiler(scope, n, *roles[n], earlier=names[:i]) for i, n in enumerate(names)]
     definitions = [compiler.definition() for compiler in compilers]
     inserts = [insert for compiler in compilers for insert in compiler.inserts()]
     statements = inserts + Statements(scope).translate(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any
 
@@ -18,14 +18,16 @@ from .source import find
 
 
 class RoleCompiler:
-    """Translates one role. ``default`` is the parameter's default in the syntax tree."""
+    """Translates one role. ``default`` is the parameter's default in the syntax tree, ``earlier`` are the
+    names of the roles before it."""
 
-    def __init__(self, scope: Scope, name: str, role: Role, default: ast.expr) -> None:
+    def __init__(self, scope: Scope, name: str, role: Role, default: ast.expr, earlier: Collection[str] = ()) -> None:
         self._scope = scope
         self._name = name
         self._role = role
         self._default = default
         self._over = role.over
+        self._earlier = earlier
 
     def definition(self) -> Json:
         """The plan's ``RoleDef``."""
@@ -62,8 +64,14 @@ class RoleCompiler:
         span = self._scope.source.span(node)
         first, dot, rest = path.partition(".")
         if not all(p.isidentifier() for p in path.split(".")) or "." in rest:
-            hint = 'write "name" for a field, "lines.name" for a field of each element of a list'
+            element, row = '"lines.name" for a field of each element', '"row.name" for a column of a row'
+            hint = f'write "name" for a field, {element}, {row}'
             raise self._refuse(node, f"{path!r} is no path of a field", hint)
+        if dot and first in self._earlier and not self._scope.is_list(first):
+            return ir.expr({"cell": {"role": first, "column": rest}}, span)
+        if dot and first in self._scope.roles and not self._scope.is_list(first):
+            message = f"the row of '{first}' is not known before '{self._name}'"
+            raise self._refuse(node, message, f"put the parameter '{first}' first")
         if dot or self._scope.is_list(first):
             self._set_over(first, node)
             return ir.expr({"element": {"variable": first, "field": rest}}, span)

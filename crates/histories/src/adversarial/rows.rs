@@ -48,6 +48,54 @@ pub fn repeated_keys() -> History {
     History { plan, preload: vec![], sources: vec![(0..60).map(order).collect()] }
 }
 
+/// Everybody has somebody above, found through the row of whoever asks, and so on to the top; who is above
+/// whom changes all the time, and some have nobody. The key of a note is a text in the row of the second.
+pub fn dependent_keys() -> History {
+    let above =
+        ColumnDef { name: "above".into(), ty: ColumnType::optional(Type::Int), key: false, default: Some(Value::Null) };
+    let people = vec![
+        key("id", Type::Int),
+        above,
+        column("note", Type::Str, str("none")),
+        column("asked", Type::Int, Value::Int(0)),
+    ];
+    let schema = Schema::scalars([
+        ("who", Type::Int.into()),
+        ("next", ColumnType::optional(Type::Int)),
+        ("note", Type::Str.into()),
+        ("kind", Type::Int.into()),
+    ]);
+    let roles = vec![
+        role("one", "people", vec![event("who")], AccessDef::Create),
+        role("two", "people", vec![cell("one", "above")], AccessDef::Row),
+        role("three", "people", vec![cell("two", "above")], AccessDef::ReadDefault),
+        role("seen", "numbers", vec![cell("two", "note")], AccessDef::Create),
+    ];
+    let kind = |value| is("kind", value);
+    let body = vec![
+        // Keys were read before this: whoever is above now is not meant.
+        set("one", "above", event("next")),
+        when(kind(0), vec![increase("two", "asked", int(1)), set("two", "note", event("note"))], vec![]),
+        when(kind(1), vec![increase("seen", "n", cell("three", "asked"))], vec![]),
+        when(kind(2), vec![delete("two")], vec![]),
+        require(compare(CompareOp::Lt, cell("three", "asked"), int(4)), "asked too often"),
+        give_back(vec![("asked", cell("three", "asked")), ("there", exists("two"))]),
+    ];
+    let ask = transaction("ask", vec![named("questions")], roles, body);
+    let tables = vec![table("people", people), numbers("numbers")];
+    let plan = plan("dependent_keys", tables, vec![source("questions", schema)], vec![ask]);
+    let question = |i: i64| {
+        let next = if i % 5 == 4 { Value::Null } else { Value::Int((i * i + 1) % 6) };
+        vec![
+            Value::Int(i * 7 % 6),
+            next,
+            str(["x", "long enough to be somewhere else"][i as usize % 2]),
+            Value::Int(i % 4),
+        ]
+    };
+    History { plan, preload: vec![], sources: vec![(0..150).map(question).collect()] }
+}
+
 /// A loop in a loop over the same list; roles mean the row of the inner element, and an abort shows
 /// the element at hand.
 pub fn nested_loops() -> History {

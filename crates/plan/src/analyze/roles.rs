@@ -4,8 +4,8 @@ use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::reasons::Reasons;
 use super::scope::{ActiveLoop, Scope, Site, Usage};
 use crate::program::Expr as Typed;
-use crate::{AccessDef, Expr, Missing, Role, RoleDef, Table, TableId, TransactionDef};
-use tidemill_model::{Schema, Type};
+use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, Table, TableId, TransactionDef};
+use tidemill_model::{ColumnType, Schema, Type};
 
 /// A role as far as its declaration says; what the body does with it comes later.
 #[derive(Clone, Debug)]
@@ -66,16 +66,28 @@ pub(super) fn roles(
     tables: &[Table],
 ) -> Checked<Vec<RoleDraft>> {
     check_unique("role", def.roles.iter().map(|r| r.name.as_str()))?;
-    def.roles.iter().map(|role| draft(role, event, lists_open, tables)).collect()
+    let mut drafts = Vec::new();
+    for role in &def.roles {
+        let draft = draft(role, event, lists_open, tables, &drafts)?;
+        drafts.push(draft);
+    }
+    Ok(drafts)
 }
 
-fn draft(def: &RoleDef, event: &Schema, lists_open: bool, tables: &[Table]) -> Checked<RoleDraft> {
+fn draft(
+    def: &RoleDef,
+    event: &Schema,
+    lists_open: bool,
+    tables: &[Table],
+    earlier: &[RoleDraft],
+) -> Checked<RoleDraft> {
     check_identifier("role", &def.name)?;
     let names = tables.iter().map(|t| t.name.as_str());
     let table = tables.iter().position(|t| t.name == def.table);
     let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
     check_defaults(def, &tables[table])?;
-    let mut scope = Scope::new(Site::Key, event, lists_open);
+    let usage = vec![Usage::default(); earlier.len()];
+    let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event, lists_open) };
     let mut over = None;
     if let Some(list) = &def.over {
         let (field, _) = scope.open_list(list)?;
@@ -126,6 +138,24 @@ fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mu
     }
     let mut wanted = column.ty;
     wanted.nullable = value.ty.nullable;
+    let is_cell = matches!(expr.node, ExprNode::Cell { .. });
+    if is_cell && def.over.is_some() {
+        return Err(Fault::new(format!(
+            "role '{}' is over a list, so no part of its key can be read from a row",
+            def.name
+        ))
+        .hint("name the row in a field of the event"));
+    }
+    if is_cell && value.ty.ty != column.ty.ty {
+        return Err(Fault::new(format!(
+            "the key of role '{}' is read from {}, but key column '{}' is {}",
+            def.name, value.ty.ty, column.name, column.ty.ty
+        )));
+    }
+    if is_cell {
+        // The row that it is read from may be missing.
+        return Ok(Typed { ty: ColumnType::optional(value.ty.ty), ..value });
+    }
     let key = scope.store(value, wanted, expr, &format!("key column '{}'", column.name))?;
     match scope.reasons.first() {
         Some(reason) => Err(Fault::new(format!("the key of role '{}' could fail: {reason}", def.name))

@@ -165,8 +165,8 @@ impl<'a> Scope<'a> {
             return Err(match self.site {
                 Site::Body => Fault::unknown("role", name, self.roles.iter().map(|r| r.name.as_str())),
                 Site::Derived => Fault::new("a filter or map sees only the event"),
-                Site::Key => Fault::new("a key is made from the event alone")
-                    .hint("emit an event with the key and run a second transaction on it"),
+                Site::Key => Fault::new(format!("no role '{name}' before this one"))
+                    .hint("a key is made from the event, or read from the row of a role that comes before"),
             });
         };
         let Some(list) = self.roles[id].over else { return Ok((id, None)) };

@@ -6,7 +6,7 @@ use super::records::Outputs;
 use super::roles::{RoleDraft, roles};
 use super::scope::Scope;
 use super::statements::Body;
-use crate::program::Stmt;
+use crate::program::{Node, Stmt};
 use crate::{Local, Role, Seen, Table, TransactionDef};
 use std::collections::BTreeSet;
 use tidemill_model::{ColumnType, Field, Schema, Type};
@@ -56,7 +56,12 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Tab
     let body = pass.block(&def.body)?;
     let loops = pass.loops;
 
-    let Scope { locals, usage, mut reasons, .. } = scope;
+    let Scope { locals, mut usage, mut reasons, .. } = scope;
+    for part in drafts.iter().flat_map(|draft| &draft.key) {
+        if let Node::Cell { role, column, .. } = part.node {
+            usage[role].reads.insert(column);
+        }
+    }
     let roles: Vec<Role> =
         drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
     let seen = seen(&roles, tables);

@@ -37,7 +37,10 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 }
 
 fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
-    let names = Names::key(&transaction.schema, role.over);
+    let names = match role.is_dependent() {
+        true => Names::body(program, transaction),
+        false => Names::key(&transaction.schema, role.over),
+    };
     let key: Vec<String> = role.key.iter().map(|k| names.expression(k)).collect();
     let table = &program.tables[role.table].name;
     let mode = if role.written { "read and write" } else { "read only" };
@@ -46,7 +49,8 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
         (Missing::Default, true) => "a missing row is created with the defaults",
         (Missing::Default, false) => "a missing row reads as the defaults",
     };
-    format!("{} = {table}[{}], {mode}, {missing}", role.name, key.join(", "))
+    let found = if role.is_dependent() { ", found when that is read" } else { "" };
+    format!("{} = {table}[{}]{found}, {mode}, {missing}", role.name, key.join(", "))
 }
 
 fn reads(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
@@ -142,6 +146,9 @@ fn execution(program: &Program, id: TransactionId) -> String {
         let names: BTreeSet<&str> = deliveries.map(|d| program.transactions[d.transaction].name.as_str()).collect();
         names.into_iter().map(str::to_owned).collect()
     };
+    if let Some(role) = transaction.roles.iter().find(|role| role.is_dependent()) {
+        return format!("one event at a time, as the key of {} is read from a row", role.name);
+    }
     if transaction.cascades {
         return format!("one event at a time, as its events reach {}", reached(transaction).join(", "));
     }
