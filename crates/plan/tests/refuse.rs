@@ -324,7 +324,7 @@ fn what_an_expression_can_see() {
     refuse(
         key(cell("q", "n")),
         &[
-            "transaction 'tx': a key is made from the event alone; emit an event with the key and run a second transaction on it",
+            "transaction 'tx': no role 'q' before this one; a key is made from the event, or read from the row of a role that comes before",
         ],
     );
     refuse(key(event("n")), &["transaction 'tx': key column 'id' is str but ev.n is int; write str(ev.n)"]);
