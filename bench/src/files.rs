@@ -61,6 +61,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         options: Options::default(),
         environment: Arc::new(System::new()),
         control: Arc::new(Control::default()),
+        durability: None,
     };
     engine.run(request, &mut || {}).expect("a run between files")
 }

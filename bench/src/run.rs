@@ -90,6 +90,7 @@ fn run_from(engine: &Engine, source: Box<dyn Source>, sinks: Vec<Box<dyn Sink>>,
         options,
         environment: Arc::new(System::new()),
         control: Arc::new(Control::default()),
+        durability: None,
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

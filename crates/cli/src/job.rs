@@ -170,7 +170,8 @@ impl Ready {
         tick: &mut dyn FnMut(),
     ) -> Result<(Engine, Summary), JobError> {
         let Ready { engine, sources, sinks, .. } = self;
-        let request = Request { sources, sinks, options, environment: Arc::new(System::new()), control };
+        let request =
+            Request { sources, sinks, options, environment: Arc::new(System::new()), control, durability: None };
         let summary = engine.run(request, tick)?;
         Ok((engine, summary))
     }

@@ -74,6 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             options: Options::default(),
             environment: Arc::new(System::new()),
             control: Arc::new(Control::default()),
+            durability: None,
         },
         &mut || {},
     )?;

@@ -5,12 +5,19 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod blocks;
+mod difference;
+mod directory;
 mod error;
 mod log;
+mod manifest;
 mod planted;
 mod storage;
 
+pub use blocks::{BlockReader, BlockWriter};
+pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
 pub use log::{Log, LogReader, LoggedEpoch, Written};
+pub use manifest::{Block, Checkpoint, Identity, SourceIdentity, SourceState, TableState};
 pub use planted::{Bug, Planted};
 pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};

@@ -44,8 +44,10 @@ pub struct StageTimes {
 
 /// An epoch.
 pub struct Epoch {
-    /// From 0, without gaps.
+    /// From 1, or behind that of an earlier run of the same state; without gaps.
     pub number: u64,
+    /// Whether an earlier run has logged it.
+    pub replayed: bool,
     /// Events of all sources.
     pub events: usize,
     /// When they arrived (clock) and how many.
@@ -91,6 +93,7 @@ impl Epoch {
         };
         Epoch {
             number: 0,
+            replayed: false,
             events: 0,
             arrivals: Vec::new(),
             sources: wiring.sources.iter().map(|_| SourceSlice::default()).collect(),
@@ -110,6 +113,7 @@ impl Epoch {
 
     /// Empties it.
     pub fn clear(&mut self) {
+        self.replayed = false;
         self.events = 0;
         self.arrivals.clear();
         self.sources.iter_mut().for_each(|s| *s = SourceSlice::default());

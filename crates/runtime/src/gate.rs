@@ -96,6 +96,22 @@ pub struct SourcePosition {
     pub held: u64,
 }
 
+/// All that the gate knows of a source between two epochs: with what comes next of it, this decides
+/// everything that follows.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The greatest time that it has shown.
+    pub greatest: Option<i64>,
+    /// Events let through.
+    pub passed: u64,
+    /// The time of the last of them.
+    pub last_time: Option<i64>,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// The events that are held back, in order.
+    pub held: Vec<RecordBatch>,
+}
+
 /// Holds events back until their epoch.
 pub struct Gate {
     queues: Vec<Queue>,
@@ -137,6 +153,11 @@ impl Gate {
         self.queues[source].ended = true;
     }
 
+    /// Whether a source has ended.
+    pub fn has_ended(&self, source: usize) -> bool {
+        self.queues[source].ended
+    }
+
     /// Whether all sources have ended.
     pub fn ended(&self) -> bool {
         self.queues.iter().all(|q| q.ended)
@@ -166,6 +187,40 @@ impl Gate {
             held: q.segments.iter().map(|s| s.times.len() as u64).sum(),
         };
         self.queues.iter().map(of).collect()
+    }
+
+    /// Where each source stands, right after an epoch was cut.
+    pub fn standings(&self) -> Vec<Standing> {
+        debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
+        let of = |q: &Queue| Standing {
+            greatest: q.greatest,
+            passed: q.taken,
+            last_time: q.last_time,
+            ended: q.ended,
+            held: q.segments.iter().map(|s| s.batch.clone()).collect(),
+        };
+        self.queues.iter().map(of).collect()
+    }
+
+    /// Has a source stand where it stood. To be called before anything else comes of it.
+    pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
+        let queue = &mut self.queues[source];
+        let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
+        queue.greatest = standing.greatest;
+        queue.taken = standing.passed;
+        queue.last_time = standing.last_time;
+        queue.ended = standing.ended;
+        // Without event time those held are the last that came.
+        let mut counter = match (queue.time_field, standing.greatest) {
+            (None, Some(greatest)) => greatest + 1 - held as i64,
+            _ => 0,
+        };
+        for batch in standing.held.into_iter().filter(|batch| batch.num_rows() > 0) {
+            let len = batch.num_rows() as i64;
+            let times = queue.times(&batch).unwrap_or_else(|| (counter..counter + len).collect());
+            counter += len;
+            queue.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
+        }
     }
 
     /// The greatest time up to which events of a source may pass.
@@ -200,10 +255,6 @@ impl Gate {
 
     /// Lets up to `most` events pass into an epoch, with all late and bad records so far.
     pub fn cut(&mut self, most: usize, epoch: &mut Epoch) {
-        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.sources) {
-            slice.late = std::mem::take(&mut queue.late);
-            slice.bad = std::mem::take(&mut queue.bad);
-        }
         let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
         let mut taken = vec![0usize; self.queues.len()];
         match (self.queues.len(), limits.first()) {
@@ -213,7 +264,32 @@ impl Gate {
                     epoch.merge.push((0, taken[0] as u32));
                 }
             }
-            _ => self.merge(&limits, most, &mut taken, epoch),
+            _ => {
+                let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
+                self.merge(passes, most, &mut taken, epoch)
+            }
+        }
+        self.take(taken, epoch);
+    }
+
+    /// Lets exactly so many events of each source pass into an epoch, as they did when it was cut first.
+    /// False if they are not held.
+    pub fn cut_again(&mut self, counts: &[usize], epoch: &mut Epoch) -> bool {
+        let held = |q: &Queue| q.segments.iter().map(|s| s.times.len()).sum::<usize>();
+        if counts.len() != self.queues.len() || self.queues.iter().zip(counts).any(|(q, &count)| held(q) < count) {
+            return false;
+        }
+        let mut taken = vec![0usize; self.queues.len()];
+        self.merge(|s, _, taken| taken < counts[s], counts.iter().sum(), &mut taken, epoch);
+        self.take(taken, epoch);
+        true
+    }
+
+    /// Moves the first events of each queue to an epoch, with all late and bad records so far.
+    fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
+        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.sources) {
+            slice.late = std::mem::take(&mut queue.late);
+            slice.bad = std::mem::take(&mut queue.bad);
         }
         for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
             epoch.sources[s].events = Some(self.queues[s].take(count, &mut epoch.arrivals));
@@ -221,22 +297,25 @@ impl Gate {
         }
     }
 
-    /// Merges the heads of several sources in position order.
-    fn merge(&self, limits: &[Option<i64>], most: usize, taken: &mut [usize], epoch: &mut Epoch) {
+    /// Merges the heads of several sources in position order. `passes` says whether an event may: by its
+    /// source, its time, and how many of the source go before it.
+    fn merge(&self, passes: impl Fn(usize, i64, usize) -> bool, most: usize, taken: &mut [usize], epoch: &mut Epoch) {
         let mut cursors: Vec<Cursor<'_>> = self.queues.iter().map(Cursor::new).collect();
         let mut left = most;
-        let head = |cursor: &Cursor<'_>, s: usize| {
-            let limit = limits[s]?;
-            cursor.time().filter(|&time| time <= limit).map(|time| (time, s))
+        let head = |cursor: &Cursor<'_>, s: usize, before: usize| {
+            cursor.time().filter(|&time| passes(s, time, before)).map(|time| (time, s))
         };
         while left > 0 {
             let mut heads: Vec<(i64, usize)> =
-                cursors.iter().enumerate().filter_map(|(s, cursor)| head(cursor, s)).collect();
+                cursors.iter().enumerate().filter_map(|(s, cursor)| head(cursor, s, taken[s])).collect();
             heads.sort_unstable();
             let Some(&(_, first)) = heads.first() else { break };
             let rival = heads.get(1).copied();
             let start = taken[first];
-            while left > 0 && head(&cursors[first], first).is_some_and(|own| rival.is_none_or(|r| own < r)) {
+            let next = |cursor: &Cursor<'_>, taken: &[usize]| {
+                head(cursor, first, taken[first]).is_some_and(|own| rival.is_none_or(|r| own < r))
+            };
+            while left > 0 && next(&cursors[first], taken) {
                 cursors[first].advance();
                 taken[first] += 1;
                 left -= 1;
@@ -298,18 +377,23 @@ impl Queue {
         }
     }
 
+    /// The event times of a batch, where the source has event time.
+    fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
+        let (field, ty) = self.time_field?;
+        let column = batch.column(field);
+        Some(match ty {
+            Type::Int => column.as_primitive::<Int64Type>().values().clone(),
+            _ => column.as_primitive::<TimestampMicrosecondType>().values().clone(),
+        })
+    }
+
     fn ingest(&mut self, batch: RecordBatch, now: u64) {
-        let Some((field, ty)) = self.time_field else {
+        let Some(times) = self.times(&batch) else {
             let first = self.greatest.map_or(0, |g| g + 1);
             self.greatest = Some(first + batch.num_rows() as i64 - 1);
             let times = (first..first + batch.num_rows() as i64).collect();
             self.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
             return;
-        };
-        let column = batch.column(field);
-        let times = match ty {
-            Type::Int => column.as_primitive::<Int64Type>().values().clone(),
-            _ => column.as_primitive::<TimestampMicrosecondType>().values().clone(),
         };
         let (punctual, late) = self.divide(&times);
         let segment = match late {

@@ -75,6 +75,34 @@ pub trait Source: Send {
     fn progress(&self) -> SourceProgress {
         SourceProgress::default()
     }
+
+    /// For a durable run: where it stands behind what it handed over last, if it can go there again.
+    fn token(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether it can be read again from any token that it gave, with the same records, as long as the
+    /// state lives: then they are not logged, but read again after a crash.
+    fn replays(&self) -> bool {
+        false
+    }
+
+    /// Called once before the first [`Source::next`] where an earlier run took something of it: goes to
+    /// where it stood, given the token of that place. Fails where what was taken is not there any more.
+    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
+        Ok(Resumed::New)
+    }
+}
+
+/// What a source makes of having been read in an earlier run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resumed {
+    /// It stands behind what was taken.
+    Behind,
+    /// It begins anew, with the same records: those that were taken are to be dropped.
+    Anew,
+    /// It has only what was never taken: a pipe, a socket.
+    New,
 }
 
 /// What a sink knows of earlier runs.

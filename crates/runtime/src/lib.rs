@@ -7,13 +7,17 @@
 
 mod access;
 mod cascade;
+mod commit;
+mod durable;
 mod engine;
 mod environment;
 mod epoch;
 mod finish;
 mod gate;
+mod gather;
 mod gather_columns;
 mod input;
+mod inputs;
 mod io;
 mod keys;
 mod options;
@@ -29,9 +33,12 @@ mod views;
 mod wiring;
 mod worker;
 
+pub use durable::{Durability, DurabilityOptions};
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
-pub use io::{BadRecord, IoFailure, Recovered, Sink, Source, SourceBatch, SourceProgress};
+pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 pub use options::{EpochSize, Options, Scheduling};
-pub use summary::{FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary};
+pub use summary::{
+    DurabilitySummary, FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
+};
 pub use tidemill_schedule::{Policy, PolicyError};

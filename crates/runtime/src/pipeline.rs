@@ -61,18 +61,19 @@ enum Task {
 }
 
 impl Pipeline {
-    /// For so many workers.
+    /// For so many workers; `first` is the number of the first epoch.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
         scheduling: Scheduling,
         workers: usize,
+        first: u64,
     ) -> Self {
         let state = State {
             gathered: VecDeque::new(),
             prepared: BTreeMap::new(),
             preparing: 0,
-            next_access: 0,
+            next_access: first,
             accessing: false,
             accessed: VecDeque::new(),
             job: None,

@@ -10,6 +10,10 @@ use tidemill_schedule::Granularity;
 /// Longest latency that is told apart, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
 
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
 /// The counts of a run so far.
 pub struct Report {
     events: u64,
@@ -43,8 +47,8 @@ impl Report {
         }
     }
 
-    /// Adds an epoch whose results went to the sinks between `start` and `now`.
-    pub fn add(&mut self, epoch: &Epoch, start: u64, now: u64) {
+    /// Adds a finished epoch.
+    pub fn add(&mut self, epoch: &Epoch) {
         self.events += epoch.events as u64;
         self.epochs += 1;
         self.epochs_chain += (epoch.policy.granularity != Granularity::Epoch) as u64;
@@ -55,14 +59,21 @@ impl Report {
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.counts).for_each(|(all, some)| sum(all, some));
         sum(&mut self.failed, &epoch.failed);
-        for &(arrived, events) in &epoch.arrivals {
-            self.latency.saturating_record_n(now.saturating_sub(arrived), events);
-        }
-        let seconds = |ns: u64| ns as f64 / 1e9;
         self.stages.prepare += seconds(epoch.times.prepare);
         self.stages.access += seconds(epoch.times.access);
         self.stages.finish += seconds(epoch.times.finish);
-        self.stages.sinks += seconds(now - start);
+    }
+
+    /// Adds time that was spent with sinks, nanoseconds.
+    pub fn sinks(&mut self, time: u64) {
+        self.stages.sinks += seconds(time);
+    }
+
+    /// Adds events whose results are out, by their arrival.
+    pub fn released(&mut self, arrivals: &[(u64, u64)], now: u64) {
+        for &(arrived, events) in arrivals {
+            self.latency.saturating_record_n(now.saturating_sub(arrived), events);
+        }
     }
 
     /// The whole, after `elapsed` nanoseconds.
@@ -82,6 +93,7 @@ impl Report {
             stage_seconds: self.stages,
             scheduling: self.scheduling,
             stopped,
+            durability: None,
         }
     }
 

@@ -32,6 +32,26 @@ pub struct Summary {
     pub stage_seconds: StageSummary,
     /// Whether the run was stopped before its sources ended.
     pub stopped: bool,
+    /// Of a durable run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilitySummary>,
+}
+
+/// What a durable run did besides.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DurabilitySummary {
+    /// The last epoch, counted from the state's beginning.
+    pub epoch: u64,
+    /// Bytes appended to the log.
+    pub log_bytes: u64,
+    /// Checkpoints that were taken.
+    pub checkpoints: u64,
+    /// Epochs of an earlier run that were replayed.
+    pub replayed_epochs: u64,
+    /// Their events, which are not among this run's.
+    pub replayed_events: u64,
+    /// Seconds until the first new event could be taken.
+    pub recovery_seconds: f64,
 }
 
 /// What came from a source.

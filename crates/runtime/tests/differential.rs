@@ -4,6 +4,7 @@
 //! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SEED` the first seed. A
 //! failure prints its seed and configuration, which reproduce it.
 
+mod durable;
 mod memory;
 mod support;
 

@@ -17,12 +17,13 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `memory`, `rows` and `table` and leans on these.
+//! `unsafe` lives in `blob`, `image`, `memory`, `rows` and `table` and leans on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
 mod hash;
+mod image;
 mod index;
 mod keys;
 mod layout;
@@ -32,6 +33,7 @@ mod table;
 mod transfer;
 
 pub use hash::{hash_bytes, hash_word, virtual_node_of};
+pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};
 pub use rows::RowAddress;

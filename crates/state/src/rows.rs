@@ -46,6 +46,15 @@ impl Rows {
         address
     }
 
+    /// All slots that were ever handed out, as they lie in memory; those taken back are zero.
+    pub fn slots(&self) -> impl Iterator<Item = RowAddress> + '_ {
+        let last = self.chunks.len().saturating_sub(1);
+        self.chunks.iter().enumerate().flat_map(move |(c, chunk)| {
+            let rows = if c == last { self.used } else { self.rows_in(chunk) };
+            (0..rows).map(move |row| chunk.start().wrapping_add(row * self.row_words) as RowAddress)
+        })
+    }
+
     /// Takes a slot back and zeroes it.
     ///
     /// # Safety

@@ -23,6 +23,8 @@ pub struct Table {
     definition: tidemill_plan::Table,
     layout: RowLayout,
     key: Vec<KeyCell>,
+    /// Columns whose cells are texts or bytes.
+    texts: Vec<usize>,
     nodes: RwLock<Nodes>,
 }
 
@@ -72,7 +74,9 @@ impl Table {
             slots: 0,
             sweep_at: SWEEP_SLOTS_MIN,
         };
-        Table { definition: definition.clone(), layout, key, nodes: RwLock::new(nodes) }
+        let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
+        let texts = (0..definition.columns.len()).filter(is_text).collect();
+        Table { definition: definition.clone(), layout, key, texts, nodes: RwLock::new(nodes) }
     }
 
     /// What it was made from.
@@ -182,11 +186,9 @@ impl Table {
 
     /// Frees the blobs that a row owns.
     fn free_texts(&self, row: RowAddress) {
-        for (column, definition) in self.definition.columns.iter().enumerate() {
-            if definition.ty.ty.is_bytes() {
-                // SAFETY: called when the row goes away; the cell owns its blob (invariant 4).
-                unsafe { blob::free(read(row, self.layout.cell(column))) };
-            }
+        for &column in &self.texts {
+            // SAFETY: called when the row goes away; the cell owns its blob (invariant 4).
+            unsafe { blob::free(read(row, self.layout.cell(column))) };
         }
     }
 
@@ -200,6 +202,16 @@ impl Table {
         }
     }
 
+    /// Columns whose cells are texts or bytes.
+    pub(crate) fn text_columns(&self) -> &[usize] {
+        &self.texts
+    }
+
+    /// Calls `each` with all slots of some virtual nodes, as they lie in memory.
+    pub(crate) fn each_slot(&self, nodes: std::ops::Range<usize>, each: impl FnMut(RowAddress)) {
+        self.nodes.read().rows[nodes].iter().flat_map(Rows::slots).for_each(each);
+    }
+
     /// Addresses of all rows that exist.
     pub(crate) fn existing_rows(&self) -> Vec<RowAddress> {
         let nodes = self.nodes.read();
@@ -211,7 +223,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if self.definition.columns.iter().any(|c| c.ty.ty.is_bytes()) {
+        if !self.texts.is_empty() {
             let rows: Vec<_> = self.nodes.get_mut().indexes.iter().flat_map(Index::rows).collect();
             rows.into_iter().for_each(|row| self.free_texts(row));
         }

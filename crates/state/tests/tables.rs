@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
-use tidemill_state::{EXISTS, KeyColumn, KeyTexts, Keys, PreloadError, RowAddress, Table, hash_word, virtual_node_of};
+use tidemill_state::{
+    EXISTS, Image, KeyColumn, KeyTexts, Keys, PreloadError, RowAddress, Table, hash_word, virtual_node_of,
+};
 
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
@@ -194,6 +196,20 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
     preload(&table, &records[50..]).expect("distinct keys");
     records.sort_by_key(|r| (r[0].to_string(), r[1].word()));
     assert_eq!(format!("{:?}", contents(&table)), format!("{records:?}"));
+    assert_eq!(format!("{:?}", contents(&copied(&table))), format!("{records:?}"));
+}
+
+/// Another table of what images of the parts of one hold.
+fn copied(table: &Table) -> Table {
+    let copy = Table::new(table.definition());
+    for nodes in [0..100, 100..101, 101..256] {
+        let mut image = Image::default();
+        // SAFETY: the tests run no transactions.
+        unsafe { table.copy_nodes(nodes, &mut image) };
+        assert_eq!(table.image_batch(&image).num_rows(), image.len());
+        copy.preload(&table.image_batch(&image)).expect("distinct keys");
+    }
+    copy
 }
 
 #[test]
@@ -218,6 +234,7 @@ fn a_table_with_many_columns_keeps_its_null_bits_apart() {
     let records: Vec<_> = (0..10).map(record).collect();
     preload(&table, &records).expect("distinct keys");
     assert_eq!(contents(&table), records);
+    assert_eq!(contents(&copied(&table)), records);
 }
 
 #[test]

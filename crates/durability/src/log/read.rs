@@ -5,6 +5,7 @@ use super::segment::{self, Segment};
 use super::write::Log;
 use crate::error::StateError;
 use crate::storage::{Storage, read_all};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,6 +36,9 @@ pub struct LogReader {
     epoch: u64,
     /// Known to have been durable.
     durable: u64,
+    /// Epochs that were read, with the ends of their records, and are not known to have been durable.
+    unsure: VecDeque<(u64, u64)>,
+    durable_epoch: u64,
     ended: bool,
 }
 
@@ -42,6 +46,8 @@ impl LogReader {
     /// Opens the log of that identity in a directory, to read the epochs after `after`, which a
     /// checkpoint holds.
     pub fn open(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, after: u64) -> Result<LogReader, StateError> {
+        // A name that is seen may still be taken back by a power cut.
+        storage.sync_directory(&directory).map_err(StateError::io(&directory, "synced"))?;
         let mut segments = Vec::new();
         for number in segment::numbers(&*storage, &directory)? {
             segments.push(look(&*storage, &directory, log, number)?);
@@ -79,6 +85,8 @@ impl LogReader {
             chain: first.chain,
             epoch: first.epoch,
             durable,
+            unsure: VecDeque::new(),
+            durable_epoch: first.epoch,
             ended: false,
         };
         reader.load()?;
@@ -100,10 +108,9 @@ impl LogReader {
         self.epoch
     }
 
-    /// Bytes of the log that are not read yet, and bytes in all, for telling progress.
-    pub fn remaining(&self) -> u64 {
-        let segment = &self.segments[self.current];
-        (self.bytes.len() as u64).saturating_sub(segment.offset(self.position))
+    /// The last epoch of which it is known, as far as the log was read, that it was durable.
+    pub fn durable_epoch(&self) -> u64 {
+        self.durable_epoch
     }
 
     /// The next epoch that is to be replayed; none at the end.
@@ -135,6 +142,10 @@ impl LogReader {
             self.chain = check;
             self.epoch = header.epoch;
             self.durable = self.durable.max(header.durable);
+            self.unsure.push_back((header.epoch, self.position));
+            while let Some((epoch, _)) = self.unsure.pop_front_if(|(_, end)| *end <= self.durable) {
+                self.durable_epoch = epoch;
+            }
             if epoch.is_some() {
                 return Ok(epoch);
             }

@@ -1,7 +1,7 @@
 //! Appending to a log.
 
 use super::record::{self, Header, Kind};
-use super::segment::Segment;
+use super::segment::{self, Segment};
 use crate::error::StateError;
 use crate::storage::{File, Open, Storage};
 use std::io;
@@ -43,6 +43,9 @@ pub struct Log {
 }
 
 impl Log {
+    /// Bytes of the file of a log without records.
+    pub const EMPTY_BYTES: u64 = segment::HEADER as u64;
+
     /// A log without records in an empty directory; the next epoch is `epoch` + 1.
     pub fn create(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, epoch: u64) -> Result<Log, StateError> {
         let first = Segment { log, number: 1, base: 0, chain: 0, epoch, durable: 0 };
@@ -88,6 +91,11 @@ impl Log {
     /// The last epoch that was pushed.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The file that is appended to.
+    pub fn path(&self) -> PathBuf {
+        self.last().path(&self.directory)
     }
 
     /// Bytes logged so far, since the log began.

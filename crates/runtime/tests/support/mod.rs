@@ -140,6 +140,7 @@ impl Subject {
             options,
             environment: Arc::new(System::new()),
             control: Arc::new(Control::default()),
+            durability: None,
         };
         let summary = engine.run(request, &mut || {}).expect("a run in memory");
         let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {

@@ -1,0 +1,174 @@
+//! The manifest: what the state is of, and where its newest checkpoint lies. One small file, replaced
+//! atomically; the switch from one checkpoint to the next is that replacement.
+
+use crate::error::StateError;
+use crate::storage::{Storage, read_all, replace};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use tidemill_model::Schema;
+use tidemill_plan::{Origin, Program, Table};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The version of the state directory's format. Others are refused.
+pub const FORMAT: u32 = 1;
+
+const NAME: &str = "manifest";
+const HEAD: &str = "tidemill state ";
+
+/// What a state directory says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`] of the writer.
+    pub format: u32,
+    /// Tells this state from every other; its log and checkpoints bear it.
+    pub id: u64,
+    /// The program that it belongs to.
+    pub program: Identity,
+    /// Where its rows are.
+    pub checkpoint: Checkpoint,
+}
+
+/// What of a program its state depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its name.
+    pub application: String,
+    /// Its tables.
+    pub tables: Vec<Table>,
+    /// Its sources.
+    pub sources: Vec<SourceIdentity>,
+    /// Changes with anything in the program: what its transactions do, too.
+    pub code: u64,
+}
+
+/// What of a source the state depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceIdentity {
+    /// Its name.
+    pub name: String,
+    /// Of its events.
+    pub schema: Schema,
+    /// The field that holds event time.
+    pub event_time: Option<usize>,
+    /// How late an event may be.
+    pub lateness: i64,
+}
+
+impl Identity {
+    /// Of a program.
+    pub fn of(program: &Program) -> Identity {
+        let source = |stream: &tidemill_plan::Stream| match stream.origin {
+            Origin::Source { lateness, .. } => Some(SourceIdentity {
+                name: stream.name.clone(),
+                schema: stream.schema.clone(),
+                event_time: stream.event_time,
+                lateness,
+            }),
+            _ => None,
+        };
+        let text = serde_json::to_vec(program).expect("a program is plain data");
+        Identity {
+            application: program.name.clone(),
+            tables: program.tables.clone(),
+            sources: program.streams.iter().filter_map(source).collect(),
+            code: xxh3_64(&text),
+        }
+    }
+}
+
+/// A state at the end of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The epoch; 0 before the first.
+    pub epoch: u64,
+    /// By source number.
+    pub sources: Vec<SourceState>,
+    /// By table.
+    pub tables: Vec<TableState>,
+}
+
+/// Where a source stood at the end of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SourceState {
+    /// How the source can go on behind what was taken of it.
+    pub token: Option<String>,
+    /// Events taken of it.
+    pub events: u64,
+    /// Undecodable records taken of it.
+    pub bad: u64,
+    /// Whether it had ended.
+    pub ended: bool,
+    /// The greatest time that it had shown.
+    pub greatest: Option<i64>,
+    /// Events let through.
+    pub passed: u64,
+    /// The time of the last of them.
+    pub last_time: Option<i64>,
+    /// The events that were held back, in order.
+    pub held: Vec<Block>,
+}
+
+/// Where a table's rows are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableState {
+    /// By group of virtual nodes.
+    pub groups: Vec<Block>,
+}
+
+/// Bytes in a checkpoint file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// The number of the file.
+    pub file: u64,
+    /// Where in it.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+    /// Their check, which covers file and offset.
+    pub check: u64,
+    /// Rows in them.
+    pub rows: u64,
+}
+
+impl Manifest {
+    /// Reads the manifest of a directory; none where there is none.
+    pub fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Manifest>, StateError> {
+        let path = directory.join(NAME);
+        let bytes = match read_all(storage, &path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StateError::io(&path, "read")(error)),
+        };
+        let damaged = |offset: usize, what: &str| StateError::Damaged {
+            file: path.clone(),
+            offset: offset as u64,
+            what: what.into(),
+            affected: "it is not known where the state lies".into(),
+        };
+        let split = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(|| damaged(0, "it has no first line"))?;
+        let (head, text) = (&bytes[..split], &bytes[split + 1..]);
+        let check = str::from_utf8(head).ok().and_then(|head| head.strip_prefix(HEAD));
+        let check = check.ok_or_else(|| damaged(0, "it does not begin as a manifest"))?;
+        if check != format!("{:016x}", xxh3_64(text)) {
+            return Err(damaged(split + 1, "it does not have the check that it was written with"));
+        }
+        // The version first: the rest of another one may have any form.
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged(split + 1, "it is no JSON"))?;
+        let format = &value["format"];
+        if *format != FORMAT {
+            return Err(StateError::Refused(format!(
+                "{} has version {format} of the format; this version of tidemill reads version {FORMAT}",
+                directory.display()
+            )));
+        }
+        serde_json::from_value(value).map(Some).map_err(|error| damaged(split + 1, &error.to_string()))
+    }
+
+    /// Puts it in the stead of the one that is there.
+    pub fn write(&self, storage: &dyn Storage, directory: &Path) -> Result<(), StateError> {
+        let path = directory.join(NAME);
+        let text = serde_json::to_string(self).expect("a manifest is plain data");
+        let whole = format!("{HEAD}{:016x}\n{text}", xxh3_64(text.as_bytes()));
+        replace(storage, &path, whole.as_bytes()).map_err(StateError::io(&path, "written"))
+    }
+}

@@ -1,0 +1,73 @@
+//! A durable run: the log of what epochs took in, checkpoints, and going on after a crash.
+//!
+//! By the one law, state and outputs are a function of what the sources gave, in the order of each, so
+//! that is what is logged, with where epochs were cut (only so that an epoch's number means the same
+//! output after a crash; nothing else depends on it). Lateness is decided by a source's own records, so
+//! a replay decides it again, the same way.
+//!
+//! # An epoch's way to the sinks
+//!
+//! 1. The gate cuts the epoch and hands over what was ingested since the last cut ([`EpochEntry`]) to
+//!    the logger, and the epoch to the workers.
+//! 2. The logger appends the entries that wait and syncs once for all of them, beside the execution of
+//!    these and later epochs.
+//! 3. The committer writes an epoch to the sinks when it is both finished and durable, and has them
+//!    commit, for several epochs at once where they come fast.
+//! 4. A checkpoint of an epoch becomes the newest when all sinks have committed that epoch; then the
+//!    log before it goes.
+//!
+//! # After a crash
+//!
+//! Tables and gate are put to where the checkpoint left them; the logged epochs go through the same
+//! gate, cut where they were, and the same workers; each sink is given what it has not committed; then
+//! the sources go on behind what was logged.
+
+mod checkpoint;
+mod entry;
+mod intake;
+mod logger;
+mod recovery;
+mod run;
+
+pub use intake::Taken;
+pub use logger::Logged;
+pub use recovery::DurableGate;
+pub use run::Durable;
+
+use std::time::Duration;
+use tidemill_durability::StateDirectory;
+
+/// What a run found of an earlier one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recovery {
+    /// Epochs that were replayed, their events, and the last of them.
+    pub epochs: u64,
+    pub events: u64,
+    pub last: u64,
+    /// How long it took.
+    pub nanoseconds: u64,
+}
+
+/// How a run is to survive.
+pub struct Durability {
+    /// Where, open and locked.
+    pub directory: StateDirectory,
+    /// How.
+    pub options: DurabilityOptions,
+}
+
+/// Options of a durable run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurabilityOptions {
+    /// Syncs of the log come no closer than this. Results wait for the sync: more of it is more
+    /// throughput on slow disks, and more latency.
+    pub sync_every: Duration,
+    /// How long results of an epoch may wait for those of others to be committed together.
+    pub commit_age_max: Duration,
+}
+
+impl Default for DurabilityOptions {
+    fn default() -> Self {
+        DurabilityOptions { sync_every: Duration::ZERO, commit_age_max: Duration::from_millis(10) }
+    }
+}

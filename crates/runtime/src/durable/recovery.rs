@@ -1,0 +1,276 @@
+//! The gate's side of a durable run: going on after an earlier one, then logging what is taken.
+
+use super::checkpoint::SourceAt;
+use super::entry::{EpochEntry, Ingested, Malformed};
+use super::intake::{Intake, Taken};
+use super::logger::{LogState, Logged, Logger};
+use super::{DurabilityOptions, Recovery};
+use crate::engine::{Control, RunError};
+use crate::environment::{Environment, Joined};
+use crate::epoch::Epoch;
+use crate::gate::Gate;
+use crate::gather::Gatherer;
+use crate::inputs::Inputs;
+use crate::io::{IoFailure, Resumed, SourceBatch};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_durability::{Log, LogReader, StateError};
+use tidemill_model::arrow::arrow_schema;
+
+/// Entries that may wait for the log: it bounds what waits for it in memory.
+const ENTRIES_MAX: usize = 16;
+
+/// Where the log begins in this run.
+pub enum Start {
+    /// The state is new.
+    New(Log),
+    /// It is to be read to its end first.
+    Recover(LogReader),
+}
+
+/// What the gate needs in a durable run.
+pub struct DurableGate {
+    /// Taken when the run begins.
+    pub start: Option<Start>,
+    /// Where the sources stood in the checkpoint.
+    pub sources: Vec<SourceAt>,
+    /// Whether the log is of another program with the same schema.
+    pub code_changed: bool,
+    /// The path of the state, for messages.
+    pub path: String,
+    /// The most that a sink has committed, and which.
+    pub released: Option<(u64, String)>,
+    /// To the committer; until there is nothing more to tell.
+    pub durable: Option<Sender<Logged>>,
+    /// Shared with the logger.
+    pub log_state: Arc<LogState>,
+    /// Shared with the logger.
+    pub control: Arc<Control>,
+    /// How.
+    pub options: DurabilityOptions,
+    /// The logger's thread, which gives the log back when all is logged.
+    pub thread: Mutex<Option<Box<dyn Joined>>>,
+    /// See `thread`.
+    pub logged: Option<Receiver<Log>>,
+    /// What was taken of the sources.
+    pub intake: Intake,
+    /// To the logger; until the last epoch is cut.
+    pub entries: Option<Sender<EpochEntry>>,
+    /// What was replayed.
+    pub recovery: Recovery,
+}
+
+impl DurableGate {
+    /// A batch is ingested, behind which the source stands at `token`.
+    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
+        self.intake.take(source, batch, token);
+    }
+
+    /// An epoch was cut: logs it.
+    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
+        let entry = self.intake.cut(epoch, gate);
+        if let Some(entries) = &self.entries {
+            // Where the logger has gone, the failure is set.
+            let _ = entries.send(entry);
+        }
+    }
+
+    /// There will be no more epochs.
+    pub fn close(&mut self) {
+        self.entries = None;
+        self.durable = None;
+    }
+
+    /// Waits until the logger has come to rest.
+    pub fn join_logger(&self) {
+        if let Some(thread) = self.thread.lock().take() {
+            // Where it panicked, it gives no log back.
+            let _ = thread.join();
+        }
+    }
+
+    /// The log, when the logger has ended; none if it never began.
+    pub fn end_log(&self) -> Result<Option<Log>, RunError> {
+        let Some(logged) = &self.logged else { return Ok(None) };
+        let ended = |_| RunError::Panic("the logger ended early".into());
+        logged.recv().map(Some).map_err(ended)
+    }
+
+    /// Tells the committer up to where epochs are durable.
+    fn tell(&self, epoch: u64) {
+        if let Some(durable) = &self.durable {
+            let _ = durable.send(Logged::Through(epoch));
+        }
+    }
+
+    /// Where the sources stand, right after a cut.
+    pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
+        let at = |(source, standing)| {
+            let (taken, token) = self.intake.of(source);
+            SourceAt { standing, taken, token }
+        };
+        gate.standings().into_iter().enumerate().map(at).collect()
+    }
+
+    /// Replays what was logged behind the checkpoint, then starts the log and the sources.
+    pub fn recover(&mut self, gatherer: &mut Gatherer) -> Result<(), RunError> {
+        let now = gatherer.environment.now();
+        let mut before = Vec::new();
+        for (source, at) in std::mem::take(&mut self.sources).into_iter().enumerate() {
+            before.push((at.taken, at.token));
+            gatherer.gate.stand(source, at.standing, now);
+        }
+        before.resize_with(gatherer.inputs.len(), Default::default);
+        let mut replays = |source| gatherer.inputs.source(source).is_some_and(|source| source.replays());
+        let replays: Vec<bool> = (0..before.len()).map(&mut replays).collect();
+        let intake = before.into_iter().zip(&replays).map(|((taken, token), &replays)| (taken, token, replays));
+        self.intake = Intake::new(intake);
+        for source in (0..replays.len()).filter(|&source| replays[source]) {
+            self.resume(gatherer, source)?;
+        }
+        let log = match self.start.take().expect("a run begins once") {
+            Start::New(log) => log,
+            Start::Recover(reader) => match self.replay(gatherer, reader)? {
+                Some(log) => log,
+                None => return Ok(()),
+            },
+        };
+        self.recovery.nanoseconds = gatherer.environment.now() - now;
+        self.start_log(log, gatherer.environment.clone(), gatherer);
+        for source in 0..replays.len() {
+            self.resume(gatherer, source)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a source where it was left, if it was not started and had not ended.
+    fn resume(&self, gatherer: &mut Gatherer, source: usize) -> Result<(), RunError> {
+        if gatherer.gate.has_ended(source) {
+            gatherer.inputs.forget(source);
+            return Ok(());
+        }
+        let (taken, token) = self.intake.of(source);
+        let resumed = match gatherer.inputs.source(source) {
+            Some(reader) if taken != Taken::default() => reader.resume(token.as_deref()),
+            _ => Ok(Resumed::New),
+        };
+        let resumed = resumed.map_err(|failure| gatherer.source_failed(source, failure))?;
+        let drop = if resumed == Resumed::Anew { taken } else { Taken::default() };
+        gatherer.inputs.start(source, drop);
+        Ok(())
+    }
+
+    /// Has the logged epochs go through gate and workers again. None if the run is stopped meanwhile.
+    fn replay(&mut self, gatherer: &mut Gatherer, mut reader: LogReader) -> Result<Option<Log>, RunError> {
+        let program = &gatherer.machine.clone().program;
+        let schemas: Vec<_> =
+            gatherer.machine.wiring.sources.iter().map(|&s| arrow_schema(&program.streams[s].schema)).collect();
+        while let Some(logged) = reader.next_epoch()? {
+            if gatherer.control.stops() || gatherer.failure.is_set() {
+                return Ok(None);
+            }
+            if self.code_changed {
+                return Err(RunError::State(StateError::Refused(format!(
+                    "the state {} was left by a crash, and the program has changed since: run the program as it was \
+                     until it ends or is stopped, then this one",
+                    self.path
+                ))));
+            }
+            let malformed = |Malformed(reason)| {
+                StateError::Refused(format!(
+                    "epoch {} of the log of {} does not read: {reason}",
+                    logged.epoch, self.path
+                ))
+            };
+            let entry = EpochEntry::read(logged.epoch, &logged.payload, &schemas).map_err(malformed)?;
+            let Some(epoch) = gatherer.slot() else { return Ok(None) };
+            self.replay_epoch(gatherer, entry, epoch)?;
+            self.tell(reader.durable_epoch());
+        }
+        if let Some((released, sink)) = &self.released
+            && *released > reader.epoch()
+        {
+            return Err(RunError::State(StateError::Refused(format!(
+                "the state {} ends with epoch {}, and sink '{sink}' has released epoch {released}: epochs that were \
+                 durable are missing",
+                self.path,
+                reader.epoch()
+            ))));
+        }
+        let log = reader.into_log()?;
+        self.tell(log.epoch());
+        Ok(Some(log))
+    }
+
+    fn replay_epoch(
+        &mut self,
+        gatherer: &mut Gatherer,
+        entry: EpochEntry,
+        mut epoch: Box<Epoch>,
+    ) -> Result<(), RunError> {
+        self.intake.replayed(&entry);
+        let now = gatherer.environment.now();
+        let counts: Vec<usize> = entry.sources.iter().map(|source| source.passed as usize).collect();
+        for (source, logged) in entry.sources.into_iter().enumerate() {
+            let batches = match logged.ingested {
+                Ingested::Values(batches) => batches,
+                Ingested::Again => again(&mut gatherer.inputs, source, logged.taken)
+                    .map_err(|failure| gatherer.source_failed(source, failure))?,
+            };
+            batches.into_iter().for_each(|batch| gatherer.gate.ingest(source, batch, now));
+            if logged.ended {
+                gatherer.gate.end(source);
+            }
+        }
+        if !gatherer.gate.cut_again(&counts, &mut epoch) {
+            return Err(RunError::State(StateError::Refused(format!(
+                "epoch {} of the log of {} lets more events through than there are",
+                entry.epoch, self.path
+            ))));
+        }
+        epoch.number = entry.epoch;
+        epoch.replayed = true;
+        gatherer.number = entry.epoch + 1;
+        self.recovery.epochs += 1;
+        self.recovery.events += epoch.events as u64;
+        self.recovery.last = entry.epoch;
+        gatherer.control.replayed.store(entry.epoch, Ordering::Relaxed);
+        gatherer.pipeline.put(epoch);
+        Ok(())
+    }
+
+    fn start_log(&mut self, log: Log, environment: Arc<dyn Environment>, gatherer: &Gatherer) {
+        let (entries, waiting) = bounded(ENTRIES_MAX);
+        let (sender, logged) = bounded(1);
+        let logger = Logger {
+            log,
+            entries: waiting,
+            durable: self.durable.clone().expect("the run goes on"),
+            control: self.control.clone(),
+            failure: gatherer.failure.clone(),
+            state: self.log_state.clone(),
+            environment: environment.clone(),
+            options: self.options,
+        };
+        let (failure, pipeline) = (gatherer.failure.clone(), gatherer.pipeline.clone());
+        let body = move || match logger.run() {
+            Ok(log) => {
+                let _ = sender.send(log);
+            }
+            Err(error) => {
+                failure.set(RunError::State(error));
+                pipeline.stop();
+            }
+        };
+        *self.thread.lock() = Some(environment.spawn("log", Box::new(body)));
+        self.entries = Some(entries);
+        self.logged = Some(logged);
+    }
+}
+
+/// Records of a source that are read again.
+fn again(inputs: &mut Inputs, source: usize, taken: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
+    if taken == Taken::default() { Ok(Vec::new()) } else { inputs.take_exactly(source, taken) }
+}

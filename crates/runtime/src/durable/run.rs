@@ -1,0 +1,149 @@
+//! A durable run's beginning and end.
+
+use super::checkpoint::{SourceAt, restore, save};
+use super::intake::Intake;
+use super::logger::LogState;
+use super::recovery::{DurableGate, Start};
+use super::{Durability, DurabilityOptions, Recovery};
+use crate::commit::DurableCommit;
+use crate::engine::{Control, RunError};
+use crate::gather::Gathered;
+use crate::io::{Recovered, Sink};
+use crate::summary::DurabilitySummary;
+use crate::worker::Machine;
+use crossbeam_channel::unbounded;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_durability::{StateDirectory, StateError};
+
+/// A durable run before its threads begin.
+pub struct Durable {
+    directory: StateDirectory,
+    options: DurabilityOptions,
+    start: Start,
+    sources: Vec<SourceAt>,
+    /// By sink.
+    released: Vec<u64>,
+    /// The most that a sink has committed, and which.
+    furthest: Option<(u64, String)>,
+    checkpoint: u64,
+}
+
+/// What is left to do when the threads have gone.
+pub struct Finish {
+    directory: StateDirectory,
+    log_state: Arc<LogState>,
+    checkpoint: u64,
+}
+
+impl Durable {
+    /// Fills the tables from the newest checkpoint, or makes the first one of them.
+    pub fn open(durability: Durability, machine: &Machine, sinks: &mut [Box<dyn Sink>]) -> Result<Durable, RunError> {
+        let Durability { mut directory, options } = durability;
+        let new = directory.is_new();
+        let (start, sources) = if new {
+            let first = save(&mut directory, &machine.tables, 0, Vec::new())?;
+            (Start::New(directory.begin(first)?), Vec::new())
+        } else {
+            let sources = restore(&directory, &machine.tables, &machine.program)?;
+            (Start::Recover(directory.log()?), sources)
+        };
+        let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+        let (mut released, mut furthest) = (Vec::new(), None);
+        for (sink, definition) in sinks.iter_mut().zip(&machine.program.sinks) {
+            let name = definition.name.clone();
+            let recovered = sink.recover().map_err(|failure| RunError::Sink { name: name.clone(), failure })?;
+            let Recovered::Through(epoch) = recovered else {
+                released.push(0);
+                continue;
+            };
+            let epoch = epoch.unwrap_or(0);
+            if epoch < checkpoint {
+                return Err(RunError::State(StateError::Refused(format!(
+                    "sink '{name}' has the output of epochs up to {epoch}, and the state {} begins behind epoch \
+                     {checkpoint}: the output between them is not there any more, and cannot be made again",
+                    directory.path().display()
+                ))));
+            }
+            if furthest.as_ref().is_none_or(|(most, _)| *most < epoch) {
+                furthest = Some((epoch, name));
+            }
+            released.push(epoch);
+        }
+        Ok(Durable { directory, options, start, sources, released, furthest, checkpoint })
+    }
+
+    /// The number of the first epoch that will be put in.
+    pub fn first_epoch(&self) -> u64 {
+        self.checkpoint + 1
+    }
+
+    /// The parts of a durable run: for its end, for the gate, for the committer.
+    pub fn divide(
+        durable: Option<Durable>,
+        control: &Arc<Control>,
+    ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
+        let Some(durable) = durable else { return (None, None, None) };
+        let Durable { directory, options, start, sources, released, furthest, checkpoint } = durable;
+        let log_state = Arc::new(LogState::default());
+        let (sender, logged) = unbounded();
+        let gate = DurableGate {
+            start: Some(start),
+            sources,
+            code_changed: directory.code_changed(),
+            path: directory.path().display().to_string(),
+            released: furthest,
+            durable: Some(sender),
+            log_state: log_state.clone(),
+            control: control.clone(),
+            options,
+            logged: None,
+            intake: Intake::new([]),
+            entries: None,
+            recovery: Recovery::default(),
+            thread: Mutex::new(None),
+        };
+        let commit = DurableCommit {
+            logged,
+            released,
+            committed: Arc::new(AtomicU64::new(checkpoint)),
+            options,
+            pending: VecDeque::new(),
+            written: Vec::new(),
+            written_since: 0,
+            durable: checkpoint,
+        };
+        (Some(Finish { directory, log_state, checkpoint }), Some(gate), Some(commit))
+    }
+}
+
+impl Finish {
+    /// Takes a last checkpoint, so that the next run begins where this one ended. Everything was
+    /// committed.
+    pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
+        let Finish { mut directory, log_state, checkpoint } = self;
+        let gate = gathered.durable.expect("a durable run has a durable gate");
+        let mut checkpoints = 0;
+        // Without a log the replay was broken off: the next run begins where this one began.
+        let changed = gathered.epoch > checkpoint || directory.code_changed();
+        if let Some(mut log) = gate.end_log()?
+            && changed
+        {
+            let last = save(&mut directory, &machine.tables, gathered.epoch, gate.sources(&gathered.gate))?;
+            directory.switch(last)?;
+            checkpoints += 1;
+            log.roll_now()?;
+            log.truncate(gathered.epoch)?;
+        }
+        Ok(DurabilitySummary {
+            epoch: gathered.epoch,
+            log_bytes: log_state.bytes.load(Ordering::Relaxed),
+            checkpoints,
+            replayed_epochs: gate.recovery.epochs,
+            replayed_events: gate.recovery.events,
+            recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! The sources' ends at the gate: what their threads hand over.
+
+use crate::durable::Taken;
+use crate::engine::Control;
+use crate::environment::{Environment, Joined};
+use crate::io::{IoFailure, Source, SourceBatch};
+use arrow_select::concat::concat_batches;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Batches that a source may be ahead of the gate.
+const SOURCE_AHEAD: usize = 4;
+
+/// What a source's thread says.
+pub enum FromSource {
+    /// A batch, and where the source stands behind it.
+    Batch(SourceBatch, Option<String>),
+    /// There is no more.
+    End,
+    /// There is no more, for a reason.
+    Failed(IoFailure),
+}
+
+/// Why there is nothing to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nothing {
+    /// Not yet.
+    Yet,
+    /// The source's thread has gone without a last word.
+    Ever,
+}
+
+/// All sources of a run.
+pub struct Inputs {
+    sources: Vec<OfSource>,
+    environment: Arc<dyn Environment>,
+    control: Arc<Control>,
+    /// The sources' threads.
+    threads: Arc<Mutex<Vec<Box<dyn Joined>>>>,
+}
+
+struct OfSource {
+    receiver: Receiver<FromSource>,
+    /// Before its thread is started.
+    waiting: Option<(Box<dyn Source>, Sender<FromSource>)>,
+    /// What a replay left of a message.
+    rest: Option<FromSource>,
+}
+
+impl Inputs {
+    /// For sources that are not started yet.
+    pub fn new(
+        sources: Vec<Box<dyn Source>>,
+        environment: Arc<dyn Environment>,
+        control: Arc<Control>,
+        threads: Arc<Mutex<Vec<Box<dyn Joined>>>>,
+    ) -> Inputs {
+        let of = |source| {
+            let (sender, receiver) = bounded(SOURCE_AHEAD);
+            OfSource { receiver, waiting: Some((source, sender)), rest: None }
+        };
+        *control.progress.lock() = vec![Default::default(); sources.len()];
+        Inputs { sources: sources.into_iter().map(of).collect(), environment, control, threads }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// A source that was not started yet.
+    pub fn source(&mut self, source: usize) -> Option<&mut Box<dyn Source>> {
+        self.sources[source].waiting.as_mut().map(|(source, _)| source)
+    }
+
+    /// Starts a source's thread, if it was not started; it drops the first records.
+    pub fn start(&mut self, source: usize, drop: Taken) {
+        if let Some((reader, sender)) = self.sources[source].waiting.take() {
+            let control = self.control.clone();
+            let body = move || read(source, reader, drop, &sender, &control);
+            self.threads.lock().push(self.environment.spawn("source", Box::new(body)));
+        }
+    }
+
+    /// Nothing more will be asked of a source.
+    pub fn forget(&mut self, source: usize) {
+        self.sources[source].waiting = None;
+        self.sources[source].rest = None;
+        self.sources[source].receiver = bounded(1).1;
+    }
+
+    /// Whether a source has nothing to hand over right now.
+    pub fn is_empty(&self, source: usize) -> bool {
+        self.sources[source].rest.is_none() && self.sources[source].receiver.is_empty()
+    }
+
+    /// What a source says next, waited for so long.
+    pub fn take(&mut self, source: usize, wait: Duration) -> Result<FromSource, Nothing> {
+        let of = &mut self.sources[source];
+        if let Some(rest) = of.rest.take() {
+            return Ok(rest);
+        }
+        match of.receiver.try_recv() {
+            Ok(message) => Ok(message),
+            Err(TryRecvError::Disconnected) => Err(Nothing::Ever),
+            Err(TryRecvError::Empty) => of.receiver.recv_timeout(wait).map_err(|error| match error {
+                RecvTimeoutError::Timeout => Nothing::Yet,
+                RecvTimeoutError::Disconnected => Nothing::Ever,
+            }),
+        }
+    }
+
+    /// Exactly so many records of a source, in batches. A failure if it has less.
+    pub fn take_exactly(&mut self, source: usize, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
+        let of = &mut self.sources[source];
+        let (mut batches, mut left) = (Vec::new(), wanted);
+        let mut rest: Option<SourceBatch> = None;
+        while left != Taken::default() {
+            let (next, token) = match of.rest.take().or_else(|| of.receiver.recv().ok()) {
+                Some(FromSource::Batch(next, token)) => (next, token),
+                Some(FromSource::Failed(failure)) => return Err(failure),
+                Some(FromSource::End) | None => {
+                    let (events, bad) = (left.events, left.bad);
+                    return Err(IoFailure::new(format!(
+                        "{events} events and {bad} bad records that were taken of it before are not there any more"
+                    )));
+                }
+            };
+            // What is left over may be all of the kind that is not wanted.
+            let (first, behind) = split(join(rest.take(), next)?, left);
+            left.events -= first.events.num_rows() as u64;
+            left.bad -= first.bad.len() as u64;
+            batches.push(first);
+            if left == Taken::default() {
+                of.rest = behind.map(|behind| FromSource::Batch(behind, token));
+            } else {
+                rest = behind;
+            }
+        }
+        Ok(batches)
+    }
+
+    /// Events that were handed over and never taken.
+    pub fn untaken(&self, source: usize) -> u64 {
+        let of = &self.sources[source];
+        let mut events = 0;
+        if let Some(FromSource::Batch(batch, _)) = &of.rest {
+            events += batch.events.num_rows() as u64;
+        }
+        while let Ok(FromSource::Batch(batch, _)) = of.receiver.try_recv() {
+            events += batch.events.num_rows() as u64;
+        }
+        events
+    }
+}
+
+/// Two batches as one.
+fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
+    let Some(mut first) = first else { return Ok(next) };
+    let schema = next.events.schema();
+    let events = concat_batches(&schema, [&first.events, &next.events]);
+    first.bad.extend(next.bad);
+    Ok(SourceBatch { events: events.map_err(|error| IoFailure::new(error.to_string()))?, bad: first.bad })
+}
+
+/// The first records of a batch, at most so many of each kind, and the rest if there is any.
+fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
+    let events = (batch.events.num_rows() as u64).min(most.events) as usize;
+    let bad = batch.bad.len().min(most.bad as usize);
+    if events == batch.events.num_rows() && bad == batch.bad.len() {
+        return (batch, None);
+    }
+    let rest = SourceBatch {
+        events: batch.events.slice(events, batch.events.num_rows() - events),
+        bad: batch.bad.split_off(bad),
+    };
+    (SourceBatch { events: batch.events.slice(0, events), bad: batch.bad }, Some(rest))
+}
+
+/// The life of a source's thread.
+fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Sender<FromSource>, control: &Control) {
+    loop {
+        let message = match source.next() {
+            Ok(Some(batch)) if drop == Taken::default() => FromSource::Batch(batch, source.token()),
+            Ok(Some(batch)) => {
+                let (dropped, rest) = split(batch, drop);
+                drop.events -= dropped.events.num_rows() as u64;
+                drop.bad -= dropped.bad.len() as u64;
+                match rest {
+                    Some(rest) => FromSource::Batch(rest, source.token()),
+                    None => continue,
+                }
+            }
+            Ok(None) => FromSource::End,
+            Err(failure) => FromSource::Failed(failure),
+        };
+        control.progress.lock()[number] = source.progress();
+        let last = !matches!(message, FromSource::Batch(..));
+        // The gate has gone where sending fails; there is nobody left to tell.
+        if sender.send(message).is_err() || last || control.stops() {
+            return;
+        }
+    }
+}

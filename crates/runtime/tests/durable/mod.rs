@@ -1,0 +1,297 @@
+//! Durable runs against the serial oracle: crashed at a storage call, stopped, gone on with, until they
+//! come to their end. State and outputs must be those of one run that was never broken off.
+
+use crate::support::{Outcome, Subject};
+use arrow_array::RecordBatch;
+use parking_lot::Mutex;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_connect::System;
+use tidemill_durability::{Identity, OpenState, StateDirectory};
+use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, random_plan};
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_model::{Schema, Value};
+use tidemill_plan::{Origin, Stream};
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Recovered, Request, Resumed, RunError, Sink,
+    Source, SourceBatch, Summary,
+};
+use tidemill_sim::{Fault, SimStorage};
+
+/// What the world outside the machine has seen: it survives crashes.
+#[derive(Default)]
+struct Released {
+    epoch: Option<u64>,
+    batches: Vec<RecordBatch>,
+}
+
+/// A sink that commits, as long as the machine is on.
+struct Committing {
+    released: Arc<Mutex<Released>>,
+    machine: SimStorage,
+    written: Vec<RecordBatch>,
+    prepared: Option<u64>,
+}
+
+impl Committing {
+    fn on(&self) -> Result<(), IoFailure> {
+        if self.machine.is_off() { Err(IoFailure::new("the power is off")) } else { Ok(()) }
+    }
+}
+
+impl Sink for Committing {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        self.written.push(batch.clone());
+        self.on()
+    }
+
+    fn recover(&mut self) -> Result<Recovered, IoFailure> {
+        Ok(Recovered::Through(self.released.lock().epoch))
+    }
+
+    fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        if self.released.lock().epoch.is_some_and(|released| epoch <= released) {
+            self.written.clear();
+        }
+        self.prepared = Some(epoch);
+        self.on()
+    }
+
+    fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        self.on()?;
+        assert_eq!(self.prepared, Some(epoch), "what is committed was prepared");
+        let released = &mut *self.released.lock();
+        if released.epoch.is_none_or(|last| last < epoch) {
+            released.epoch = Some(epoch);
+            released.batches.append(&mut self.written);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        assert!(self.written.is_empty(), "all was committed");
+        self.on()
+    }
+}
+
+/// How a source behaves when it is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// It begins anew.
+    Anew,
+    /// It goes to its token, which need not be where a batch ended before.
+    Token,
+    /// The same, and it can do so at any time: its records need not be logged.
+    Replays,
+}
+
+/// Records in memory, in batches whose size changes from life to life.
+struct Records {
+    batch: RecordBatch,
+    next: usize,
+    size: usize,
+    again: Again,
+    /// Stops the run after so many records.
+    stop: Option<(usize, Arc<Control>)>,
+}
+
+impl Source for Records {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if let Some((after, control)) = &self.stop
+            && self.next >= *after
+        {
+            control.stop();
+        }
+        if self.next >= self.batch.num_rows() {
+            return Ok(None);
+        }
+        let len = self.size.min(self.batch.num_rows() - self.next);
+        let events = self.batch.slice(self.next, len);
+        self.next += len;
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn token(&self) -> Option<String> {
+        (self.again != Again::Anew).then(|| self.next.to_string())
+    }
+
+    fn replays(&self) -> bool {
+        self.again == Again::Replays
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        if self.again == Again::Anew {
+            return Ok(Resumed::Anew);
+        }
+        let token = token.ok_or_else(|| IoFailure::new("no token"))?;
+        self.next = token.parse().map_err(|_| IoFailure::new("no number"))?;
+        Ok(Resumed::Behind)
+    }
+}
+
+/// A program and its data on a simulated machine.
+struct Trial<'a> {
+    subject: &'a Subject,
+    machine: SimStorage,
+    released: Vec<Arc<Mutex<Released>>>,
+    again: Vec<Again>,
+}
+
+impl<'a> Trial<'a> {
+    fn new(subject: &'a Subject, machine: SimStorage, random: &mut Random) -> Self {
+        let again = |_| [Again::Anew, Again::Token, Again::Replays][random.below(3)];
+        Trial {
+            subject,
+            machine,
+            released: subject.program.sinks.iter().map(|_| Arc::default()).collect(),
+            again: (0..subject.history.sources.len()).map(again).collect(),
+        }
+    }
+
+    fn open(&self) -> Result<StateDirectory, RunError> {
+        let how = OpenState {
+            storage: Arc::new(self.machine.clone()),
+            path: Path::new("state"),
+            holder: "a test",
+            id: 77,
+            program: Identity::of(&self.subject.program),
+        };
+        Ok(StateDirectory::open(how)?)
+    }
+
+    /// One life of the process, from its start to its end or a crash.
+    fn live(
+        &self,
+        engine: &Engine,
+        options: Options,
+        batch_size: usize,
+        stop_after: Option<usize>,
+    ) -> Result<Summary, RunError> {
+        let program = engine.program();
+        let directory = self.open()?;
+        if directory.is_new() {
+            for (table, rows) in &self.subject.history.preload {
+                let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+                engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
+            }
+        }
+        let control = Arc::new(Control::default());
+        let streams = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
+        let source = |(i, (stream, records)): (usize, (&Stream, &Vec<Vec<Value>>))| {
+            let batch = batch_of(&stream.schema, records);
+            let stop = stop_after.map(|after| (after, control.clone()));
+            Box::new(Records { batch, next: 0, size: batch_size, again: self.again[i], stop }) as Box<dyn Source>
+        };
+        let sources = streams.zip(&self.subject.history.sources).enumerate().map(source).collect();
+        let sink = |released: &Arc<Mutex<Released>>| {
+            let (released, machine) = (released.clone(), self.machine.clone());
+            Box::new(Committing { released, machine, written: Vec::new(), prepared: None }) as Box<dyn Sink>
+        };
+        let request = Request {
+            sources,
+            sinks: self.released.iter().map(sink).collect(),
+            options,
+            environment: Arc::new(System::new()),
+            control,
+            durability: Some(Durability { directory, options: DurabilityOptions::default() }),
+        };
+        engine.run(request, &mut || {})
+    }
+
+    /// What the world has, and the tables that the engine ended with.
+    fn outcome(&self, engine: &Engine) -> Outcome {
+        let program = &self.subject.program;
+        let output = |(released, sink): (&Arc<Mutex<Released>>, &tidemill_plan::Sink)| {
+            let schema = &program.streams[sink.stream].schema;
+            released.lock().batches.iter().flat_map(|batch| rows(batch, schema)).collect()
+        };
+        let table = |t: usize| {
+            let columns = program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty));
+            rows(&engine.table(t), &Schema::scalars(columns))
+        };
+        Outcome {
+            outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
+            tables: (0..program.tables.len()).map(table).collect(),
+            // Counts are those of one life.
+            counts: self.subject.expected.counts.clone(),
+        }
+    }
+}
+
+fn options(random: &mut Random) -> (Options, usize) {
+    let (options, batch_size) = crate::configuration(random);
+    (Options { workers: 1 + random.below(2), ..options }, batch_size)
+}
+
+/// Lives until the end, with a fault or a stop in some lives.
+fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
+    let mut random = Random::new(seed);
+    let trial = Trial::new(subject, SimStorage::new(seed), &mut random);
+    let records = subject.history.sources.iter().map(Vec::len).sum::<usize>();
+    for life in 0..20 {
+        engine = engine.with_empty_tables();
+        let (options, batch_size) = options(&mut random);
+        let last = life >= 3;
+        if !last {
+            let kinds = [
+                Fault::CutBefore,
+                Fault::CutBehind,
+                Fault::Dropped,
+                Fault::Half(ErrorKind::Other),
+                Fault::Refused(ErrorKind::Other),
+                Fault::Applied(ErrorKind::Other),
+            ];
+            trial.machine.fail(trial.machine.call_count() + random.below(80), kinds[random.below(6)]);
+        }
+        let stop = (!last && random.chance(30)).then(|| random.below(records.max(1)));
+        let result = trial.live(&engine, options, batch_size, stop);
+        trial.machine.heal();
+        let what = format!("seed {seed}, life {life}, {:?}, {options:?}, batches of {batch_size}", trial.again);
+        match result {
+            Ok(summary) if !summary.stopped => {
+                if let Some(difference) = subject.difference(&trial.outcome(&engine)) {
+                    panic!("{what}: {difference}");
+                }
+                break;
+            }
+            Ok(_) => {}
+            Err(error) => assert!(!last, "{what}: {error}"),
+        }
+        if trial.machine.is_off() || random.chance(50) { trial.machine.cut_power() } else { trial.machine.kill() }
+    }
+    // A state that has come to its end stays there.
+    engine = engine.with_empty_tables();
+    let summary = trial.live(&engine, Options::default(), 10, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    assert_eq!(summary.events, 0, "seed {seed}: nothing is taken again");
+    if let Some(difference) = subject.difference(&trial.outcome(&engine)) {
+        panic!("seed {seed}, after the end: {difference}");
+    }
+    engine
+}
+
+#[test]
+fn random_histories_with_crashes() {
+    let total = crate::number("TIDEMILL_CRASHES", 600);
+    let first = crate::number("TIDEMILL_SEED", 1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let plans = total.div_ceil(20);
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            scope.spawn(move || (first + t..first + plans).step_by(threads as usize).for_each(crashes_of_plan));
+        }
+    });
+}
+
+fn crashes_of_plan(seed: u64) {
+    let size = if seed.is_multiple_of(3) { PlanSize::Large } else { PlanSize::Small };
+    let plan = random_plan(seed, size);
+    let program = tidemill_plan::analyze(&crate::support::with_all_sinks(&plan)).expect("random plans are valid");
+    let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    for data in 0..20 {
+        let data_seed = seed * 1_000 + data;
+        let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));
+        let subject = Subject::new(History { plan: plan.clone(), preload, sources });
+        engine = endure(&subject, engine, data_seed);
+    }
+}
