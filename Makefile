@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long bench clean machine develop release
+.PHONY: help demo test lint test-rust test-python test-long torture bench clean machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,6 +16,9 @@ INSTALL := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin deve
 # Random histories that the engine is held against the reference on.
 TIDEMILL_HISTORIES ?= 100000
 export TIDEMILL_HISTORIES
+# Crashes on simulated storage that it recovers from.
+TIDEMILL_CRASHES ?= 10000
+export TIDEMILL_CRASHES
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,7 +39,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, the crates' do
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
 
-test-rust: machine ## the crates, with 100,000 random histories
+test-rust: machine ## the crates, with 100,000 random histories and 10,000 crashes
 	cargo test --workspace
 	cargo test -p tidemill-schedule --features loom --test loom
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
@@ -47,6 +50,13 @@ test-python: develop ## the package, the command, the examples, the snippets of 
 
 test-long: machine ## a million random histories, with optimization
 	TIDEMILL_HISTORIES=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
+
+# How much of it: 1 takes some twenty minutes on two cores.
+BUDGET ?= 1
+
+torture: machine ## a million crashes on simulated storage, and more of the same: BUDGET=10 for ten times that
+	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) cargo test --release -p tidemill-sim --test crashes -- --nocapture
+	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
 
 bench: machine ## the report of docs/performance.md
 	cargo run --release -p tidemill-bench -- ledger

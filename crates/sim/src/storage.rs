@@ -66,6 +66,13 @@ impl SimStorage {
         SimStorage(Arc::new(Mutex::new(state)))
     }
 
+    /// A machine with the same disk, as processes see it, all of it durable; no calls were made yet.
+    pub fn copy(&self) -> SimStorage {
+        let state = self.0.lock();
+        let copy = State { world: state.world.copy(), seed: state.seed, ..State::default() };
+        SimStorage(Arc::new(Mutex::new(copy)))
+    }
+
     /// Puts a fault at the `call`-th call from the start, counted from 0.
     pub fn fail(&self, call: usize, fault: Fault) {
         self.0.lock().faults.insert(call, fault);

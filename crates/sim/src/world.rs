@@ -220,6 +220,14 @@ impl World {
         self.locks.clear();
     }
 
+    /// The same, as processes see it, and durable.
+    pub fn copy(&self) -> World {
+        let file =
+            |file: &Contents| Contents { seen: file.seen.clone(), durable: file.seen.clone(), changes: Vec::new() };
+        let names = self.names.clone();
+        World { files: self.files.iter().map(file).collect(), durable: names.clone(), names, ..World::default() }
+    }
+
     /// Bytes in all files that have a name.
     pub fn bytes(&self) -> u64 {
         let length = |node: &Node| if let Node::File(id) = node { self.files[*id].seen.len() } else { 0 };

@@ -1,0 +1,84 @@
+//! A bit turned over in each byte of a small state directory: the state is the same all the same, or the
+//! directory is refused with a reason.
+
+use crate::support::{Subject, with_all_sinks};
+use crate::trial::{Expected, Setting, new_machine, process};
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_durability::{Planted, Storage, read_all};
+use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, RunError};
+use tidemill_sim::{Fault, SimStorage};
+
+/// Bytes that a small state has at the most.
+const STATE_BYTES_MAX: usize = 12_000;
+
+fn run(expected: &Expected, engine: &Engine, storage: &SimStorage, setting: &Setting) -> Result<(), RunError> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    process(&expected.subject.history, engine, &storage, setting)
+}
+
+/// A state with a log that was not replayed yet, and what is to become of it.
+fn small_state() -> (Expected, Engine, Setting, SimStorage) {
+    for seed in 1.. {
+        let plan = random_plan(seed, PlanSize::Small);
+        let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
+        let (preload, sources) = random_data(&program, seed, DataShape::random(seed));
+        let events: usize = sources.iter().map(Vec::len).sum();
+        if events < 20 || preload.is_empty() {
+            continue;
+        }
+        let engine = Engine::new(program).expect("random plans compile");
+        let expected = Expected::new(Subject::new(History { plan, preload, sources }));
+        let setting = Setting { epoch: EpochSize::Events(4), workers: 1, ..Setting::random(seed, Planted::default()) };
+        // The process is killed in the middle.
+        let whole = new_machine(seed);
+        run(&expected, &engine, &whole, &setting).expect("no fault");
+        let engine = engine.with_empty_tables();
+        let storage = new_machine(seed);
+        storage.fail(whole.call_count() * 2 / 3, Fault::CutBefore);
+        let ended = run(&expected, &engine, &storage, &setting);
+        storage.kill();
+        storage.heal();
+        let files = storage.files();
+        let state = || files.iter().filter(|(path, _)| path.starts_with("state"));
+        let small = state().map(|(_, bytes)| bytes.len()).sum::<usize>() <= STATE_BYTES_MAX;
+        let logged = state().any(|(path, bytes)| is_log(path) && bytes.len() > 500);
+        if ended.is_err() && small && logged {
+            return (expected, engine.with_empty_tables(), setting, storage);
+        }
+    }
+    unreachable!("some seed gives a small state")
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "log")
+}
+
+#[test]
+fn a_flipped_bit_in_each_byte() {
+    let (expected, mut engine, setting, storage) = small_state();
+    let (mut same, mut refused) = (0, 0);
+    for (path, bytes) in storage.files().into_iter().filter(|(path, _)| path.starts_with("state")) {
+        for byte in 0..bytes.len() {
+            let damaged = storage.copy();
+            damaged.flip(&path, byte, (byte % 8) as u8);
+            engine = engine.with_empty_tables();
+            let at = || format!("{} byte {byte}", path.display());
+            match run(&expected, &engine, &damaged, &setting) {
+                Ok(()) => {
+                    let wrong = expected
+                        .wrong_outputs(|path| read_all(&damaged, path), true)
+                        .or_else(|| expected.wrong_tables(&engine));
+                    assert_eq!(wrong, None, "{}", at());
+                    same += 1;
+                }
+                Err(RunError::State(_)) => refused += 1,
+                Err(error) => panic!("{}: {error}", at()),
+            }
+        }
+    }
+    println!("{} bytes: {refused} were refused, {same} made no difference", same + refused);
+    assert!(refused > same, "most bytes matter");
+}

@@ -1,0 +1,111 @@
+//! The engine on simulated storage that fails at any call, against the reference interpreter.
+//!
+//! A trial runs a random history to its end through lives that end early: the power goes before or
+//! behind a call, a call fails, with or without having been applied, a sync drops what it should have
+//! kept. In the end tables and outputs are those of the reference, byte by byte; between the lives
+//! nothing stands under a final name that is not whole.
+//!
+//! Beside that: [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
+//!
+//! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
+
+mod damage;
+mod kills;
+mod source;
+#[allow(dead_code, reason = "it also runs histories without crashes")]
+#[path = "../../../runtime/tests/support/mod.rs"]
+mod support;
+mod trial;
+
+use std::env::var;
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::{Subject, with_all_sinks};
+use tidemill_durability::Planted;
+use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
+use tidemill_plan::analyze;
+use tidemill_runtime::Engine;
+use trial::{Expected, Setting, run};
+
+/// Trials per plan and data: compiling and interpreting cost more than running.
+const DATA_PER_PLAN: u64 = 4;
+const TRIALS_PER_DATA: u64 = 25;
+/// A trial that takes longer hangs.
+const TRIAL_SECONDS_MAX: u64 = 60;
+
+fn number(name: &str, default: u64) -> u64 {
+    var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
+}
+
+#[derive(Default)]
+struct Totals {
+    trials: AtomicU64,
+    crashes: AtomicU64,
+    in_recovery: AtomicU64,
+    /// By thread: the seed it is at, and since when.
+    running: [AtomicU64; 2],
+}
+
+/// All trials of a plan. What is wrong, with its seed.
+fn plan_trials(seed: u64, planted: Planted, totals: &Totals, thread: usize) -> Result<(), String> {
+    let plan = random_plan(seed, PlanSize::Small);
+    let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
+    let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    for data in 0..DATA_PER_PLAN {
+        let data_seed = seed * 1_000 + data;
+        let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));
+        let expected = Expected::new(Subject::new(History { plan: plan.clone(), preload, sources }));
+        for trial in 0..TRIALS_PER_DATA {
+            let trial_seed = data_seed * 1_000 + trial;
+            totals.running[thread].store(trial_seed, Ordering::Relaxed);
+            let setting = Setting::random(trial_seed, planted);
+            let (kept, outcome) = run(&expected, engine, &setting, |_| {});
+            engine = kept;
+            let outcome = outcome.map_err(|wrong| format!("plan seed {seed}, trial seed {trial_seed}: {wrong}"))?;
+            totals.trials.fetch_add(1, Ordering::Relaxed);
+            totals.crashes.fetch_add(outcome.crashes, Ordering::Relaxed);
+            totals.in_recovery.fetch_add(outcome.in_recovery, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_crashes() {
+    let (wanted, first) = (number("TIDEMILL_CRASHES", 1_000), number("TIDEMILL_SEED", 1));
+    let totals = Totals::default();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let totals = &totals;
+            scope.spawn(move || {
+                let mut seed = first + thread as u64;
+                while totals.crashes.load(Ordering::Relaxed) < wanted {
+                    plan_trials(seed, Planted::default(), totals, thread).unwrap_or_else(|wrong| panic!("{wrong}"));
+                    seed += 2;
+                }
+                totals.running[thread].store(u64::MAX, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| watch(&totals));
+    });
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (trials, crashes, again) = (count(&totals.trials), count(&totals.crashes), count(&totals.in_recovery));
+    println!("{crashes} crashes in {trials} trials, {again} of them after another, from seed {first}");
+}
+
+/// Ends the tests when a trial hangs, with its seed.
+fn watch(totals: &Totals) {
+    let at = || totals.running.each_ref().map(|seed| seed.load(Ordering::Relaxed));
+    let (mut last, mut seconds) = (at(), [0; 2]);
+    while at() != [u64::MAX; 2] {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        for (thread, seed) in at().into_iter().enumerate() {
+            let hangs = seed == last[thread] && seed != u64::MAX;
+            seconds[thread] = if hangs { seconds[thread] + 1 } else { 0 };
+            last[thread] = seed;
+            if seconds[thread] > TRIAL_SECONDS_MAX {
+                println!("trial seed {seed} hangs");
+                std::process::abort();
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Sources that can be read again, in each of the ways there are.
+
+use arrow_array::RecordBatch;
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Schema, Value};
+use tidemill_runtime::{IoFailure, Resumed, Source, SourceBatch};
+
+/// How a source goes on in another run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// From any place it gave: its records are not logged.
+    Replays,
+    /// From where it was left: its records are logged.
+    Resumes,
+    /// From its start, over and over: its records are logged.
+    Restarts,
+}
+
+impl Again {
+    /// One for each of many.
+    pub fn of(number: usize) -> Again {
+        [Again::Replays, Again::Resumes, Again::Restarts][number % 3]
+    }
+}
+
+/// Records in memory, cut into batches.
+pub struct Records {
+    batch: RecordBatch,
+    next: usize,
+    size: usize,
+    again: Again,
+}
+
+impl Records {
+    pub fn new(schema: &Schema, records: &[Vec<Value>], size: usize, again: Again) -> Records {
+        Records { batch: batch_of(schema, records), next: 0, size, again }
+    }
+}
+
+impl Source for Records {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let length = self.size.min(self.batch.num_rows() - self.next);
+        if length == 0 {
+            return Ok(None);
+        }
+        let events = self.batch.slice(self.next, length);
+        self.next += length;
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn token(&self) -> Option<String> {
+        (self.again != Again::Restarts).then(|| self.next.to_string())
+    }
+
+    fn replays(&self) -> bool {
+        self.again == Again::Replays
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        match (self.again, token) {
+            (Again::Restarts, _) | (_, None) => Ok(Resumed::Anew),
+            (_, Some(token)) => {
+                self.next = token.parse().map_err(|_| IoFailure::new(format!("{token} is no place in it")))?;
+                Ok(Resumed::Behind)
+            }
+        }
+    }
+}

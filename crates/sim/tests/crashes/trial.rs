@@ -1,0 +1,254 @@
+//! A history run on a simulated machine that fails, and what must be true of it in the end.
+
+use crate::source::{Again, Records};
+use crate::support::Subject;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_connect::{Durable, SinkSpec, open_durable_sink};
+use tidemill_durability::{Identity, OpenState, Planted, StateDirectory, Storage, read_all};
+use tidemill_histories::{History, Random};
+use tidemill_model::Schema;
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_plan::Origin;
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, EpochSize, Options, Request, RunError, Scheduling, Sink, Source,
+};
+use tidemill_sim::{Fault, SimEnvironment, SimStorage};
+
+/// A history with what its sinks must have written, byte by byte.
+pub struct Expected {
+    pub subject: Subject,
+    outputs: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+/// The same in every run of a trial.
+pub struct Setting {
+    pub seed: u64,
+    pub planted: Planted,
+    pub workers: usize,
+    pub epoch: EpochSize,
+    pub batch: usize,
+    pub commit_age_max: std::time::Duration,
+}
+
+impl Setting {
+    /// Of a seed.
+    pub fn random(seed: u64, planted: Planted) -> Setting {
+        let mut random = Random::new(seed);
+        let epoch = match random.below(4) {
+            0 => EpochSize::Auto,
+            1 => EpochSize::Events(1),
+            _ => EpochSize::Events(2 + random.below(20)),
+        };
+        let age = std::time::Duration::from_micros([0, 100, 10_000][random.below(3)]);
+        let workers = 1 + random.below(2);
+        Setting { seed, planted, workers, epoch, batch: 1 + random.below(12), commit_age_max: age }
+    }
+}
+
+fn spec(sink: usize) -> SinkSpec {
+    SinkSpec::Jsonl { path: path(sink), compression: None }
+}
+
+fn path(sink: usize) -> String {
+    format!("out/{sink}")
+}
+
+/// A machine with an empty directory for outputs.
+pub fn new_machine(seed: u64) -> SimStorage {
+    let storage = SimStorage::new(seed);
+    storage.create_directory(Path::new("out")).expect("no fault");
+    storage
+}
+
+impl Expected {
+    pub fn new(subject: Subject) -> Expected {
+        let machine = new_machine(0);
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        for (s, sink) in subject.program.sinks.iter().enumerate() {
+            let schema = &subject.program.streams[sink.stream].schema;
+            let mut open =
+                open_durable_sink(&spec(s), schema, &durable(&storage, "none", Planted::default())).expect("it opens");
+            let mut write = || {
+                open.recover()?;
+                open.write(&batch_of(schema, &subject.expected.outputs[s]))?;
+                open.prepare(1)?;
+                open.commit(1)
+            };
+            write().expect("no fault");
+            open.finish().expect("no fault");
+        }
+        let outputs = machine.files().into_iter().filter(|(path, _)| is_final(path)).collect();
+        Expected { subject, outputs }
+    }
+
+    /// What of the outputs under their final names is not as it must be.
+    pub fn wrong_outputs(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>, all: bool) -> Option<String> {
+        for (path, expected) in &self.outputs {
+            match read(path) {
+                Ok(bytes) if bytes == *expected => {}
+                Err(error) if error.kind() == ErrorKind::NotFound && !all => {}
+                Err(error) => return Some(format!("{}: {error}", path.display())),
+                Ok(bytes) => {
+                    let (is, wanted) = (String::from_utf8_lossy(&bytes), String::from_utf8_lossy(expected));
+                    let line = is.lines().zip(wanted.lines()).position(|(is, wanted)| is != wanted);
+                    let (path, count, due) = (path.display(), is.lines().count(), wanted.lines().count());
+                    return Some(format!("{path} has {count} lines, expected {due}; the first to differ is {line:?}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// What of the tables is not as it must be.
+    pub fn wrong_tables(&self, engine: &Engine) -> Option<String> {
+        let program = engine.program();
+        let table = |t: usize| {
+            let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+            rows(&engine.table(t), &schema)
+        };
+        let is_wrong = |t: &usize| !tidemill_histories::same_rows(&table(*t), &self.subject.expected.tables[*t]);
+        (0..program.tables.len()).find(is_wrong).map(|t| format!("table {} differs", program.tables[t].name))
+    }
+}
+
+fn is_final(path: &Path) -> bool {
+    path.starts_with("out") && !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+}
+
+fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> Durable {
+    Durable { storage: storage.clone(), owner: owner.into(), planted }
+}
+
+/// One process, from its start to its end.
+pub fn process(
+    history: &History,
+    engine: &Engine,
+    storage: &Arc<dyn Storage>,
+    setting: &Setting,
+) -> Result<(), RunError> {
+    let program = engine.program();
+    let directory = StateDirectory::open(OpenState {
+        storage: storage.clone(),
+        path: Path::new("state"),
+        holder: "a trial",
+        id: setting.seed,
+        program: Identity::of(program),
+    })?;
+    if directory.is_new() {
+        for (table, rows) in &history.preload {
+            let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+            engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
+        }
+    }
+    let streams = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
+    let source = |(s, (stream, records)): (usize, (&tidemill_plan::Stream, &Vec<_>))| {
+        let again = Again::of(s + setting.seed as usize);
+        Box::new(Records::new(&stream.schema, records, setting.batch, again)) as Box<dyn Source>
+    };
+    let sources = streams.zip(&history.sources).enumerate().map(source).collect();
+    let durable = durable(storage, &directory.owner(), setting.planted);
+    let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
+        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+        open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
+    };
+    let sinks = program.sinks.iter().enumerate().map(sink).collect::<Result<Vec<Box<dyn Sink>>, RunError>>()?;
+    let options = DurabilityOptions { commit_age_max: setting.commit_age_max, ..DurabilityOptions::default() };
+    let request = Request {
+        sources,
+        sinks,
+        options: Options {
+            workers: setting.workers,
+            epoch: setting.epoch,
+            scheduling: Scheduling::Auto,
+            ..Options::default()
+        },
+        environment: Arc::new(SimEnvironment::new(setting.seed, setting.workers)),
+        control: Arc::new(Control::default()),
+        durability: Some(Durability { directory, options }),
+    };
+    engine.run(request, &mut || {}).map(drop)
+}
+
+/// How one life of the machine ends, if it does not come to an end by itself.
+fn fault(random: &mut Random) -> Fault {
+    use ErrorKind::{Other, StorageFull, TimedOut};
+    match random.below(12) {
+        0..4 => Fault::CutBefore,
+        4..8 => Fault::CutBehind,
+        8 => Fault::Refused(Other),
+        9 => Fault::Applied(TimedOut),
+        10 => Fault::Half(StorageFull),
+        _ => Fault::Dropped,
+    }
+}
+
+/// What became of a trial.
+#[derive(Default)]
+pub struct Outcome {
+    /// Crashes and failures that came.
+    pub crashes: u64,
+    /// Of these, while an earlier one was recovered from.
+    pub in_recovery: u64,
+}
+
+/// Runs a history to its end, on a machine that was prepared, through up to three lives of which each may
+/// end at any call.
+pub fn run(
+    expected: &Expected,
+    mut engine: Engine,
+    setting: &Setting,
+    prepare: impl Fn(&SimStorage),
+) -> (Engine, Result<Outcome, String>) {
+    let storage = new_machine(setting.seed);
+    prepare(&storage);
+    let mut random = Random::new(setting.seed ^ 0x5eed);
+    let mut outcome = Outcome::default();
+    let lives = 1 + random.below(3);
+    let mut last_calls = 60 + 200 * random.below(2);
+    for life in 0..lives + 8 {
+        engine = engine.with_empty_tables();
+        let start = storage.call_count();
+        if life < lives {
+            // Recovery is short: every other later life ends in it.
+            let span = if life > 0 && random.chance(50) { 40 } else { last_calls };
+            storage.fail(start + random.below(span), fault(&mut random));
+        }
+        let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), setting);
+        last_calls = (storage.call_count() - start).max(10);
+        storage.heal();
+        let wrong = match ended {
+            Ok(()) if !storage.is_off() => {
+                let wrong = expected
+                    .wrong_outputs(|path| read_all(&storage, path), true)
+                    .or_else(|| expected.wrong_tables(&engine));
+                if life >= lives || wrong.is_some() {
+                    // A last power cut takes nothing that the end has promised.
+                    storage.cut_power();
+                    let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), true));
+                    return (engine, wrong.map_or(Ok(outcome), Err));
+                }
+                None
+            }
+            Err(RunError::Panic(message)) => Some(message),
+            Ok(()) | Err(_) if life < lives => {
+                outcome.crashes += 1;
+                outcome.in_recovery += u64::from(life > 0);
+                None
+            }
+            Ok(()) => Some("the power is off".into()),
+            Err(error) => Some(format!("without a fault: {error}")),
+        };
+        match storage.is_off() && random.chance(75) {
+            true => storage.cut_power(),
+            false => storage.kill(),
+        }
+        let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), false));
+        if let Some(wrong) = wrong {
+            return (engine, Err(format!("life {life}: {wrong}")));
+        }
+    }
+    (engine, Err("it does not come to an end".into()))
+}
