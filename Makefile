@@ -61,6 +61,7 @@ torture: machine ## a million crashes on simulated storage, and more of the same
 bench: machine ## the report of docs/performance.md
 	cargo run --release -p tidemill-bench -- ledger
 	cargo run --release -p tidemill-bench -- files
+	cargo run --release -p tidemill-bench -- memory
 
 clean: ## remove all that was built, set up or made
 	cargo clean

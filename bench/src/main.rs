@@ -1,6 +1,6 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
-//! `-- files`: the same from file to file; `-- grid`: the workloads of the papers over their knobs, the
-//! policies and the workers, as CSV.
+//! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- grid`: the workloads of
+//! the papers over their knobs, the policies and the workers, as CSV.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
@@ -8,6 +8,7 @@
 
 mod files;
 mod grid;
+mod memory;
 mod run;
 mod workloads;
 mod zipf;
@@ -32,6 +33,18 @@ enum Command {
     Files(Files),
     /// The workloads of the papers over knobs, policies and workers, as CSV on standard output.
     Grid(grid::Grid),
+    /// What a whole run holds in memory, against what it may.
+    Memory(Memory),
+}
+
+#[derive(Parser)]
+struct Memory {
+    /// Rows in both tables together.
+    #[arg(long, value_delimiter = ',', default_value = "10000,1000000,30000000")]
+    rows: Vec<u64>,
+    /// Events.
+    #[arg(long, default_value_t = 4_000_000)]
+    events: usize,
 }
 
 #[derive(Parser)]
@@ -84,6 +97,7 @@ struct Ledger {
 fn main() {
     match Command::parse() {
         Command::Ledger(ledger) => ledger_report(&ledger),
+        Command::Memory(memory) => memory::measure(&memory.rows, memory.events),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
         Command::Grid(grid) => grid.report(),
     }
@@ -202,6 +216,11 @@ mod tests {
             let ledger = Ledger::parse_from(["ledger", "--runs", "2", "--epoch", "512"]);
             measure(&ledger, Shape { rows, theta: 0.99, events: 20_000, doomed: 0.1, work });
         }
+    }
+
+    #[test]
+    fn a_run_is_weighed() {
+        memory::measure(&[100, 5_000], 100_000);
     }
 
     #[test]

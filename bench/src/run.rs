@@ -62,9 +62,14 @@ impl Sink for Counted {
 
 /// One run over a batch; the summary and the rows that came out.
 pub fn run(engine: &Engine, events: &RecordBatch, options: Options) -> (Summary, u64) {
+    run_counted(engine, Box::new(Once(Some(events.clone()))), options)
+}
+
+/// One run over a source; the summary and the rows that came out.
+pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -> (Summary, u64) {
     let rows = Arc::new(AtomicU64::new(0));
     let sinks = engine.program().sinks.iter().map(|_| Box::new(Counted(rows.clone())) as Box<dyn Sink>).collect();
-    let summary = run_from(engine, Box::new(Once(Some(events.clone()))), sinks, options);
+    let summary = run_from(engine, source, sinks, options);
     (summary, rows.load(Ordering::Relaxed))
 }
 

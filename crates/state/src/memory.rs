@@ -39,7 +39,7 @@ pub struct Arena {
     blocks: Vec<(*mut u8, Layout)>,
     /// Bytes cut from the last block.
     used: usize,
-    /// Runs given back, by the logarithm of their words, which are powers of two.
+    /// Runs given back or left over, by the logarithm of their words, which are powers of two.
     free: Vec<Vec<*mut u64>>,
 }
 
@@ -54,15 +54,16 @@ impl Arena {
         assert!(len > 0, "an empty run has no address");
         let len = len.next_multiple_of(LINE_WORDS);
         if len.is_power_of_two()
-            && let Some(start) = self.free.get_mut(len.trailing_zeros() as usize).and_then(Vec::pop)
+            && let Some(start) = self.take_free(len.trailing_zeros() as usize)
         {
-            // SAFETY: a run of `len` words that was given back; nobody has it.
+            // SAFETY: a run of `len` free words; nobody has it.
             unsafe { start.write_bytes(0, len) };
             return Words { start, len };
         }
         let bytes = len * 8;
         let room = self.blocks.last().map_or(0, |(_, layout)| layout.size() - self.used);
         if room < bytes {
+            self.free_rest(room / 8);
             self.grow(bytes);
         }
         let (block, _) = self.blocks.last().expect("a block with room was just made sure of");
@@ -77,11 +78,34 @@ impl Arena {
     /// It was cut from this arena, and nobody uses its addresses any more.
     pub unsafe fn give_back(&mut self, words: Words) {
         if words.len.is_power_of_two() {
-            let class = words.len.trailing_zeros() as usize;
-            if self.free.len() <= class {
-                self.free.resize_with(class + 1, Vec::new);
-            }
-            self.free[class].push(words.start);
+            self.put_free(words.len.trailing_zeros() as usize, words.start);
+        }
+    }
+
+    /// A free run of 2^class words: the least that is large enough, of which the upper halves stay free.
+    fn take_free(&mut self, class: usize) -> Option<*mut u64> {
+        let found = (class..self.free.len()).find(|&larger| !self.free[larger].is_empty())?;
+        let start = self.free[found].pop()?;
+        (class..found).for_each(|half| self.put_free(half, start.wrapping_add(1 << half)));
+        Some(start)
+    }
+
+    fn put_free(&mut self, class: usize, start: *mut u64) {
+        if self.free.len() <= class {
+            self.free.resize_with(class + 1, Vec::new);
+        }
+        self.free[class].push(start);
+    }
+
+    /// Frees the words that are left of the last block.
+    fn free_rest(&mut self, words: usize) {
+        let Some((block, layout)) = self.blocks.last() else { return };
+        let end: *mut u64 = block.wrapping_add(layout.size()).cast();
+        let mut left = words;
+        while left > 0 {
+            let class = left.ilog2() as usize;
+            self.put_free(class, end.wrapping_sub(left));
+            left -= 1 << class;
         }
     }
 
@@ -124,4 +148,51 @@ pub fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cuts runs, writes each full, and checks that none of them meet and that all came zeroed.
+    fn fill(arena: &mut Arena, lens: impl IntoIterator<Item = usize>, taken: &mut Vec<(usize, usize)>) -> Vec<Words> {
+        let cut = |len: usize| {
+            let words = arena.cut(len);
+            // SAFETY: a run that was just cut; nobody else has it.
+            let slice = unsafe { std::slice::from_raw_parts_mut(words.start(), words.len()) };
+            assert!(slice.iter().all(|&word| word == 0), "a run of {len} words came with content");
+            slice.fill(u64::MAX);
+            let start = words.start() as usize;
+            taken.push((start, start + 8 * words.len()));
+            words
+        };
+        let runs: Vec<Words> = lens.into_iter().map(cut).collect();
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two runs meet");
+        runs
+    }
+
+    #[test]
+    fn what_was_given_back_is_cut_again_in_smaller_runs() {
+        let mut arena = Arena::default();
+        let mut taken = Vec::new();
+        let large = fill(&mut arena, [1 << 15; 16], &mut taken);
+        let blocks = arena.blocks.len();
+        // SAFETY: cut from this arena; not used any more.
+        large.into_iter().for_each(|words| unsafe { arena.give_back(words) });
+        taken.clear();
+        fill(&mut arena, [1 << 12; 8 * 16], &mut taken);
+        assert_eq!(arena.blocks.len(), blocks, "all of it fits where the large runs were");
+    }
+
+    #[test]
+    fn the_rest_of_a_block_is_not_lost() {
+        let mut arena = Arena::default();
+        let mut taken = Vec::new();
+        // Two thirds of a block each: a third is left over each time.
+        fill(&mut arena, [HUGE_PAGE / 8 * 2 / 3; 6], &mut taken);
+        let blocks = arena.blocks.len();
+        fill(&mut arena, [1 << 10; 6 * 64], &mut taken);
+        assert_eq!(arena.blocks.len(), blocks, "what was left over was cut");
+    }
 }

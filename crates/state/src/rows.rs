@@ -7,7 +7,8 @@ pub type RowAddress = u64;
 
 /// Rows in the first chunk; each further chunk doubles up to [`CHUNK_BYTES_MAX`].
 const FIRST_CHUNK_ROWS: usize = 4;
-const CHUNK_BYTES_MAX: usize = 2 << 20;
+/// Small, as a node's last chunk is half empty on average.
+const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// All slots of a virtual node.
 pub struct Rows {

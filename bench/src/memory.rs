@@ -1,0 +1,86 @@
+//! What a whole run holds in memory, beside the rows that live: the process's peak from before the
+//! tables are filled to after the last epoch, with nothing else in the process.
+
+use crate::run;
+use crate::workloads::ledger::{self, Shape};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use std::sync::Arc;
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, IoFailure, Options, Source, SourceBatch};
+
+/// Events of a batch that the source hands over again and again.
+const BATCH: usize = 1 << 16;
+/// Bytes of a row's values, key included.
+const LIVE: u64 = 16;
+/// What may be held: so many times the live rows, and so much for epochs in flight.
+const ROWS_MAX: u64 = 3;
+const EPOCHS_MAX: u64 = 256 << 20;
+
+/// Measures a run of `events` events, one line per number of rows.
+pub fn measure(rows: &[u64], events: usize) {
+    println!("{:>10} | {:>9} {:>9} {:>9} | memory, MiB", "rows", "live", "peak", "allowed");
+    for &rows in rows {
+        let mib = |bytes: u64| bytes >> 20;
+        let (live, peak) = (rows * LIVE, peak_of(rows, events));
+        let allowed = ROWS_MAX * live + EPOCHS_MAX;
+        let verdict = if peak <= allowed { "within" } else { "above" };
+        println!("{rows:>10} | {:>9} {:>9} {:>9} | {verdict}", mib(live), mib(peak), mib(allowed));
+    }
+}
+
+fn peak_of(rows: u64, events: usize) -> u64 {
+    let batch = ledger::events(Shape { rows, theta: 0.2, events: BATCH, doomed: 0.01, work: 0 }, 42);
+    let before = resident();
+    reset_peak();
+    let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
+    for table in 0..2 {
+        let columns = &engine.program().tables[table].columns;
+        let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        ledger::initial_rows(rows, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));
+    }
+    let source = Again { batch, left: events.div_ceil(BATCH), at: 0 };
+    let (summary, _) = run::run_counted(&engine, Box::new(source), Options::default());
+    assert!(summary.events >= events as u64, "a run over all events");
+    peak().saturating_sub(before)
+}
+
+/// Hands over one batch so many times, the event times going on.
+struct Again {
+    batch: RecordBatch,
+    left: usize,
+    at: i64,
+}
+
+impl Source for Again {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let mut columns: Vec<ArrayRef> = self.batch.columns().to_vec();
+        columns[0] = Arc::new(Int64Array::from_iter_values(self.at..self.at + self.batch.num_rows() as i64));
+        self.at += self.batch.num_rows() as i64;
+        let events = RecordBatch::try_new(self.batch.schema(), columns).expect("columns of the schema");
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+}
+
+/// Bytes of the process in memory now.
+fn resident() -> u64 {
+    status("VmRSS:")
+}
+
+/// The most that [`resident`] was since [`reset_peak`].
+fn peak() -> u64 {
+    status("VmHWM:")
+}
+
+fn reset_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").expect("a system that counts peaks");
+}
+
+fn status(line: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a system that counts memory");
+    let found = status.lines().find_map(|l| l.strip_prefix(line)).expect("a line of the status");
+    found.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
