@@ -43,6 +43,17 @@ pub trait Execute: Sync {
         unreachable!("only transactions in parts are judged")
     }
 
+    /// Leaves out a unit of a transaction that was found to abort: puts into each version that it writes the value
+    /// of its source.
+    fn skip(&self, _worker: usize, _unit: u32) {
+        unreachable!("only transactions in parts are left out")
+    }
+
+    /// Whether a transaction in parts that is left out aborts, given the sources as they are. Changes no version.
+    fn try_out(&self, _worker: usize, _transaction: u32) -> bool {
+        unreachable!("only transactions in parts are left out")
+    }
+
     /// Puts into every version of a transaction that aborts the value of its source. Calls `changed` with
     /// the slot of each whose value is now another.
     fn revert(&self, _worker: usize, _transaction: u32, _changed: &mut dyn FnMut(u32)) {

@@ -6,6 +6,7 @@
 //! | [`Execute`] | what is run: transactions whole, or their operations |
 //! | [`run_serially`] | granularity `Epoch`: in position order on one worker |
 //! | [`Executor`] | all other policies: one loop, on all workers |
+//! | [`Baseline`] | the schemes that came before, to measure against |
 //! | [`Decision`] | which of them the next epoch gets, and why |
 //!
 //! Nothing here knows what a row holds, reads a clock, or starts a thread: workers are callers, times
@@ -19,6 +20,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod baseline;
 mod decision;
 mod execute;
 mod executor;
@@ -28,6 +30,7 @@ mod pool;
 mod repair;
 mod sync;
 
+pub use baseline::{Baseline, Scheme, SchemeError};
 pub use decision::{Choice, Decision, EpochCost, OPERATION_NS_MIN, REGRET_MAX, Reason, TRANSACTIONS_PER_WORKER_MIN};
 pub use execute::{Execute, run_serially};
 pub use executor::{Executor, Progress, Worker};

@@ -5,16 +5,18 @@ pub(crate) use loom::{
     hint::spin_loop,
     sync::{
         Condvar, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
+    thread::yield_now,
 };
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::{
         Condvar, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
+    thread::yield_now,
 };
 
 /// Looks at a condition before a worker parks. The model checker would only try each of them in turn.

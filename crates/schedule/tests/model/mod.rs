@@ -5,8 +5,8 @@
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tidemill_schedule::{Execute, Executor, Policy, Worker};
-use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, Use, UseBuffer};
+use tidemill_schedule::{Baseline, Execute, Executor, Policy, Scheme, Worker};
+use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, Run, Use, UseBuffer};
 
 /// An access: the row, the part that it belongs to, whether it writes.
 pub type Access = (u64, u32, bool);
@@ -21,7 +21,11 @@ pub struct Model {
     aborting: u32,
     first_slot: Vec<u32>,
     versions: Vec<AtomicU32>,
+    epoch: AccessBuffer,
+    uses: UseBuffer,
     pub executor: Executor,
+    /// In place of the executor.
+    pub baseline: Option<Baseline>,
 }
 
 fn mix(value: u32) -> u32 {
@@ -41,32 +45,55 @@ fn written(transaction: u32, reads: u32, found: u32) -> u32 {
 
 impl Model {
     /// Prepares an epoch under a policy that works on versions.
+    #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, workers: usize) -> Self {
+        let mut model = Model::of(transactions, aborting, policy.speculates());
+        let mut run = Run::new();
+        run.partition(Partitioning::with_bits(1), model.epoch.accesses());
+        model.executor = Executor::new(workers);
+        model.executor.prepare(&mut vec![run]);
+        model.executor.arrange(policy, model.epoch.accesses(), &model.uses);
+        model
+    }
+
+    /// Prepares an epoch under a scheme that works on versions.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn under_scheme(transactions: Vec<Transaction>, aborting: u32, scheme: Scheme, baseline: Baseline) -> Self {
+        let mut model = Model::of(transactions, aborting, scheme.speculates());
+        let baseline = model.baseline.insert(baseline);
+        baseline.prepare(scheme, model.epoch.accesses(), &model.uses);
+        model
+    }
+
+    fn of(transactions: Vec<Transaction>, aborting: u32, speculates: bool) -> Self {
         let mut epoch = AccessBuffer::new();
         let mut uses = UseBuffer::default();
         let mut first_slot = Vec::new();
         for (parts, accesses) in &transactions {
             first_slot.push(uses.uses.len() as u32);
             epoch.push(accesses.iter().map(|(row, ..)| RowId(*row)));
-            let apart = policy.speculates() && *parts > 0;
+            let apart = speculates && *parts > 0;
             uses.parts.push(if apart { *parts } else { 0 });
             let mask = |part: u32| if apart && part < u32::from(*parts) { 1 << part } else { 0 };
             uses.uses.extend(accesses.iter().map(|(_, part, writes)| Use::new(mask(*part), *writes)));
         }
-        let mut run = Run::new();
-        run.partition(Partitioning::with_bits(1), epoch.accesses());
-        let mut executor = Executor::new(workers);
-        executor.prepare(&mut vec![run]);
-        executor.arrange(policy, epoch.accesses(), &uses);
         let versions = uses.uses.iter().map(|_| AtomicU32::new(0)).collect();
         let transactions =
             transactions.into_iter().zip(&uses.parts).map(|((_, accesses), parts)| (*parts, accesses)).collect();
-        Model { transactions, aborting, first_slot, versions, executor }
+        let executor = Executor::new(1);
+        Model { transactions, aborting, first_slot, versions, epoch, uses, executor, baseline: None }
     }
 
     /// Takes part as one worker.
     pub fn work(&self, id: usize) {
-        self.executor.work(&mut Worker::new(id), self);
+        match &self.baseline {
+            Some(baseline) => baseline.work(id, self.epoch.accesses(), &self.uses, self),
+            None => self.executor.work(&mut Worker::new(id), self),
+        }
+    }
+
+    fn flow(&self) -> &Flow {
+        self.baseline.as_ref().map_or(self.executor.flow(), Baseline::flow)
     }
 
     fn slots(&self, transaction: u32) -> impl Iterator<Item = (u32, &Access)> {
@@ -75,7 +102,7 @@ impl Model {
     }
 
     fn source(&self, slot: u32, row_number: u64) -> u32 {
-        match self.executor.flow().source(slot) {
+        match self.flow().source(slot) {
             Some(source) => self.versions[source as usize].load(Relaxed),
             None => row(row_number),
         }
@@ -137,7 +164,7 @@ impl Model {
 
 impl Execute for Model {
     fn execute(&self, _worker: usize, unit: u32) {
-        let (transaction, part) = self.executor.flow().unit(unit);
+        let (transaction, part) = self.flow().unit(unit);
         self.run(transaction, self.is_apart(transaction).then_some(part));
     }
 
@@ -146,6 +173,19 @@ impl Execute for Model {
     }
 
     fn judge(&self, _worker: usize, transaction: u32) -> bool {
+        self.aborts(transaction)
+    }
+
+    fn skip(&self, _worker: usize, unit: u32) {
+        let (transaction, part) = self.flow().unit(unit);
+        for (slot, &(number, p, writes)) in self.slots(transaction) {
+            if writes && p == part {
+                self.versions[slot as usize].store(self.source(slot, number), Relaxed);
+            }
+        }
+    }
+
+    fn try_out(&self, _worker: usize, transaction: u32) -> bool {
         self.aborts(transaction)
     }
 

@@ -1,0 +1,123 @@
+//! Row locks, in a table by hash of the row. Rows that fall together share a lock, which delays but does not
+//! harm; the table has at least twice as many locks as an epoch has accesses, so it is rare.
+
+use crate::sync::{AtomicU32, Ordering};
+use tidemill_txn::{Accesses, RowId, UseBuffer};
+
+/// Locks of a table at least.
+const LOCKS_MIN: usize = 1 << 10;
+
+/// Makes the table large enough for an epoch with so many accesses; a power of two.
+pub(super) fn ensure<L: Default>(table: &mut Vec<L>, accesses: usize) {
+    let wanted = (2 * accesses).next_power_of_two().max(LOCKS_MIN);
+    if table.len() < wanted {
+        table.clear();
+        table.resize_with(wanted, L::default);
+    }
+}
+
+/// The lock of a row.
+pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
+    let hash = row.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 32) as u32 & (locks as u32 - 1)
+}
+
+/// A lock that a transaction needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub lock: u32,
+    pub exclusive: bool,
+    /// What a ticket lock waits for.
+    ticket: u32,
+}
+
+/// The locks that a transaction needs, each once.
+pub(super) fn requests_of(
+    transaction: u32,
+    accesses: Accesses<'_>,
+    uses: &UseBuffer,
+    locks: usize,
+    requests: &mut Vec<Request>,
+) {
+    requests.clear();
+    let first = accesses.op_start()[transaction as usize] as usize;
+    for (at, &row) in accesses.rows_of(transaction as usize).iter().enumerate() {
+        let (lock, exclusive) = (lock_of(row, locks), uses.uses[first + at].writes());
+        match requests.iter_mut().find(|request| request.lock == lock) {
+            Some(request) => request.exclusive |= exclusive,
+            None => requests.push(Request { lock, exclusive, ticket: 0 }),
+        }
+    }
+}
+
+/// A lock whose requests are granted in the order in which they were inserted, readers together (a ticket
+/// lock as that of Mellor-Crummey and Scott, "Scalable reader-writer synchronization", PPoPP 1991).
+///
+/// The exclusive number *n* is granted when all requests before it were released; a shared one when all
+/// exclusive ones before it were. Nothing behind a request that waits can be released, so both are a
+/// comparison of a count with what it was at insertion. Counts wrap around.
+#[derive(Debug, Default)]
+pub(super) struct TicketLock {
+    /// Requests, and exclusive ones among them. Written by whose turn it is to insert.
+    inserted: AtomicU32,
+    inserted_exclusive: AtomicU32,
+    /// Released ones, likewise. Written by holders.
+    released: AtomicU32,
+    released_exclusive: AtomicU32,
+}
+
+impl TicketLock {
+    /// Inserts a request. By one worker at a time, in turns.
+    pub fn insert(&self, request: &mut Request) {
+        let inserted = self.inserted.load(Ordering::Relaxed);
+        let exclusive = self.inserted_exclusive.load(Ordering::Relaxed);
+        self.inserted.store(inserted.wrapping_add(1), Ordering::Relaxed);
+        request.ticket = if request.exclusive { inserted } else { exclusive };
+        if request.exclusive {
+            self.inserted_exclusive.store(exclusive.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a request is granted.
+    pub fn is_granted(&self, request: &Request) -> bool {
+        let released = if request.exclusive { &self.released } else { &self.released_exclusive };
+        released.load(Ordering::Acquire) == request.ticket
+    }
+
+    /// Releases a request that was granted.
+    pub fn release(&self, request: &Request) {
+        if request.exclusive {
+            self.released_exclusive.fetch_add(1, Ordering::Release);
+        }
+        self.released.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A lock that is taken or not. The number of readers, or [`WRITER`].
+#[derive(Debug, Default)]
+pub(super) struct TryLock(AtomicU32);
+
+const WRITER: u32 = u32::MAX;
+
+impl TryLock {
+    /// Takes it, if nobody is in the way.
+    pub fn try_take(&self, exclusive: bool) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        let then = match (exclusive, now) {
+            (true, 0) => WRITER,
+            (true, _) | (false, WRITER) => return false,
+            (false, readers) => readers + 1,
+        };
+        self.0.compare_exchange(now, then, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lets go of it.
+    pub fn release(&self, exclusive: bool) {
+        match exclusive {
+            true => self.0.store(0, Ordering::Release),
+            false => {
+                self.0.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+}

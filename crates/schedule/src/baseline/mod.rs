@@ -1,0 +1,276 @@
+//! The schemes that came before, to measure against: No-Lock, LAL, LWM, PAT, TStream and NOCC.
+//!
+//! They run the same transactions ([`Execute`]) on the same rows or versions as the policies. What they
+//! know beforehand is what the papers let them know: the rows of each transaction and which it writes.
+//! Nothing in them is slower than it has to be: locks are two words in a table that is kept from epoch to
+//! epoch, versions have their places before the epoch begins, waiting is spinning, then yielding.
+//!
+//! | | order | conflicts | described in |
+//! |---|---|---|---|
+//! | [`Scheme::NoLock`] | none | not resolved: wrong results, an upper bound | TStream 2020 §VI-B |
+//! | [`Scheme::Lock`] | one counter | row locks, shared and exclusive | LOCK: TStream 2020 §II-C1; LAL: 2019 §3 |
+//! | [`Scheme::MultiVersion`] | one counter | versions, a low-water mark per row | MVLK: §II-C2; LWM: 2019 §3 |
+//! | [`Scheme::Partitioned`] | a counter per partition | row locks | PAT: §II-C3; 2019 §3 |
+//! | [`Scheme::TStream`] | operation chains | versions, rounds, whole-batch redo | 2020 §IV-C; redo: MorphStream §6.3.1 |
+//! | [`Scheme::NoOrder`] | none | row locks, no wait | NOCC: TStream 2019 §5 |
+//!
+//! All but No-Lock and NOCC give the results of the serial order. Workers may come at any time, and one is
+//! enough. If `execute` panics, all workers do.
+
+mod locks;
+mod ordered;
+mod rounds;
+mod unordered;
+mod versions;
+
+use crate::execute::Execute;
+use crate::sync::{AtomicBool, AtomicU32, Ordering, SPINS_MAX, spin_loop, yield_now};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::str::FromStr;
+use tidemill_txn::{Accesses, Flow, Graph, Scratch, UseBuffer};
+
+/// How an epoch is run for comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// All at once, without any lock. Wrong wherever transactions meet.
+    NoLock,
+    /// Strict two-phase locking, the locks requested in position order.
+    Lock,
+    /// The same order, but on versions: reads are not held up by later writes, nor writes by reads.
+    MultiVersion,
+    /// As `Lock`, with an order of its own for each of so many partitions.
+    Partitioned(u32),
+    /// Operation chains in rounds.
+    TStream,
+    /// Two-phase locking that gives up instead of waiting and tries again; in any order.
+    NoOrder,
+}
+
+impl Scheme {
+    /// All of them, PAT with a few partitions.
+    pub const ALL: [Scheme; 6] =
+        [Scheme::NoLock, Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(16), Scheme::TStream, Scheme::NoOrder];
+
+    /// Whether it works on versions of the rows rather than on the rows.
+    pub fn on_versions(self) -> bool {
+        matches!(self, Scheme::MultiVersion | Scheme::TStream)
+    }
+
+    /// Whether updates run before the verdict of their transaction.
+    pub fn speculates(self) -> bool {
+        self == Scheme::TStream
+    }
+
+    /// Whether it gives the results of the serial order.
+    pub fn keeps_order(self) -> bool {
+        !matches!(self, Scheme::NoLock | Scheme::NoOrder)
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scheme::NoLock => f.write_str("no-lock"),
+            Scheme::Lock => f.write_str("lal"),
+            Scheme::MultiVersion => f.write_str("lwm"),
+            Scheme::Partitioned(partitions) => write!(f, "pat:{partitions}"),
+            Scheme::TStream => f.write_str("tstream"),
+            Scheme::NoOrder => f.write_str("nocc"),
+        }
+    }
+}
+
+/// A word that is no scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no scheme: say no-lock, lal, lwm, pat:16 (or another number of partitions), tstream or nocc")]
+pub struct SchemeError(String);
+
+impl FromStr for Scheme {
+    type Err = SchemeError;
+
+    fn from_str(text: &str) -> Result<Scheme, SchemeError> {
+        let partitions = text.strip_prefix("pat:").and_then(|number| number.parse().ok()).filter(|&n: &u32| n > 0);
+        let named = Scheme::ALL.into_iter().find(|scheme| scheme.to_string() == text);
+        partitions.map(Scheme::Partitioned).or(named).ok_or_else(|| SchemeError(text.into()))
+    }
+}
+
+/// Runs epochs under a scheme, one at a time. Reused: in steady state it does not allocate.
+#[derive(Debug)]
+pub struct Baseline {
+    scheme: Scheme,
+    transactions: u32,
+    /// The next transaction to run. Claimed by workers.
+    next: CachePadded<AtomicU32>,
+    /// Transactions run. Added to by workers that find nothing to claim.
+    finished: CachePadded<AtomicU32>,
+    /// Set by a worker that panics.
+    poisoned: AtomicBool,
+    /// Linked for schemes on versions.
+    graph: Graph,
+    flow: Flow,
+    scratch: Scratch,
+    /// Slot → the first slot of its chain, for schemes on versions.
+    chain: Vec<u32>,
+    turns: ordered::Turns,
+    locks: Vec<locks::TicketLock>,
+    flags: Vec<locks::TryLock>,
+    marks: Vec<AtomicU32>,
+    rounds: rounds::Rounds,
+}
+
+impl Default for Baseline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Baseline {
+    /// Without an epoch.
+    pub fn new() -> Self {
+        Baseline {
+            scheme: Scheme::NoLock,
+            transactions: 0,
+            next: CachePadded::new(AtomicU32::new(0)),
+            finished: CachePadded::new(AtomicU32::new(0)),
+            poisoned: AtomicBool::new(false),
+            graph: Graph::new(),
+            flow: Flow::new(),
+            scratch: Scratch::default(),
+            chain: Vec::new(),
+            turns: ordered::Turns::default(),
+            locks: Vec::new(),
+            flags: Vec::new(),
+            marks: Vec::new(),
+            rounds: rounds::Rounds::default(),
+        }
+    }
+
+    /// Begins an epoch. `work` must be given the same accesses and uses. Only TStream takes transactions apart;
+    /// under the other schemes all are whole.
+    pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer) {
+        assert_eq!(uses.uses.len(), accesses.rows().len());
+        self.scheme = scheme;
+        self.transactions = accesses.transactions() as u32;
+        self.next.store(0, Ordering::Relaxed);
+        self.finished.store(0, Ordering::Relaxed);
+        if self.poisoned.swap(false, Ordering::Relaxed) {
+            // A panic leaves locks behind.
+            self.locks.clear();
+            self.flags.clear();
+        }
+        if scheme.on_versions() {
+            self.graph.build(accesses, &mut self.scratch);
+            self.flow.follow(&self.graph, accesses, uses, false);
+            self.find_chains(accesses.rows().len());
+        }
+        match scheme {
+            Scheme::NoLock => {}
+            Scheme::Lock => self.prepare_turns(1, accesses),
+            Scheme::Partitioned(partitions) => self.prepare_turns(partitions, accesses),
+            Scheme::NoOrder => locks::ensure(&mut self.flags, accesses.rows().len()),
+            Scheme::MultiVersion => self.prepare_marks(accesses),
+            Scheme::TStream => self.prepare_rounds(uses.parts.iter().any(|&parts| parts > 0)),
+        }
+    }
+
+    /// The graph of an epoch on versions.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The flow of an epoch on versions.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// How often the whole batch was run: once, but under TStream once more for each time that verdicts changed.
+    pub fn passes(&self) -> u32 {
+        if self.scheme == Scheme::TStream { self.rounds.passes() } else { 1 }
+    }
+
+    /// Takes part in the epoch until all has run, as the worker of that number, which no other has.
+    ///
+    /// # Panics
+    ///
+    /// If `execute` panics, here or on another worker.
+    pub fn work<E: Execute + ?Sized>(&self, worker: usize, accesses: Accesses<'_>, uses: &UseBuffer, execute: &E) {
+        let _presence = Presence(self);
+        match self.scheme {
+            Scheme::NoLock => self.run_without_locks(worker, execute),
+            Scheme::Lock | Scheme::Partitioned(_) => self.run_in_turns(worker, accesses, uses, execute),
+            Scheme::MultiVersion => self.run_on_versions(worker, execute),
+            Scheme::TStream => return self.run_in_rounds(worker, execute),
+            Scheme::NoOrder => self.run_in_any_order(worker, accesses, uses, execute),
+        }
+        self.wait(|| self.finished.load(Ordering::Acquire) == self.transactions);
+    }
+
+    /// Claims the next transactions, at most so many; none are left where the range is empty.
+    fn claim(&self, count: u32) -> std::ops::Range<u32> {
+        if self.next.load(Ordering::Relaxed) >= self.transactions {
+            return 0..0;
+        }
+        let begin = self.next.fetch_add(count, Ordering::Relaxed).min(self.transactions);
+        begin..begin.saturating_add(count).min(self.transactions)
+    }
+
+    fn finish(&self, count: u32) {
+        self.finished.fetch_add(count, Ordering::AcqRel);
+    }
+
+    fn find_chains(&mut self, slots: usize) {
+        self.chain.clear();
+        self.chain.extend(0..slots as u32);
+        for slot in 0..slots as u32 {
+            if let tidemill_txn::Slot::Operation { next: Some(next), .. } = self.graph.slot(slot) {
+                self.chain[next as usize] = self.chain[slot as usize];
+            }
+        }
+    }
+
+    fn stop_if_poisoned(&self) {
+        assert!(!self.poisoned.load(Ordering::Acquire), "the epoch is stopped: another worker panicked");
+    }
+
+    /// Waits for something that another worker will do.
+    fn wait(&self, condition: impl Fn() -> bool) {
+        let mut spins = 0;
+        while !condition() {
+            self.stop_if_poisoned();
+            if spins < SPINS_MAX {
+                spins += 1;
+                spin_loop();
+            } else {
+                yield_now();
+            }
+        }
+    }
+}
+
+/// A worker inside; going by panic, it stops the others.
+struct Presence<'a>(&'a Baseline);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poisoned.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_read_as_they_print() {
+        for scheme in Scheme::ALL.into_iter().chain([Scheme::Partitioned(3)]) {
+            assert_eq!(scheme.to_string().parse(), Ok(scheme));
+        }
+        for wrong in ["pat", "pat:0", "lock"] {
+            assert!(wrong.parse::<Scheme>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! LAL and PAT: locks are requested in turns, which keeps the order; then transactions run side by side as far
+//! as their locks allow.
+//!
+//! A transaction (1) waits until the counter of each of its partitions has come to its number there, (2)
+//! inserts its requests and moves the counters on, (3) waits for its locks, runs, releases them. LAL is one
+//! partition. Transactions are claimed in position order and hold nothing while they wait for a turn, so
+//! the first that has not run always can.
+
+use super::locks::{self, Request, TicketLock, lock_of, requests_of};
+use super::{Baseline, Scheme};
+use crate::execute::Execute;
+use crate::sync::{AtomicU32, Ordering};
+use crossbeam_utils::CachePadded;
+use tidemill_txn::{Accesses, UseBuffer};
+
+/// Whose turn it is, by partition.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    counters: Vec<CachePadded<AtomicU32>>,
+    /// First turn of each transaction, and the end. Not used with one partition.
+    start: Vec<u32>,
+    /// Partition, and the transaction's number there.
+    turns: Vec<(u32, u32)>,
+}
+
+impl Turns {
+    /// Begins an epoch with so many partitions.
+    pub fn begin(&mut self, partitions: u32) {
+        self.counters.clear();
+        self.counters.resize_with(partitions as usize, CachePadded::default);
+        self.start.clear();
+        self.turns.clear();
+    }
+
+    /// Whose turn it is in a partition.
+    pub fn counter(&self, partition: u32) -> &AtomicU32 {
+        &self.counters[partition as usize]
+    }
+}
+
+impl Baseline {
+    pub(super) fn prepare_turns(&mut self, partitions: u32, accesses: Accesses<'_>) {
+        locks::ensure::<TicketLock>(&mut self.locks, accesses.rows().len());
+        self.turns.begin(partitions);
+        let Turns { start, turns, .. } = &mut self.turns;
+        if self.scheme == Scheme::Lock {
+            return;
+        }
+        let mut numbers = vec![0; partitions as usize];
+        start.push(0);
+        for transaction in 0..accesses.transactions() {
+            let first = turns.len();
+            for &row in accesses.rows_of(transaction) {
+                // A lock has one partition, so that its requests are inserted in its turns.
+                let partition = lock_of(row, self.locks.len()) % partitions;
+                if turns[first..].iter().all(|(other, _)| *other != partition) {
+                    turns.push((partition, numbers[partition as usize]));
+                    numbers[partition as usize] += 1;
+                }
+            }
+            start.push(turns.len() as u32);
+        }
+    }
+
+    pub(super) fn run_in_turns<E: Execute + ?Sized>(
+        &self,
+        worker: usize,
+        accesses: Accesses<'_>,
+        uses: &UseBuffer,
+        execute: &E,
+    ) {
+        let mut requests: Vec<Request> = Vec::new();
+        let lock = |request: &Request| &self.locks[request.lock as usize];
+        loop {
+            let Some(transaction) = self.claim(1).next() else { return };
+            execute.prefetch(transaction);
+            requests_of(transaction, accesses, uses, self.locks.len(), &mut requests);
+            let only = [(0, transaction)];
+            let turns = match self.scheme {
+                Scheme::Lock => &only[..],
+                _ => {
+                    let bound = |t: u32| self.turns.start[t as usize] as usize;
+                    &self.turns.turns[bound(transaction)..bound(transaction + 1)]
+                }
+            };
+            for &(partition, number) in turns {
+                self.wait(|| self.turns.counter(partition).load(Ordering::Acquire) == number);
+            }
+            requests.iter_mut().for_each(|request| self.locks[request.lock as usize].insert(request));
+            for &(partition, number) in turns {
+                self.turns.counter(partition).store(number + 1, Ordering::Release);
+            }
+            for request in &requests {
+                self.wait(|| lock(request).is_granted(request));
+            }
+            execute.execute(worker, transaction);
+            requests.iter().for_each(|request| lock(request).release(request));
+            self.finish(1);
+        }
+    }
+}

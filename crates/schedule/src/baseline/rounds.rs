@@ -1,0 +1,266 @@
+//! TStream: operation chains, evaluated in rounds.
+//!
+//! **What.** The operations of a row are its chain, and one worker at a time evaluates a chain, in order. In a
+//! round every chain that is not done is taken up once and evaluated until an operation depends on a value of
+//! another chain that is not there yet; behind the round all workers wait for each other. Values
+//! are kept in versions, so a chain may run ahead of those that read it. Updates do not wait for the
+//! verdict of their transaction; when all is evaluated the verdicts are looked at, and if any abort, those
+//! transactions are removed and *the whole batch* is evaluated again. With what was removed the verdicts
+//! behind it may change, so this repeats until the removed are those that abort.
+//!
+//! **It ends, rightly.** If the first *n* verdicts are those of the serial order in one pass, the first *n* + 1
+//! are in the next, since a verdict is a function of values that the *n* before it leave. A pass that
+//! changes nothing is therefore the serial order's.
+//!
+//! An operation is a unit of [`tidemill_txn::Flow`]; a transaction that is not taken apart is one, in the chain
+//! of the first row that it writes, with a verdict of its own, and never removed.
+//!
+//! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is
+//! claimed. Who completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the
+//! next one, while nobody has anything; (3) publishes its number. Who reads what was arranged too early sees
+//! the round closed when it claims, and fails.
+
+use super::Baseline;
+use crate::execute::Execute;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, BLOCK_MAX, Ordering};
+use crossbeam_utils::CachePadded;
+use std::ops::Range;
+
+/// What a round does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    /// Evaluates chains.
+    Explore,
+    /// Looks at verdicts.
+    Judge,
+    /// Nothing: all is done.
+    Done,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// First unit of each chain among `units`, and the end.
+    start: Vec<u32>,
+    /// By chain, in order.
+    units: Vec<u32>,
+    /// Per chain, the next of its units. Written by who has claimed it.
+    at: Vec<AtomicU32>,
+    /// Per operation, the pass in which its version was last written; read by those that need it.
+    written: Vec<AtomicU32>,
+    /// Per transaction, whether it is left out. Written while judging.
+    removed: Vec<AtomicBool>,
+    /// Whether any of that has changed.
+    changed: AtomicBool,
+    /// The chains of the round, and those of the next, by the parity of the round.
+    active: [Vec<AtomicU32>; 2],
+    /// The round in the upper half, what is claimed of it in the lower.
+    claims: CachePadded<AtomicU64>,
+    /// What is done of the round.
+    completed: CachePadded<AtomicU32>,
+    /// Chains of the next round so far.
+    blocked: CachePadded<AtomicU32>,
+    /// What the round is: its kind and size, and the pass. Written between rounds.
+    kind: AtomicU32,
+    size: AtomicU32,
+    pass: AtomicU32,
+    /// Whether any transaction is in parts.
+    judges: bool,
+}
+
+impl Rounds {
+    pub fn passes(&self) -> u32 {
+        self.pass.load(Ordering::Relaxed)
+    }
+
+    fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Acquire) {
+            0 => Kind::Explore,
+            1 => Kind::Judge,
+            _ => Kind::Done,
+        }
+    }
+
+    /// Arranges the next round and publishes its number. By one worker, while no piece is claimed.
+    fn begin(&self, round: u32, kind: Kind, size: u32) {
+        self.claims.fetch_or(u64::from(u32::MAX), Ordering::Relaxed);
+        self.kind.store(kind as u32, Ordering::Release);
+        self.size.store(size, Ordering::Release);
+        self.completed.store(0, Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
+        self.claims.store(u64::from(round) << 32, Ordering::Release);
+    }
+
+    /// Begins a pass over the whole batch.
+    fn begin_pass(&self, round: u32) {
+        let chains = self.at.len() as u32;
+        for (chain, at) in (0..chains).zip(&self.at) {
+            at.store(self.start[chain as usize], Ordering::Relaxed);
+            self.active[round as usize % 2][chain as usize].store(chain, Ordering::Relaxed);
+        }
+        self.changed.store(false, Ordering::Relaxed);
+        self.pass.fetch_add(1, Ordering::Relaxed);
+        self.begin(round, Kind::Explore, chains);
+    }
+
+    /// Claims a piece of the round that is on, if there is any left.
+    fn claim(&self, workers: u32) -> Result<(u32, Kind, Range<u32>), u32> {
+        let mut claims = self.claims.load(Ordering::Acquire);
+        loop {
+            let (round, begin) = ((claims >> 32) as u32, claims as u32);
+            let (kind, size) = (self.kind(), self.size.load(Ordering::Acquire));
+            if begin >= size {
+                return Err(round);
+            }
+            let count = ((size - begin) / workers).clamp(1, BLOCK_MAX);
+            let order = Ordering::AcqRel;
+            match self.claims.compare_exchange_weak(claims, claims + u64::from(count), order, Ordering::Acquire) {
+                Ok(_) => return Ok((round, kind, begin..begin + count)),
+                Err(now) => claims = now,
+            }
+        }
+    }
+}
+
+impl Baseline {
+    /// `judges`: whether any transaction is in parts.
+    pub(super) fn prepare_rounds(&mut self, judges: bool) {
+        const NO_CHAIN: u32 = u32::MAX;
+        let (units, slots) = (self.flow.units(), self.chain.len());
+        // Number the chains, and count their units.
+        let mut number = vec![NO_CHAIN; slots];
+        let mut counts: Vec<u32> = Vec::new();
+        let mut chain_of_unit = Vec::with_capacity(units as usize);
+        for unit in 0..units {
+            let (transaction, part) = self.flow.unit(unit);
+            let used = |slot: &u32| self.flow.use_of(*slot).by(part);
+            let written = |slot: &u32| used(slot) && self.flow.use_of(*slot).writes();
+            let mut operations = self.graph.operations(transaction);
+            let first = operations.find(written).or_else(|| self.graph.operations(transaction).find(used));
+            let fresh = counts.len() as u32;
+            let chain = match first {
+                // It touches nothing: a chain of its own.
+                None => fresh,
+                Some(slot) => {
+                    let number = &mut number[self.chain[slot as usize] as usize];
+                    *number = if *number == NO_CHAIN { fresh } else { *number };
+                    *number
+                }
+            };
+            counts.resize(counts.len().max(chain as usize + 1), 0);
+            counts[chain as usize] += 1;
+            chain_of_unit.push(chain);
+        }
+        let Rounds { start, units: by_chain, at, written, removed, active, .. } = &mut self.rounds;
+        let mut next = Vec::with_capacity(counts.len());
+        start.clear();
+        start.push(0);
+        for count in &counts {
+            let begin = *start.last().expect("begins with 0");
+            next.push(begin);
+            start.push(begin + count);
+        }
+        by_chain.clear();
+        by_chain.resize(units as usize, 0);
+        for (unit, chain) in (0..units).zip(chain_of_unit) {
+            by_chain[next[chain as usize] as usize] = unit;
+            next[chain as usize] += 1;
+        }
+        at.clear();
+        at.resize_with(counts.len(), AtomicU32::default);
+        active.iter_mut().for_each(|active| active.resize_with(counts.len().max(active.len()), AtomicU32::default));
+        written.clear();
+        written.resize_with(slots, AtomicU32::default);
+        removed.clear();
+        removed.resize_with(self.transactions as usize, AtomicBool::default);
+        self.rounds.judges = judges;
+        self.rounds.pass.store(0, Ordering::Relaxed);
+        match units {
+            0 => self.rounds.begin(0, Kind::Done, 0),
+            _ => self.rounds.begin_pass(0),
+        }
+    }
+
+    pub(super) fn run_in_rounds<E: Execute + ?Sized>(&self, worker: usize, execute: &E) {
+        loop {
+            match self.rounds.claim(8) {
+                Ok((round, kind, piece)) => {
+                    let count = piece.len() as u32;
+                    match kind {
+                        Kind::Explore => piece.for_each(|at| self.evaluate(worker, execute, round, at)),
+                        Kind::Judge => piece.for_each(|transaction| self.look_at(worker, execute, transaction)),
+                        Kind::Done => unreachable!("an empty round"),
+                    }
+                    let completed = self.rounds.completed.fetch_add(count, Ordering::AcqRel) + count;
+                    if completed == self.rounds.size.load(Ordering::Relaxed) {
+                        self.end_round(round, kind);
+                    }
+                }
+                Err(round) => {
+                    if self.rounds.kind() == Kind::Done {
+                        return;
+                    }
+                    self.wait(|| (self.rounds.claims.load(Ordering::Acquire) >> 32) as u32 != round);
+                }
+            }
+        }
+    }
+
+    /// Evaluates a chain of the round as far as it goes.
+    fn evaluate<E: Execute + ?Sized>(&self, worker: usize, execute: &E, round: u32, at: u32) {
+        let rounds = &self.rounds;
+        let parity = round as usize % 2;
+        let chain = rounds.active[parity][at as usize].load(Ordering::Relaxed);
+        let pass = rounds.pass.load(Ordering::Relaxed);
+        let end = rounds.start[chain as usize + 1];
+        let mut next = rounds.at[chain as usize].load(Ordering::Relaxed);
+        while next < end {
+            let unit = rounds.units[next as usize];
+            let (transaction, part) = self.flow.unit(unit);
+            let operations = || self.graph.operations(transaction).filter(|&o| self.flow.use_of(o).by(part));
+            let is_there = |source: u32| rounds.written[source as usize].load(Ordering::Acquire) == pass;
+            if !operations().filter_map(|operation| self.flow.source(operation)).all(is_there) {
+                let blocked = rounds.blocked.fetch_add(1, Ordering::Relaxed);
+                rounds.active[1 - parity][blocked as usize].store(chain, Ordering::Relaxed);
+                break;
+            }
+            match rounds.removed[transaction as usize].load(Ordering::Relaxed) {
+                true => execute.skip(worker, unit),
+                false => execute.execute(worker, unit),
+            }
+            for operation in operations().filter(|&operation| self.flow.use_of(operation).writes()) {
+                rounds.written[operation as usize].store(pass, Ordering::Release);
+            }
+            next += 1;
+        }
+        rounds.at[chain as usize].store(next, Ordering::Relaxed);
+    }
+
+    /// Looks at the verdict of a transaction, as it is now.
+    fn look_at<E: Execute + ?Sized>(&self, worker: usize, execute: &E, transaction: u32) {
+        if !execute.is_apart(transaction) {
+            return;
+        }
+        let removed = &self.rounds.removed[transaction as usize];
+        let was_removed = removed.load(Ordering::Relaxed);
+        let aborts = match was_removed {
+            true => execute.try_out(worker, transaction),
+            false => execute.judge(worker, transaction),
+        };
+        if aborts != was_removed {
+            removed.store(aborts, Ordering::Relaxed);
+            self.rounds.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn end_round(&self, round: u32, kind: Kind) {
+        let rounds = &self.rounds;
+        let blocked = rounds.blocked.load(Ordering::Relaxed);
+        match kind {
+            Kind::Explore if blocked > 0 => rounds.begin(round + 1, Kind::Explore, blocked),
+            Kind::Explore if rounds.judges => rounds.begin(round + 1, Kind::Judge, self.transactions),
+            Kind::Judge if rounds.changed.load(Ordering::Relaxed) => rounds.begin_pass(round + 1),
+            _ => rounds.begin(round + 1, Kind::Done, 0),
+        }
+    }
+}

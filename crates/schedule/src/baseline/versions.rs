@@ -1,0 +1,45 @@
+//! LWM: each write of a row leaves a version, and each row has a *low-water mark*, the last write of it that
+//! was committed.
+//!
+//! A transaction (1) waits for its turn, as under LAL, and passes it on: there is nothing to insert, as each
+//! access's version is known; (2) waits for each of its accesses until the row's mark has come to the write
+//! before it: for a write then exactly that one is the last, for a read it may be a later one, whose version
+//! it does not look at; (3) runs, and moves the marks of the rows that it writes on.
+
+use super::Baseline;
+use crate::execute::Execute;
+use crate::sync::{AtomicU32, Ordering};
+use tidemill_txn::Accesses;
+
+impl Baseline {
+    pub(super) fn prepare_marks(&mut self, accesses: Accesses<'_>) {
+        self.turns.begin(1);
+        self.marks.clear();
+        self.marks.resize_with(accesses.rows().len(), || AtomicU32::new(0));
+    }
+
+    /// The mark of an operation's row: 1 + the slot of the last committed write, 0 before any.
+    fn mark(&self, operation: u32) -> &AtomicU32 {
+        &self.marks[self.chain[operation as usize] as usize]
+    }
+
+    pub(super) fn run_on_versions<E: Execute + ?Sized>(&self, worker: usize, execute: &E) {
+        loop {
+            let Some(transaction) = self.claim(1).next() else { return };
+            execute.prefetch(transaction);
+            let turn = self.turns.counter(0);
+            self.wait(|| turn.load(Ordering::Acquire) == transaction);
+            turn.store(transaction + 1, Ordering::Release);
+            for operation in self.graph.operations(transaction) {
+                if let Some(source) = self.flow.source(operation) {
+                    self.wait(|| self.mark(operation).load(Ordering::Acquire) > source);
+                }
+            }
+            execute.execute(worker, transaction);
+            for operation in self.graph.operations(transaction).filter(|&o| self.flow.use_of(o).writes()) {
+                self.mark(operation).store(operation + 1, Ordering::Release);
+            }
+            self.finish(1);
+        }
+    }
+}
