@@ -6,6 +6,7 @@
 
 use crate::abi::{InputView, NativeView, UndoEntry};
 use crate::native::NativeColumn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::ColumnType;
 use tidemill_state::blob;
 
@@ -235,8 +236,9 @@ impl AccessContext {
         // SAFETY: `top` lies in the undo log, behind entries that compiled code wrote.
         let count = unsafe { top.offset_from(self.undo_start) } as usize;
         for entry in self.undo[..count].iter().rev() {
+            // Atomic, since one scheme that is only measured lets workers race for rows.
             // SAFETY: by the caller.
-            unsafe { (entry.address as *mut u64).write(entry.word) };
+            unsafe { AtomicU64::from_ptr(entry.address as *mut u64) }.store(entry.word, Ordering::Relaxed);
         }
         while let Some((address, old)) = self.text_log.pop() {
             let cell = address as *mut u64;

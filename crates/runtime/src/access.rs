@@ -154,6 +154,10 @@ impl Located {
 }
 
 /// An epoch's transactions as the executor runs them in place.
+///
+/// Under [`tidemill_schedule::Scheme::NoLock`], which is there to be measured, workers run transactions that share
+/// rows at once. They then race on the rows' words: in compiled code, and where it rolls back, with atomic
+/// stores. So the rows hold wrong values, and nothing worse, as no text is replaced.
 pub struct RowWork<'a> {
     located: &'a Located,
     calls: Vec<Call<'a>>,

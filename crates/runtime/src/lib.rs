@@ -41,4 +41,4 @@ pub use options::{EpochSize, Options, Scheduling};
 pub use summary::{
     DurabilitySummary, FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
 };
-pub use tidemill_schedule::{Policy, PolicyError};
+pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};

@@ -1,7 +1,7 @@
 //! What a run can be told.
 
 use std::str::FromStr;
-use tidemill_schedule::{Policy, PolicyError};
+use tidemill_schedule::{Policy, PolicyError, Scheme};
 
 /// When the gate closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub enum Scheduling {
     /// Always so; serially where the program cascades, voting first where it could not take back what
     /// it does (it emits by name or writes text).
     Fixed(Policy),
+    /// For measurement: as systems before did it. Serially where the program cascades. Under
+    /// [`Scheme::NoLock`] results are wrong, under [`Scheme::NoOrder`] those of another order.
+    Baseline(Scheme),
 }
 
 impl FromStr for Scheduling {

@@ -24,7 +24,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tidemill_schedule::{Decision, EpochCost, Granularity, Policy, Worker};
+use tidemill_schedule::{Decision, EpochCost, Granularity, Policy, Scheme, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -168,12 +168,14 @@ impl Pipeline {
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.gathered.push(scratch.context.take());
+        } else if let Some(scheme) = self.scheme() {
+            epoch = self.access_together(scratch, worker, epoch, Some(scheme));
         } else if epoch.policy.granularity == Granularity::Epoch {
             ensure_identity(&epoch, &mut scratch.identity);
             run_serially(&self.machine, &epoch, &mut scratch.context, &scratch.identity);
             epoch.gathered.push(scratch.context.take());
         } else {
-            epoch = self.access_together(scratch, worker, epoch);
+            epoch = self.access_together(scratch, worker, epoch, None);
         }
         epoch.times.access = self.environment.now() - start;
         let mut state = self.state.lock();
@@ -192,6 +194,10 @@ impl Pipeline {
                 self.state.lock().choice = format!("{policy}: as asked for");
                 policy
             }
+            Scheduling::Baseline(scheme) => {
+                self.state.lock().choice = format!("{scheme}: for measurement");
+                Policy::EPOCH
+            }
             Scheduling::Auto => {
                 let mut state = self.state.lock();
                 let choice = state.decision.choose(transactions as u32);
@@ -201,11 +207,28 @@ impl Pipeline {
         }
     }
 
+    /// The scheme to measure, if any. Workers that race must not replace texts, whose memory they would free twice.
+    fn scheme(&self) -> Option<Scheme> {
+        let program = &self.machine.program;
+        let sets_text = || program.transactions.iter().any(|transaction| transaction.sets_text(program));
+        match self.scheduling {
+            Scheduling::Baseline(Scheme::NoLock) if sets_text() => None,
+            Scheduling::Baseline(scheme) => Some(scheme),
+            _ => None,
+        }
+    }
+
     /// Accesses an epoch together with whoever is free.
-    fn access_together(&self, scratch: &mut Scratch, worker: &mut Worker, epoch: Box<Epoch>) -> Box<Epoch> {
+    fn access_together(
+        &self,
+        scratch: &mut Scratch,
+        worker: &mut Worker,
+        epoch: Box<Epoch>,
+        scheme: Option<Scheme>,
+    ) -> Box<Epoch> {
         let spare = self.state.lock().spare.take();
         let memory = spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers));
-        let job = Arc::new(Job::new(&self.machine, memory, epoch));
+        let job = Arc::new(Job::new(&self.machine, memory, epoch, scheme));
         self.state.lock().job = Some(job.clone());
         self.changed.notify_all();
         job.help(&self.machine, scratch, worker);

@@ -8,14 +8,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_compile::AccessContext;
-use tidemill_schedule::{Abort, Executor, Policy, Worker};
-use tidemill_txn::{Partitioning, Run};
+use tidemill_schedule::{Abort, Baseline, Execute, Executor, Policy, Scheme, Worker};
+use tidemill_txn::{Flow, Graph, Partitioning, Run};
 
 /// What access together needs; kept from epoch to epoch.
 pub struct Memory {
     located: Located,
     versions: Versions,
     executor: Executor,
+    baseline: Baseline,
     /// One per worker.
     desks: Vec<Mutex<(Box<AccessContext>, Desk)>>,
 }
@@ -28,7 +29,31 @@ impl Memory {
             located: Located::default(),
             versions: Versions::default(),
             executor: Executor::new(workers),
+            baseline: Baseline::new(),
             desks: (0..workers).map(desk).collect(),
+        }
+    }
+
+    fn flow(&self, method: Method) -> (&Graph, &Flow) {
+        match method {
+            Method::Policy(_) => (self.executor.graph(), self.executor.flow()),
+            Method::Scheme(_) => (self.baseline.graph(), self.baseline.flow()),
+        }
+    }
+}
+
+/// Under which policy, or as which system before.
+#[derive(Clone, Copy)]
+pub enum Method {
+    Policy(Policy),
+    Scheme(Scheme),
+}
+
+impl Method {
+    fn on_versions(self) -> bool {
+        match self {
+            Method::Policy(policy) => policy.on_versions(),
+            Method::Scheme(scheme) => scheme.on_versions(),
         }
     }
 }
@@ -36,25 +61,38 @@ impl Memory {
 /// An epoch that all free workers access together.
 pub struct Job {
     epoch: Box<Epoch>,
-    policy: Policy,
+    method: Method,
     memory: Memory,
     done: AtomicBool,
 }
 
 impl Job {
-    /// Locates the epoch's transactions and arranges for its policy, on one worker.
-    pub fn new(machine: &Machine, mut memory: Memory, epoch: Box<Epoch>) -> Job {
-        let policy = possible(machine, epoch.policy);
-        let Memory { located, versions, executor, .. } = &mut memory;
+    /// Locates the epoch's transactions and arranges for its policy, or for a scheme instead, on one worker.
+    pub fn new(machine: &Machine, mut memory: Memory, epoch: Box<Epoch>, scheme: Option<Scheme>) -> Job {
+        let Memory { located, versions, executor, baseline, .. } = &mut memory;
         located.fill(machine, &epoch);
-        let mut run = Run::new();
-        run.partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
-        executor.prepare(&mut vec![run]);
-        if policy.on_versions() {
-            versions.fill(machine, &epoch, located, policy.speculates());
-        }
-        executor.arrange(policy, located.accesses(), &versions.uses);
-        Job { epoch, policy, memory, done: AtomicBool::new(false) }
+        let method = match scheme {
+            None => {
+                let policy = possible(machine, epoch.policy);
+                let mut run = Run::new();
+                run.partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
+                executor.prepare(&mut vec![run]);
+                if policy.on_versions() {
+                    versions.fill(machine, &epoch, located, policy.speculates());
+                }
+                executor.arrange(policy, located.accesses(), &versions.uses);
+                Method::Policy(policy)
+            }
+            Some(scheme) => {
+                match scheme.on_versions() {
+                    true => versions.fill(machine, &epoch, located, scheme.speculates() && may_redo(machine)),
+                    false => versions.fill_uses(machine, &epoch, located),
+                }
+                baseline.prepare(scheme, located.accesses(), &versions.uses);
+                Method::Scheme(scheme)
+            }
+        };
+        Job { epoch, method, memory, done: AtomicBool::new(false) }
     }
 
     /// Whether nobody need help any more.
@@ -68,15 +106,22 @@ impl Job {
             return;
         }
         ensure_identity(&self.epoch, &mut scratch.identity);
-        let Memory { located, versions, executor, desks } = &self.memory;
-        if self.policy.on_versions() {
-            let (graph, flow) = (executor.graph(), executor.flow());
+        let Memory { located, versions, desks, .. } = &self.memory;
+        if self.method.on_versions() {
+            let (graph, flow) = self.memory.flow(self.method);
             let identity = &scratch.identity;
             let work = VersionWork::new(machine, &self.epoch, located, versions, graph, flow, desks, identity);
-            executor.work(worker, &work);
+            self.work(worker, &work);
         } else {
-            let work = RowWork::new(machine, &self.epoch, located, desks, &scratch.identity);
-            executor.work(worker, &work);
+            self.work(worker, &RowWork::new(machine, &self.epoch, located, desks, &scratch.identity));
+        }
+    }
+
+    fn work<E: Execute>(&self, worker: &mut Worker, execute: &E) {
+        let Memory { located, versions, executor, baseline, .. } = &self.memory;
+        match self.method {
+            Method::Policy(_) => executor.work(worker, execute),
+            Method::Scheme(_) => baseline.work(worker.id(), located.accesses(), &versions.uses, execute),
         }
     }
 
@@ -91,9 +136,15 @@ impl Job {
             }
             std::hint::spin_loop();
         };
-        let Memory { located, versions, executor, desks } = &mut job.memory;
-        if job.policy.on_versions() {
-            versions.install(machine, located, executor.graph(), executor.flow());
+        let Memory { located, versions, executor, baseline, desks } = &mut job.memory;
+        match job.method {
+            Method::Policy(policy) if policy.on_versions() => {
+                versions.install(machine, located, executor.graph(), executor.flow())
+            }
+            Method::Scheme(scheme) if scheme.on_versions() => {
+                versions.install(machine, located, baseline.graph(), baseline.flow())
+            }
+            _ => {}
         }
         for desk in desks {
             job.epoch.gathered.push(desk.get_mut().0.take());
@@ -102,12 +153,17 @@ impl Job {
     }
 }
 
-/// The policy, without speculation where the program forbids it: an event that was emitted, or a text that
-/// was replaced, could not be taken back.
+/// The policy, without speculation where the program forbids it.
 fn possible(machine: &Machine, policy: Policy) -> Policy {
-    let forbids = |t: &tidemill_plan::Transaction| !t.emits.is_empty() || t.sets_text(&machine.program);
-    match machine.program.transactions.iter().any(forbids) {
-        true => Policy { abort: Abort::VoteFirst, ..policy },
-        false => policy,
+    match may_redo(machine) {
+        true => policy,
+        false => Policy { abort: Abort::VoteFirst, ..policy },
     }
+}
+
+/// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
+/// taken back.
+fn may_redo(machine: &Machine) -> bool {
+    let forbids = |t: &tidemill_plan::Transaction| !t.emits.is_empty() || t.sets_text(&machine.program);
+    !machine.program.transactions.iter().any(forbids)
 }

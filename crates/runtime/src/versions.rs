@@ -113,6 +113,21 @@ impl Versions {
         }
     }
 
+    /// Takes in only which accesses write.
+    pub fn fill_uses(&mut self, machine: &Machine, epoch: &Epoch, located: &Located) {
+        let uses = &mut self.uses;
+        uses.clear();
+        for &(id, i) in located.at() {
+            let transaction = machine.wiring.inputs[id as usize].transaction;
+            uses.parts.push(0);
+            for (r, role) in machine.program.transactions[transaction].roles.iter().enumerate() {
+                let rows = epoch.inputs[id as usize].rows_of(r, i as usize, role.over.is_some());
+                let there = rows.iter().filter(|&&row| row != 0);
+                uses.uses.extend(there.map(|_| Use::new(0, role.written)));
+            }
+        }
+    }
+
     /// Puts the last version of each row into the row. Call it when all units have run.
     pub fn install(&mut self, machine: &Machine, located: &Located, graph: &Graph, flow: &Flow) {
         let shapes = shapes(machine);
@@ -413,6 +428,18 @@ impl Execute for VersionWork<'_> {
 
     fn judge(&self, worker: usize, transaction: u32) -> bool {
         self.judge_at(&mut self.desk(worker), transaction)
+    }
+
+    fn skip(&self, _worker: usize, unit: u32) {
+        let (transaction, part) = self.flow.unit(unit);
+        for operation in self.written(transaction).filter(|&operation| self.flow.use_of(operation).by(part)) {
+            self.copy_source(operation, self.version(operation));
+        }
+    }
+
+    fn would_abort(&self, worker: usize, transaction: u32) -> bool {
+        let (id, _) = self.located.at()[transaction as usize];
+        self.try_out(&mut self.desk(worker), transaction, self.calls[id as usize].run)
     }
 
     fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {

@@ -16,12 +16,15 @@ use std::time::{Duration, Instant};
 use support::Subject;
 use tidemill_histories::{DataShape, History, PlanSize, Random, adversarial, random_data, random_plan};
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling};
+use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling, Scheme};
 
 /// Executions per plan and data: each is one history.
 const CONFIGURATIONS: u64 = 4;
 /// Data sets per plan: compiling a plan costs as much as running it many times.
 const DATA_PER_PLAN: u64 = 25;
+
+/// The schemes to measure against that keep the order.
+const ORDERED: [Scheme; 4] = [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream];
 
 fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
@@ -36,9 +39,10 @@ fn configuration(random: &mut Random) -> (Options, usize) {
         _ => EpochSize::Events(1 + random.below(100)),
     };
     let policies = Policy::all();
-    let scheduling = match random.below(4) {
+    let scheduling = match random.below(5) {
         0 => Scheduling::Auto,
         1 => Scheduling::Fixed(Policy::EPOCH),
+        2 => Scheduling::Baseline(ORDERED[random.below(ORDERED.len())]),
         _ => Scheduling::Fixed(policies[random.below(policies.len())]),
     };
     let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
@@ -110,7 +114,8 @@ fn adversarial_histories() {
         let subject = Subject::new(history);
         let mut engine = Engine::new(subject.program.clone()).expect(name);
         for workers in [1, 2, 3] {
-            for scheduling in Policy::all().into_iter().map(Scheduling::Fixed) {
+            for scheduling in Policy::all().into_iter().map(Scheduling::Fixed).chain(ORDERED.map(Scheduling::Baseline))
+            {
                 for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
                     engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };

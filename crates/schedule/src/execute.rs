@@ -50,7 +50,7 @@ pub trait Execute: Sync {
     }
 
     /// Whether a transaction in parts that is left out aborts, given the sources as they are. Changes no version.
-    fn try_out(&self, _worker: usize, _transaction: u32) -> bool {
+    fn would_abort(&self, _worker: usize, _transaction: u32) -> bool {
         unreachable!("only transactions in parts are left out")
     }
 

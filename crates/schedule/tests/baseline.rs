@@ -28,6 +28,9 @@ fn watch() -> mpsc::Sender<()> {
 /// Rows accessed and whether written, by transaction.
 type Epoch = Vec<Vec<(u64, bool)>>;
 
+/// The rows after an epoch; and what each transaction saw, in the order in which they came.
+type Outcome = (BTreeMap<u64, u64>, Vec<(u32, Option<u64>)>);
+
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     value ^ (value >> 29)
@@ -67,7 +70,7 @@ impl Execute for InPlace<'_> {
 }
 
 /// The rows after transactions in some order, and what each saw.
-fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> (BTreeMap<u64, u64>, Vec<(u32, Option<u64>)>) {
+fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> Outcome {
     let mut rows: BTreeMap<u64, u64> = epoch.iter().flatten().map(|&(row, _)| (row, row)).collect();
     let mut log = Vec::new();
     for transaction in order {
@@ -84,12 +87,7 @@ fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> (BTreeMap<u64, u
 }
 
 /// Runs an epoch in place: the rows, and the log in the order in which transactions came.
-fn run(
-    baseline: &mut Baseline,
-    scheme: Scheme,
-    epoch: &Epoch,
-    workers: usize,
-) -> (BTreeMap<u64, u64>, Vec<(u32, Option<u64>)>) {
+fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -> Outcome {
     let mut accesses = AccessBuffer::new();
     let mut uses = UseBuffer::default();
     for transaction in epoch {

@@ -244,7 +244,7 @@ impl Baseline {
         let removed = &self.rounds.removed[transaction as usize];
         let was_removed = removed.load(Ordering::Relaxed);
         let aborts = match was_removed {
-            true => execute.try_out(worker, transaction),
+            true => execute.would_abort(worker, transaction),
             false => execute.judge(worker, transaction),
         };
         if aborts != was_removed {

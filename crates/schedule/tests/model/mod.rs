@@ -120,6 +120,11 @@ impl Model {
 
     fn run(&self, transaction: u32, part: Option<u32>) {
         let reads = self.reads(transaction, part);
+        #[cfg(not(feature = "loom"))]
+        if self.baseline.is_some() && transaction.is_multiple_of(16) {
+            // So that others come in between, if they are let.
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
         let aborts = part.is_none() && self.aborts(transaction);
         for (slot, &(number, p, writes)) in self.slots(transaction) {
             if writes && part.is_none_or(|part| p == part) {
@@ -185,7 +190,7 @@ impl Execute for Model {
         }
     }
 
-    fn try_out(&self, _worker: usize, transaction: u32) -> bool {
+    fn would_abort(&self, _worker: usize, transaction: u32) -> bool {
         self.aborts(transaction)
     }
 
