@@ -152,7 +152,7 @@ fn measure(ledger: &Ledger, shape: Shape) {
             assert_eq!(rows, rows_out, "the engine gave out another number of rows than the loop");
             seconds[slot].push(summary.seconds);
             if ledger.stages {
-                println!("{workers} workers: {:?} {:?} {}", summary.stage_seconds, summary.latency, summary.scheduling);
+                println!("{workers} workers: {:?} {:?} {:?}", summary.stage_seconds, summary.latency, summary.policies);
             }
         }
         // The engine ran twice in this round; the loop catches up, not measured.

@@ -269,6 +269,21 @@ def test_the_command_line_is_wrong(place):
     )
 
 
+def test_policies_are_named_and_change_nothing(place):
+    place.bank()
+    results = set()
+    for policy in ["auto", "epoch", "chain", "chain,dfs", "operation,bfs", "operation,eager", "chain,lazy"]:
+        ran = place("run", "bank.py", "--workers", "2", "--scheduling", policy, "--explain-scheduling")
+        assert ran.returncode == 0
+        why = "nothing has been measured yet|.* too few to share out" if policy == "auto" else "as asked for"
+        name = "epoch" if policy == "auto" else policy
+        line = rf"    1 epoch as {name}, [0-9.]+ .s of access: ({why})(; 1 transaction run again after an abort)?\n"
+        assert re.search(line, ran.stderr), ran.stderr
+        results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
+    assert len(results) == 1
+    assert "say epoch, chain or operation" in place("run", "bank.py", "--scheduling", "fair").stderr
+
+
 def test_the_run_fails(place):
     place.bank(source="none*.csv")
     ran = place("run", "bank.py")

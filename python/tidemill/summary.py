@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-__all__ = ["FailedSummary", "LatencySummary", "RunSummary", "SourceSummary", "TransactionSummary"]
+__all__ = ["FailedSummary", "LatencySummary", "PolicySummary", "RunSummary", "SourceSummary", "TransactionSummary"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,22 @@ class LatencySummary:
 
 
 @dataclass(frozen=True)
+class PolicySummary:
+    """What was done under one policy."""
+
+    policy: str = ""
+    """As ``--scheduling`` takes it."""
+    epochs: int = 0
+    transactions: int = 0
+    redone: int = 0
+    """Transactions that were run again because of an abort, as often as they were."""
+    access_seconds: float = 0.0
+    """Seconds of the epochs' access stage."""
+    why: str = ""
+    """Why it was chosen, the last time."""
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """What a run did."""
 
@@ -69,10 +85,8 @@ class RunSummary:
     transactions: tuple[TransactionSummary, ...] = ()
     failed: tuple[FailedSummary, ...] = ()
     epochs: int = 0
-    epochs_chain: int = 0
-    """Epochs that were accessed in parallel along chains."""
-    scheduling: str = ""
-    """Why the last epoch was scheduled as it was."""
+    policies: tuple[PolicySummary, ...] = ()
+    """How they were scheduled, in the order in which the policies were first used."""
     seconds: float = 0.0
     """Wall time, from the start to the end of the last sink."""
     events_per_second: float = 0.0
@@ -113,6 +127,7 @@ class RunSummary:
         parts = {
             "sources": tuple(_known(SourceSummary, s) for s in data.get("sources", ())),
             "transactions": tuple(_known(TransactionSummary, t) for t in transactions),
+            "policies": tuple(_known(PolicySummary, p) for p in data.get("policies", ())),
             "failed": tuple(_known(FailedSummary, f) for f in data.get("failed", ())),
             "latency": _known(LatencySummary, data.get("latency", {})),
         }

@@ -65,6 +65,9 @@ pub struct RunArguments {
     /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
     scheduling: Scheduling,
+    /// Say in the summary which policies ran and why.
+    #[arg(long)]
+    pub explain_scheduling: bool,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,

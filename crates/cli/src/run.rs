@@ -56,6 +56,6 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
     let result = ready.run(arguments.options(), control.clone(), &mut tick);
     drop(progress);
     let (engine, summary) = result?;
-    let text = readable(&summary, engine.program());
+    let text = readable(&summary, engine.program(), arguments.explain_scheduling);
     Ok((summary, text))
 }

@@ -7,8 +7,8 @@ use tidemill_model::Type;
 use tidemill_plan::Program;
 use tidemill_runtime::{SourceSummary, Summary};
 
-/// What a run did.
-pub fn readable(summary: &Summary, program: &Program) -> String {
+/// What a run did. `scheduling`: also how its epochs were scheduled.
+pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> String {
     let mut text = format!(
         "{}: {} in {}, {}\n",
         summary.application,
@@ -37,6 +37,14 @@ pub fn readable(summary: &Summary, program: &Program) -> String {
         seconds(latency.p50_ms / 1e3),
         seconds(latency.p99_ms / 1e3)
     );
+    for policy in summary.policies.iter().filter(|_| scheduling) {
+        let (epochs, access) = (counted(policy.epochs, "epoch"), seconds(policy.access_seconds));
+        let _ = write!(text, "    {epochs} as {}, {access} of access: {}", policy.policy, policy.why);
+        if policy.redone > 0 {
+            let _ = write!(text, "; {} run again after an abort", counted(policy.redone, "transaction"));
+        }
+        text.push('\n');
+    }
     if summary.stopped {
         stops(&mut text, summary, program);
     }

@@ -254,12 +254,11 @@ impl Engine {
         if let Some(error) = failure.take() {
             return Err(error);
         }
-        let (Some(mut report), Some(gathered)) = (report, gathered) else {
+        let (Some(report), Some(gathered)) = (report, gathered) else {
             return Err(RunError::Panic("a thread ended early".into()));
         };
         let (positions, stopped) = (gathered.positions.clone(), gathered.stopped);
         let durability = finish.take().map(|finish| finish.end(&machine, gathered)).transpose()?;
-        report.scheduling = pipeline.choice();
         let elapsed = environment.now() - started;
         Ok(Summary { durability, ..report.summary(&machine.program, &positions, stopped, elapsed) })
     }

@@ -9,7 +9,7 @@ use crate::wiring::{InputId, Wiring};
 use arrow_array::RecordBatch;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
-use tidemill_schedule::Policy;
+use tidemill_schedule::{Choice, Policy, Reason};
 
 /// A run of consecutive transactions of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +72,10 @@ pub struct Epoch {
     pub counts: Vec<Vec<u64>>,
     /// By stream: events that failed in its filter or map.
     pub failed: Vec<u64>,
-    /// How it was scheduled.
-    pub policy: Policy,
+    /// How it was scheduled, and why.
+    pub choice: Choice,
+    /// How often a transaction was run again because of an abort.
+    pub redone: u32,
     /// Where its time went.
     pub times: StageTimes,
 }
@@ -106,7 +108,8 @@ impl Epoch {
             outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; streams.len()],
-            policy: Policy::EPOCH,
+            choice: Choice { policy: Policy::EPOCH, reason: Reason::Unmeasured },
+            redone: 0,
             times: StageTimes::default(),
         }
     }
@@ -126,6 +129,7 @@ impl Epoch {
         self.outputs.iter_mut().for_each(Vec::clear);
         self.counts.iter_mut().for_each(|c| c.fill(0));
         self.failed.fill(0);
+        self.redone = 0;
         self.times = StageTimes::default();
     }
 

@@ -39,6 +39,7 @@ pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 pub use options::{EpochSize, Options, Scheduling};
 pub use summary::{
-    DurabilitySummary, FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
+    DurabilitySummary, FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary,
+    TransactionSummary,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};

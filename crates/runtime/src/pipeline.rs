@@ -24,7 +24,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tidemill_schedule::{Decision, EpochCost, Granularity, Policy, Scheme, Worker};
+use tidemill_schedule::{Choice, Decision, EpochCost, Granularity, Policy, Reason, Scheme, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -49,7 +49,6 @@ struct State {
     closed: bool,
     stopped: bool,
     decision: Decision,
-    choice: String,
 }
 
 /// What a worker does next.
@@ -81,7 +80,6 @@ impl Pipeline {
             closed: false,
             stopped: false,
             decision: Decision::new(workers),
-            choice: String::new(),
         };
         Pipeline { machine, environment, scheduling, workers, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -108,11 +106,6 @@ impl Pipeline {
     pub fn would_idle(&self) -> bool {
         let state = self.state.lock();
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
-    }
-
-    /// Why the last epoch was scheduled as it was.
-    pub fn choice(&self) -> String {
-        self.state.lock().choice.clone()
     }
 
     /// A worker's life. Finished epochs go to `finished`.
@@ -164,13 +157,13 @@ impl Pipeline {
 
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
-        epoch.policy = self.choose(&epoch);
+        epoch.choice = self.choose(&epoch);
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.gathered.push(scratch.context.take());
         } else if let Some(scheme) = self.scheme() {
             epoch = self.access_together(scratch, worker, epoch, Some(scheme));
-        } else if epoch.policy.granularity == Granularity::Epoch {
+        } else if epoch.choice.policy.granularity == Granularity::Epoch {
             ensure_identity(&epoch, &mut scratch.identity);
             run_serially(&self.machine, &epoch, &mut scratch.context, &scratch.identity);
             epoch.gathered.push(scratch.context.take());
@@ -186,24 +179,14 @@ impl Pipeline {
         self.changed.notify_all();
     }
 
-    fn choose(&self, epoch: &Epoch) -> Policy {
+    fn choose(&self, epoch: &Epoch) -> Choice {
         let transactions: usize = epoch.inputs.iter().map(|i| i.len).sum();
         match self.scheduling {
-            _ if self.machine.wiring.cascades => Policy::EPOCH,
-            Scheduling::Fixed(policy) => {
-                self.state.lock().choice = format!("{policy}: as asked for");
-                policy
-            }
-            Scheduling::Baseline(scheme) => {
-                self.state.lock().choice = format!("{scheme}: for measurement");
-                Policy::EPOCH
-            }
-            Scheduling::Auto => {
-                let mut state = self.state.lock();
-                let choice = state.decision.choose(transactions as u32);
-                state.choice = choice.to_string();
-                choice.policy
-            }
+            _ if self.machine.wiring.cascades => Choice { policy: Policy::EPOCH, reason: Reason::OneByOne },
+            Scheduling::Fixed(policy) => Choice { policy, reason: Reason::Fixed },
+            // The scheme stands in for the policy.
+            Scheduling::Baseline(_) => Choice { policy: Policy::EPOCH, reason: Reason::Fixed },
+            Scheduling::Auto => self.state.lock().decision.choose(transactions as u32),
         }
     }
 
@@ -245,7 +228,7 @@ impl Pipeline {
         if self.scheduling == Scheduling::Auto && !self.machine.wiring.cascades {
             let rows = |input: &crate::input::Input| input.rows.iter().map(Vec::len).sum::<usize>();
             self.state.lock().decision.record(EpochCost {
-                policy: epoch.policy,
+                policy: epoch.choice.policy,
                 transactions: epoch.inputs.iter().map(|i| i.len).sum::<usize>() as u32,
                 operations: epoch.inputs.iter().map(rows).sum::<usize>() as u32,
                 access_ns: epoch.times.access,

@@ -2,10 +2,11 @@
 
 use crate::epoch::Epoch;
 use crate::gate::SourcePosition;
-use crate::summary::{FailedSummary, LatencySummary, SourceSummary, StageSummary, Summary, TransactionSummary};
+use crate::summary::{
+    FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
+};
 use hdrhistogram::Histogram;
 use tidemill_plan::{Origin, Program};
-use tidemill_schedule::Granularity;
 
 /// Longest latency that is told apart, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
@@ -18,15 +19,13 @@ fn seconds(nanoseconds: u64) -> f64 {
 pub struct Report {
     events: u64,
     epochs: u64,
-    epochs_chain: u64,
+    policies: Vec<PolicySummary>,
     late: Vec<u64>,
     bad: Vec<u64>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
     latency: Histogram<u64>,
     stages: StageSummary,
-    /// Why the last epoch was scheduled as it was.
-    pub scheduling: String,
 }
 
 impl Report {
@@ -36,14 +35,13 @@ impl Report {
         Report {
             events: 0,
             epochs: 0,
-            epochs_chain: 0,
+            policies: Vec::new(),
             late: vec![0; sources],
             bad: vec![0; sources],
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
             latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
             stages: StageSummary::default(),
-            scheduling: String::new(),
         }
     }
 
@@ -51,7 +49,7 @@ impl Report {
     pub fn add(&mut self, epoch: &Epoch) {
         self.events += epoch.events as u64;
         self.epochs += 1;
-        self.epochs_chain += (epoch.policy.granularity != Granularity::Epoch) as u64;
+        self.add_policy(epoch);
         for (s, source) in epoch.sources.iter().enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
@@ -76,6 +74,21 @@ impl Report {
         }
     }
 
+    fn add_policy(&mut self, epoch: &Epoch) {
+        let policy = epoch.choice.policy.to_string();
+        let known = self.policies.iter().position(|known| known.policy == policy);
+        let at = known.unwrap_or_else(|| {
+            self.policies.push(PolicySummary { policy, ..Default::default() });
+            self.policies.len() - 1
+        });
+        let summary = &mut self.policies[at];
+        summary.epochs += 1;
+        summary.transactions += epoch.inputs.iter().map(|input| input.len as u64).sum::<u64>();
+        summary.redone += u64::from(epoch.redone);
+        summary.access_seconds += epoch.times.access as f64 / 1e9;
+        summary.why = epoch.choice.reason.to_string();
+    }
+
     /// The whole, after `elapsed` nanoseconds.
     pub fn summary(self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
         let seconds = elapsed as f64 / 1e9;
@@ -86,12 +99,11 @@ impl Report {
             transactions: self.transactions(program),
             failed: self.failed(program),
             epochs: self.epochs,
-            epochs_chain: self.epochs_chain,
+            policies: self.policies.clone(),
             seconds,
             events_per_second: if elapsed == 0 { 0.0 } else { self.events as f64 / seconds },
             latency: self.latency(),
             stage_seconds: self.stages,
-            scheduling: self.scheduling,
             stopped,
             durability: None,
         }

@@ -18,10 +18,8 @@ pub struct Summary {
     pub failed: Vec<FailedSummary>,
     /// Epochs.
     pub epochs: u64,
-    /// Epochs that were accessed in parallel along chains.
-    pub epochs_chain: u64,
-    /// Why the last epoch was scheduled as it was.
-    pub scheduling: String,
+    /// How they were scheduled, in the order in which the policies were first used.
+    pub policies: Vec<PolicySummary>,
     /// Wall time in seconds, from the first thread's start to the last sink's end.
     pub seconds: f64,
     /// Events per second.
@@ -52,6 +50,23 @@ pub struct DurabilitySummary {
     pub replayed_events: u64,
     /// Seconds until the first new event could be taken.
     pub recovery_seconds: f64,
+}
+
+/// What was done under one policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PolicySummary {
+    /// The policy, as `--scheduling` takes it.
+    pub policy: String,
+    /// Epochs.
+    pub epochs: u64,
+    /// Their transactions.
+    pub transactions: u64,
+    /// Transactions that were run again because of an abort, as often as they were.
+    pub redone: u64,
+    /// Seconds of their access stage.
+    pub access_seconds: f64,
+    /// Why it was chosen, the last time.
+    pub why: String,
 }
 
 /// What came from a source.

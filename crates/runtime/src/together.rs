@@ -73,7 +73,7 @@ impl Job {
         located.fill(machine, &epoch);
         let method = match scheme {
             None => {
-                let policy = possible(machine, epoch.policy);
+                let policy = possible(machine, epoch.choice.policy);
                 let mut run = Run::new();
                 run.partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(&mut vec![run]);
@@ -145,6 +145,10 @@ impl Job {
                 versions.install(machine, located, baseline.graph(), baseline.flow())
             }
             _ => {}
+        }
+        if let Method::Policy(policy) = job.method {
+            job.epoch.choice.policy = policy;
+            job.epoch.redone = executor.redone();
         }
         for desk in desks {
             job.epoch.gathered.push(desk.get_mut().0.take());

@@ -83,7 +83,7 @@ pub struct Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", Short(self.policy.granularity), self.reason)
+        write!(f, "{}: {}", self.policy, self.reason)
     }
 }
 
@@ -118,6 +118,10 @@ pub enum Reason {
         /// And under the other.
         rejected_ns: f64,
     },
+    /// It was asked for.
+    Fixed,
+    /// The program follows its events one by one: transactions reach others, or read keys from rows.
+    OneByOne,
     /// To know what it costs.
     Probe {
         /// The epoch under the policy otherwise chosen.
@@ -144,20 +148,10 @@ impl fmt::Display for Reason {
             Reason::Cheaper { chosen_ns, rejected_ns } => {
                 write!(f, "measured {} against {}", Time(chosen_ns), Time(rejected_ns))
             }
+            Reason::Fixed => f.write_str("as asked for"),
+            Reason::OneByOne => f.write_str("each event is followed through before the next"),
             Reason::Probe { instead_of_ns } => write!(f, "probing what would replace {}", Time(instead_of_ns)),
         }
-    }
-}
-
-struct Short(Granularity);
-
-impl fmt::Display for Short {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Granularity::Epoch => "epoch",
-            Granularity::Chain => "chain",
-            Granularity::Operation => "operation",
-        })
     }
 }
 
