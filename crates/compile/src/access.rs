@@ -54,25 +54,36 @@ impl Access<'_, '_> {
     /// control does not reach the end.
     pub fn block(&mut self, stmts: &[Stmt], later: bool) -> bool {
         for (i, stmt) in stmts.iter().enumerate() {
-            let rest = later || stmts[i + 1..].iter().any(Stmt::may_abort);
-            if !self.stmt(stmt, rest) {
+            if !self.stmt(stmt, &stmts[i + 1..], later) {
                 return false;
             }
         }
         true
     }
 
-    fn stmt(&mut self, stmt: &Stmt, later: bool) -> bool {
+    /// Whether anything behind a statement may abort, given the rows that are known to exist at this point.
+    fn aborts_behind(&self, stmt: &Stmt, rest: &[Stmt]) -> bool {
+        let deletes = stmt.deletes() || rest.iter().any(Stmt::deletes);
+        let exists = |role: RoleId| !deletes && self.body.roles[role].known;
+        rest.iter().any(|stmt| stmt.may_abort(&exists))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, rest: &[Stmt], later: bool) -> bool {
+        if let Stmt::Set { role, element, column, value } = stmt {
+            let value = self.body.expr(value);
+            let row = self.writable_row(*role, *element);
+            // By now more rows are known to exist.
+            let later = later || self.aborts_behind(stmt, rest);
+            self.set_cell(*role, row, *column, value, later);
+            return true;
+        }
+        let later = later || self.aborts_behind(stmt, rest);
         match stmt {
+            Stmt::Set { .. } => unreachable!("done above"),
             Stmt::Assign { local, value } => {
                 let value = self.body.expr(value);
                 let slot = self.body.locals[*local];
                 self.body.l.set(slot, value);
-            }
-            Stmt::Set { role, element, column, value } => {
-                let value = self.body.expr(value);
-                let row = self.writable_row(*role, *element);
-                self.set_cell(*role, row, *column, value, later);
             }
             Stmt::If { condition, then, otherwise } => return self.branch(condition, then, otherwise, later),
             Stmt::ForEach { loop_id, body } => self.for_each(*loop_id, body, later),
@@ -175,7 +186,7 @@ impl Access<'_, '_> {
         self.body.l.b.def_var(number, zero);
         let running = self.running.iter().find(|(l, _)| *l == list).map(|(_, v)| *v);
         let outer = running.map(|v| self.body.l.b.use_var(v));
-        let later = later || body.iter().any(Stmt::may_abort);
+        let later = later || body.iter().any(|stmt| stmt.may_abort(&|_| false));
         self.looped(
             |a| {
                 let at = a.body.l.b.use_var(number);
@@ -218,7 +229,7 @@ impl Access<'_, '_> {
         b.def_var(value, start);
         let more = b.declare_var(I8);
         b.def_var(more, ahead);
-        let later = later || body.iter().any(Stmt::may_abort);
+        let later = later || body.iter().any(|stmt| stmt.may_abort(&|_| false));
         let slot = self.body.locals[local];
         self.looped(
             |a| a.body.l.b.use_var(more),

@@ -1,16 +1,23 @@
 //! What can end a transaction with an abort.
 
-use crate::program::{Expr, Node, OutputField, Stmt};
-use crate::{Cast, FloatOp};
+use crate::program::{Expr, Node, Stmt};
+use crate::{Cast, FloatOp, RoleId};
 
 impl Stmt {
-    /// Whether it, or a statement within, can end the transaction with an abort.
-    pub fn may_abort(&self) -> bool {
+    /// Whether it, or a statement within, can end the transaction with an abort, where the rows of these roles
+    /// exist (of roles without a list, and as long as nothing deletes one).
+    pub fn may_abort(&self, exists: &dyn Fn(RoleId) -> bool) -> bool {
         match self {
             // The row may be missing, or the key null.
-            Stmt::Set { .. } | Stmt::Insert { .. } | Stmt::Delete { .. } => true,
+            Stmt::Set { role, element, value, .. } => {
+                !(element.is_none() && exists(*role)) || value.may_fail_where(exists)
+            }
+            Stmt::Insert { .. } | Stmt::Delete { .. } => true,
             Stmt::Require { .. } | Stmt::Abort { .. } => true,
-            _ => self.evaluation_may_fail() || self.blocks().into_iter().flatten().any(Stmt::may_abort),
+            _ => {
+                self.expressions().into_iter().any(|expr| expr.may_fail_where(exists))
+                    || self.blocks().into_iter().flatten().any(|stmt| stmt.may_abort(exists))
+            }
         }
     }
 
@@ -18,21 +25,26 @@ impl Stmt {
     pub fn evaluation_may_fail(&self) -> bool {
         self.expressions().into_iter().any(Expr::may_fail)
     }
-}
 
-impl OutputField {
-    /// Whether evaluating it can fail.
-    pub fn may_fail(&self) -> bool {
-        matches!(self, OutputField::Value(expr) if expr.may_fail())
+    /// Whether it, or a statement within, deletes a row.
+    pub fn deletes(&self) -> bool {
+        let mut deletes = false;
+        self.each(&mut |stmt| deletes |= matches!(stmt, Stmt::Delete { .. }));
+        deletes
     }
 }
 
 impl Expr {
     /// Whether evaluating it can fail.
     pub fn may_fail(&self) -> bool {
+        self.may_fail_where(&|_| false)
+    }
+
+    /// Whether evaluating it can fail where the rows of these roles exist.
+    pub fn may_fail_where(&self, exists: &dyn Fn(RoleId) -> bool) -> bool {
         let here = match &self.node {
             // The row may be missing.
-            Node::Cell { .. } => true,
+            Node::Cell { role, element, .. } => !(element.is_none() && exists(*role)),
             Node::Unwrap { .. } | Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
             Node::Float { op, .. } => {
                 !matches!(op, FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Min | FloatOp::Max)
@@ -48,6 +60,6 @@ impl Expr {
             ),
             _ => false,
         };
-        here || self.children().into_iter().any(Expr::may_fail)
+        here || self.children().into_iter().any(|child| child.may_fail_where(exists))
     }
 }
