@@ -88,7 +88,7 @@ impl Storage for Disk {
             file.seek(SeekFrom::Start(0))?;
             file.write_all(holder.as_bytes())?;
         }
-        Ok(Locked::Mine(Box::new(HeldLock { _file: file })))
+        Ok(Locked::Mine(Box::new(HeldLock { file })))
     }
 }
 
@@ -125,9 +125,17 @@ impl File for OnDisk {
     }
 }
 
-/// The lock goes when the file is closed.
+/// The lock goes with the last handle of the file. A process that is just being started from this one
+/// has a copy of the handle for a moment, so the lock is given back by name.
 struct HeldLock {
-    _file: fs::File,
+    file: fs::File,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Nobody is left to tell; it then goes when the file is closed.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock for HeldLock {}

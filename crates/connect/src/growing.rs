@@ -25,7 +25,9 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_durability::{Bug, File, Lock, Locked, Open, Planted, Storage, directory_of, read_all, replace};
+use tidemill_durability::{
+    Bug, File, Lock, Locked, Open, Planted, Storage, directory_of, overwrite, read_all, replace,
+};
 use tidemill_runtime::IoFailure;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -221,11 +223,7 @@ impl Growing {
     fn write_record(&self) -> io::Result<()> {
         let path = beside(&self.path, "epoch");
         if self.planted.is(Bug::SinkRecordsInPlace) {
-            let file = self.storage.open(&path, Open::AppendOrCreate)?;
-            file.truncate(0)?;
-            file.append(&self.record.to_bytes())?;
-            file.sync()?;
-            return self.storage.sync_directory(&directory_of(&self.path));
+            return overwrite(&*self.storage, &path, &self.record.to_bytes());
         }
         replace(&*self.storage, &path, &self.record.to_bytes())
     }

@@ -3,6 +3,7 @@
 
 use crate::error::StateError;
 use crate::manifest::Block;
+use crate::planted::{Bug, Planted};
 use crate::storage::{File, Open, Storage};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub struct BlockWriter {
     id: u64,
     number: u64,
     offset: u64,
+    planted: Planted,
 }
 
 impl BlockWriter {
@@ -47,7 +49,20 @@ impl BlockWriter {
         let path = path(directory, number);
         let file = storage.open(&path, Open::AppendOrCreate).map_err(StateError::io(&path, "written"))?;
         file.truncate(0).map_err(StateError::io(&path, "written"))?;
-        Ok(BlockWriter { storage, directory: directory.into(), file, id, number, offset: 0 })
+        Ok(BlockWriter {
+            storage,
+            directory: directory.into(),
+            file,
+            id,
+            number,
+            offset: 0,
+            planted: Planted::default(),
+        })
+    }
+
+    /// Plants a bug.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
     }
 
     /// Appends a block.
@@ -68,6 +83,9 @@ impl BlockWriter {
     /// Makes the file durable, its name included.
     pub fn finish(self) -> Result<(), StateError> {
         let path = path(&self.directory, self.number);
+        if self.planted.is(Bug::CheckpointUnsynced) {
+            return Ok(());
+        }
         self.file.sync().map_err(StateError::io(&path, "synced"))?;
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
     }

@@ -12,6 +12,7 @@ use crate::difference::difference;
 use crate::error::StateError;
 use crate::log::{Log, LogReader};
 use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest};
+use crate::planted::Planted;
 use crate::storage::{Lock, Locked, Storage};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ pub struct StateDirectory {
     manifest: Option<Manifest>,
     /// The number of the next checkpoint file.
     next_file: u64,
+    planted: Planted,
     _lock: Box<dyn Lock>,
 }
 
@@ -66,8 +68,9 @@ impl StateDirectory {
             return Err(StateError::Refused(format!("the state {} {difference}", path.display())));
         }
         let id = manifest.as_ref().map_or(id, |manifest| manifest.id);
-        let mut directory =
-            StateDirectory { storage, path: path.into(), id, program, manifest, next_file: 1, _lock: lock };
+        let path = path.to_owned();
+        let planted = Planted::default();
+        let mut directory = StateDirectory { storage, path, id, program, manifest, next_file: 1, planted, _lock: lock };
         match &directory.manifest {
             None => directory.clear()?,
             Some(_) => directory.remove_unused()?,
@@ -78,6 +81,16 @@ impl StateDirectory {
     /// Whether no state was ever put here.
     pub fn is_new(&self) -> bool {
         self.manifest.is_none()
+    }
+
+    /// Plants a bug in it, and in what goes on with it.
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    /// The bug that is planted, if any.
+    pub fn planted(&self) -> Planted {
+        self.planted
     }
 
     /// Its path.
@@ -112,7 +125,8 @@ impl StateDirectory {
 
     /// Begins a checkpoint file.
     pub fn write_blocks(&mut self) -> Result<BlockWriter, StateError> {
-        let writer = BlockWriter::create(self.storage.clone(), &self.checkpoints(), self.id, self.next_file)?;
+        let mut writer = BlockWriter::create(self.storage.clone(), &self.checkpoints(), self.id, self.next_file)?;
+        writer.plant(self.planted);
         self.next_file += 1;
         Ok(writer)
     }
@@ -120,7 +134,8 @@ impl StateDirectory {
     /// Puts the state of a new directory there, whose blocks are durable, and begins its log.
     pub fn begin(&mut self, checkpoint: Checkpoint) -> Result<Log, StateError> {
         assert!(self.is_new(), "a state begins once");
-        let log = Log::create(self.storage.clone(), self.logs(), self.id, checkpoint.epoch)?;
+        let mut log = Log::create(self.storage.clone(), self.logs(), self.id, checkpoint.epoch)?;
+        log.plant(self.planted);
         self.switch(checkpoint)?;
         Ok(log)
     }
@@ -129,7 +144,7 @@ impl StateDirectory {
     /// ones need.
     pub fn switch(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
         let manifest = Manifest { format: FORMAT, id: self.id, program: self.program.clone(), checkpoint };
-        manifest.write(&*self.storage, &self.path)?;
+        manifest.write(&*self.storage, &self.path, self.planted)?;
         self.manifest = Some(manifest);
         self.remove_unused()
     }
@@ -137,7 +152,9 @@ impl StateDirectory {
     /// The log behind the newest checkpoint.
     pub fn log(&self) -> Result<LogReader, StateError> {
         let after = self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
-        LogReader::open(self.storage.clone(), self.logs(), self.id, after)
+        let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, after)?;
+        reader.plant(self.planted);
+        Ok(reader)
     }
 
     fn logs(&self) -> PathBuf {

@@ -19,5 +19,5 @@ pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{Block, Checkpoint, Identity, SourceIdentity, SourceState, TableState};
-pub use planted::{Bug, Planted};
+pub use planted::{Bug, Planted, overwrite};
 pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};

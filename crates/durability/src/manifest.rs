@@ -2,6 +2,7 @@
 //! atomically; the switch from one checkpoint to the next is that replacement.
 
 use crate::error::StateError;
+use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -165,10 +166,11 @@ impl Manifest {
     }
 
     /// Puts it in the stead of the one that is there.
-    pub fn write(&self, storage: &dyn Storage, directory: &Path) -> Result<(), StateError> {
+    pub fn write(&self, storage: &dyn Storage, directory: &Path, planted: Planted) -> Result<(), StateError> {
         let path = directory.join(NAME);
         let text = serde_json::to_string(self).expect("a manifest is plain data");
         let whole = format!("{HEAD}{:016x}\n{text}", xxh3_64(text.as_bytes()));
-        replace(storage, &path, whole.as_bytes()).map_err(StateError::io(&path, "written"))
+        let put = if planted.is(Bug::CheckpointInPlace) { overwrite } else { replace };
+        put(storage, &path, whole.as_bytes()).map_err(StateError::io(&path, "written"))
     }
 }

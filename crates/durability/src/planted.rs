@@ -4,6 +4,19 @@
 //! the code behind a switch that only tests can turn (the feature `planted`), and the tests show that
 //! they are noticed. Without the feature [`Planted::is`] is the constant `false`.
 
+use crate::storage::{Open, Storage, directory_of};
+use std::io;
+use std::path::Path;
+
+/// What [`crate::replace`] must not be: a crash may leave neither the old nor the new.
+pub fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = storage.open(path, Open::AppendOrCreate)?;
+    file.truncate(0)?;
+    file.append(bytes)?;
+    file.sync()?;
+    storage.sync_directory(&directory_of(path))
+}
+
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,6 +51,40 @@ pub enum Bug {
     SinkFramesAcrossCommits,
     /// A sink does not record an epoch that wrote nothing.
     SinkSkipsEmptyEpochs,
+    /// The log is not synced.
+    LogUnsynced,
+    /// A record says that what is not synced yet is durable.
+    LogMarksUnsynced,
+    /// A record's check is not looked at.
+    LogUnchecked,
+    /// Recovery goes on behind a torn record.
+    LogKeepsTornTail,
+    /// Recovery drops the records that no marker says were durable.
+    LogDropsUnmarked,
+    /// Recovery goes on behind records that may not be durable, without writing them anew.
+    LogTrustsUnmarked,
+    /// The manifest is written over the old one.
+    CheckpointInPlace,
+    /// A checkpoint becomes the newest before its blocks are durable.
+    CheckpointUnsynced,
+    /// A checkpoint forgets the events that the gate holds back.
+    CheckpointForgetsHeld,
+    /// A checkpoint forgets the greatest time of a source, by which lateness is decided.
+    CheckpointForgetsTimes,
+    /// The log is cut before the checkpoint is there that replaces it.
+    TruncatesFirst,
+    /// Epochs are released before they are synced.
+    ReleasesUnsynced,
+    /// The first epoch behind the checkpoint is not replayed.
+    ReplaySkipsFirst,
+    /// An epoch that the checkpoint holds is replayed.
+    ReplayRepeats,
+    /// A replay cuts epochs anew.
+    ReplayCutsAnew,
+    /// What sinks have committed is released again.
+    ReplayReleasesAgain,
+    /// Sources go on where the checkpoint left them, not where the log did.
+    ReplayForgetsTaken,
 }
 
 /// Which bug is planted: none but in tests.

@@ -4,6 +4,7 @@ use super::record::{self, ALIGNMENT, Kind};
 use super::segment::{self, Segment};
 use super::write::Log;
 use crate::error::StateError;
+use crate::planted::{Bug, Planted};
 use crate::storage::{Storage, read_all};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub struct LogReader {
     unsure: VecDeque<(u64, u64)>,
     durable_epoch: u64,
     ended: bool,
+    planted: Planted,
 }
 
 impl LogReader {
@@ -88,9 +90,20 @@ impl LogReader {
             unsure: VecDeque::new(),
             durable_epoch: first.epoch,
             ended: false,
+            planted: Planted::default(),
         };
         reader.load()?;
         Ok(reader)
+    }
+
+    /// Plants a bug.
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+        match () {
+            () if planted.is(Bug::ReplaySkipsFirst) => self.after += 1,
+            () if planted.is(Bug::ReplayRepeats) => self.after = self.after.saturating_sub(1),
+            () => {}
+        }
     }
 
     fn load(&mut self) -> Result<(), StateError> {
@@ -127,7 +140,9 @@ impl LogReader {
                 self.ended = true;
                 break;
             }
-            let read = record::read(rest, self.log, self.position).and_then(|read| self.follows(read));
+            let checked = !self.planted.is(Bug::LogUnchecked);
+            let read = record::read_checked(rest, self.log, self.position, checked);
+            let read = read.and_then(|read| self.follows(read));
             let read = match read {
                 Ok(read) => read,
                 Err(what) => {
@@ -214,8 +229,17 @@ impl LogReader {
     pub fn into_log(self) -> Result<Log, StateError> {
         assert!(self.ended, "a log is read to its end before it goes on");
         let last = *self.segments.last().expect("a log has a segment");
-        let from = last.offset(self.durable.min(self.position)) as usize;
-        let until = last.offset(self.position) as usize;
+        let mut from = last.offset(self.durable.min(self.position)) as usize;
+        let mut until = last.offset(self.position) as usize;
+        if self.planted.is(Bug::LogTrustsUnmarked) {
+            from = until;
+        }
+        if self.planted.is(Bug::LogKeepsTornTail) {
+            until = self.bytes.len();
+        }
+        if self.planted.is(Bug::LogDropsUnmarked) {
+            until = from;
+        }
         let (chain, epoch) = self.before(last, from);
         let next = Segment {
             log: self.log,
@@ -226,7 +250,11 @@ impl LogReader {
             durable: self.position,
         };
         let tail = &self.bytes[from..until];
-        Log::begin(self.storage, self.directory, self.segments, next, tail, self.chain, self.epoch)
+        let dropped = self.planted.is(Bug::LogDropsUnmarked);
+        let (chain, epoch) = if dropped { (chain, epoch) } else { (self.chain, self.epoch) };
+        let mut log = Log::begin(self.storage, self.directory, self.segments, next, tail, chain, epoch)?;
+        log.plant(self.planted);
+        Ok(log)
     }
 
     /// The check and epoch of the record that ends at `offset` of the last segment.

@@ -3,6 +3,7 @@
 use super::record::{self, Header, Kind};
 use super::segment::{self, Segment};
 use crate::error::StateError;
+use crate::planted::{Bug, Planted};
 use crate::storage::{File, Open, Storage};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub struct Log {
     epoch: u64,
     /// Why nothing may be written any more.
     lost: Option<String>,
+    pub(super) planted: Planted,
 }
 
 impl Log {
@@ -78,6 +80,7 @@ impl Log {
             chain,
             epoch,
             lost: None,
+            planted: Planted::default(),
         };
         log.remove_void()?;
         Ok(log)
@@ -86,6 +89,16 @@ impl Log {
     /// Begins a new segment after so many bytes.
     pub fn set_segment_bytes(&mut self, bytes: u64) {
         self.segment_bytes = bytes;
+    }
+
+    /// Plants a bug.
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    /// The bug that is planted, if any.
+    pub fn planted(&self) -> Planted {
+        self.planted
     }
 
     /// The last epoch that was pushed.
@@ -118,9 +131,9 @@ impl Log {
     }
 
     fn push_record(&mut self, kind: Kind, payload: &[u8]) {
-        let header =
-            Header { kind, length: payload.len() as u64, epoch: self.epoch, chain: self.chain, durable: self.durable };
         let (log, position) = (self.segments[0].log, self.position());
+        let durable = if self.planted.is(Bug::LogMarksUnsynced) { position } else { self.durable };
+        let header = Header { kind, length: payload.len() as u64, epoch: self.epoch, chain: self.chain, durable };
         self.chain = record::write(&mut self.pushed, log, position, &header, payload);
         self.marked = self.durable;
     }
@@ -152,7 +165,9 @@ impl Log {
     pub fn sync(&mut self) -> Result<(), StateError> {
         self.check()?;
         if self.durable < self.written {
-            if let Err(error) = self.file.sync() {
+            if !self.planted.is(Bug::LogUnsynced)
+                && let Err(error) = self.file.sync()
+            {
                 return Err(self.lose(format!("a sync failed: {error}")));
             }
             self.durable = self.written;

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_durability::{Log, StateError, Written};
+use tidemill_durability::{Bug, Log, StateError, Written};
 
 /// How long the log idles before it is noted, durably, how far it is durable.
 const IDLE: Duration = Duration::from_millis(50);
@@ -78,6 +78,9 @@ impl Logger {
                 bytes += payload.len();
                 self.log.push(entry.epoch, &payload);
                 next = (bytes < GROUP_BYTES_MAX).then(|| self.entries.try_recv().ok()).flatten();
+            }
+            if self.log.planted().is(Bug::ReleasesUnsynced) {
+                let _ = self.durable.send(Logged::Through(self.log.epoch()));
             }
             self.write()?;
             self.log.sync()?;

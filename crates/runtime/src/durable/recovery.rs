@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Log, LogReader, StateError};
+use tidemill_durability::{Bug, Log, LogReader, Planted, StateError};
 use tidemill_model::arrow::arrow_schema;
 
 /// Entries that may wait for the log: it bounds what waits for it in memory.
@@ -60,6 +60,8 @@ pub struct DurableGate {
     pub entries: Option<Sender<EpochEntry>>,
     /// What was replayed.
     pub recovery: Recovery,
+    /// The bug that is planted, if any.
+    pub planted: Planted,
 }
 
 impl DurableGate {
@@ -210,7 +212,9 @@ impl DurableGate {
         entry: EpochEntry,
         mut epoch: Box<Epoch>,
     ) -> Result<(), RunError> {
-        self.intake.replayed(&entry);
+        if !self.planted.is(Bug::ReplayForgetsTaken) {
+            self.intake.replayed(&entry);
+        }
         let now = gatherer.environment.now();
         let counts: Vec<usize> = entry.sources.iter().map(|source| source.passed as usize).collect();
         for (source, logged) in entry.sources.into_iter().enumerate() {
@@ -224,7 +228,9 @@ impl DurableGate {
                 gatherer.gate.end(source);
             }
         }
-        if !gatherer.gate.cut_again(&counts, &mut epoch) {
+        if self.planted.is(Bug::ReplayCutsAnew) {
+            gatherer.gate.cut(usize::MAX, &mut epoch);
+        } else if !gatherer.gate.cut_again(&counts, &mut epoch) {
             return Err(RunError::State(StateError::Refused(format!(
                 "epoch {} of the log of {} lets more events through than there are",
                 entry.epoch, self.path

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_durability::{StateDirectory, StateError};
+use tidemill_durability::{Bug, StateDirectory, StateError};
 
 /// A durable run before its threads begin.
 pub struct Durable {
@@ -86,7 +86,10 @@ impl Durable {
         control: &Arc<Control>,
     ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
         let Some(durable) = durable else { return (None, None, None) };
-        let Durable { directory, options, start, sources, released, furthest, checkpoint } = durable;
+        let Durable { directory, options, start, sources, mut released, furthest, checkpoint } = durable;
+        if directory.planted().is(Bug::ReplayReleasesAgain) {
+            released.fill(0);
+        }
         let log_state = Arc::new(LogState::default());
         let (sender, logged) = unbounded();
         let gate = DurableGate {
@@ -103,6 +106,7 @@ impl Durable {
             intake: Intake::new([]),
             entries: None,
             recovery: Recovery::default(),
+            planted: directory.planted(),
             thread: Mutex::new(None),
         };
         let commit = DurableCommit {
@@ -131,7 +135,20 @@ impl Finish {
         if let Some(mut log) = gate.end_log()?
             && changed
         {
-            let last = save(&mut directory, &machine.tables, gathered.epoch, gate.sources(&gathered.gate))?;
+            if directory.planted().is(Bug::TruncatesFirst) {
+                log.roll_now()?;
+                log.truncate(gathered.epoch)?;
+            }
+            let mut sources = gate.sources(&gathered.gate);
+            for SourceAt { standing, .. } in &mut sources {
+                if directory.planted().is(Bug::CheckpointForgetsHeld) {
+                    standing.held.clear();
+                }
+                if directory.planted().is(Bug::CheckpointForgetsTimes) {
+                    standing.greatest = None;
+                }
+            }
+            let last = save(&mut directory, &machine.tables, gathered.epoch, sources)?;
             directory.switch(last)?;
             checkpoints += 1;
             log.roll_now()?;

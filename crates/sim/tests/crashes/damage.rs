@@ -2,7 +2,7 @@
 //! directory is refused with a reason.
 
 use crate::support::{Subject, with_all_sinks};
-use crate::trial::{Expected, Setting, new_machine, process};
+use crate::trial::{Expected, Setting, Whole, new_machine, process};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::{Planted, Storage, read_all};
@@ -69,7 +69,7 @@ fn a_flipped_bit_in_each_byte() {
             match run(&expected, &engine, &damaged, &setting) {
                 Ok(()) => {
                     let wrong = expected
-                        .wrong_outputs(|path| read_all(&damaged, path), true)
+                        .wrong_outputs(|path| read_all(&damaged, path), Whole::There)
                         .or_else(|| expected.wrong_tables(&engine));
                     assert_eq!(wrong, None, "{}", at());
                     same += 1;

@@ -8,7 +8,7 @@
 //! outlives it: what is lost with the power is tried on simulated storage.
 
 use crate::support::{Subject, with_all_sinks};
-use crate::trial::{Expected, Setting, process};
+use crate::trial::{Expected, Setting, Whole, process};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -180,7 +180,7 @@ fn a_kill_at_each_call() {
                 _ => panic!("call {at}, life {life}: {status}\n{text}"),
             }
         }
-        let wrong = expected.wrong_outputs(|path| std::fs::read(directory.path().join(path)), true);
+        let wrong = expected.wrong_outputs(|path| std::fs::read(directory.path().join(path)), Whole::There);
         assert_eq!(wrong, None, "call {at}");
     }
     println!("{kills} processes ended at their first {KILLS} calls that write, {again} again while recovering");

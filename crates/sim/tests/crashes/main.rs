@@ -5,12 +5,13 @@
 //! kept. In the end tables and outputs are those of the reference, byte by byte; between the lives
 //! nothing stands under a final name that is not whole.
 //!
-//! Beside that: [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
+//! Beside that: [`log`] has the log alone through many lives, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
 //!
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
 mod damage;
 mod kills;
+mod log;
 mod source;
 #[allow(dead_code, reason = "it also runs histories without crashes")]
 #[path = "../../../runtime/tests/support/mod.rs"]
@@ -18,17 +19,24 @@ mod support;
 mod trial;
 
 use std::env::var;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use support::{Subject, with_all_sinks};
-use tidemill_durability::Planted;
+use tidemill_durability::{Bug, Planted};
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
 use tidemill_plan::analyze;
 use tidemill_runtime::Engine;
+use tidemill_sim::SimStorage;
 use trial::{Expected, Setting, run};
 
 /// Trials per plan and data: compiling and interpreting cost more than running.
 const DATA_PER_PLAN: u64 = 4;
 const TRIALS_PER_DATA: u64 = 25;
+/// Before a bug is given up on.
+const PLANS_FOR_A_BUG: u64 = 40;
+/// The trials of a plan that take longer hang.
+const HANGS_SECONDS: u64 = 20;
 /// A trial that takes longer hangs.
 const TRIAL_SECONDS_MAX: u64 = 60;
 
@@ -41,12 +49,13 @@ struct Totals {
     trials: AtomicU64,
     crashes: AtomicU64,
     in_recovery: AtomicU64,
+    stops: AtomicU64,
     /// By thread: the seed it is at, and since when.
     running: [AtomicU64; 2],
 }
 
-/// All trials of a plan. What is wrong, with its seed.
-fn plan_trials(seed: u64, planted: Planted, totals: &Totals, thread: usize) -> Result<(), String> {
+/// All trials of a plan, with a bug and lies about syncs, if any. What is wrong, with its seed.
+fn plan_trials(seed: u64, planted: Planted, lies: &[&str], totals: &Totals, thread: usize) -> Result<(), String> {
     let plan = random_plan(seed, PlanSize::Small);
     let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -58,15 +67,66 @@ fn plan_trials(seed: u64, planted: Planted, totals: &Totals, thread: usize) -> R
             let trial_seed = data_seed * 1_000 + trial;
             totals.running[thread].store(trial_seed, Ordering::Relaxed);
             let setting = Setting::random(trial_seed, planted);
-            let (kept, outcome) = run(&expected, engine, &setting, |_| {});
+            let lie = |storage: &SimStorage| lies.iter().for_each(|end| storage.lie_about(end));
+            let (kept, outcome) = run(&expected, engine, setting, lie);
             engine = kept;
             let outcome = outcome.map_err(|wrong| format!("plan seed {seed}, trial seed {trial_seed}: {wrong}"))?;
             totals.trials.fetch_add(1, Ordering::Relaxed);
             totals.crashes.fetch_add(outcome.crashes, Ordering::Relaxed);
             totals.in_recovery.fetch_add(outcome.in_recovery, Ordering::Relaxed);
+            totals.stops.fetch_add(outcome.stops, Ordering::Relaxed);
         }
     }
     Ok(())
+}
+
+/// Whether some trial notices a bug: by what is wrong in the end, by a panic, or because it has none.
+fn is_found(what: String, planted: Planted, lies: &'static [&str]) -> Result<(), String> {
+    let totals = Arc::new(Totals::default());
+    let (said, heard) = std::sync::mpsc::channel();
+    let trials = totals.clone();
+    std::thread::spawn(move || {
+        for seed in 1..=PLANS_FOR_A_BUG {
+            let found = std::panic::catch_unwind(|| plan_trials(seed, planted, lies, &trials, 0).err());
+            if said.send(!matches!(found, Ok(None))).is_err() {
+                return;
+            }
+        }
+    });
+    for _ in 1..=PLANS_FOR_A_BUG {
+        if heard.recv_timeout(Duration::from_secs(HANGS_SECONDS)).unwrap_or(true) {
+            return Ok(());
+        }
+    }
+    Err(format!("{what} was not found in {} trials", totals.trials.load(Ordering::Relaxed)))
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let bugs = [
+        Bug::CheckpointInPlace,
+        Bug::CheckpointUnsynced,
+        Bug::CheckpointForgetsHeld,
+        Bug::CheckpointForgetsTimes,
+        Bug::TruncatesFirst,
+        Bug::ReleasesUnsynced,
+        Bug::ReplayRepeats,
+        Bug::ReplayCutsAnew,
+        Bug::ReplayReleasesAgain,
+        Bug::ReplayForgetsTaken,
+    ];
+    let missed: Vec<String> =
+        bugs.iter().filter_map(|&bug| is_found(format!("{bug:?}"), Planted::new(bug), &[]).err()).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn syncs_that_are_left_out_are_found() {
+    const LIES: [&[&str]; 7] =
+        [&[".new"], &[".rows"], &["state"], &["log"], &["checkpoint"], &["out"], &["tidemill-part"]];
+    let missed: Vec<String> =
+        LIES.iter().filter_map(|lies| is_found(format!("{lies:?}"), Planted::default(), lies).err()).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]
@@ -79,7 +139,8 @@ fn random_crashes() {
             scope.spawn(move || {
                 let mut seed = first + thread as u64;
                 while totals.crashes.load(Ordering::Relaxed) < wanted {
-                    plan_trials(seed, Planted::default(), totals, thread).unwrap_or_else(|wrong| panic!("{wrong}"));
+                    plan_trials(seed, Planted::default(), &[], totals, thread)
+                        .unwrap_or_else(|wrong| panic!("{wrong}"));
                     seed += 2;
                 }
                 totals.running[thread].store(u64::MAX, Ordering::Relaxed);
@@ -89,7 +150,8 @@ fn random_crashes() {
     });
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (trials, crashes, again) = (count(&totals.trials), count(&totals.crashes), count(&totals.in_recovery));
-    println!("{crashes} crashes in {trials} trials, {again} of them after another, from seed {first}");
+    let stops = count(&totals.stops);
+    println!("{crashes} crashes and {stops} stops in {trials} trials, {again} after another, from seed {first}");
 }
 
 /// Ends the tests when a trial hangs, with its seed.
@@ -97,7 +159,7 @@ fn watch(totals: &Totals) {
     let at = || totals.running.each_ref().map(|seed| seed.load(Ordering::Relaxed));
     let (mut last, mut seconds) = (at(), [0; 2]);
     while at() != [u64::MAX; 2] {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         for (thread, seed) in at().into_iter().enumerate() {
             let hangs = seed == last[thread] && seed != u64::MAX;
             seconds[thread] = if hangs { seconds[thread] + 1 } else { 0 };

@@ -1,9 +1,10 @@
 //! Sources that can be read again, in each of the ways there are.
 
 use arrow_array::RecordBatch;
+use std::sync::Arc;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
-use tidemill_runtime::{IoFailure, Resumed, Source, SourceBatch};
+use tidemill_runtime::{Control, IoFailure, Resumed, Source, SourceBatch};
 
 /// How a source goes on in another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +30,17 @@ pub struct Records {
     next: usize,
     size: usize,
     again: Again,
+    /// Asks the run to stop when so many records were handed over.
+    stop: Option<(usize, Arc<Control>)>,
 }
 
 impl Records {
     pub fn new(schema: &Schema, records: &[Vec<Value>], size: usize, again: Again) -> Records {
-        Records { batch: batch_of(schema, records), next: 0, size, again }
+        Records { batch: batch_of(schema, records), next: 0, size, again, stop: None }
+    }
+
+    pub fn stop_at(self, records: usize, control: Arc<Control>) -> Records {
+        Records { stop: Some((records, control)), ..self }
     }
 }
 
@@ -45,6 +52,9 @@ impl Source for Records {
         }
         let events = self.batch.slice(self.next, length);
         self.next += length;
+        if let Some((_, control)) = self.stop.as_ref().filter(|(records, _)| self.next >= *records) {
+            control.stop();
+        }
         Ok(Some(SourceBatch { events, bad: Vec::new() }))
     }
 

@@ -23,6 +23,17 @@ pub struct Expected {
     outputs: BTreeMap<PathBuf, Vec<u8>>,
 }
 
+/// What must stand under a final name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// All there will be.
+    There,
+    /// All there will be, or nothing yet.
+    IfThere,
+    /// What there was when a run was asked to end, or nothing yet.
+    Prefix,
+}
+
 /// The same in every run of a trial.
 pub struct Setting {
     pub seed: u64,
@@ -31,6 +42,8 @@ pub struct Setting {
     pub epoch: EpochSize,
     pub batch: usize,
     pub commit_age_max: std::time::Duration,
+    /// Has each source ask for the end of the run when so many of its records were handed over.
+    pub stop: Option<usize>,
 }
 
 impl Setting {
@@ -44,7 +57,7 @@ impl Setting {
         };
         let age = std::time::Duration::from_micros([0, 100, 10_000][random.below(3)]);
         let workers = 1 + random.below(2);
-        Setting { seed, planted, workers, epoch, batch: 1 + random.below(12), commit_age_max: age }
+        Setting { seed, planted, workers, epoch, batch: 1 + random.below(12), commit_age_max: age, stop: None }
     }
 }
 
@@ -85,11 +98,12 @@ impl Expected {
     }
 
     /// What of the outputs under their final names is not as it must be.
-    pub fn wrong_outputs(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>, all: bool) -> Option<String> {
+    pub fn wrong_outputs(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>, whole: Whole) -> Option<String> {
         for (path, expected) in &self.outputs {
             match read(path) {
                 Ok(bytes) if bytes == *expected => {}
-                Err(error) if error.kind() == ErrorKind::NotFound && !all => {}
+                Ok(bytes) if whole == Whole::Prefix && expected.starts_with(&bytes) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound && whole != Whole::There => {}
                 Err(error) => return Some(format!("{}: {error}", path.display())),
                 Ok(bytes) => {
                     let (is, wanted) = (String::from_utf8_lossy(&bytes), String::from_utf8_lossy(expected));
@@ -130,23 +144,29 @@ pub fn process(
     setting: &Setting,
 ) -> Result<(), RunError> {
     let program = engine.program();
-    let directory = StateDirectory::open(OpenState {
+    let mut directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
         path: Path::new("state"),
         holder: "a trial",
         id: setting.seed,
         program: Identity::of(program),
     })?;
+    directory.plant(setting.planted);
     if directory.is_new() {
         for (table, rows) in &history.preload {
             let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
             engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
         }
     }
+    let control = Arc::new(Control::default());
     let streams = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
     let source = |(s, (stream, records)): (usize, (&tidemill_plan::Stream, &Vec<_>))| {
         let again = Again::of(s + setting.seed as usize);
-        Box::new(Records::new(&stream.schema, records, setting.batch, again)) as Box<dyn Source>
+        let records = Records::new(&stream.schema, records, setting.batch, again);
+        match setting.stop {
+            Some(at) => Box::new(records.stop_at(at, control.clone())) as Box<dyn Source>,
+            None => Box::new(records),
+        }
     };
     let sources = streams.zip(&history.sources).enumerate().map(source).collect();
     let durable = durable(storage, &directory.owner(), setting.planted);
@@ -166,7 +186,7 @@ pub fn process(
             ..Options::default()
         },
         environment: Arc::new(SimEnvironment::new(setting.seed, setting.workers)),
-        control: Arc::new(Control::default()),
+        control: control.clone(),
         durability: Some(Durability { directory, options }),
     };
     engine.run(request, &mut || {}).map(drop)
@@ -192,6 +212,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Of these, while an earlier one was recovered from.
     pub in_recovery: u64,
+    /// Runs that were asked to end early.
+    pub stops: u64,
 }
 
 /// Runs a history to its end, on a machine that was prepared, through up to three lives of which each may
@@ -199,7 +221,7 @@ pub struct Outcome {
 pub fn run(
     expected: &Expected,
     mut engine: Engine,
-    setting: &Setting,
+    mut setting: Setting,
     prepare: impl Fn(&SimStorage),
 ) -> (Engine, Result<Outcome, String>) {
     let storage = new_machine(setting.seed);
@@ -208,26 +230,35 @@ pub fn run(
     let mut outcome = Outcome::default();
     let lives = 1 + random.below(3);
     let mut last_calls = 60 + 200 * random.below(2);
+    let mut stopped = false;
     for life in 0..lives + 8 {
         engine = engine.with_empty_tables();
         let start = storage.call_count();
-        if life < lives {
+        setting.stop = None;
+        if life < lives && random.chance(25) {
+            setting.stop = Some(random.below(40));
+        } else if life < lives {
             // Recovery is short: every other later life ends in it.
             let span = if life > 0 && random.chance(50) { 40 } else { last_calls };
             storage.fail(start + random.below(span), fault(&mut random));
         }
-        let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), setting);
+        let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
         last_calls = (storage.call_count() - start).max(10);
         storage.heal();
         let wrong = match ended {
+            Ok(()) if setting.stop.is_some() && !storage.is_off() => {
+                outcome.stops += 1;
+                stopped = true;
+                None
+            }
             Ok(()) if !storage.is_off() => {
                 let wrong = expected
-                    .wrong_outputs(|path| read_all(&storage, path), true)
+                    .wrong_outputs(|path| read_all(&storage, path), Whole::There)
                     .or_else(|| expected.wrong_tables(&engine));
                 if life >= lives || wrong.is_some() {
                     // A last power cut takes nothing that the end has promised.
                     storage.cut_power();
-                    let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), true));
+                    let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), Whole::There));
                     return (engine, wrong.map_or(Ok(outcome), Err));
                 }
                 None
@@ -245,7 +276,8 @@ pub fn run(
             true => storage.cut_power(),
             false => storage.kill(),
         }
-        let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), false));
+        let check = if stopped { Whole::Prefix } else { Whole::IfThere };
+        let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), check));
         if let Some(wrong) = wrong {
             return (engine, Err(format!("life {life}: {wrong}")));
         }
