@@ -21,23 +21,26 @@ use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan}
 use tidemill_plan::{Program, analyze};
 use tidemill_runtime::{Engine, EpochSize};
 
-/// The seed of the script.
-const SEED: u64 = 3;
 /// Calls of the script at which it is ended.
 const KILLS: u64 = 200;
+/// Events that make for many more calls than that, however the epochs meet in the log.
+const EVENTS_MIN: usize = 100;
 const KILL_AT: &str = "TIDEMILL_TEST_KILL_AT";
 
 fn script() -> (Program, History, Setting) {
-    let plan = random_plan(SEED, PlanSize::Small);
-    let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
-    let (preload, sources) = random_data(&program, SEED, DataShape::random(SEED));
-    let setting = Setting {
-        epoch: EpochSize::Events(1),
-        commit_age_max: Duration::ZERO,
-        workers: 1,
-        ..Setting::random(SEED, Planted::default())
-    };
-    (program, History { plan, preload, sources }, setting)
+    for seed in 1.. {
+        let plan = random_plan(seed, PlanSize::Small);
+        let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
+        let (preload, sources) = random_data(&program, seed, DataShape::random(seed));
+        if sources.iter().map(Vec::len).sum::<usize>() < EVENTS_MIN {
+            continue;
+        }
+        let (epoch, commit_age_max) = (EpochSize::Events(1), Duration::ZERO);
+        let random = Setting::random(seed, Planted::default());
+        let setting = Setting { epoch, commit_age_max, workers: 1, batch: 1, ..random };
+        return (program, History { plan, preload, sources }, setting);
+    }
+    unreachable!("some seed has so many events")
 }
 
 /// Counts the calls that write, and ends the process at one.
