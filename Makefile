@@ -55,7 +55,7 @@ test-long: machine ## a million random histories, with optimization
 BUDGET ?= 1
 
 torture: machine ## a million crashes on simulated storage, and more of the same: BUDGET=10 for ten times that
-	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) cargo test --release -p tidemill-sim --test crashes -- --nocapture
+	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) cargo test --release -p tidemill-sim --test crashes -- --nocapture
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
 
 bench: machine ## the report of docs/performance.md

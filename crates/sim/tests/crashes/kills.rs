@@ -1,4 +1,5 @@
-//! A real process on real files that ends at its k-th call that writes, for each k.
+//! A real process on real files that ends at its k-th call that writes, for each k, or is killed at random
+//! moments.
 //!
 //! The process is this test binary again, asked for [`child`]. Its storage is the operating system's
 //! behind a counter; at the k-th call that writes, the process aborts instead of making it. All that a
@@ -11,13 +12,13 @@ use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, process};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_connect::Disk;
 use tidemill_durability::{Entry, File, Locked, Open, Planted, Storage};
-use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
+use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, random_plan};
 use tidemill_plan::{Program, analyze};
 use tidemill_runtime::{Engine, EpochSize};
 
@@ -25,6 +26,7 @@ use tidemill_runtime::{Engine, EpochSize};
 const KILLS: u64 = 200;
 /// Events that make for many more calls than that, however the epochs meet in the log.
 const EVENTS_MIN: usize = 100;
+const SIGKILL: i32 = 9;
 const KILL_AT: &str = "TIDEMILL_TEST_KILL_AT";
 
 fn script() -> (Program, History, Setting) {
@@ -154,10 +156,15 @@ fn quick_directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }
 
-fn run_child(directory: &Path, at: u64) -> (ExitStatus, String) {
+fn command(directory: &Path, at: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", "kills::child", "--ignored", "--nocapture"]);
-    let output = command.current_dir(directory).env(KILL_AT, at.to_string()).output().expect("it runs");
+    command.current_dir(directory).env(KILL_AT, at.to_string());
+    command
+}
+
+fn run_child(directory: &Path, at: u64) -> (ExitStatus, String) {
+    let output = command(directory, at).output().expect("it runs");
     (output.status, String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
@@ -187,4 +194,43 @@ fn a_kill_at_each_call() {
         assert_eq!(wrong, None, "call {at}");
     }
     println!("{kills} processes ended at their first {KILLS} calls that write, {again} again while recovering");
+}
+
+/// The time that a whole run takes is where the kills fall, so that they come at any stage of it: while
+/// it opens and recovers, while it runs, and while it finishes.
+#[test]
+fn kills_at_random_moments() {
+    use std::os::unix::process::ExitStatusExt;
+    let (_, history, _) = script();
+    let expected = Expected::new(Subject::new(history));
+    let mut random = Random::new(super::number("TIDEMILL_SEED", 1));
+    let wanted = super::number("TIDEMILL_KILLS", 50);
+    let (mut kills, mut in_recovery, mut whole) = (0, 0, 0);
+    let mut span = Duration::from_millis(500);
+    while kills < wanted {
+        let directory = quick_directory();
+        std::fs::create_dir(directory.path().join("out")).expect("a directory");
+        for life in 0.. {
+            let begin = Instant::now();
+            let mut child = command(directory.path(), u64::MAX)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it runs");
+            std::thread::sleep(span.mul_f64(random.below(1000) as f64 / 1000.0));
+            let _ = child.kill();
+            let status = child.wait().expect("it ends");
+            if status.success() {
+                span = begin.elapsed().max(Duration::from_millis(20));
+                whole += 1;
+                break;
+            }
+            assert_eq!(status.signal(), Some(SIGKILL), "life {life}: {status}");
+            kills += 1;
+            in_recovery += u64::from(life > 0);
+        }
+        let wrong = expected.wrong_outputs(|path| std::fs::read(directory.path().join(path)), Whole::There);
+        assert_eq!(wrong, None, "after {kills} kills");
+    }
+    println!("{kills} kills at random moments, {in_recovery} of a process that had to recover, {whole} whole runs");
 }
