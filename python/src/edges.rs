@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_connect::canonical;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Sink, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{IoFailure, Resumed, Sink, Source, SourceBatch, SourceProgress};
 
 /// Rows of a foreign batch that are converted at once. A batch that needs no conversion is handed over
 /// whole.
@@ -150,6 +150,11 @@ impl Source for PythonSource {
             }
         }
         Ok(None)
+    }
+
+    /// A program gives the same events to each of its runs: those that were taken are dropped.
+    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
+        Ok(Resumed::Anew)
     }
 
     fn progress(&self) -> SourceProgress {

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, table_schema};
 use tidemill_connect::SinkSpec;
@@ -47,6 +48,7 @@ impl Given {
             sources: entries(job, "sources", |_, value| input(value, &raised, &recall))?,
             tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
+            state: job.getattr("state")?.extract::<Option<PathBuf>>()?,
         };
         Ok(Given { job, collections, raised, recall })
     }

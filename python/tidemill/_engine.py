@@ -47,6 +47,8 @@ class Job:
     sinks: Mapping[str, Output]
     workers: int | None = None
     epoch: str = "auto"
+    state: str | None = None
+    """The state directory of a durable run."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -34,12 +35,17 @@ class App:
 
     Declarations are checked as they are made. Names default to the class in snake case with an s
     (``Transfer``: ``transfers``) and to the function's for transactions.
+
+    With ``state``, a directory, runs are durable: after a crash at any moment the next run goes on as if
+    there had been none (docs/recovery.md). The directory is made if missing, and belongs to this
+    application from then on.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, state: str | os.PathLike[str] | None = None) -> None:
         if not isinstance(name, str) or not name:
             raise PlanError(f"{name!r} is no name for an application", "write tm.App('bank')")
         self.name = name
+        self.state = None if state is None else os.fspath(state)
         self._plan = PlanBuilder(name)
         self._tables: dict[str, Table[Any]] = {}
         self._sources: dict[str, Source[Any]] = {}
@@ -249,6 +255,7 @@ class App:
             sinks=dict(self._sinks),
             workers=workers,
             epoch=str(epoch),
+            state=self.state,
         )
 
     def connectors(self) -> Job:

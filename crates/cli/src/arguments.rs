@@ -49,6 +49,7 @@ Exit codes: 'tidemill --help'.
 Examples:
   tidemill run bank.py
   tidemill run bank.py:app --workers 2 --epoch 20ms
+  tidemill run bank.py --state ./state
   tidemill run bank.py --json > summary.json";
 
 #[derive(Debug, Args)]
@@ -68,6 +69,9 @@ pub struct RunArguments {
     /// Say in the summary which policies ran and why.
     #[arg(long)]
     pub explain_scheduling: bool,
+    /// Keep the state in this directory, and go on with what is there: the run survives a crash.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,

@@ -2,19 +2,25 @@
 //! to light before the first event and before any sink is touched:
 //!
 //! 1. the plan is checked and compiled;
-//! 2. sources are opened, and the schemas of their files compared;
-//! 3. tables are filled;
-//! 4. sinks are opened.
+//! 2. the state is opened, where the run is durable;
+//! 3. sources are opened, and the schemas of their files compared;
+//! 4. tables are filled, unless the state has them;
+//! 5. sinks are opened.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_compile::CompileError;
-use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};
+use tidemill_connect::{
+    Durable, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source, open_state,
+};
+use tidemill_durability::{Planted, StateDirectory};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch, Summary,
+    BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source,
+    SourceBatch, Summary,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -49,6 +55,8 @@ pub struct Job {
     pub tables: BTreeMap<String, Input>,
     /// By name; one for each sink of the plan.
     pub sinks: BTreeMap<String, Output>,
+    /// The state directory of a durable run.
+    pub state: Option<PathBuf>,
 }
 
 /// Why a job did not come to its end.
@@ -101,6 +109,7 @@ pub struct Ready {
     engine: Engine,
     sources: Vec<Box<dyn Source>>,
     sinks: Vec<Box<dyn Sink>>,
+    durability: Option<Durability>,
     /// What each source counts in.
     pub units: Vec<Unit>,
 }
@@ -132,6 +141,10 @@ impl Job {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
         let engine = Engine::new(program)?;
+        let directory = match &self.state {
+            Some(path) => Some(open_state(path, engine.program()).map_err(RunError::State)?),
+            None => None,
+        };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
         for stream in source_streams(engine.program()) {
             let input = self.sources.remove(&stream.name);
@@ -141,18 +154,28 @@ impl Job {
             sources.push(input.open(&stream.schema).map_err(failed)?);
         }
         for (id, table) in engine.program().tables.iter().enumerate() {
-            if let Some(input) = self.tables.remove(&table.name) {
+            // A state that is not new has its rows already.
+            if directory.as_ref().is_none_or(StateDirectory::is_new)
+                && let Some(input) = self.tables.remove(&table.name)
+            {
                 fill(&engine, id, table, input, interrupted)?;
             }
         }
+        let durable = directory.as_ref().map(|directory| Durable {
+            storage: directory.storage().clone(),
+            owner: directory.owner(),
+            planted: Planted::default(),
+        });
         let mut sinks = Vec::new();
         for sink in &engine.program().sinks {
             let output = self.sinks.remove(&sink.name);
             let output = output.ok_or_else(|| JobError::Connectors(format!("sink '{}' leads nowhere", sink.name)))?;
             let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-            sinks.push(output.open(&engine.program().streams[sink.stream].schema).map_err(failed)?);
+            let schema = &engine.program().streams[sink.stream].schema;
+            sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
         }
-        Ok(Ready { engine, sources, sinks, units })
+        let durability = directory.map(|directory| Durability { directory, options: DurabilityOptions::default() });
+        Ok(Ready { engine, sources, sinks, durability, units })
     }
 }
 
@@ -169,9 +192,9 @@ impl Ready {
         control: Arc<Control>,
         tick: &mut dyn FnMut(),
     ) -> Result<(Engine, Summary), JobError> {
-        let Ready { engine, sources, sinks, .. } = self;
-        let request =
-            Request { sources, sinks, options, environment: Arc::new(System::new()), control, durability: None };
+        let Ready { engine, sources, sinks, durability, .. } = self;
+        let environment = Arc::new(System::new());
+        let request = Request { sources, sinks, options, environment, control, durability };
         let summary = engine.run(request, tick)?;
         Ok((engine, summary))
     }
@@ -251,9 +274,12 @@ impl Input {
 }
 
 impl Output {
-    fn open(self, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(self, schema: &Schema, durable: Option<&Durable>) -> Result<Box<dyn Sink>, IoFailure> {
         match self {
-            Output::Spec(spec) => open_sink(&spec, schema),
+            Output::Spec(spec) => match durable {
+                Some(durable) => open_durable_sink(&spec, schema, durable),
+                None => open_sink(&spec, schema),
+            },
             Output::Own(open) => Ok(open(schema)),
         }
     }

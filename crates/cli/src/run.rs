@@ -14,7 +14,10 @@ use tidemill_runtime::{Control, Summary};
 /// Runs an application; the exit code.
 pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L::Error> {
     let (file, name) = arguments.target.parts();
-    let job = loader.load(file, name, Purpose::Run)?;
+    let mut job = loader.load(file, name, Purpose::Run)?;
+    if let Some(state) = &arguments.state {
+        job.state = Some(state.clone());
+    }
     if let Some(sink) = job.standard_output().next().filter(|_| arguments.json) {
         say::error(&format!("--json and sink '{sink}' would both write to standard output; give the sink a file"));
         return Ok(exit::USAGE);

@@ -5,7 +5,7 @@ use crate::text::{count, counted, rate, seconds, time};
 use std::fmt::Write;
 use tidemill_model::Type;
 use tidemill_plan::Program;
-use tidemill_runtime::{SourceSummary, Summary};
+use tidemill_runtime::{DurabilitySummary, SourceSummary, Summary};
 
 /// What a run did. `scheduling`: also how its epochs were scheduled.
 pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> String {
@@ -45,6 +45,9 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
         }
         text.push('\n');
     }
+    if let Some(durability) = &summary.durability {
+        state(&mut text, durability);
+    }
     if summary.stopped {
         stops(&mut text, summary, program);
     }
@@ -59,6 +62,17 @@ fn source_counts(source: &SourceSummary) -> String {
         }
     }
     text
+}
+
+/// What a durable run did besides.
+fn state(text: &mut String, durability: &DurabilitySummary) {
+    let _ = writeln!(text, "  state: epoch {}, {} bytes logged", count(durability.epoch), count(durability.log_bytes));
+    if durability.replayed_epochs > 0 {
+        let (epochs, events) =
+            (counted(durability.replayed_epochs, "epoch"), counted(durability.replayed_events, "event"));
+        let _ =
+            writeln!(text, "  recovered: {epochs} with {events} replayed in {}", seconds(durability.recovery_seconds));
+    }
 }
 
 /// Where each source stands after an interruption.

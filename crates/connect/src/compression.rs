@@ -22,6 +22,8 @@ pub(crate) struct TextInput {
     pub reader: Box<dyn Read + Send>,
     /// Whether a read may wait for bytes that are not written yet.
     pub live: bool,
+    /// Whether it is not compressed: bytes on the medium are bytes of text.
+    pub plain: bool,
 }
 
 /// What the ending of a name says.
@@ -51,7 +53,7 @@ pub(crate) fn open_text(place: &Place, chosen: Option<Compression>, count: &Byte
         Compression::Gzip => Box::new(MultiGzDecoder::new(whole)),
         Compression::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
     };
-    Ok(TextInput { reader, live })
+    Ok(TextInput { reader, live, plain: compression == Compression::None })
 }
 
 /// Reads no further than it takes to tell, so that a live input's first line is not waited past.

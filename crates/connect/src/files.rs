@@ -122,6 +122,11 @@ impl ByteCount {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// The reader was put elsewhere.
+    pub fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
 }
 
 /// An open input, as its bytes lie on the medium.
@@ -190,6 +195,11 @@ pub(crate) struct FileProgress {
 impl FileProgress {
     pub fn new(places: &[Place]) -> Self {
         FileProgress { lengths: places.iter().map(Place::regular_length).collect(), done: 0 }
+    }
+
+    /// The places before `index` were read by an earlier run.
+    pub fn skip_to(&mut self, index: usize) {
+        self.done = self.lengths[..index].iter().flatten().sum();
     }
 
     /// Place `index` was read to its end; `read` bytes of it where its length is not known.

@@ -48,7 +48,7 @@
 //!
 //! # Edges
 //!
-//! `disk`, `files`, `output` and `clock` alone touch the file system, the standard streams and the time.
+//! `disk`, `files`, `output`, `state` and `clock` alone touch the file system, the standard streams and the time.
 
 mod bad;
 mod clock;
@@ -61,8 +61,10 @@ mod files;
 mod generator;
 mod growing;
 mod output;
+mod place;
 mod scalar;
 mod spec;
+mod state;
 mod text;
 mod views;
 
@@ -74,6 +76,7 @@ pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use output::Durable;
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
+pub use state::open_state;
 pub use text::RECORD_BYTES_MAX;
 
 use arrow_array::RecordBatch;

@@ -19,6 +19,7 @@ pub(crate) use spool::Spool;
 use crate::SourceOptions;
 use crate::bad::Fault;
 use crate::files::{ByteCount, FileProgress, Place, read_failed};
+use crate::place::{all_regular, check_new};
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -26,7 +27,7 @@ use conform::{conform, row_text};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{BadRecord, IoFailure, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{BadRecord, IoFailure, Resumed, Source, SourceBatch, SourceProgress};
 
 /// How a columnar format is opened.
 pub(crate) trait Columnar: Send {
@@ -136,6 +137,14 @@ impl<F: Columnar> Source for ColumnarSource<F> {
         }
         let IoFailure { message, schema } = self.failure.as_ref().expect("set above");
         Err(IoFailure { message: message.clone(), schema: *schema })
+    }
+
+    fn replays(&self) -> bool {
+        all_regular(&self.places)
+    }
+
+    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
+        if all_regular(&self.places) { Ok(Resumed::Anew) } else { check_new(&self.places).map(|()| Resumed::New) }
     }
 
     fn progress(&self) -> SourceProgress {

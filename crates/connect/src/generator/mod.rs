@@ -17,7 +17,8 @@ use column::Generated;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{IoFailure, Resumed, Source, SourceBatch, SourceProgress};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What the events are, beside their columns.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,10 @@ pub(crate) struct Generator {
     clock: Arc<dyn Clock>,
     /// When the first event was due.
     start: Option<Duration>,
+    /// Events that an earlier run had.
+    before: u64,
+    /// Changes with anything that decides the events.
+    identity: u64,
 }
 
 impl Generator {
@@ -82,6 +87,8 @@ impl Generator {
             room,
             clock: options.clock.clone(),
             start: None,
+            before: 0,
+            identity: xxh3_64(format!("{seed} {specs:?} {schema}").as_bytes()),
         })
     }
 
@@ -92,11 +99,11 @@ impl Generator {
         loop {
             let elapsed = self.clock.now().saturating_sub(start).as_secs_f64();
             // Event 0 is due at once.
-            let due = (elapsed * rate) as u64 + 1;
+            let due = self.before + (elapsed * rate) as u64 + 1;
             if due > self.done {
                 return due - self.done;
             }
-            let wait = self.done as f64 / rate - elapsed;
+            let wait = (self.done - self.before) as f64 / rate - elapsed;
             // No shorter than a clock can tell, so that rounding does not spin; no longer than a day.
             self.clock.sleep(Duration::from_secs_f64(wait.clamp(1e-6, 86_400.0)));
         }
@@ -124,6 +131,24 @@ impl Source for Generator {
         self.rows.commit_many(count as usize);
         self.done += count;
         Ok(Some(SourceBatch { events: self.rows.finish(), bad: Vec::new() }))
+    }
+
+    fn token(&self) -> Option<String> {
+        Some(format!("{:016x} {}", self.identity, self.done))
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        let identity = format!("{:016x}", self.identity);
+        let place = token.and_then(|token| token.split_once(' ')).filter(|(of, _)| *of == identity);
+        let Some(done) = place.and_then(|(_, done)| done.parse().ok()) else {
+            return Err(IoFailure::new("the generator makes other events than those that were taken of it before"));
+        };
+        (self.done, self.before) = (done, done);
+        Ok(Resumed::Behind)
     }
 
     fn progress(&self) -> SourceProgress {

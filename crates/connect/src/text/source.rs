@@ -5,12 +5,13 @@ use crate::bad::{Fault, excerpt};
 use crate::columns::Rows;
 use crate::compression::open_text;
 use crate::files::{ByteCount, FileProgress, Place, read_failed};
+use crate::place::{FileToken, Head, all_regular, check_new, whole_head};
 use crate::{Compression, SourceOptions};
 use memchr::memchr;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::mem::take;
 use tidemill_model::Schema;
-use tidemill_runtime::{BadRecord, IoFailure, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{BadRecord, IoFailure, Resumed, Source, SourceBatch, SourceProgress};
 
 /// Longest record that is decoded.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct TextSource<F> {
     current: Option<Reading>,
     batch: Batch,
     progress: FileProgress,
+    /// How the place at `index` begins, once it was looked at.
+    head: Option<(usize, Head)>,
     /// What ended the source. Events decoded before it are handed over first.
     failure: Option<IoFailure>,
 }
@@ -80,7 +83,17 @@ impl<F: Format> TextSource<F> {
         let rows_max = options.batch_rows.max(1);
         let batch = Batch { rows: Rows::new(schema), bad: Vec::new(), bytes: 0, rows_max };
         let progress = FileProgress::new(&places);
-        Ok(TextSource { format, places, compression, index: 0, current: None, batch, progress, failure: None })
+        Ok(TextSource {
+            format,
+            places,
+            compression,
+            index: 0,
+            current: None,
+            batch,
+            progress,
+            head: None,
+            failure: None,
+        })
     }
 
     /// Decodes until the batch is to be handed over or everything is read.
@@ -90,7 +103,12 @@ impl<F: Format> TextSource<F> {
                 Some(reading) => reading,
                 // Waiting for a pipe's first bytes, with events at hand.
                 None if self.batch.records() > 0 && place.regular_length().is_none() => return Ok(()),
-                none => none.insert(Reading::open(place, self.compression, &mut self.format)?),
+                none => {
+                    if place.regular_length().is_some() {
+                        self.head = Some((self.index, whole_head(place)?));
+                    }
+                    none.insert(Reading::open(place, self.compression, &mut self.format)?)
+                }
             };
             if reading.take_header(&mut self.format)? {
                 reading.decode(&mut self.format, &mut self.batch);
@@ -125,6 +143,50 @@ impl<F: Format> Source for TextSource<F> {
         }
     }
 
+    fn token(&self) -> Option<String> {
+        let Some(place) = self.places.get(self.index) else {
+            let (file, name) = (self.places.len(), String::new());
+            let token = FileToken { file, name, head: Head::default(), offset: 0, line: 1, skipping: false };
+            return serde_json::to_string(&token).ok();
+        };
+        place.regular_length()?;
+        // Between two files nothing is known of the next but its name.
+        let (offset, line, skipping) = match &self.current {
+            Some(reading) if reading.plain => (reading.offset(), reading.line, reading.skipping),
+            Some(_) => return None,
+            None => (0, 1, false),
+        };
+        let head = self.head.filter(|(index, _)| *index == self.index).map_or(Head::default(), |(_, head)| head);
+        let token = FileToken { file: self.index, name: place.name(), head, offset, line, skipping };
+        serde_json::to_string(&token).ok()
+    }
+
+    fn replays(&self) -> bool {
+        all_regular(&self.places)
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        if !all_regular(&self.places) {
+            return check_new(&self.places).map(|()| Resumed::New);
+        }
+        // Compressed text is read from its beginning.
+        let Some(token) = token else { return Ok(Resumed::Anew) };
+        let token = FileToken::read(token, &self.places)?;
+        self.index = token.file;
+        self.progress.skip_to(token.file);
+        if token.offset > 0 {
+            let place = &self.places[self.index];
+            let mut reading = Reading::open(place, self.compression, &mut self.format)?;
+            while !reading.take_header(&mut self.format)? {
+                reading.read()?;
+            }
+            reading.go(place, &token)?;
+            self.head = Some((self.index, whole_head(place)?));
+            self.current = Some(reading);
+        }
+        Ok(Resumed::Behind)
+    }
+
     fn progress(&self) -> SourceProgress {
         self.progress.at(self.index, self.current.as_ref().map_or(0, |reading| reading.count.get()))
     }
@@ -135,6 +197,8 @@ struct Reading {
     name: String,
     reader: Box<dyn Read + Send>,
     live: bool,
+    /// Not compressed.
+    plain: bool,
     count: ByteCount,
     /// The bytes read and not yet decoded are `buffer[start..end]`.
     buffer: Vec<u8>,
@@ -160,6 +224,7 @@ impl Reading {
             name: place.name(),
             reader: input.reader,
             live: input.live,
+            plain: input.plain,
             count,
             buffer: Vec::new(),
             start: 0,
@@ -170,6 +235,22 @@ impl Reading {
             line: 1,
             skipping: false,
         })
+    }
+
+    /// Bytes of plain text before the record at `start`.
+    fn offset(&self) -> u64 {
+        self.count.get() - (self.end - self.start) as u64
+    }
+
+    /// Goes to a place of plain text, behind the header.
+    fn go(&mut self, place: &Place, token: &FileToken) -> Result<(), IoFailure> {
+        let mut raw = place.open(&self.count)?;
+        raw.seek(SeekFrom::Start(token.offset)).map_err(|error| read_failed(&self.name, &error))?;
+        self.count.set(token.offset);
+        self.reader = Box::new(raw);
+        (self.start, self.end, self.ended) = (0, 0, false);
+        (self.line, self.skipping) = (token.line, token.skipping);
+        Ok(())
     }
 
     /// Reads once.

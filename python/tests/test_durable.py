@@ -1,0 +1,148 @@
+"""Runs with a state: gone on with, killed, refused."""
+
+import gzip
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import tidemill as tm
+
+
+class Account(tm.Row):
+    id: int = tm.key()
+    balance: int = 0
+
+
+class Transfer(tm.Event):
+    at: int = tm.event_time()
+    src: int
+    dst: int
+    amount: int
+
+
+class Renamed(tm.Row):
+    id: int = tm.key()
+    funds: int = 0
+
+
+def bank(state, row=Account, name="bank"):
+    app = tm.App(name, state=state)
+    accounts = app.table(row, name="accounts", rows=[{"id": i} for i in range(10)])
+    transfers = app.source(Transfer, name="transfers")
+    if row is Account:
+
+        @app.transaction(transfers)
+        def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+            src.balance -= ev.amount
+            dst.balance += ev.amount
+
+    return app, accounts
+
+
+def events(count):
+    return [{"at": at, "src": at % 10, "dst": at * 7 % 10, "amount": at} for at in range(count)]
+
+
+def test_a_run_goes_on_where_the_one_before_it_ended(tmp_path):
+    app, accounts = bank(tmp_path / "state")
+    assert app.run(transfers=events(100)).events == 100
+    before = accounts.to_pylist()
+    app, accounts = bank(tmp_path / "state")
+    assert app.run(transfers=events(100)).events == 0, "what was taken is not taken again"
+    assert accounts.to_pylist() == before
+
+
+def test_another_program_is_refused_with_the_difference(tmp_path):
+    app, _ = bank(tmp_path / "state")
+    app.run(transfers=events(5))
+    app, _ = bank(tmp_path / "state", name="shop")
+    with pytest.raises(tm.RunError, match="belongs to the application 'bank'; this is 'shop'"):
+        app.run(transfers=events(5))
+    app, _ = bank(tmp_path / "state", row=Renamed)
+    columns = r"accounts has the columns id: int \(key\), balance: int in the state, and id: int \(key\), funds: int in"
+    with pytest.raises(tm.RunError, match=columns):
+        app.run(transfers=events(5))
+
+
+def test_a_directory_with_other_things_is_no_state(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    app, _ = bank(tmp_path)
+    with pytest.raises(tm.RunError, match="holds other things, such as 'letter.txt'"):
+        app.run(transfers=events(5))
+
+
+PROGRAM = """
+    import tidemill as tm
+    import sys
+
+    class Account(tm.Row):
+        id: int = tm.key()
+        balance: int = 1000
+
+    class Transfer(tm.Event):
+        at: int = tm.event_time()
+        src: int
+        dst: int
+        amount: int
+
+    app = tm.App("bank", state=sys.argv[1] or None)
+    accounts = app.table(Account, rows=[{"id": i} for i in range(100)])
+    transfers = app.source(Transfer, tm.csv(INPUT))
+
+    @app.transaction(transfers)
+    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        tm.require(src.balance >= ev.amount, "insufficient")
+        src.balance -= ev.amount
+        dst.balance += ev.amount
+        return {"at": ev.at, "left": src.balance}
+
+    app.sink(transfer.committed, tm.jsonl("done.jsonl"))
+    app.sink(transfer.aborted, tm.csv("rejected.csv.gz"))
+    app.sink(transfers.bad, tm.csv("bad.csv"))
+    app.run()
+"""
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compressed):
+    chance = random.Random(7)
+    for part in range(3):
+        lines = ["at,src,dst,amount"]
+        for at in range(part * 100_000, (part + 1) * 100_000):
+            src = "x" if at % 1000 == 13 else chance.randrange(100)
+            lines.append(f"{at},{src},{chance.randrange(100)},{chance.randrange(300)}")
+        text = "\n".join(lines) + "\n"
+        name = f"part{part}.csv{'.gz' if compressed else ''}"
+        data = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(data, 1) if compressed else data)
+    program = textwrap.dedent(PROGRAM).replace("INPUT", repr(str(tmp_path / "part*.csv*")))
+    script = tmp_path / "program.py"
+    script.write_text(program)
+
+    def start(folder, state):
+        folder.mkdir(exist_ok=True)
+        return subprocess.Popen([sys.executable, str(script), state], cwd=folder, stderr=subprocess.PIPE)
+
+    whole = start(tmp_path / "whole", "")
+    assert whole.wait(60) == 0, whole.stderr.read()
+    killed = 0
+    for attempt in range(12):
+        process = start(tmp_path / "durable", "state")
+        try:
+            process.wait(0.25 + 0.03 * attempt if attempt < 11 else 60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            killed += 1
+        else:
+            assert process.returncode == 0, process.stderr.read()
+            break
+    assert killed > 0, "it was killed at least once"
+    for name in ["done.jsonl", "bad.csv"]:
+        assert (tmp_path / "durable" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    rejected = [gzip.decompress((tmp_path / run / "rejected.csv.gz").read_bytes()) for run in ("durable", "whole")]
+    assert rejected[0] == rejected[1]
