@@ -4,7 +4,7 @@
 //! is durable, while its buffers go back to the gate; and sinks commit several epochs at once where they
 //! come fast.
 
-use crate::durable::{DurabilityOptions, Logged};
+use crate::durable::{Captured, CheckpointState, DurabilityOptions, Logged};
 use crate::engine::{Control, Failure, RunError};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
@@ -16,7 +16,7 @@ use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, never, select};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long to wait where nothing is due.
@@ -47,8 +47,10 @@ pub struct DurableCommit {
     pub logged: Receiver<Logged>,
     /// By sink: epochs up to this one were committed by an earlier run.
     pub released: Vec<u64>,
-    /// Epochs up to this one are committed by all sinks. Written here, read by who takes checkpoints.
-    pub committed: Arc<AtomicU64>,
+    /// Shared with who takes checkpoints.
+    pub checkpoints: Arc<CheckpointState>,
+    /// To the checkpointer.
+    pub captured: Sender<Captured>,
     pub options: DurabilityOptions,
     /// Finished epochs whose results are not written yet, in order.
     pub pending: VecDeque<Pending>,
@@ -163,7 +165,12 @@ impl Committer {
             replayed: epoch.replayed,
         };
         match &mut self.durable {
-            Some(durable) => durable.pending.push_back(pending),
+            Some(durable) => {
+                durable.pending.push_back(pending);
+                if let Some(captured) = epoch.captured.take() {
+                    let _ = durable.captured.send(captured);
+                }
+            }
             None => {
                 let start = self.environment.now();
                 self.write(&pending, true);
@@ -217,7 +224,7 @@ impl Committer {
             return;
         }
         if let Some(durable) = &self.durable {
-            durable.committed.store(epoch, Ordering::Release);
+            durable.checkpoints.committed.store(epoch, Ordering::Release);
         }
         written.iter().for_each(|pending| self.released(pending));
     }

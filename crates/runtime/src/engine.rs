@@ -207,8 +207,17 @@ impl Engine {
             logged_over: false,
             durable: at_commit,
         };
+        if let Some(finish) = &mut finish {
+            let checkpointer = finish.checkpointer(&machine, &failure, &pipeline);
+            threads.push(environment.spawn("checkpoint", Box::new(move || checkpointer.run())));
+        }
         let (done, is_done) = bounded(1);
-        let body = move || _ = done.send(committer.run(&to_commit));
+        let (stop, failed) = (pipeline.clone(), failure.clone());
+        let body = move || {
+            let guard = StopOnPanic { pipeline: &stop, failure: &failed };
+            let _ = done.send(committer.run(&to_commit));
+            std::mem::forget(guard);
+        };
         threads.push(environment.spawn("committer", Box::new(body)));
         let gatherer = Gatherer {
             machine: machine.clone(),
@@ -280,7 +289,7 @@ struct StopOnPanic<'a> {
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
-        self.failure.set(RunError::Panic("a worker or the gate panicked".into()));
+        self.failure.set(RunError::Panic("a worker, the gate or the committer panicked".into()));
         self.pipeline.stop();
     }
 }

@@ -2,6 +2,7 @@
 //! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
 //! allocates little.
 
+use crate::durable::{Captured, SourceAt};
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
@@ -76,6 +77,10 @@ pub struct Epoch {
     pub choice: Choice,
     /// How often a transaction was run again because of an abort.
     pub redone: u32,
+    /// A checkpoint is due with it: how the sources stand behind it.
+    pub capture: Option<Vec<SourceAt>>,
+    /// The state behind it, where a checkpoint was due.
+    pub captured: Option<Captured>,
     /// Where its time went.
     pub times: StageTimes,
 }
@@ -110,6 +115,8 @@ impl Epoch {
             failed: vec![0; streams.len()],
             choice: Choice { policy: Policy::EPOCH, reason: Reason::Unmeasured },
             redone: 0,
+            capture: None,
+            captured: None,
             times: StageTimes::default(),
         }
     }
@@ -117,6 +124,8 @@ impl Epoch {
     /// Empties it.
     pub fn clear(&mut self) {
         self.replayed = false;
+        self.capture = None;
+        self.captured = None;
         self.events = 0;
         self.arrivals.clear();
         self.sources.iter_mut().for_each(|s| *s = SourceSlice::default());

@@ -57,7 +57,8 @@ impl Gatherer {
     /// Gathers until the sources end or the run stops.
     pub fn run(mut self) -> Gathered {
         match self.recover() {
-            Ok(()) => self.gather(),
+            Ok(true) => self.gather(),
+            Ok(false) => {}
             Err(error) => self.failure.set(error),
         }
         if self.failure.is_set() {
@@ -76,15 +77,16 @@ impl Gatherer {
         Gathered { positions, stopped, gate: self.gate, epoch: self.number - 1, durable: self.durable }
     }
 
-    /// Brings a durable run to where an earlier one was left; starts the sources.
-    fn recover(&mut self) -> Result<(), RunError> {
+    /// Brings a durable run to where an earlier one was left; starts the sources. False if the run is
+    /// stopped before it is there: then nothing new may be taken.
+    fn recover(&mut self) -> Result<bool, RunError> {
         if let Some(mut durable) = self.durable.take() {
             let recovered = durable.recover(self);
             self.durable = Some(durable);
             return recovered;
         }
         (0..self.inputs.len()).for_each(|source| self.inputs.start(source, Taken::default()));
-        Ok(())
+        Ok(true)
     }
 
     fn gather(&mut self) {
@@ -103,7 +105,7 @@ impl Gatherer {
             self.number += 1;
             self.gate.cut(most, &mut epoch);
             if let Some(durable) = &mut self.durable {
-                durable.cut(&epoch, &self.gate);
+                durable.cut(&mut epoch, &self.gate);
             }
             self.pipeline.put(epoch);
         }

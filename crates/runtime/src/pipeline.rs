@@ -14,6 +14,7 @@
 //! bounds memory: the gate waits for one to come back.
 
 use crate::access::{ensure_identity, run_serially};
+use crate::durable::Captured;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::options::Scheduling;
@@ -171,6 +172,9 @@ impl Pipeline {
             epoch = self.access_together(scratch, worker, epoch, None);
         }
         epoch.times.access = self.environment.now() - start;
+        if let Some(sources) = epoch.capture.take() {
+            epoch.captured = Some(Captured::copy(&self.machine, epoch.number, sources));
+        }
         let mut state = self.state.lock();
         state.accessing = false;
         state.next_access += 1;

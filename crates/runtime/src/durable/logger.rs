@@ -91,6 +91,7 @@ impl Logger {
             self.log.roll()?;
             let truncate = self.state.truncate.swap(0, Ordering::Relaxed);
             if truncate > 0 {
+                self.log.roll_now()?;
                 self.log.truncate(truncate)?;
             }
         }

@@ -22,6 +22,7 @@
 //! gate, cut where they were, and the same workers; each sink is given what it has not committed; then
 //! the sources go on behind what was logged.
 
+mod capture;
 mod checkpoint;
 mod entry;
 mod intake;
@@ -29,6 +30,8 @@ mod logger;
 mod recovery;
 mod run;
 
+pub use capture::{Captured, CheckpointState};
+pub use checkpoint::SourceAt;
 pub use intake::Taken;
 pub use logger::Logged;
 pub use recovery::DurableGate;
@@ -64,10 +67,19 @@ pub struct DurabilityOptions {
     pub sync_every: Duration,
     /// How long results of an epoch may wait for those of others to be committed together.
     pub commit_age_max: Duration,
+    /// A checkpoint is taken after so many events: as many may have to be replayed after a crash.
+    pub checkpoint_events: u64,
+    /// A checkpoint is taken after so many bytes of log.
+    pub checkpoint_log_bytes: u64,
 }
 
 impl Default for DurabilityOptions {
     fn default() -> Self {
-        DurabilityOptions { sync_every: Duration::ZERO, commit_age_max: Duration::from_millis(10) }
+        DurabilityOptions {
+            sync_every: Duration::ZERO,
+            commit_age_max: Duration::from_millis(10),
+            checkpoint_events: 50_000_000,
+            checkpoint_log_bytes: 1 << 30,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The gate's side of a durable run: going on after an earlier one, then logging what is taken.
 
+use super::capture::CheckpointState;
 use super::checkpoint::SourceAt;
 use super::entry::{EpochEntry, Ingested, Malformed};
 use super::intake::{Intake, Taken};
@@ -62,6 +63,11 @@ pub struct DurableGate {
     pub recovery: Recovery,
     /// The bug that is planted, if any.
     pub planted: Planted,
+    /// Shared with who takes checkpoints.
+    pub checkpoints: Arc<CheckpointState>,
+    /// Events since the last checkpoint, and the bytes that were logged when it was due.
+    pub events: u64,
+    pub bytes: u64,
 }
 
 impl DurableGate {
@@ -71,12 +77,24 @@ impl DurableGate {
     }
 
     /// An epoch was cut: logs it.
-    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
+    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
         let entry = self.intake.cut(epoch, gate);
+        self.events += epoch.events as u64;
+        if self.checkpoint_is_due() {
+            self.checkpoints.busy.store(true, Ordering::Release);
+            (self.events, self.bytes) = (0, self.log_state.bytes.load(Ordering::Relaxed));
+            epoch.capture = Some(self.sources(gate));
+        }
         if let Some(entries) = &self.entries {
             // Where the logger has gone, the failure is set.
             let _ = entries.send(entry);
         }
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let bytes = self.log_state.bytes.load(Ordering::Relaxed) - self.bytes;
+        (self.events >= self.options.checkpoint_events || bytes >= self.options.checkpoint_log_bytes)
+            && !self.checkpoints.busy.load(Ordering::Acquire)
     }
 
     /// There will be no more epochs.
@@ -116,8 +134,9 @@ impl DurableGate {
         gate.standings().into_iter().enumerate().map(at).collect()
     }
 
-    /// Replays what was logged behind the checkpoint, then starts the log and the sources.
-    pub fn recover(&mut self, gatherer: &mut Gatherer) -> Result<(), RunError> {
+    /// Replays what was logged behind the checkpoint, then starts the log and the sources. False if the
+    /// run is stopped meanwhile.
+    pub fn recover(&mut self, gatherer: &mut Gatherer) -> Result<bool, RunError> {
         let now = gatherer.environment.now();
         let mut before = Vec::new();
         for (source, at) in std::mem::take(&mut self.sources).into_iter().enumerate() {
@@ -136,7 +155,7 @@ impl DurableGate {
             Start::New(log) => log,
             Start::Recover(reader) => match self.replay(gatherer, reader)? {
                 Some(log) => log,
-                None => return Ok(()),
+                None => return Ok(false),
             },
         };
         self.recovery.nanoseconds = gatherer.environment.now() - now;
@@ -144,7 +163,7 @@ impl DurableGate {
         for source in 0..replays.len() {
             self.resume(gatherer, source)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Starts a source where it was left, if it was not started and had not ended.
@@ -241,6 +260,7 @@ impl DurableGate {
         gatherer.number = entry.epoch + 1;
         self.recovery.epochs += 1;
         self.recovery.events += epoch.events as u64;
+        self.events += epoch.events as u64;
         self.recovery.last = entry.epoch;
         gatherer.control.replayed.store(entry.epoch, Ordering::Relaxed);
         gatherer.pipeline.put(epoch);

@@ -1,21 +1,23 @@
 //! A durable run's beginning and end.
 
+use super::capture::{Captured, CheckpointState, Checkpointer};
 use super::checkpoint::{SourceAt, restore, save};
 use super::intake::Intake;
 use super::logger::LogState;
 use super::recovery::{DurableGate, Start};
 use super::{Durability, DurabilityOptions, Recovery};
 use crate::commit::DurableCommit;
-use crate::engine::{Control, RunError};
+use crate::engine::{Control, Failure, RunError};
 use crate::gather::Gathered;
 use crate::io::{Recovered, Sink};
+use crate::pipeline::Pipeline;
 use crate::summary::DurabilitySummary;
 use crate::worker::Machine;
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, StateDirectory, StateError};
 
 /// A durable run before its threads begin.
@@ -33,9 +35,11 @@ pub struct Durable {
 
 /// What is left to do when the threads have gone.
 pub struct Finish {
-    directory: StateDirectory,
+    directory: Arc<Mutex<StateDirectory>>,
     log_state: Arc<LogState>,
-    checkpoint: u64,
+    checkpoints: Arc<CheckpointState>,
+    /// For the checkpointer, until it is started.
+    captured: Option<Receiver<Captured>>,
 }
 
 impl Durable {
@@ -91,7 +95,10 @@ impl Durable {
             released.fill(0);
         }
         let log_state = Arc::new(LogState::default());
+        let checkpoints = Arc::new(CheckpointState::default());
+        checkpoints.committed.store(checkpoint, Ordering::Release);
         let (sender, logged) = unbounded();
+        let (to_checkpointer, captured) = bounded(1);
         let gate = DurableGate {
             start: Some(start),
             sources,
@@ -108,28 +115,52 @@ impl Durable {
             recovery: Recovery::default(),
             planted: directory.planted(),
             thread: Mutex::new(None),
+            checkpoints: checkpoints.clone(),
+            events: 0,
+            bytes: 0,
         };
         let commit = DurableCommit {
             logged,
             released,
-            committed: Arc::new(AtomicU64::new(checkpoint)),
+            checkpoints: checkpoints.clone(),
+            captured: to_checkpointer,
             options,
             pending: VecDeque::new(),
             written: Vec::new(),
             written_since: 0,
             durable: checkpoint,
         };
-        (Some(Finish { directory, log_state, checkpoint }), Some(gate), Some(commit))
+        let directory = Arc::new(Mutex::new(directory));
+        (Some(Finish { directory, log_state, checkpoints, captured: Some(captured) }), Some(gate), Some(commit))
     }
 }
 
 impl Finish {
+    /// What takes checkpoints while the run goes on: a thread's life.
+    pub fn checkpointer(
+        &mut self,
+        machine: &Arc<Machine>,
+        failure: &Arc<Failure>,
+        pipeline: &Arc<Pipeline>,
+    ) -> Checkpointer {
+        Checkpointer {
+            directory: self.directory.clone(),
+            machine: machine.clone(),
+            captured: self.captured.take().expect("there is one checkpointer"),
+            state: self.checkpoints.clone(),
+            log_state: self.log_state.clone(),
+            failure: failure.clone(),
+            pipeline: pipeline.clone(),
+        }
+    }
+
     /// Takes a last checkpoint, so that the next run begins where this one ended. Everything was
     /// committed.
     pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
-        let Finish { mut directory, log_state, checkpoint } = self;
+        let Finish { directory, log_state, checkpoints, .. } = self;
+        let directory = &mut *directory.lock();
+        let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let gate = gathered.durable.expect("a durable run has a durable gate");
-        let mut checkpoints = 0;
         // Without a log the replay was broken off: the next run begins where this one began.
         let changed = gathered.epoch > checkpoint || directory.code_changed();
         if let Some(mut log) = gate.end_log()?
@@ -148,16 +179,16 @@ impl Finish {
                     standing.greatest = None;
                 }
             }
-            let last = save(&mut directory, &machine.tables, gathered.epoch, sources)?;
+            let last = save(directory, &machine.tables, gathered.epoch, sources)?;
             directory.switch(last)?;
-            checkpoints += 1;
+            checkpoints.count.fetch_add(1, Ordering::Relaxed);
             log.roll_now()?;
             log.truncate(gathered.epoch)?;
         }
         Ok(DurabilitySummary {
             epoch: gathered.epoch,
             log_bytes: log_state.bytes.load(Ordering::Relaxed),
-            checkpoints,
+            checkpoints: checkpoints.count.load(Ordering::Relaxed),
             replayed_epochs: gate.recovery.epochs,
             replayed_events: gate.recovery.events,
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,

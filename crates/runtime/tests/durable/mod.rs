@@ -167,6 +167,7 @@ impl<'a> Trial<'a> {
         options: Options,
         batch_size: usize,
         stop_after: Option<usize>,
+        durability: DurabilityOptions,
     ) -> Result<Summary, RunError> {
         let program = engine.program();
         let directory = self.open()?;
@@ -194,7 +195,7 @@ impl<'a> Trial<'a> {
             options,
             environment: Arc::new(System::new()),
             control,
-            durability: Some(Durability { directory, options: DurabilityOptions::default() }),
+            durability: Some(Durability { directory, options: durability }),
         };
         engine.run(request, &mut || {})
     }
@@ -245,7 +246,9 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
             trial.machine.fail(trial.machine.call_count() + random.below(80), kinds[random.below(6)]);
         }
         let stop = (!last && random.chance(30)).then(|| random.below(records.max(1)));
-        let result = trial.live(&engine, options, batch_size, stop);
+        let checkpoint_events = if random.chance(50) { 1 + random.below(30) as u64 } else { u64::MAX };
+        let durability = DurabilityOptions { checkpoint_events, ..DurabilityOptions::default() };
+        let result = trial.live(&engine, options, batch_size, stop, durability);
         trial.machine.heal();
         let what = format!("seed {seed}, life {life}, {:?}, {options:?}, batches of {batch_size}", trial.again);
         match result {
@@ -262,7 +265,9 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
     }
     // A state that has come to its end stays there.
     engine = engine.with_empty_tables();
-    let summary = trial.live(&engine, Options::default(), 10, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let summary = trial
+        .live(&engine, Options::default(), 10, None, DurabilityOptions::default())
+        .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     assert_eq!(summary.events, 0, "seed {seed}: nothing is taken again");
     if let Some(difference) = subject.difference(&trial.outcome(&engine)) {
         panic!("seed {seed}, after the end: {difference}");
