@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef};
 use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
-use tidemill_state::{KeyColumn, KeyTexts, Keys, RowAddress, Table};
+use tidemill_state::{KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
 
 /// The row of a key that was captured in place `i` of these columns, made where it is missing; 0 where a part
 /// is null.
@@ -56,9 +56,17 @@ enum Gathered<'a> {
 }
 
 /// Room that is reused from role to role.
-#[derive(Default)]
 pub struct KeyScratch {
+    /// By table: the rows of keys met lately.
+    recent: Vec<RecentKeys>,
     nulls: Vec<bool>,
+}
+
+impl KeyScratch {
+    /// For so many tables.
+    pub fn new(tables: usize) -> Self {
+        KeyScratch { recent: (0..tables).map(|_| RecentKeys::default()).collect(), nulls: Vec::new() }
+    }
 }
 
 /// Appends to `input` the rows of events `from..to` for every role.
@@ -87,7 +95,11 @@ pub fn resolve_roles(
         let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
         let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
         let nulls = (!scratch.nulls.is_empty()).then_some(scratch.nulls.as_slice());
-        tables[role.table].resolve(&Keys { columns: &columns, nulls, len: count }, &mut rows[start..]);
+        scratch.recent[role.table].resolve(
+            &tables[role.table],
+            &Keys { columns: &columns, nulls, len: count },
+            &mut rows[start..],
+        );
         drop(columns);
         input.rows[r] = rows;
     }

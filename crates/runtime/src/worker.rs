@@ -42,7 +42,7 @@ impl Scratch {
         Scratch {
             context: AccessContext::new(&machine.code.emission_types, machine.wiring.cascades),
             identity: Identity::default(),
-            keys: KeyScratch::default(),
+            keys: KeyScratch::new(machine.tables.len()),
             views: Vec::new(),
         }
     }

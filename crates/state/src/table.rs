@@ -9,6 +9,7 @@ use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
 use parking_lot::RwLock;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys looked up together, so that their cache misses overlap.
@@ -26,6 +27,8 @@ pub struct Table {
     /// Columns whose cells are texts or bytes.
     texts: Vec<usize>,
     nodes: RwLock<Nodes>,
+    /// How often it was swept.
+    sweeps: AtomicU64,
 }
 
 /// One part of the key inside a row.
@@ -76,7 +79,14 @@ impl Table {
         };
         let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
         let texts = (0..definition.columns.len()).filter(is_text).collect();
-        Table { definition: definition.clone(), layout, key, texts, nodes: RwLock::new(nodes) }
+        Table {
+            definition: definition.clone(),
+            layout,
+            key,
+            texts,
+            nodes: RwLock::new(nodes),
+            sweeps: AtomicU64::new(0),
+        }
     }
 
     /// What it was made from.
@@ -153,6 +163,11 @@ impl Table {
         }
     }
 
+    /// How often it was swept. Read where no sweep can be on its way.
+    pub(crate) fn sweeps(&self) -> u64 {
+        self.sweeps.load(Ordering::Acquire)
+    }
+
     /// Whether so many slots were made since the last sweep that another may pay.
     pub fn wants_sweep(&self) -> bool {
         let nodes = self.nodes.read();
@@ -164,6 +179,7 @@ impl Table {
     /// # Safety
     /// Nothing holds an address of this table's rows, and nothing reads their text.
     pub unsafe fn sweep(&self) {
+        self.sweeps.fetch_add(1, Ordering::AcqRel);
         let mut guard = self.nodes.write();
         let nodes = &mut *guard;
         for (index, rows) in nodes.indexes.iter_mut().zip(&mut nodes.rows) {

@@ -5,7 +5,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    EXISTS, Image, KeyColumn, KeyTexts, Keys, PreloadError, RowAddress, Table, hash_word, virtual_node_of,
+    EXISTS, Image, KeyColumn, KeyTexts, Keys, PreloadError, RecentKeys, RowAddress, Table, hash_word, virtual_node_of,
 };
 
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
@@ -268,6 +268,54 @@ fn touching_a_key_does_not_make_its_row_exist() {
     preload(&table, &[vec![Value::Int(2), Value::Int(20)]]).expect("the slot is free");
     assert_eq!(contents(&table), [vec![Value::Int(2), Value::Int(20)]]);
     assert_eq!(table.stats().slots, 3);
+}
+
+/// Few keys, more than it holds, so many that it is passed over, and again few; some several times in a batch.
+#[test]
+fn recent_keys_are_where_the_table_has_them() {
+    let table = numbers();
+    let mut recent = RecentKeys::default();
+    let mut state = 7_u64;
+    for (batch, different) in [(0, 50), (1, 50), (2, 20_000), (3, 3_000_000), (4, 50), (5, 0)] {
+        for _ in 0..40 {
+            let mut key = || {
+                state = hash_word(state + 1);
+                state % (different + 1)
+            };
+            let words: Vec<u64> = (0..5000).map(|_| key()).collect();
+            let index: Vec<u32> = (0..words.len() as u32).rev().collect();
+            let is_indexed = batch % 2 == 1;
+            let column = if is_indexed { KeyColumn::Indexed(&words, &index) } else { KeyColumn::Words(&words) };
+            let mut rows = vec![0; words.len()];
+            let columns = [column];
+            recent.resolve(&table, &Keys { columns: &columns, nulls: None, len: words.len() }, &mut rows);
+            if is_indexed {
+                rows.reverse();
+            }
+            assert_eq!(rows, resolve_words(&table, &words), "batch {batch}");
+        }
+    }
+}
+
+#[test]
+fn recent_keys_forget_what_was_swept() {
+    let table = numbers();
+    let mut recent = RecentKeys::default();
+    let words: Vec<u64> = (0..1000).collect();
+    let mut look_up = || {
+        let mut rows = vec![0; words.len()];
+        let columns = [KeyColumn::Words(&words)];
+        recent.resolve(&table, &Keys { columns: &columns, nulls: None, len: words.len() }, &mut rows);
+        rows
+    };
+    look_up();
+    sweep(&table);
+    // The slots go to other keys.
+    resolve_words(&table, &(5000..6000).collect::<Vec<u64>>());
+    let rows = look_up();
+    assert_eq!(rows, resolve_words(&table, &words));
+    let others: BTreeSet<RowAddress> = resolve_words(&table, &(5000..6000).collect::<Vec<u64>>()).into_iter().collect();
+    assert!(rows.iter().all(|row| !others.contains(row)));
 }
 
 #[test]
