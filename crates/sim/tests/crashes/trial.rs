@@ -175,7 +175,11 @@ pub fn process(
         open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
     };
     let sinks = program.sinks.iter().enumerate().map(sink).collect::<Result<Vec<Box<dyn Sink>>, RunError>>()?;
-    let options = DurabilityOptions { commit_age_max: setting.commit_age_max, ..DurabilityOptions::default() };
+    let mut options = DurabilityOptions { commit_age_max: setting.commit_age_max, ..DurabilityOptions::default() };
+    // Two in three take checkpoints while epochs run.
+    if !setting.seed.is_multiple_of(3) {
+        options.checkpoint_events = 1 + setting.seed % 17;
+    }
     let request = Request {
         sources,
         sinks,
