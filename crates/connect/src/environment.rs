@@ -36,6 +36,14 @@ impl Environment for System {
     fn parallelism(&self) -> usize {
         self.parallelism
     }
+
+    /// As many workers as processors stay where they are; fewer are left to the system.
+    fn settle(&self, worker: usize, workers: usize) {
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        if workers > 1 && cores.len() == workers {
+            core_affinity::set_for_current(cores[worker]);
+        }
+    }
 }
 
 struct Thread(JoinHandle<()>);

@@ -184,7 +184,9 @@ impl Engine {
         let inputs = Inputs::new(sources, environment.clone(), control.clone(), readers.clone());
         for id in 0..workers {
             let (pipeline, finished, failure) = (pipeline.clone(), finished.clone(), failure.clone());
+            let settled = environment.clone();
             let body = move || {
+                settled.settle(id, workers);
                 let guard = StopOnPanic { pipeline: &pipeline, failure: &failure };
                 pipeline.work(id, &finished);
                 std::mem::forget(guard);

@@ -11,6 +11,9 @@ pub trait Environment: Send + Sync {
 
     /// How many workers can run at once.
     fn parallelism(&self) -> usize;
+
+    /// Called on the thread of a worker, one of so many, when it begins: it may be given a processor of its own.
+    fn settle(&self, _worker: usize, _workers: usize) {}
 }
 
 /// A thread that can be waited for.

@@ -57,14 +57,15 @@ enum Gathered<'a> {
 
 /// Room that is reused from role to role.
 pub struct KeyScratch {
-    /// By table: the rows of keys met lately.
+    /// By table, where they are shared: the rows of keys met lately.
     recent: Vec<RecentKeys>,
     nulls: Vec<bool>,
 }
 
 impl KeyScratch {
-    /// For so many tables.
-    pub fn new(tables: usize) -> Self {
+    /// For so many tables. `shared`: other workers write their rows meanwhile.
+    pub fn new(tables: usize, shared: bool) -> Self {
+        let tables = if shared { tables } else { 0 };
         KeyScratch { recent: (0..tables).map(|_| RecentKeys::default()).collect(), nulls: Vec::new() }
     }
 }
@@ -95,11 +96,11 @@ pub fn resolve_roles(
         let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
         let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
         let nulls = (!scratch.nulls.is_empty()).then_some(scratch.nulls.as_slice());
-        scratch.recent[role.table].resolve(
-            &tables[role.table],
-            &Keys { columns: &columns, nulls, len: count },
-            &mut rows[start..],
-        );
+        let (table, keys) = (&tables[role.table], Keys { columns: &columns, nulls, len: count });
+        match scratch.recent.get_mut(role.table) {
+            Some(recent) => recent.resolve(table, &keys, &mut rows[start..]),
+            None => table.resolve(&keys, &mut rows[start..]),
+        }
         drop(columns);
         input.rows[r] = rows;
     }

@@ -111,7 +111,7 @@ impl Pipeline {
 
     /// A worker's life. Finished epochs go to `finished`.
     pub fn work(&self, id: usize, finished: &Sender<Box<Epoch>>) {
-        let mut scratch = Scratch::new(&self.machine);
+        let mut scratch = Scratch::new(&self.machine, self.workers);
         let mut worker = Worker::new(id);
         while let Some(task) = self.next_task() {
             match task {

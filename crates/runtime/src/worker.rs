@@ -37,12 +37,12 @@ pub struct Scratch {
 unsafe impl Send for Scratch {}
 
 impl Scratch {
-    /// For a worker on this machine.
-    pub fn new(machine: &Machine) -> Self {
+    /// For one of so many workers on this machine.
+    pub fn new(machine: &Machine, workers: usize) -> Self {
         Scratch {
             context: AccessContext::new(&machine.code.emission_types, machine.wiring.cascades),
             identity: Identity::default(),
-            keys: KeyScratch::new(machine.tables.len()),
+            keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),
         }
     }

@@ -10,7 +10,7 @@
 //! **Invariant.** An entry is a slot of the table: slots stay where they are until a sweep, and a cache forgets
 //! everything when the table has been swept since.
 //! **Traded away.** Where keys seldom come again, every lookup would be made twice; so a cache that mostly
-//! misses is passed over for a while.
+//! misses is passed over for a while. One worker alone has nobody to share lines with, and no use for it.
 
 use crate::keys::{KeyColumn, Keys};
 use crate::rows::RowAddress;
