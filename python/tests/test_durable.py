@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -127,13 +128,16 @@ def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compress
         folder.mkdir(exist_ok=True)
         return subprocess.Popen([sys.executable, str(script), state], cwd=folder, stderr=subprocess.PIPE)
 
+    begin = time.monotonic()
     whole = start(tmp_path / "whole", "")
     assert whole.wait(60) == 0, whole.stderr.read()
+    took = time.monotonic() - begin
     killed = 0
     for attempt in range(12):
         process = start(tmp_path / "durable", "state")
         try:
-            process.wait(0.25 + 0.03 * attempt if attempt < 11 else 60)
+            # The first is killed before it could be done, the last is left alone.
+            process.wait(took * (0.5 + 0.05 * attempt) if attempt < 11 else 60)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
