@@ -137,18 +137,16 @@ impl Job {
             std::hint::spin_loop();
         };
         let Memory { located, versions, executor, baseline, desks } = &mut job.memory;
-        match job.method {
-            Method::Policy(policy) if policy.on_versions() => {
-                versions.install(machine, located, executor.graph(), executor.flow())
+        let (graph, flow) = match job.method {
+            Method::Policy(policy) => {
+                job.epoch.choice.policy = policy;
+                job.epoch.redone = executor.redone();
+                (executor.graph(), executor.flow())
             }
-            Method::Scheme(scheme) if scheme.on_versions() => {
-                versions.install(machine, located, baseline.graph(), baseline.flow())
-            }
-            _ => {}
-        }
-        if let Method::Policy(policy) = job.method {
-            job.epoch.choice.policy = policy;
-            job.epoch.redone = executor.redone();
+            Method::Scheme(_) => (baseline.graph(), baseline.flow()),
+        };
+        if job.method.on_versions() {
+            versions.install(machine, located, graph, flow);
         }
         for desk in desks {
             job.epoch.gathered.push(desk.get_mut().0.take());
@@ -159,9 +157,9 @@ impl Job {
 
 /// The policy, without speculation where the program forbids it.
 fn possible(machine: &Machine, policy: Policy) -> Policy {
-    match may_redo(machine) {
-        true => policy,
-        false => Policy { abort: Abort::VoteFirst, ..policy },
+    match policy.speculates() && !may_redo(machine) {
+        true => Policy { abort: Abort::VoteFirst, ..policy },
+        false => policy,
     }
 }
 
