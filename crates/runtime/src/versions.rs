@@ -60,6 +60,9 @@ pub struct Versions {
 
 const NO_PLACE: u32 = u32::MAX;
 
+/// More rows than this are sorted rather than compared each with each.
+const ROWS_COMPARED_MAX: usize = 32;
+
 /// What is fixed about rows of a table.
 #[derive(Clone, Debug)]
 struct Shape {
@@ -170,7 +173,12 @@ fn parts_of(operations: &OperationsCode, role: RoleId) -> u32 {
 
 /// Whether any two accesses of a transaction meet in one row.
 fn meet(rows: &[tidemill_txn::RowId]) -> bool {
-    rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row))
+    if rows.len() <= ROWS_COMPARED_MAX {
+        return rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row));
+    }
+    let mut sorted = rows.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 fn shapes(machine: &Machine) -> Vec<Shape> {
