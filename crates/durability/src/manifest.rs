@@ -5,13 +5,14 @@ use crate::error::StateError;
 use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
-use tidemill_model::Schema;
+use tidemill_model::{Schema, StreamDigest, TableDigest};
 use tidemill_plan::{Origin, Program, Table};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format. Others are refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -86,6 +87,8 @@ pub struct Checkpoint {
     pub sources: Vec<SourceState>,
     /// By table.
     pub tables: Vec<TableState>,
+    /// By sink: of all that went to it since the state began.
+    pub outputs: BTreeMap<String, StreamDigest>,
 }
 
 /// Where a source stood at the end of an epoch.
@@ -114,6 +117,8 @@ pub struct SourceState {
 pub struct TableState {
     /// By group of virtual nodes.
     pub groups: Vec<Block>,
+    /// Of all its rows.
+    pub digest: TableDigest,
 }
 
 /// Bytes in a checkpoint file.

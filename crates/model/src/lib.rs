@@ -4,11 +4,13 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod arrow;
+mod digest;
 mod position;
 mod schema;
 mod types;
 mod value;
 
+pub use digest::{StreamDigest, TableDigest};
 pub use position::{Position, SourceId};
 pub use schema::{Field, FieldType, ListItem, Schema};
 pub use types::{ColumnType, DECIMAL_DIGITS_MAX, Type};

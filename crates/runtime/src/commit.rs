@@ -4,7 +4,7 @@
 //! is durable, while its buffers go back to the gate; and sinks commit several epochs at once where they
 //! come fast.
 
-use crate::durable::{Captured, CheckpointState, DurabilityOptions, Logged};
+use crate::durable::{Captured, CheckpointState, Digests, DurabilityOptions, Logged};
 use crate::engine::{Control, Failure, RunError};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
@@ -49,6 +49,8 @@ pub struct DurableCommit {
     pub released: Vec<u64>,
     /// Shared with who takes checkpoints.
     pub checkpoints: Arc<CheckpointState>,
+    /// Shared with gate and logger.
+    pub digests: Arc<Digests>,
     /// To the checkpointer.
     pub captured: Sender<Captured>,
     pub options: DurabilityOptions,
@@ -167,7 +169,14 @@ impl Committer {
         match &mut self.durable {
             Some(durable) => {
                 durable.pending.push_back(pending);
-                if let Some(captured) = epoch.captured.take() {
+                let digest = epoch.digest.take().expect("a durable run digests its epochs");
+                let agreed = durable.digests.finished(epoch.number, digest, epoch.replayed, &self.machine.program);
+                if let Err(error) = agreed {
+                    self.failure.set(RunError::State(error));
+                    self.pipeline.stop();
+                }
+                if let Some(mut captured) = epoch.captured.take() {
+                    captured.outputs = durable.digests.total();
                     let _ = durable.captured.send(captured);
                 }
             }

@@ -194,7 +194,7 @@ impl Engine {
             threads.push(environment.spawn("worker", Box::new(body)));
         }
         drop(finished);
-        let (mut finish, at_gate, at_commit) = Durable::divide(durable, &control);
+        let (mut finish, at_gate, at_commit) = Durable::divide(durable, &machine.program, &control);
         let committer = Committer {
             machine: machine.clone(),
             environment: environment.clone(),

@@ -2,7 +2,7 @@
 //! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
 //! allocates little.
 
-use crate::durable::{Captured, SourceAt};
+use crate::durable::{Captured, EpochDigest, SourceAt};
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
@@ -77,6 +77,8 @@ pub struct Epoch {
     pub choice: Choice,
     /// How often a transaction was run again because of an abort.
     pub redone: u32,
+    /// In a durable run: what came of it, once it is finished.
+    pub digest: Option<EpochDigest>,
     /// A checkpoint is due with it: how the sources stand behind it.
     pub capture: Option<Vec<SourceAt>>,
     /// The state behind it, where a checkpoint was due.
@@ -115,6 +117,7 @@ impl Epoch {
             failed: vec![0; streams.len()],
             choice: Choice { policy: Policy::EPOCH, reason: Reason::Unmeasured },
             redone: 0,
+            digest: None,
             capture: None,
             captured: None,
             times: StageTimes::default(),
@@ -124,6 +127,7 @@ impl Epoch {
     /// Empties it.
     pub fn clear(&mut self) {
         self.replayed = false;
+        self.digest = None;
         self.capture = None;
         self.captured = None;
         self.events = 0;

@@ -2,6 +2,7 @@
 //! epoch, so it overlaps with the access of those after.
 
 use crate::cascade::captured_fields;
+use crate::durable::EpochDigest;
 use crate::epoch::{Epoch, Run};
 use crate::outputs::{OutputBuilder, Picked};
 use crate::prepare::pipeline_of;
@@ -31,6 +32,9 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     for (sink, definition) in machine.program.sinks.iter().enumerate() {
         let batches = OutputBuilder { machine, epoch }.batches(definition.stream);
         epoch.outputs[sink] = batches;
+    }
+    if epoch.digest.is_some() {
+        epoch.digest = Some(EpochDigest::of(epoch));
     }
 }
 

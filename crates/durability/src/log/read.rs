@@ -40,6 +40,8 @@ pub struct LogReader {
     /// Epochs that were read, with the ends of their records, and are not known to have been durable.
     unsure: VecDeque<(u64, u64)>,
     durable_epoch: u64,
+    /// The payloads of marks that were read and not taken.
+    notes: Vec<Vec<u8>>,
     ended: bool,
     planted: Planted,
 }
@@ -89,6 +91,7 @@ impl LogReader {
             durable,
             unsure: VecDeque::new(),
             durable_epoch: first.epoch,
+            notes: Vec::new(),
             ended: false,
             planted: Planted::default(),
         };
@@ -126,6 +129,11 @@ impl LogReader {
         self.durable_epoch
     }
 
+    /// What was noted between the epochs that were read.
+    pub fn take_notes(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// The next epoch that is to be replayed; none at the end.
     pub fn next_epoch(&mut self) -> Result<Option<LoggedEpoch>, StateError> {
         while !self.ended {
@@ -152,6 +160,9 @@ impl LogReader {
             };
             let epoch = (read.header.kind == Kind::Epoch && read.header.epoch > self.after)
                 .then(|| LoggedEpoch { epoch: read.header.epoch, payload: read.payload.to_vec() });
+            if read.header.kind == Kind::Mark && !read.payload.is_empty() {
+                self.notes.push(read.payload.to_vec());
+            }
             let (size, check, header) = (read.size, read.check, read.header);
             self.position += size as u64;
             self.chain = check;

@@ -14,7 +14,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TMR1");
 pub enum Kind {
     /// The payload is an epoch's.
     Epoch,
-    /// Nothing but how far the log is durable.
+    /// How far the log is durable, and perhaps something that belongs to no epoch.
     Mark,
 }
 

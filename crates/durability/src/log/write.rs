@@ -130,6 +130,11 @@ impl Log {
         }
     }
 
+    /// Takes something that belongs to no epoch.
+    pub fn note(&mut self, payload: &[u8]) {
+        self.push_record(Kind::Mark, payload);
+    }
+
     fn push_record(&mut self, kind: Kind, payload: &[u8]) {
         let (log, position) = (self.segments[0].log, self.position());
         let durable = if self.planted.is(Bug::LogMarksUnsynced) { position } else { self.durable };

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_durability::{Checkpoint, StateDirectory, StateError, TableState};
+use tidemill_model::StreamDigest;
 use tidemill_state::Image;
 
 /// How often it is looked whether the sinks have committed.
@@ -30,6 +31,8 @@ pub struct Captured {
     sources: Vec<SourceAt>,
     /// By table, by group of virtual nodes.
     images: Vec<Vec<Image>>,
+    /// By sink: what went to it up to the epoch. Added by the committer.
+    pub outputs: Vec<StreamDigest>,
 }
 
 impl Captured {
@@ -45,7 +48,7 @@ impl Captured {
             image
         };
         let images = machine.tables.iter().map(|t| groups(t.stats().slots).map(|nodes| image(t, nodes)).collect());
-        Captured { epoch, sources, images: images.collect() }
+        Captured { epoch, sources, images: images.collect(), outputs: Vec::new() }
     }
 }
 
@@ -89,13 +92,14 @@ impl Checkpointer {
     }
 
     fn keep(&self, captured: Captured) -> Result<(), StateError> {
-        let Captured { epoch, sources, images } = captured;
+        let Captured { epoch, sources, images, outputs } = captured;
+        let outputs = super::run::outputs(&self.machine.program, outputs);
         let mut writer = BatchWriter::new(self.directory.lock().write_blocks()?);
         let mut tables = Vec::new();
         for (table, images) in self.machine.tables.iter().zip(images) {
             let mut state = TableState::default();
             for image in images.into_iter().filter(|image| !image.is_empty()) {
-                state.groups.push(writer.write(&table.image_batch(&image))?);
+                writer.write_rows(&table.image_batch(&image), &mut state)?;
             }
             tables.push(state);
         }
@@ -108,7 +112,7 @@ impl Checkpointer {
             let (_never, never) = bounded::<()>(0);
             let _ = never.recv_timeout(COMMITTED_POLL);
         }
-        self.directory.lock().switch(Checkpoint { epoch, sources, tables })?;
+        self.directory.lock().switch(Checkpoint { epoch, sources, tables, outputs })?;
         self.log_state.truncate.store(epoch, Ordering::Release);
         self.state.count.fetch_add(1, Ordering::Relaxed);
         Ok(())

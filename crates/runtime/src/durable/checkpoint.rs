@@ -4,12 +4,13 @@ use super::entry::{BatchCodec, Malformed, Reader, read_batch};
 use super::intake::Taken;
 use crate::gate::Standing;
 use arrow_array::RecordBatch;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_durability::{
     Block, BlockReader, BlockWriter, Checkpoint, SourceState, StateDirectory, StateError, TableState,
 };
-use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_model::arrow::arrow_schema;
+use tidemill_model::{StreamDigest, TableDigest, VIRTUAL_NODE_COUNT};
 use tidemill_plan::Program;
 use tidemill_state::{Image, Table};
 
@@ -44,6 +45,13 @@ impl BatchWriter {
         self.bytes.clear();
         self.codec.write(batch, &mut self.bytes);
         self.file.write(&self.bytes, batch.num_rows() as u64)
+    }
+
+    /// Writes rows of a table.
+    pub fn write_rows(&mut self, rows: &RecordBatch, state: &mut TableState) -> Result<(), StateError> {
+        state.groups.push(self.write(rows)?);
+        state.digest = state.digest.with(TableDigest::of(rows));
+        Ok(())
     }
 
     /// Writes where sources stand.
@@ -85,6 +93,7 @@ pub fn save(
     tables: &[Table],
     epoch: u64,
     sources: Vec<SourceAt>,
+    outputs: BTreeMap<String, StreamDigest>,
 ) -> Result<Checkpoint, StateError> {
     let mut writer = BatchWriter::new(directory.write_blocks()?);
     let mut states = Vec::new();
@@ -98,14 +107,14 @@ pub fn save(
                 table.copy_nodes(nodes, &mut image);
             }
             if !image.is_empty() {
-                state.groups.push(writer.write(&table.image_batch(&image))?);
+                writer.write_rows(&table.image_batch(&image), &mut state)?;
             }
         }
         states.push(state);
     }
     let sources = writer.write_sources(sources)?;
     writer.finish()?;
-    Ok(Checkpoint { epoch, sources, tables: states })
+    Ok(Checkpoint { epoch, sources, tables: states, outputs })
 }
 
 /// Puts the rows of the newest checkpoint into empty tables; where its sources stood.
@@ -115,9 +124,18 @@ pub fn restore(directory: &StateDirectory, tables: &[Table], program: &Program) 
     for (table, state) in tables.iter().zip(&checkpoint.tables) {
         let name = &table.definition().name;
         let schema = arrow_schema(&table.schema());
+        let mut digest = TableDigest::default();
         for block in &state.groups {
             let rows = batch(&mut blocks, block, &schema, &format!("rows of table {name}"))?;
+            digest = digest.with(TableDigest::of(&rows));
             table.preload(&rows).map_err(|error| StateError::Refused(format!("the checkpoint is wrong: {error}")))?;
+        }
+        if digest != state.digest {
+            return Err(StateError::Refused(format!(
+                "the rows of table {name} in the checkpoint of epoch {} are not those that were written: {} rows with \
+                 the digest {:016x}, and {} with {:016x} were",
+                checkpoint.epoch, digest.rows, digest.hash, state.digest.rows, state.digest.hash
+            )));
         }
     }
     let streams = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));

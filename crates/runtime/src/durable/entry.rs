@@ -1,16 +1,18 @@
 //! What is logged of an epoch, and its bytes.
 //!
 //! ```text
-//! entry   = version:1, sources: n, n × source
+//! entry   = version:1, sources: n, n × source, digests: n, n × digest
 //! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
 //! values  = batches: n, n × (message, body), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are there, reason
+//! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted)
 //! ```
 //!
 //! Numbers are LEB128; a text or run of bytes has its length before it. A batch is an Arrow IPC record
 //! batch message without schema (the program has it) and dictionaries, its buffers compressed.
 
 use super::Taken;
+use super::digest::{EpochDigests, read_digests, write_digests};
 use crate::io::{BadRecord, SourceBatch};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -20,7 +22,7 @@ use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What is logged of an epoch.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct EpochEntry {
     pub epoch: u64,
     /// By source number.
     pub sources: Vec<SourceEntry>,
+    /// What came of earlier epochs.
+    pub digests: EpochDigests,
 }
 
 /// What is logged of a source's part in an epoch.
@@ -114,6 +118,7 @@ impl EpochEntry {
                 batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
             }
         }
+        write_digests(&self.digests, into);
     }
 
     /// Reads an entry, given the schemas of the sources.
@@ -126,10 +131,11 @@ impl EpochEntry {
             return Err(Malformed("it is of another number of sources".into()));
         }
         let sources = schemas.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<_, _>>()?;
+        let digests = read_digests(&mut reader)?;
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, sources })
+        Ok(EpochEntry { epoch, sources, digests })
     }
 }
 
@@ -200,7 +206,15 @@ impl<'a> Reader<'a> {
         Ok(first)
     }
 
-    fn number(&mut self) -> Result<u64, Malformed> {
+    /// Eight bytes.
+    pub fn word(&mut self) -> Result<u64, Malformed> {
+        let (word, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed("it ends too early".into()))?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*word))
+    }
+
+    /// A number.
+    pub fn number(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

@@ -76,7 +76,8 @@ impl Intake {
             let token = of.token.clone().filter(|_| taken != Taken::default());
             SourceEntry { passed, ended: gate.has_ended(s), taken, token, ingested }
         };
-        EpochEntry { epoch: epoch.number, sources: self.sources.iter_mut().enumerate().map(entry).collect() }
+        let sources = self.sources.iter_mut().enumerate().map(entry).collect();
+        EpochEntry { epoch: epoch.number, sources, digests: Vec::new() }
     }
 
     /// An epoch was replayed.

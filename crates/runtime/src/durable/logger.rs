@@ -1,6 +1,7 @@
 //! The logger's thread: entries that wait are appended together and synced once.
 
 use super::DurabilityOptions;
+use super::digest::{Digests, EpochDigests, write_digests};
 use super::entry::{BatchCodec, EpochEntry};
 use crate::engine::{Control, Failure};
 use crate::environment::Environment;
@@ -49,6 +50,8 @@ pub struct Logger {
     pub failure: Arc<Failure>,
     /// Shared.
     pub state: Arc<LogState>,
+    /// Of epochs that are done, to be logged.
+    pub digests: Arc<Digests>,
     /// For the distance between syncs.
     pub environment: Arc<dyn Environment>,
     /// How.
@@ -72,8 +75,9 @@ impl Logger {
             };
             self.wait_since(synced);
             let (mut next, mut bytes, before) = (Some(first), 0, self.log.position());
-            while let Some(entry) = next.take() {
+            while let Some(mut entry) = next.take() {
                 payload.clear();
+                entry.digests = self.digests.take_unlogged();
                 entry.write(&mut codec, &mut payload);
                 bytes += payload.len();
                 self.log.push(entry.epoch, &payload);
@@ -127,10 +131,21 @@ impl Logger {
     /// Notes how far the log is durable.
     fn mark(&mut self) -> Result<(), StateError> {
         self.log.mark();
+        let digests = self.digests.take_unlogged();
+        if !digests.is_empty() {
+            note(&mut self.log, &digests);
+        }
         // Without room it is noted another time.
         if let Written::All = self.log.write()? {
             self.log.sync()?;
         }
         Ok(())
     }
+}
+
+/// Notes digests in a log, for which no entry came.
+pub fn note(log: &mut Log, digests: &EpochDigests) {
+    let mut payload = Vec::new();
+    write_digests(digests, &mut payload);
+    log.note(&payload);
 }

@@ -24,6 +24,7 @@
 
 mod capture;
 mod checkpoint;
+mod digest;
 mod entry;
 mod intake;
 mod logger;
@@ -32,6 +33,7 @@ mod run;
 
 pub use capture::{Captured, CheckpointState};
 pub use checkpoint::SourceAt;
+pub use digest::{Digests, EpochDigest};
 pub use intake::Taken;
 pub use logger::Logged;
 pub use recovery::DurableGate;

@@ -2,7 +2,8 @@
 
 use super::capture::CheckpointState;
 use super::checkpoint::SourceAt;
-use super::entry::{EpochEntry, Ingested, Malformed};
+use super::digest::{Digests, EpochDigest, EpochDigests, read_digests};
+use super::entry::{EpochEntry, Ingested, Malformed, Reader};
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
 use super::{DurabilityOptions, Recovery};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Log, LogReader, Planted, StateError};
 use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::Program;
 
 /// Entries that may wait for the log: it bounds what waits for it in memory.
 const ENTRIES_MAX: usize = 16;
@@ -35,7 +37,9 @@ pub enum Start {
 pub struct DurableGate {
     /// Taken when the run begins.
     pub start: Option<Start>,
-    /// Where the sources stood in the checkpoint.
+    /// The epoch of the checkpoint.
+    pub checkpoint: u64,
+    /// Where the sources stood in it.
     pub sources: Vec<SourceAt>,
     /// Whether the log is of another program with the same schema.
     pub code_changed: bool,
@@ -65,6 +69,8 @@ pub struct DurableGate {
     pub planted: Planted,
     /// Shared with who takes checkpoints.
     pub checkpoints: Arc<CheckpointState>,
+    /// Shared with committer and logger.
+    pub digests: Arc<Digests>,
     /// Events since the last checkpoint, and the bytes that were logged when it was due.
     pub events: u64,
     pub bytes: u64,
@@ -78,6 +84,7 @@ impl DurableGate {
 
     /// An epoch was cut: logs it.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
+        epoch.digest = Some(EpochDigest::default());
         let entry = self.intake.cut(epoch, gate);
         self.events += epoch.events as u64;
         if self.checkpoint_is_due() {
@@ -206,6 +213,11 @@ impl DurableGate {
                 ))
             };
             let entry = EpochEntry::read(logged.epoch, &logged.payload, &schemas).map_err(malformed)?;
+            let mut digests = entry.digests.clone();
+            for note in reader.take_notes() {
+                digests.extend(read_digests(&mut Reader(&note)).map_err(malformed)?);
+            }
+            self.compare(digests, program)?;
             let Some(epoch) = gatherer.slot() else { return Ok(None) };
             self.replay_epoch(gatherer, entry, epoch)?;
             self.tell(reader.durable_epoch());
@@ -220,9 +232,22 @@ impl DurableGate {
                 reader.epoch()
             ))));
         }
+        for note in reader.take_notes() {
+            let malformed =
+                |Malformed(reason)| StateError::Refused(format!("a note in the log does not read: {reason}"));
+            self.compare(read_digests(&mut Reader(&note)).map_err(malformed)?, program)?;
+        }
+        self.digests.read();
         let log = reader.into_log()?;
         self.tell(log.epoch());
         Ok(Some(log))
+    }
+
+    /// Holds what is replayed against what the log says came of it.
+    fn compare(&self, digests: EpochDigests, program: &Program) -> Result<(), StateError> {
+        // Those up to the checkpoint are not replayed.
+        let replayed = digests.into_iter().filter(|(epoch, _)| *epoch > self.checkpoint);
+        replayed.into_iter().try_for_each(|(epoch, digest)| self.digests.found(epoch, digest, program))
     }
 
     fn replay_epoch(
@@ -257,6 +282,7 @@ impl DurableGate {
         }
         epoch.number = entry.epoch;
         epoch.replayed = true;
+        epoch.digest = Some(EpochDigest::default());
         gatherer.number = entry.epoch + 1;
         self.recovery.epochs += 1;
         self.recovery.events += epoch.events as u64;
@@ -277,6 +303,7 @@ impl DurableGate {
             control: self.control.clone(),
             failure: gatherer.failure.clone(),
             state: self.log_state.clone(),
+            digests: self.digests.clone(),
             environment: environment.clone(),
             options: self.options,
         };

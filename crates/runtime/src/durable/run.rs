@@ -2,8 +2,10 @@
 
 use super::capture::{Captured, CheckpointState, Checkpointer};
 use super::checkpoint::{SourceAt, restore, save};
+use super::digest::Digests;
 use super::intake::Intake;
 use super::logger::LogState;
+use super::logger::note;
 use super::recovery::{DurableGate, Start};
 use super::{Durability, DurabilityOptions, Recovery};
 use crate::commit::DurableCommit;
@@ -15,10 +17,12 @@ use crate::summary::DurabilitySummary;
 use crate::worker::Machine;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, StateDirectory, StateError};
+use tidemill_durability::{Bug, StateDirectory, StateError, Written};
+use tidemill_model::StreamDigest;
+use tidemill_plan::Program;
 
 /// A durable run before its threads begin.
 pub struct Durable {
@@ -38,6 +42,7 @@ pub struct Finish {
     directory: Arc<Mutex<StateDirectory>>,
     log_state: Arc<LogState>,
     checkpoints: Arc<CheckpointState>,
+    digests: Arc<Digests>,
     /// For the checkpointer, until it is started.
     captured: Option<Receiver<Captured>>,
 }
@@ -48,7 +53,7 @@ impl Durable {
         let Durability { mut directory, options } = durability;
         let new = directory.is_new();
         let (start, sources) = if new {
-            let first = save(&mut directory, &machine.tables, 0, Vec::new())?;
+            let first = save(&mut directory, &machine.tables, 0, Vec::new(), BTreeMap::new())?;
             (Start::New(directory.begin(first)?), Vec::new())
         } else {
             let sources = restore(&directory, &machine.tables, &machine.program)?;
@@ -87,6 +92,7 @@ impl Durable {
     /// The parts of a durable run: for its end, for the gate, for the committer.
     pub fn divide(
         durable: Option<Durable>,
+        program: &Program,
         control: &Arc<Control>,
     ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
         let Some(durable) = durable else { return (None, None, None) };
@@ -94,6 +100,9 @@ impl Durable {
         if directory.planted().is(Bug::ReplayReleasesAgain) {
             released.fill(0);
         }
+        let before = directory.checkpoint().map(|checkpoint| &checkpoint.outputs);
+        let total = |sink: &tidemill_plan::Sink| before.and_then(|b| b.get(&sink.name)).copied().unwrap_or_default();
+        let digests = Arc::new(Digests::new(program.sinks.iter().map(total).collect()));
         let log_state = Arc::new(LogState::default());
         let checkpoints = Arc::new(CheckpointState::default());
         checkpoints.committed.store(checkpoint, Ordering::Release);
@@ -101,6 +110,7 @@ impl Durable {
         let (to_checkpointer, captured) = bounded(1);
         let gate = DurableGate {
             start: Some(start),
+            checkpoint,
             sources,
             code_changed: directory.code_changed(),
             path: directory.path().display().to_string(),
@@ -116,6 +126,7 @@ impl Durable {
             planted: directory.planted(),
             thread: Mutex::new(None),
             checkpoints: checkpoints.clone(),
+            digests: digests.clone(),
             events: 0,
             bytes: 0,
         };
@@ -123,6 +134,7 @@ impl Durable {
             logged,
             released,
             checkpoints: checkpoints.clone(),
+            digests: digests.clone(),
             captured: to_checkpointer,
             options,
             pending: VecDeque::new(),
@@ -131,7 +143,11 @@ impl Durable {
             durable: checkpoint,
         };
         let directory = Arc::new(Mutex::new(directory));
-        (Some(Finish { directory, log_state, checkpoints, captured: Some(captured) }), Some(gate), Some(commit))
+        (
+            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured) }),
+            Some(gate),
+            Some(commit),
+        )
     }
 }
 
@@ -157,7 +173,7 @@ impl Finish {
     /// Takes a last checkpoint, so that the next run begins where this one ended. Everything was
     /// committed.
     pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
-        let Finish { directory, log_state, checkpoints, .. } = self;
+        let Finish { directory, log_state, checkpoints, digests, .. } = self;
         let directory = &mut *directory.lock();
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let gate = gathered.durable.expect("a durable run has a durable gate");
@@ -179,7 +195,16 @@ impl Finish {
                     standing.greatest = None;
                 }
             }
-            let last = save(directory, &machine.tables, gathered.epoch, sources)?;
+            let digests_left = digests.take_unlogged();
+            if !digests_left.is_empty() {
+                note(&mut log, &digests_left);
+                // Without room they are missing; nothing else depends on them.
+                if let Written::All = log.write()? {
+                    log.sync()?;
+                }
+            }
+            let outputs = outputs(&machine.program, digests.total());
+            let last = save(directory, &machine.tables, gathered.epoch, sources, outputs)?;
             directory.switch(last)?;
             checkpoints.count.fetch_add(1, Ordering::Relaxed);
             log.roll_now()?;
@@ -194,4 +219,9 @@ impl Finish {
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
         })
     }
+}
+
+/// Digests by the names of the sinks.
+pub fn outputs(program: &Program, total: Vec<StreamDigest>) -> BTreeMap<String, StreamDigest> {
+    program.sinks.iter().map(|sink| sink.name.clone()).zip(total).collect()
 }

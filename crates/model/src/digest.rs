@@ -1,0 +1,244 @@
+//! Digests of rows, by which two executions are compared.
+//!
+//! A row's hash is a function of its values alone, whatever batch holds them: not of nulls' leftovers,
+//! slices or encodings; all NaNs are one. From these there are two digests:
+//!
+//! - a [`StreamDigest`] says the order too: `Σ hash(i) × R^(n-1-i)` over `n` events. Those of
+//!   neighbouring pieces join in constant time, so where a stream was cut does not matter and pieces may
+//!   be digested side by side.
+//! - a [`TableDigest`] does not: `Σ hash`. It follows a set of rows as they come and go, in any order.
+//!
+//! Sums are modulo 2^64. They find accidents, not attacks.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Odd, so that no event falls out of the sum.
+const RADIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const FOLD: u64 = 0xd6e8_feb8_6659_fd93;
+const START: u64 = 0x2545_f491_4f6c_dd1d;
+const NULL: u64 = 0x6c62_272e_07bb_0142;
+
+/// Of events in an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamDigest {
+    /// How many.
+    pub events: u64,
+    /// Their digest.
+    pub hash: u64,
+}
+
+impl StreamDigest {
+    /// Of a batch in canonical form.
+    pub fn of(batch: &RecordBatch) -> StreamDigest {
+        let hash = row_hashes(batch).into_iter().fold(0u64, |sum, row| sum.wrapping_mul(RADIX).wrapping_add(row));
+        StreamDigest { events: batch.num_rows() as u64, hash }
+    }
+
+    /// Of these events and then those.
+    #[must_use]
+    pub fn then(self, next: StreamDigest) -> StreamDigest {
+        let hash = self.hash.wrapping_mul(power(next.events)).wrapping_add(next.hash);
+        StreamDigest { events: self.events + next.events, hash }
+    }
+}
+
+/// Of rows in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDigest {
+    /// How many.
+    pub rows: u64,
+    /// Their digest.
+    pub hash: u64,
+}
+
+impl TableDigest {
+    /// Of a batch in canonical form.
+    pub fn of(batch: &RecordBatch) -> TableDigest {
+        let hash = row_hashes(batch).into_iter().fold(0, u64::wrapping_add);
+        TableDigest { rows: batch.num_rows() as u64, hash }
+    }
+
+    /// Of these rows and those.
+    #[must_use]
+    pub fn with(self, more: TableDigest) -> TableDigest {
+        TableDigest { rows: self.rows + more.rows, hash: self.hash.wrapping_add(more.hash) }
+    }
+}
+
+/// `RADIX^exponent`
+fn power(mut exponent: u64) -> u64 {
+    let (mut result, mut base) = (1u64, RADIX);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = result.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        exponent >>= 1;
+    }
+    result
+}
+
+/// Both halves of a product, so that no bit of either factor is without effect on all.
+fn fold(hash: u64, cell: u64) -> u64 {
+    let product = u128::from(hash ^ cell.rotate_left(23)).wrapping_mul(u128::from(FOLD));
+    (product as u64 ^ (product >> 64) as u64).wrapping_add(cell)
+}
+
+/// The hash of each row of a batch in canonical form.
+fn row_hashes(batch: &RecordBatch) -> Vec<u64> {
+    hashes(batch.columns(), batch.num_rows())
+}
+
+fn hashes(columns: &[ArrayRef], rows: usize) -> Vec<u64> {
+    let mut hashes = vec![START; rows];
+    columns.iter().for_each(|column| add(&mut hashes, column));
+    // Once more: the last cell was added behind the product.
+    hashes.iter_mut().for_each(|hash| *hash = fold(*hash, 0));
+    hashes
+}
+
+/// Adds a column's cells.
+fn add(hashes: &mut [u64], column: &ArrayRef) {
+    match column.data_type() {
+        DataType::Int64 => {
+            let values = column.as_primitive::<Int64Type>().values();
+            add_cells(hashes, column, |row| values[row] as u64);
+        }
+        DataType::Timestamp(..) => {
+            let values = column.as_primitive::<TimestampMicrosecondType>().values();
+            add_cells(hashes, column, |row| values[row] as u64);
+        }
+        DataType::Decimal128(..) => {
+            let values = column.as_primitive::<Decimal128Type>().values();
+            add_cells(hashes, column, |row| values[row] as u64);
+        }
+        DataType::Float64 => {
+            let values = column.as_primitive::<Float64Type>().values();
+            let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
+            add_cells(hashes, column, |row| bits(values[row]));
+        }
+        DataType::Boolean => {
+            let values = column.as_boolean();
+            add_cells(hashes, column, |row| u64::from(values.value(row)));
+        }
+        DataType::Utf8 => {
+            let values = column.as_string::<i32>();
+            add_cells(hashes, column, |row| xxh3_64(values.value(row).as_bytes()));
+        }
+        DataType::Binary => {
+            let values = column.as_binary::<i32>();
+            add_cells(hashes, column, |row| xxh3_64(values.value(row)));
+        }
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            let offsets = lists.value_offsets();
+            let (first, last) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
+            let elements = element_hashes(&lists.values().slice(first, last - first));
+            add_cells(hashes, column, |row| {
+                let range = offsets[row] as usize - first..offsets[row + 1] as usize - first;
+                let length = range.len() as u64;
+                elements[range].iter().fold(length, |hash, element| fold(hash, *element))
+            });
+        }
+        other => unreachable!("{other} is no canonical type"),
+    }
+}
+
+fn add_cells(hashes: &mut [u64], column: &ArrayRef, cell: impl Fn(usize) -> u64) {
+    let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+    for (row, hash) in hashes.iter_mut().enumerate() {
+        let is_null = nulls.is_some_and(|nulls| nulls.is_null(row));
+        *hash = fold(*hash, if is_null { NULL } else { cell(row) });
+    }
+}
+
+/// The hash of each element of a list.
+fn element_hashes(elements: &ArrayRef) -> Vec<u64> {
+    match elements.as_struct_opt() {
+        Some(columns) => hashes(columns.columns(), elements.len()),
+        None => hashes(std::slice::from_ref(elements), elements.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrow::batch_of;
+    use crate::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
+
+    fn schema() -> Schema {
+        let list = ListItem::Struct(vec![("n".into(), ColumnType::optional(Type::Int))]);
+        Schema {
+            fields: vec![
+                Field::scalar("id", ColumnType::required(Type::Int)),
+                Field::scalar("name", ColumnType::optional(Type::Str)),
+                Field::scalar("rate", ColumnType::required(Type::Float)),
+                Field { name: "items".into(), ty: FieldType::List(list) },
+            ],
+        }
+    }
+
+    fn row(id: i64) -> Vec<Value> {
+        let name = if id % 3 == 0 { Value::Null } else { Value::Str(format!("n{}", id % 5)) };
+        let items = (0..id % 4).map(|n| vec![if n == 1 { Value::Null } else { Value::Int(n) }]).collect();
+        vec![Value::Int(id), name, Value::Float(id as f64 / 7.0), Value::List(items)]
+    }
+
+    #[test]
+    fn where_a_stream_is_cut_does_not_matter_and_the_order_does() {
+        let rows: Vec<_> = (0..50).map(row).collect();
+        let whole = batch_of(&schema(), &rows);
+        let digest = StreamDigest::of(&whole);
+        for cut in [0, 1, 17, 50] {
+            let (left, right) = (whole.slice(0, cut), whole.slice(cut, 50 - cut));
+            assert_eq!(StreamDigest::of(&left).then(StreamDigest::of(&right)), digest, "cut at {cut}");
+        }
+        let mut swapped = rows.clone();
+        swapped.swap(3, 40);
+        let swapped = batch_of(&schema(), &swapped);
+        assert_ne!(StreamDigest::of(&swapped), digest);
+        assert_eq!(TableDigest::of(&swapped), TableDigest::of(&whole));
+    }
+
+    #[test]
+    fn any_change_of_a_value_changes_the_digest() {
+        let rows: Vec<_> = (0..20).map(row).collect();
+        let digest = |rows: &[Vec<Value>]| TableDigest::of(&batch_of(&schema(), rows));
+        let before = digest(&rows);
+        let changes = [
+            (0, Value::Int(100)),
+            (1, Value::Str(String::new())),
+            (1, Value::Str("other".into())),
+            (2, Value::Float(f64::NAN)),
+            (3, Value::List(vec![vec![Value::Null]])),
+            (3, Value::List(vec![vec![Value::Int(0)]; 2])),
+        ];
+        for (column, value) in changes {
+            let mut changed = rows.clone();
+            changed[9][column] = value.clone();
+            assert_ne!(digest(&changed), before, "{column} = {value}");
+        }
+        // What one row loses, another gains.
+        let moved = |by: i64| {
+            let of = |id, balance| vec![Value::Int(id), Value::Null, Value::Float(balance), Value::List(Vec::new())];
+            digest(&[of(1, 50.0 - by as f64), of(2, 50.0 + by as f64)])
+        };
+        assert_ne!(moved(0), moved(1));
+        assert_ne!(moved(1), moved(-1));
+    }
+
+    #[test]
+    fn all_nans_are_one_and_zeros_two() {
+        let of = |value: f64| {
+            let schema = Schema::scalars([("x", ColumnType::required(Type::Float))]);
+            TableDigest::of(&batch_of(&schema, &[vec![Value::Float(value)]]))
+        };
+        assert_eq!(of(f64::NAN), of(-f64::NAN));
+        assert_ne!(of(0.0), of(-0.0));
+    }
+}

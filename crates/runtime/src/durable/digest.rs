@@ -1,0 +1,225 @@
+//! What came of each epoch, in short: so that a replay, another run or the reference interpreter can be
+//! compared with what was released.
+//!
+//! 1. The worker that finishes an epoch digests its outputs, beside other epochs.
+//! 2. The committer, which sees epochs in order, hands the digest over and adds it to the total.
+//! 3. The logger writes digests that wait with the entry of a later epoch; the rest go into a note at
+//!    the end of the run. So all but the last few before a crash are in the log.
+//! 4. A replay must come to the digests that it finds in the log; those that it does not find, it logs.
+//! 5. A checkpoint has the total up to its epoch.
+//!
+//! Tables have theirs in checkpoints only: a sum over rows costs nothing while they are being encoded
+//! anyway, and a few instructions for every write while transactions run.
+
+use super::entry::{Malformed, Reader, number};
+use crate::epoch::Epoch;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tidemill_durability::StateError;
+use tidemill_model::StreamDigest;
+use tidemill_plan::Program;
+
+/// What came of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EpochDigest {
+    /// By sink.
+    pub sinks: Vec<StreamDigest>,
+    /// By transaction: how many committed and how many aborted.
+    pub transactions: Vec<(u64, u64)>,
+}
+
+impl EpochDigest {
+    /// Of a finished epoch.
+    pub fn of(epoch: &Epoch) -> EpochDigest {
+        let sink =
+            |batches: &Vec<_>| batches.iter().map(StreamDigest::of).fold(StreamDigest::default(), |a, b| a.then(b));
+        let verdicts = |counts: &Vec<u64>| (counts[0], counts[1..].iter().sum());
+        EpochDigest {
+            sinks: epoch.outputs.iter().map(sink).collect(),
+            transactions: epoch.counts.iter().map(verdicts).collect(),
+        }
+    }
+
+    /// How another differs, for people; none where they are equal.
+    pub fn difference(&self, other: &EpochDigest, program: &Program, names: [&str; 2]) -> Option<String> {
+        let mut text = String::new();
+        for (t, (one, two)) in self.transactions.iter().zip(&other.transactions).enumerate() {
+            if one != two {
+                let name = &program.transactions[t].name;
+                let _ = write!(
+                    text,
+                    "; transaction {name}: {} committed and {} aborted in {}, {} and {} in {}",
+                    one.0, one.1, names[0], two.0, two.1, names[1]
+                );
+            }
+        }
+        for (s, (one, two)) in self.sinks.iter().zip(&other.sinks).enumerate().filter(|(_, (one, two))| one != two) {
+            let (name, stream) = (&program.sinks[s].name, &program.streams[program.sinks[s].stream].name);
+            let _ = match one.events == two.events {
+                true => write!(text, "; sink {name} ({stream}): other values in its {} events", one.events),
+                false => write!(
+                    text,
+                    "; sink {name} ({stream}): {} events in {}, {} in {}",
+                    one.events, names[0], two.events, names[1]
+                ),
+            };
+        }
+        if self.sinks.len() != other.sinks.len() || self.transactions.len() != other.transactions.len() {
+            text.push_str("; they are of different programs");
+        }
+        (!text.is_empty()).then(|| text.split_off(2))
+    }
+
+    fn write(&self, into: &mut Vec<u8>) {
+        number(into, self.sinks.len() as u64);
+        for sink in &self.sinks {
+            number(into, sink.events);
+            if sink.events > 0 {
+                into.extend_from_slice(&sink.hash.to_le_bytes());
+            }
+        }
+        number(into, self.transactions.len() as u64);
+        for (committed, aborted) in &self.transactions {
+            number(into, *committed);
+            number(into, *aborted);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<EpochDigest, Malformed> {
+        let mut digest = EpochDigest::default();
+        for _ in 0..reader.number()? {
+            let events = reader.number()?;
+            let hash = if events > 0 { reader.word()? } else { 0 };
+            digest.sinks.push(StreamDigest { events, hash });
+        }
+        for _ in 0..reader.number()? {
+            digest.transactions.push((reader.number()?, reader.number()?));
+        }
+        Ok(digest)
+    }
+}
+
+/// Digests by epoch.
+pub type EpochDigests = Vec<(u64, EpochDigest)>;
+
+/// Appends digests as bytes.
+pub fn write_digests(digests: &EpochDigests, into: &mut Vec<u8>) {
+    number(into, digests.len() as u64);
+    for (epoch, digest) in digests {
+        number(into, *epoch);
+        digest.write(into);
+    }
+}
+
+/// Reads digests back.
+pub fn read_digests(reader: &mut Reader<'_>) -> Result<EpochDigests, Malformed> {
+    (0..reader.number()?).map(|_| Ok((reader.number()?, EpochDigest::read(reader)?))).collect()
+}
+
+/// The digests of a run. The committer adds, the logger takes, the gate compares while it replays.
+#[derive(Default)]
+pub struct Digests(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By sink, since the state began.
+    total: Vec<StreamDigest>,
+    /// Not in the log yet.
+    unlogged: EpochDigests,
+    /// Found in the log; their epochs are yet to be finished.
+    logged: BTreeMap<u64, EpochDigest>,
+    /// Of replayed epochs; not found in the log, so far.
+    replayed: BTreeMap<u64, EpochDigest>,
+    /// Whether the log was read to its end.
+    read: bool,
+}
+
+impl Digests {
+    /// Goes on from a total.
+    pub fn new(total: Vec<StreamDigest>) -> Digests {
+        Digests(Mutex::new(State { total, ..State::default() }))
+    }
+
+    /// An epoch was finished, the next in order.
+    pub fn finished(
+        &self,
+        epoch: u64,
+        digest: EpochDigest,
+        replayed: bool,
+        program: &Program,
+    ) -> Result<(), StateError> {
+        let state = &mut *self.0.lock();
+        state.total.resize(digest.sinks.len(), StreamDigest::default());
+        for (total, sink) in state.total.iter_mut().zip(&digest.sinks) {
+            *total = total.then(*sink);
+        }
+        if !replayed {
+            state.unlogged.push((epoch, digest));
+        } else if let Some(logged) = state.logged.remove(&epoch) {
+            return agree(epoch, &logged, &digest, program);
+        } else if state.read {
+            state.unlogged.push((epoch, digest));
+        } else {
+            state.replayed.insert(epoch, digest);
+        }
+        Ok(())
+    }
+
+    /// The log has the digest of an epoch that is replayed.
+    pub fn found(&self, epoch: u64, digest: EpochDigest, program: &Program) -> Result<(), StateError> {
+        let state = &mut *self.0.lock();
+        match state.replayed.remove(&epoch) {
+            Some(replayed) => agree(epoch, &digest, &replayed, program),
+            None => {
+                state.logged.insert(epoch, digest);
+                Ok(())
+            }
+        }
+    }
+
+    /// The log was read to its end: what was not found there is to be logged.
+    pub fn read(&self) {
+        let state = &mut *self.0.lock();
+        state.read = true;
+        let replayed = std::mem::take(&mut state.replayed);
+        state.unlogged.splice(..0, replayed);
+    }
+
+    /// Those that are to be logged.
+    pub fn take_unlogged(&self) -> EpochDigests {
+        std::mem::take(&mut self.0.lock().unlogged)
+    }
+
+    /// Of all epochs so far, by sink.
+    pub fn total(&self) -> Vec<StreamDigest> {
+        self.0.lock().total.clone()
+    }
+}
+
+fn agree(epoch: u64, logged: &EpochDigest, replayed: &EpochDigest, program: &Program) -> Result<(), StateError> {
+    match logged.difference(replayed, program, ["the run that logged it", "the replay"]) {
+        None => Ok(()),
+        Some(difference) => Err(StateError::Refused(format!(
+            "epoch {epoch} comes to other results now than when it was logged: {difference}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_read_back() {
+        let digest = |events| EpochDigest {
+            sinks: vec![StreamDigest { events, hash: if events > 0 { 77 } else { 0 } }, StreamDigest::default()],
+            transactions: vec![(events, 300)],
+        };
+        let digests = vec![(5, digest(0)), (6, digest(1_000_000))];
+        let mut bytes = Vec::new();
+        write_digests(&digests, &mut bytes);
+        assert_eq!(read_digests(&mut Reader(&bytes)), Ok(digests));
+        assert!(read_digests(&mut Reader(&bytes[..bytes.len() - 1])).is_err());
+    }
+}
