@@ -1,7 +1,7 @@
 //! File to file: the ledger read from and written to files, as `tidemill run` does it.
 
 use crate::median;
-use crate::workloads::ledger::{self, Shape};
+use crate::workloads::ledger::{self, KeySpread, Shape};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};
@@ -24,7 +24,7 @@ const FORMATS: [Formats; 4] = [
 
 /// Measures every pair over so many runs in a folder that is removed afterwards.
 pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
-    let shape = Shape { rows, theta: 0.2, events, doomed: 0.01, work: 0 };
+    let shape = Shape { rows, theta: 0.2, events, doomed: 0.01, work: 0, keys: KeySpread::Sequence };
     let batch = ledger::events(shape, 7);
     std::fs::create_dir_all(folder).expect("a folder that can be made");
     println!("{:<26} | {:>18} | {:>14}", "", "million events/s", "input MB/s");
@@ -47,7 +47,8 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
     for table in 0..2 {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
-        ledger::initial_rows(shape.rows, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));
+        ledger::initial_rows(shape.rows, shape.keys, &schema)
+            .for_each(|b| engine.preload(table, &b).expect("distinct keys"));
     }
     let source = open_source(&source_spec(formats.input, input), &ledger::event_schema(), &SourceOptions::default());
     let program = engine.program();

@@ -4,20 +4,23 @@
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
-//! states after all rounds are compared.
+//! states after all rounds are compared. Beside them stands how long a cache line takes from one processor
+//! to the other: on rented machines it can be five times longer an hour later, and two workers live by it.
 
 mod files;
 mod grid;
 mod memory;
+mod processors;
 mod run;
 mod workloads;
 mod zipf;
 
 use clap::Parser;
+use processors::{hand_over_ns, pin};
 use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Options, Scheduling};
-use workloads::ledger::{self, Loop, Shape};
+use workloads::ledger::{self, KeySpread, Loop, Shape};
 
 /// The allocator of the Python module, too: batches come and go with every epoch.
 #[global_allocator]
@@ -45,6 +48,9 @@ struct Memory {
     /// Events.
     #[arg(long, default_value_t = 4_000_000)]
     events: usize,
+    /// Which numbers the accounts and assets have.
+    #[arg(long, value_enum, default_value_t)]
+    keys: KeySpread,
 }
 
 #[derive(Parser)]
@@ -86,6 +92,9 @@ struct Ledger {
     /// Rounds of arithmetic of each update's user function, a few nanoseconds each.
     #[arg(long, default_value_t = 0)]
     work: i64,
+    /// Which numbers the accounts and assets have.
+    #[arg(long, value_enum, default_value_t)]
+    keys: KeySpread,
     /// How two workers schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
@@ -97,7 +106,7 @@ struct Ledger {
 fn main() {
     match Command::parse() {
         Command::Ledger(ledger) => ledger_report(&ledger),
-        Command::Memory(memory) => memory::measure(&memory.rows, memory.events),
+        Command::Memory(memory) => memory::measure(&memory.rows, memory.keys, memory.events),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
         Command::Grid(grid) => grid.report(),
     }
@@ -105,16 +114,17 @@ fn main() {
 
 fn ledger_report(ledger: &Ledger) {
     println!(
-        "{:>10} {:>5} | {:>26} | {:>22} | {:>22} |",
-        "", "", "million transactions/s", "ratio to the loop", "bytes a row"
+        "{:>10} {:>5} | {:>26} | {:>22} | {:>22} | {:>9} |",
+        "", "", "million transactions/s", "ratio to the loop", "bytes a row", "hand-over"
     );
     println!(
-        "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | state",
-        "rows", "theta", "loop", "1 worker", "2", "1 worker", "2 workers", "tables", "live"
+        "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | {:>9} | state",
+        "rows", "theta", "loop", "1 worker", "2", "1 worker", "2 workers", "tables", "live", "ns"
     );
     for &rows in &ledger.rows {
         for &theta in &ledger.theta {
-            measure(ledger, Shape { rows, theta, events: ledger.events, doomed: ledger.doomed, work: ledger.work });
+            let Ledger { events, doomed, work, keys, .. } = *ledger;
+            measure(ledger, Shape { rows, theta, events, doomed, work, keys });
         }
     }
 }
@@ -128,11 +138,11 @@ fn measure(ledger: &Ledger, shape: Shape) {
         let definition = &engine.program().tables[table];
         let schema = tidemill_model::Schema::scalars(definition.columns.iter().map(|c| (c.name.as_str(), c.ty)));
         live += schema.fields.len() * 8;
-        for batch in ledger::initial_rows(shape.rows, &schema) {
+        for batch in ledger::initial_rows(shape.rows, shape.keys, &schema) {
             engine.preload(table, &batch).expect("distinct keys");
         }
     }
-    let mut plain = Loop::new(shape.rows, shape.work);
+    let mut plain = Loop::new(shape.rows, shape.work, shape.keys);
     let options = |workers| Options {
         workers,
         scheduling: if workers == 1 { Scheduling::Auto } else { ledger.scheduling },
@@ -140,6 +150,7 @@ fn measure(ledger: &Ledger, shape: Shape) {
         ..Options::default()
     };
     let mut seconds: [Vec<f64>; 3] = Default::default();
+    let mut hand_over = Vec::new();
     for _ in 0..ledger.runs {
         pin(true);
         let start = Instant::now();
@@ -155,6 +166,7 @@ fn measure(ledger: &Ledger, shape: Shape) {
                 println!("{workers} workers: {:?} {:?} {:?}", summary.stage_seconds, summary.latency, summary.policies);
             }
         }
+        hand_over.push(hand_over_ns());
         // The engine ran twice in this round; the loop catches up, not measured.
         plain.run(&events);
     }
@@ -165,40 +177,16 @@ fn measure(ledger: &Ledger, shape: Shape) {
     let [a, b, c] = [rate(&seconds[0]), rate(&seconds[1]), rate(&seconds[2])];
     let stats: usize = (0..2).map(|t| engine.table_stats(t)).map(|s| s.row_bytes + s.index_bytes).sum();
     println!(
-        "{:>10} {:>5} | {a:>8.1} {b:>8.1} {c:>8.1} | {:>10.2} {:>11.2} | {:>10.1} {:>11} | equal",
+        "{:>10} {:>5} | {a:>8.1} {b:>8.1} {c:>8.1} | {:>10.2} {:>11.2} | {:>10.1} {:>11} | {:>9.0} | equal",
         shape.rows,
         shape.theta,
         b / a,
         c / a,
         stats as f64 / shape.rows as f64,
         live / 2,
+        median(&hand_over),
     );
 }
-
-/// Puts the process, and the threads that it starts, on one processor or on all.
-fn pin(one: bool) {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if let Some(&first) = cores.first() {
-        if one {
-            core_affinity::set_for_current(first);
-        } else {
-            unpin();
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn unpin() {
-    // SAFETY: a zeroed set is a valid set of no processors, then filled.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn unpin() {}
 
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -214,13 +202,13 @@ mod tests {
     fn the_engine_agrees_with_the_loop() {
         for (rows, work) in [(100, 0), (5_000, 3)] {
             let ledger = Ledger::parse_from(["ledger", "--runs", "2", "--epoch", "512"]);
-            measure(&ledger, Shape { rows, theta: 0.99, events: 20_000, doomed: 0.1, work });
+            measure(&ledger, Shape { rows, theta: 0.99, events: 20_000, doomed: 0.1, work, keys: ledger.keys });
         }
     }
 
     #[test]
     fn a_run_is_weighed() {
-        memory::measure(&[100, 5_000], 100_000);
+        memory::measure(&[100, 5_000], KeySpread::Scattered, 100_000);
     }
 
     #[test]

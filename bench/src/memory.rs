@@ -2,7 +2,7 @@
 //! tables are filled to after the last epoch, with nothing else in the process.
 
 use crate::run;
-use crate::workloads::ledger::{self, Shape};
+use crate::workloads::ledger::{self, KeySpread, Shape};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use std::sync::Arc;
 use tidemill_plan::analyze;
@@ -17,26 +17,26 @@ const ROWS_MAX: u64 = 3;
 const EPOCHS_MAX: u64 = 256 << 20;
 
 /// Measures a run of `events` events, one line per number of rows.
-pub fn measure(rows: &[u64], events: usize) {
+pub fn measure(rows: &[u64], keys: KeySpread, events: usize) {
     println!("{:>10} | {:>9} {:>9} {:>9} | memory, MiB", "rows", "live", "peak", "allowed");
     for &rows in rows {
         let mib = |bytes: u64| bytes >> 20;
-        let (live, peak) = (rows * LIVE, peak_of(rows, events));
+        let (live, peak) = (rows * LIVE, peak_of(rows, keys, events));
         let allowed = ROWS_MAX * live + EPOCHS_MAX;
         let verdict = if peak <= allowed { "within" } else { "above" };
         println!("{rows:>10} | {:>9} {:>9} {:>9} | {verdict}", mib(live), mib(peak), mib(allowed));
     }
 }
 
-fn peak_of(rows: u64, events: usize) -> u64 {
-    let batch = ledger::events(Shape { rows, theta: 0.2, events: BATCH, doomed: 0.01, work: 0 }, 42);
+fn peak_of(rows: u64, keys: KeySpread, events: usize) -> u64 {
+    let batch = ledger::events(Shape { rows, theta: 0.2, events: BATCH, doomed: 0.01, work: 0, keys }, 42);
     let before = resident();
     reset_peak();
     let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
     for table in 0..2 {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
-        ledger::initial_rows(rows, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));
+        ledger::initial_rows(rows, keys, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));
     }
     let source = Again { batch, left: events.div_ceil(BATCH), at: 0 };
     let (summary, _) = run::run_counted(&engine, Box::new(source), Options::default());

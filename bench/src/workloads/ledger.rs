@@ -28,6 +28,29 @@ pub struct Shape {
     pub doomed: f64,
     /// Rounds of arithmetic of each update's user function.
     pub work: i64,
+    /// Which numbers the accounts and assets have.
+    pub keys: KeySpread,
+}
+
+/// Which numbers the keys are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeySpread {
+    /// From 0 on, as the papers have them.
+    #[default]
+    Sequence,
+    /// Anywhere among the 64-bit numbers.
+    Scattered,
+}
+
+impl KeySpread {
+    /// The key of a number from 0 on.
+    pub fn key(self, number: u64) -> i64 {
+        match self {
+            KeySpread::Sequence => number as i64,
+            // Odd, so no two numbers share a key.
+            KeySpread::Scattered => number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64,
+        }
+    }
 }
 
 const BALANCE: i64 = 1_000_000_000;
@@ -103,7 +126,7 @@ pub fn plan(work: i64) -> Plan {
 pub fn events(shape: Shape, seed: u64) -> RecordBatch {
     let zipf = Zipf::new(shape.rows / 2, shape.theta);
     let constant = |_| Phase { transfers: 0.5, doomed: shape.doomed, zipf: &zipf };
-    generate(shape.events, seed, constant)
+    generate(shape.events, seed, shape.keys, constant)
 }
 
 /// What is drawn from at some event.
@@ -124,14 +147,14 @@ fn phased_events(rows: u64, count: usize, seed: u64) -> RecordBatch {
     const STEPS: usize = 64;
     let at = |step: usize| phases(step as f64 / STEPS as f64);
     let zipfs: Vec<Zipf> = (0..STEPS).map(|step| Zipf::new(rows / 2, at(step).0)).collect();
-    generate(count, seed, |event| {
+    generate(count, seed, KeySpread::Sequence, |event| {
         let step = event * STEPS / count;
         let (_, transfers, doomed) = at(step);
         Phase { transfers, doomed, zipf: &zipfs[step] }
     })
 }
 
-fn generate<'a>(events: usize, seed: u64, phase: impl Fn(usize) -> Phase<'a>) -> RecordBatch {
+fn generate<'a>(events: usize, seed: u64, keys: KeySpread, phase: impl Fn(usize) -> Phase<'a>) -> RecordBatch {
     let mut random = Random::new(seed);
     let mut columns: Vec<Vec<i64>> = (0..7).map(|_| Vec::with_capacity(events)).collect();
     let mut transfers = Vec::with_capacity(events);
@@ -141,7 +164,7 @@ fn generate<'a>(events: usize, seed: u64, phase: impl Fn(usize) -> Phase<'a>) ->
         let doomed = transfer && random.unit() < doomed;
         transfers.push(transfer);
         columns[0].push(at as i64);
-        (1..5).for_each(|c| columns[c].push(zipf.key(&mut random) as i64));
+        (1..5).for_each(|c| columns[c].push(keys.key(zipf.key(&mut random))));
         columns[5].push(if doomed { TOO_MUCH } else { 1 + random.below(100) as i64 });
         columns[6].push(1 + random.below(100) as i64);
     }
@@ -151,11 +174,11 @@ fn generate<'a>(events: usize, seed: u64, phase: impl Fn(usize) -> Phase<'a>) ->
 }
 
 /// The rows of one table before the first event, in batches.
-pub fn initial_rows(rows: u64, schema: &Schema) -> impl Iterator<Item = RecordBatch> {
+pub fn initial_rows(rows: u64, spread: KeySpread, schema: &Schema) -> impl Iterator<Item = RecordBatch> {
     const BATCH: u64 = 1 << 16;
     let (keys, schema) = (rows / 2, arrow_schema(schema));
     (0..keys.div_ceil(BATCH)).map(move |b| {
-        let ids = Int64Array::from_iter_values((b * BATCH..((b + 1) * BATCH).min(keys)).map(|k| k as i64));
+        let ids = Int64Array::from_iter_values((b * BATCH..((b + 1) * BATCH).min(keys)).map(|k| spread.key(k)));
         let values = Int64Array::from(vec![BALANCE; ids.len()]);
         RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(values)]).expect("two columns")
     })
@@ -170,9 +193,12 @@ pub fn input(knobs: &Knobs, phased: bool) -> Input {
     let tables = (0..2).map(|table| table_rows(&plan, table, rows / 2, &[BALANCE])).collect();
     let events = match phased {
         true => phased_events(rows, events, 42),
-        false => self::events(Shape { rows, theta, events, doomed: abort, work }, 42),
+        false => {
+            let keys = KeySpread::Sequence;
+            self::events(Shape { rows, theta, events, doomed: abort, work, keys }, 42)
+        }
     };
-    Input { plan, tables, events, plain: Box::new(move || Box::new(Loop::new(rows, work))) }
+    Input { plan, tables, events, plain: Box::new(move || Box::new(Loop::new(rows, work, KeySpread::Sequence))) }
 }
 
 impl Plain for Loop {
@@ -212,8 +238,8 @@ pub struct LoopOutput {
 
 impl Loop {
     /// With the rows that the tables have before the first event.
-    pub fn new(rows: u64, work: i64) -> Self {
-        let map = || (0..rows as i64 / 2).map(|k| (k, BALANCE)).collect();
+    pub fn new(rows: u64, work: i64, keys: KeySpread) -> Self {
+        let map = || (0..rows / 2).map(|k| (keys.key(k), BALANCE)).collect();
         Loop { accounts: map(), assets: map(), work }
     }
 

@@ -1,4 +1,5 @@
-//! Tables: rows in eight-byte cells, found by key through a hash index per virtual node.
+//! Tables: rows in eight-byte cells, found by key through an array (small whole-number keys) or a hash
+//! index per virtual node.
 //!
 //! # Slots
 //!
@@ -17,11 +18,12 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `image`, `memory`, `rows` and `table` and leans on these.
+//! `unsafe` lives in `blob`, `direct`, `image`, `memory`, `rows` and `table` and leans on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
+mod direct;
 mod hash;
 mod image;
 mod index;

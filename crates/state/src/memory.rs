@@ -118,9 +118,7 @@ impl Arena {
             if block.is_null() {
                 handle_alloc_error(layout);
             }
-            // Advice only: where the system has no huge pages, small ones serve.
-            #[cfg(target_os = "linux")]
-            libc::madvise(block.cast(), size, libc::MADV_HUGEPAGE);
+            advise(block, size);
             block.write_bytes(0, size);
             block
         };
@@ -136,6 +134,27 @@ impl Drop for Arena {
             unsafe { dealloc(block, layout) }
         }
     }
+}
+
+/// Asks for huge pages under an array that is large enough for them, before it is touched.
+pub fn advise_huge<T>(array: &mut [T]) {
+    let range = array.as_mut_ptr_range();
+    let start = range.start.addr().next_multiple_of(HUGE_PAGE);
+    let end = range.end.addr() / HUGE_PAGE * HUGE_PAGE;
+    if start < end {
+        advise(range.start.cast::<u8>().with_addr(start), end - start);
+    }
+}
+
+/// Advice only: where the system has no huge pages, small ones serve.
+fn advise(start: *mut u8, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: this advice changes no content, whatever the range.
+    unsafe {
+        libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
 }
 
 /// Asks for a cache line before it is needed. Any address is fine.

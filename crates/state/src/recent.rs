@@ -52,7 +52,7 @@ pub struct RecentKeys {
 impl RecentKeys {
     /// As [`Table::resolve`], for the one table that this belongs to.
     pub fn resolve(&mut self, table: &Table, keys: &Keys<'_>, out: &mut [RowAddress]) {
-        if self.pause > 0 || keys.nulls.is_some() {
+        if self.pause > 0 || keys.nulls.is_some() || table.is_direct() {
             self.pause = self.pause.saturating_sub(keys.len);
             return table.resolve(keys, out);
         }

@@ -1,6 +1,7 @@
 //! A table: the virtual nodes, and finding or making the slots of many keys at once.
 
 use crate::blob;
+use crate::direct::Direct;
 use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
 use crate::index::{Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
@@ -40,6 +41,8 @@ struct KeyCell {
 
 /// Indexes and rows by virtual node, apart so that the indexes' heads stay in the first-level cache.
 struct Nodes {
+    /// Small whole-number keys, of all virtual nodes.
+    direct: Direct,
     indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
     rows: Vec<Rows>,
     /// What both are cut from.
@@ -71,6 +74,7 @@ impl Table {
             .collect();
         let mut arena = Arena::default();
         let nodes = Nodes {
+            direct: Direct::new(),
             indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
             rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
             arena,
@@ -122,7 +126,18 @@ impl Table {
 
     fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
-        look_up(&self.nodes.read(), keys, out, &mut missing);
+        {
+            let nodes = self.nodes.read();
+            match keys.words() {
+                Some(words) if nodes.direct.len() > 0 => {
+                    nodes.direct.look_up(words, out, &mut missing);
+                    if !missing.is_empty() {
+                        look_up_beyond(&nodes, keys, out, &mut missing);
+                    }
+                }
+                _ => look_up(&nodes, keys, out, &mut missing),
+            }
+        }
         if let Some(nulls) = nulls {
             missing.retain(|&i| !nulls[i]);
             out.iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
@@ -139,14 +154,44 @@ impl Table {
     fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key) -> RowAddress {
         let hash = keys.hash(key);
         let node = virtual_node_of(hash);
+        let word = keys.word(key);
+        if let Some(row) = word.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
+            return row;
+        }
         if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(key, row)) {
             return row;
         }
         let row = nodes.rows[node].allocate(&mut nodes.arena);
         keys.write(key, row);
-        nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row));
         nodes.slots += 1;
+        if let Some(len) = word.and_then(|word| nodes.direct.count(word)) {
+            nodes.direct.grow(len);
+            self.move_to_direct(nodes);
+        }
+        match word {
+            Some(word) if word < nodes.direct.len() as u64 => nodes.direct.set(word, row),
+            _ => nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row)),
+        }
         row
+    }
+
+    /// Moves the rows whose keys the array covers there from the indexes.
+    fn move_to_direct(&self, nodes: &mut Nodes) {
+        let len = nodes.direct.len() as u64;
+        for index in nodes.indexes.iter_mut() {
+            let (covered, rest): (Vec<_>, Vec<_>) = index.rows().partition(|&row| self.word_of_row(row) < len);
+            if covered.is_empty() {
+                continue;
+            }
+            index.rebuild(&rest, &mut nodes.arena, |row| self.hash_of_row(row));
+            covered.into_iter().for_each(|row| nodes.direct.set(self.word_of_row(row), row));
+        }
+    }
+
+    /// The key in a row, where it is one word.
+    fn word_of_row(&self, row: RowAddress) -> u64 {
+        // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
+        unsafe { read(row, self.key[0].offset) }
     }
 
     /// The hash of the key in a row.
@@ -161,6 +206,11 @@ impl Table {
             [one] => part(one),
             parts => parts.iter().fold(0, |hash, cell| combine(hash, part(cell))),
         }
+    }
+
+    /// Whether keys are looked up without a hash, and without a row being touched.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.nodes.read().direct.len() > 0
     }
 
     /// How often it was swept. Read where no sweep can be on its way.
@@ -182,22 +232,37 @@ impl Table {
         self.sweeps.fetch_add(1, Ordering::AcqRel);
         let mut guard = self.nodes.write();
         let nodes = &mut *guard;
-        for (index, rows) in nodes.indexes.iter_mut().zip(&mut nodes.rows) {
-            // SAFETY: rows of an index are slots of this table; the caller promises quiescence.
-            let exists = |&row: &RowAddress| unsafe { read(row, 0) } & EXISTS != 0;
-            let (live, dead): (Vec<_>, Vec<_>) = index.rows().partition(exists);
-            if dead.is_empty() {
-                continue;
-            }
-            index.rebuild(&live, &mut nodes.arena, |row| self.hash_of_row(row));
-            for row in dead {
-                self.free_texts(row);
-                // SAFETY: by the caller nothing refers to it; the index no longer does.
-                unsafe { rows.release(row) };
-                nodes.slots -= 1;
+        // SAFETY: rows of an index are slots of this table; the caller promises quiescence.
+        let exists = |&row: &RowAddress| unsafe { read(row, 0) } & EXISTS != 0;
+        let mut dead: Vec<RowAddress> = nodes.direct.entries().map(|(_, row)| row).filter(|row| !exists(row)).collect();
+        dead.iter().for_each(|&row| nodes.direct.set(self.word_of_row(row), 0));
+        for index in nodes.indexes.iter_mut() {
+            let (live, gone): (Vec<_>, Vec<_>) = index.rows().partition(exists);
+            if !gone.is_empty() {
+                index.rebuild(&live, &mut nodes.arena, |row| self.hash_of_row(row));
+                dead.extend(gone);
             }
         }
+        nodes.slots -= dead.len();
+        for row in dead {
+            if self.has_word_keys() {
+                nodes.direct.discount(self.word_of_row(row));
+            }
+            let node = virtual_node_of(self.hash_of_row(row));
+            self.free_texts(row);
+            // SAFETY: by the caller nothing refers to it; the indexes no longer do.
+            unsafe { nodes.rows[node].release(row) };
+        }
+        for row in nodes.direct.shrink() {
+            let hash = self.hash_of_row(row);
+            nodes.indexes[virtual_node_of(hash)].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row));
+        }
         nodes.sweep_at = (2 * nodes.slots).max(SWEEP_SLOTS_MIN);
+    }
+
+    /// Whether a key is one word.
+    fn has_word_keys(&self) -> bool {
+        matches!(*self.key, [KeyCell { text: false, .. }])
     }
 
     /// Frees the blobs that a row owns.
@@ -214,7 +279,7 @@ impl Table {
         TableStats {
             slots: nodes.slots,
             row_bytes: nodes.rows.iter().map(Rows::bytes).sum(),
-            index_bytes: nodes.indexes.iter().map(Index::bytes).sum(),
+            index_bytes: nodes.direct.bytes() + nodes.indexes.iter().map(Index::bytes).sum::<usize>(),
         }
     }
 
@@ -233,16 +298,23 @@ impl Table {
         let nodes = self.nodes.read();
         // SAFETY: rows of an index are slots of this table.
         let exists = |row: &RowAddress| unsafe { read(*row, 0) } & EXISTS != 0;
-        nodes.indexes.iter().flat_map(Index::rows).filter(exists).collect()
+        nodes.all_rows().filter(exists).collect()
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
         if !self.texts.is_empty() {
-            let rows: Vec<_> = self.nodes.get_mut().indexes.iter().flat_map(Index::rows).collect();
+            let rows: Vec<_> = self.nodes.get_mut().all_rows().collect();
             rows.into_iter().for_each(|row| self.free_texts(row));
         }
+    }
+}
+
+impl Nodes {
+    /// All slots that have a key, in no useful order.
+    fn all_rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
+        self.direct.entries().map(|(_, row)| row).chain(self.indexes.iter().flat_map(Index::rows))
     }
 }
 
@@ -276,6 +348,18 @@ fn look_up<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], missing: 
             compare(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
         }
     }
+}
+
+/// Looks up the keys at the places in `missing`, which the array does not have, in the indexes. Leaves the
+/// places of those without slot.
+#[cold]
+fn look_up_beyond<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+    let subset = Subset { keys, places: missing };
+    let mut rows = vec![0; missing.len()];
+    let mut nowhere = Vec::new();
+    look_up(nodes, &subset, &mut rows, &mut nowhere);
+    missing.iter().zip(rows).for_each(|(&i, row)| out[i] = row);
+    *missing = nowhere.into_iter().map(|i| missing[i]).collect();
 }
 
 /// Hashes a group's keys and asks for their buckets.
@@ -356,6 +440,36 @@ trait KeySet {
     fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
     /// Fills the key cells of a fresh slot.
     fn write(&self, key: Self::Key, row: RowAddress);
+    /// All keys, where each is one word.
+    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
+        None::<std::iter::Empty<u64>>
+    }
+    /// A key that is one word.
+    fn word(&self, _key: Self::Key) -> Option<u64> {
+        None
+    }
+}
+
+/// The keys at some places.
+struct Subset<'a, K> {
+    keys: &'a K,
+    places: &'a [usize],
+}
+
+impl<K: KeySet> KeySet for Subset<'_, K> {
+    type Key = K::Key;
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = K::Key> {
+        self.places[range].iter().flat_map(|&i| self.keys.range(i..i + 1))
+    }
+    fn hash(&self, key: K::Key) -> u64 {
+        self.keys.hash(key)
+    }
+    fn matches(&self, key: K::Key, row: RowAddress) -> bool {
+        self.keys.matches(key, row)
+    }
+    fn write(&self, key: K::Key, row: RowAddress) {
+        self.keys.write(key, row)
+    }
 }
 
 struct WordKeys<'a> {
@@ -382,6 +496,12 @@ impl KeySet for WordKeys<'_> {
         // SAFETY: a fresh slot that nobody else knows yet.
         unsafe { write(row, self.offset, key) }
     }
+    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
+        Some(self.words.iter().copied())
+    }
+    fn word(&self, key: u64) -> Option<u64> {
+        Some(key)
+    }
 }
 
 struct IndexedKeys<'a> {
@@ -405,6 +525,12 @@ impl KeySet for IndexedKeys<'_> {
     }
     fn write(&self, key: u64, row: RowAddress) {
         self.words.write(key, row)
+    }
+    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
+        Some(self.index.iter().map(|&i| self.words.words[i as usize]))
+    }
+    fn word(&self, key: u64) -> Option<u64> {
+        Some(key)
     }
 }
 

@@ -60,10 +60,23 @@ fn str(text: impl Into<String>) -> Value {
     Value::Str(text.into())
 }
 
+/// The ways in which whole-number keys lie: in sequence, beside each other far from 0, anywhere, and some so,
+/// some so.
+const SPREADS: [fn(u64) -> u64; 4] = [
+    |key| key,
+    |key| (key as i64 - 5_000_000) as u64,
+    hash_word,
+    |key| if key.is_multiple_of(3) { hash_word(key) } else { key },
+];
+
 #[test]
 fn a_key_has_one_slot_for_ever() {
+    SPREADS.into_iter().for_each(has_one_slot_for_ever);
+}
+
+fn has_one_slot_for_ever(spread: fn(u64) -> u64) {
     let table = numbers();
-    let keys: Vec<u64> = (0..50_000).map(|i| (i * 7919) % 20_011).collect();
+    let keys: Vec<u64> = (0..50_000).map(|i| spread((i * 7919) % 20_011)).collect();
     let first = resolve_words(&table, &keys);
     let mut known = HashMap::new();
     for (key, row) in keys.iter().zip(&first) {
@@ -80,8 +93,12 @@ fn a_key_has_one_slot_for_ever() {
 
 #[test]
 fn keys_by_an_index_are_the_same_keys() {
+    SPREADS.into_iter().for_each(are_the_same_by_an_index);
+}
+
+fn are_the_same_by_an_index(spread: fn(u64) -> u64) {
     let table = numbers();
-    let words: Vec<u64> = (100..200).collect();
+    let words: Vec<u64> = (0..100).map(spread).collect();
     let index: Vec<u32> = (0..300).map(|i| i * 7 % 100).collect();
     let indexed = resolve(&table, &[KeyColumn::Indexed(&words, &index)], index.len());
     let direct: Vec<u64> = index.iter().map(|&i| words[i as usize]).collect();
@@ -280,7 +297,8 @@ fn recent_keys_are_where_the_table_has_them() {
         for _ in 0..40 {
             let mut key = || {
                 state = hash_word(state + 1);
-                state % (different + 1)
+                // Not where the array has them, which is as good as a memory.
+                hash_word(state % (different + 1))
             };
             let words: Vec<u64> = (0..5000).map(|_| key()).collect();
             let index: Vec<u32> = (0..words.len() as u32).rev().collect();
@@ -301,7 +319,7 @@ fn recent_keys_are_where_the_table_has_them() {
 fn recent_keys_forget_what_was_swept() {
     let table = numbers();
     let mut recent = RecentKeys::default();
-    let words: Vec<u64> = (0..1000).collect();
+    let words: Vec<u64> = (0..1000).map(hash_word).collect();
     let mut look_up = || {
         let mut rows = vec![0; words.len()];
         let columns = [KeyColumn::Words(&words)];
@@ -311,10 +329,11 @@ fn recent_keys_forget_what_was_swept() {
     look_up();
     sweep(&table);
     // The slots go to other keys.
-    resolve_words(&table, &(5000..6000).collect::<Vec<u64>>());
+    let others: Vec<u64> = (5000..6000).map(hash_word).collect();
+    resolve_words(&table, &others);
     let rows = look_up();
     assert_eq!(rows, resolve_words(&table, &words));
-    let others: BTreeSet<RowAddress> = resolve_words(&table, &(5000..6000).collect::<Vec<u64>>()).into_iter().collect();
+    let others: BTreeSet<RowAddress> = resolve_words(&table, &others).into_iter().collect();
     assert!(rows.iter().all(|row| !others.contains(row)));
 }
 
@@ -345,6 +364,64 @@ fn a_sweep_frees_missing_rows_and_their_slots_are_used_again() {
     let after = table.stats();
     assert!(after.row_bytes < before.row_bytes * 5 / 4, "{before:?} became {after:?}");
     assert_eq!(contents(&table), live);
+}
+
+/// Whole numbers of every density, in order and in none, some of them swept now and then: at any time each key
+/// that was not swept has the slot that it had, and the array takes no more than half-empty room.
+#[test]
+fn keys_move_to_the_array_and_back() {
+    let mut random = 1;
+    let mut next = move |below: u64| {
+        random = hash_word(random);
+        random % below
+    };
+    for _ in 0..60 {
+        let table = numbers();
+        let mut slots: BTreeMap<u64, RowAddress> = BTreeMap::new();
+        for _ in 0..20 {
+            let (start, step) = (next(2_000), 1 + next(4));
+            let mut keys: Vec<u64> = (0..1 + next(1_500)).map(|i| start + i * step).collect();
+            match next(5) {
+                0 => keys.iter_mut().for_each(|key| *key = hash_word(*key)),
+                1 => keys.iter_mut().for_each(|key| *key = key.wrapping_neg()),
+                2 => keys.sort_unstable_by_key(|&key| hash_word(key)),
+                _ => {}
+            }
+            for (key, row) in keys.iter().zip(resolve_words(&table, &keys)) {
+                assert_eq!(*slots.entry(*key).or_insert(row), row, "key {key}");
+            }
+            let known: Vec<u64> = slots.keys().copied().collect();
+            assert_eq!(resolve_words(&table, &known), slots.values().copied().collect::<Vec<_>>());
+            assert_eq!(slots.values().collect::<BTreeSet<_>>().len(), slots.len(), "two keys share a slot");
+            assert_eq!(table.stats().slots, slots.len());
+            if next(3) == 0 {
+                let (kept, bound) = (1 + next(9), next(3_000));
+                slots.retain(|key, row| {
+                    let keep = *key < bound || key % 10 < kept;
+                    // SAFETY: a slot; nothing else runs.
+                    unsafe { (*row as *mut u64).write(if keep { EXISTS } else { 0 }) };
+                    keep
+                });
+                sweep(&table);
+                assert_eq!(contents(&table).len(), slots.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_array_is_no_larger_than_its_keys_justify() {
+    let table = numbers();
+    for key in 0..100_000 {
+        resolve_words(&table, &[key]);
+    }
+    let sequence = table.stats().index_bytes;
+    assert!(sequence < 256 * 64 + 8 * 2 * 100_000, "{sequence} bytes");
+    let table = numbers();
+    let every_third: Vec<u64> = (0..100_000).map(|key| key * 3).collect();
+    resolve_words(&table, &every_third);
+    let scattered = table.stats().index_bytes;
+    assert!(scattered < 30 * 100_000, "{scattered} bytes");
 }
 
 #[test]
