@@ -66,6 +66,10 @@ pub struct OperationsCode {
     pub operations: Vec<(Vec<RoleId>, AccessFn)>,
     /// Decides whether it commits, and captures what it returns.
     pub judge: AccessFn,
+    /// The roles whose rows, as the operations leave them, are those of the judge's further roles.
+    pub outcomes: Vec<RoleId>,
+    /// By role: whether the judge updates its row.
+    pub again: Vec<bool>,
 }
 
 /// The code of what is behind a root.
@@ -176,6 +180,8 @@ struct Pending {
 struct PendingParts {
     operations: Vec<(Vec<RoleId>, FuncId)>,
     judge: FuncId,
+    outcomes: Vec<RoleId>,
+    again: Vec<bool>,
 }
 
 impl Code {
@@ -204,6 +210,8 @@ impl Code {
             let operations = pending.parts.map(|parts| OperationsCode {
                 operations: parts.operations.into_iter().map(|(roles, id)| (roles, access(id))).collect(),
                 judge: access(parts.judge),
+                outcomes: parts.outcomes,
+                again: parts.again,
             });
             let key = |(id, types)| KeyCode { run: access(id), types };
             let keys = pending.keys.into_iter().map(|entry| entry.map(key)).collect();
@@ -281,8 +289,9 @@ fn compile_input(
                 let id = make(&format!("{name} operation {o}"), &operation.update, [&silent, &unseen], schema)?;
                 functions.push((operation.roles, id));
             }
-            let judge = make(&format!("{name} judge"), &judge, [&committed, &unseen], schema)?;
-            Some(PendingParts { operations: functions, judge })
+            let again = judge.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
+            let function = make(&format!("{name} judge"), &judge.body, [&committed, &unseen], schema)?;
+            Some(PendingParts { operations: functions, judge: function, outcomes: judge.outcomes, again })
         }
     };
     let code = TransactionCode {

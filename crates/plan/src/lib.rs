@@ -23,7 +23,7 @@ use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use error::PlanError;
 pub use explain::{explain, warnings};
-pub use operations::{Operation, Operations};
+pub use operations::{Judge, Operation, Operations};
 pub use plan::*;
 pub use program::{
     Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, Local, LocalId, LoopId, Missing, Node, Origin,

@@ -3,9 +3,10 @@
 //!
 //! **What.** An [`Operation`] is a group of roles whose updates decide about each other, with the
 //! part of the body that performs them, as a transaction of its own: no requirement is checked, nothing
-//! is emitted. The *judge* is the part that decides whether the transaction commits, and what it
-//! returns. Parts are slices of the body: a statement is kept if it is wanted, or if a statement that is
-//! kept depends on it.
+//! is emitted. The [`Judge`] is the part that decides whether the transaction commits, and what it
+//! returns; it runs behind the operations and reads what they left, so that it need not compute it again.
+//! Parts are slices of the body: a statement is kept if it is wanted, or if a statement that is kept depends
+//! on it.
 //!
 //! **Law.** Given for each role the row that the serial order gives it, and no two roles in one row:
 //! 1. if the transaction commits, no part aborts, the operations leave in the rows of their roles what the
@@ -20,7 +21,7 @@
 
 use crate::dependencies::writes;
 use crate::program::{Expr, Node, Stmt};
-use crate::{Program, Role, RoleId, Transaction, TransactionId};
+use crate::{LoopId, Program, Role, RoleId, Transaction, TransactionId};
 use std::collections::BTreeSet;
 
 /// A transaction in parts.
@@ -28,8 +29,18 @@ use std::collections::BTreeSet;
 pub struct Operations {
     /// By first role; together they have each role that is written.
     pub operations: Vec<Operation>,
-    /// Decides, and returns; reads and writes the rows as they are before the transaction.
-    pub judge: Transaction,
+    /// Decides, and returns.
+    pub judge: Judge,
+}
+
+/// What decides about a transaction, and what it returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judge {
+    /// The slice. Behind the transaction's own roles, whose rows it finds as they are before the transaction
+    /// (and updates, where `written` says so), it has a role for each of `outcomes`.
+    pub body: Transaction,
+    /// Roles of the transaction whose rows it reads as the operations leave them.
+    pub outcomes: Vec<RoleId>,
 }
 
 /// Updates that decide about each other.
@@ -54,10 +65,15 @@ impl Operations {
         if groups.is_empty() || groups.iter().any(whole) {
             return None;
         }
+        let mut performed = BTreeSet::new();
         let operations = groups
             .into_iter()
-            .map(|group| Operation { update: update(transaction, &group), roles: group.into_iter().collect() });
-        Some(Operations { operations: operations.collect(), judge: judge(transaction) })
+            .map(|group| Operation {
+                update: update(transaction, &group, &mut performed),
+                roles: group.into_iter().collect(),
+            })
+            .collect();
+        Some(Operations { operations, judge: judge(transaction, &performed) })
     }
 }
 
@@ -110,62 +126,170 @@ fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
     cuts.flat_map(|write| write.uses).map(|(role, _)| role).collect()
 }
 
-/// The updates of a group of roles.
-fn update(transaction: &Transaction, group: &BTreeSet<RoleId>) -> Transaction {
-    let wanted = |stmt: &Stmt| match stmt {
+/// The updates of a group of roles. Adds to `performed` the numbers of the statements that they take.
+fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut BTreeSet<usize>) -> Transaction {
+    let wanted = |_: usize, stmt: &Stmt| match stmt {
         Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } => group.contains(role),
         Stmt::Return { .. } | Stmt::Break | Stmt::Continue => true,
         _ => false,
     };
-    let body = Slice::of(transaction, wanted).block(&transaction.body, &wanted, false);
+    let body = Slice::of(&transaction.body, wanted).block(&transaction.body, 0, &wanted, false, performed);
     Transaction { body, ..transaction.clone() }
 }
 
 /// What decides about the transaction, and what it returns.
-fn judge(transaction: &Transaction) -> Transaction {
-    let mut needed = BTreeSet::new();
+///
+/// What operations perform is left to them; where one of them fails, the transaction aborts whatever the judge
+/// says. Only updates of roles that are read between two of them are performed again, on a row of the judge's own.
+fn judge(transaction: &Transaction, performed: &BTreeSet<usize>) -> Judge {
+    let count = transaction.roles.len();
+    let mut placed = transaction.body.clone();
+    Moments { transaction }.block(&mut placed, &BTreeSet::new(), &BTreeSet::new());
+    let mut again = BTreeSet::new();
     loop {
-        let wanted = |stmt: &Stmt| match stmt {
-            Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } => needed.contains(role),
+        let wanted = |number: usize, stmt: &Stmt| match stmt {
+            Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } => again.contains(role),
             Stmt::Require { .. } | Stmt::Abort { .. } | Stmt::Return { .. } | Stmt::Break | Stmt::Continue => true,
-            other => other.evaluation_may_fail(),
+            other => other.evaluation_may_fail() && !performed.contains(&number),
         };
-        let body = Slice::of(transaction, wanted).block(&transaction.body, &wanted, true);
-        let before = needed.len();
-        body.iter().for_each(|stmt| {
-            stmt.each(&mut |inner| {
-                inner.expressions().into_iter().for_each(|expr| needed.extend(roles_read(expr)));
-            })
-        });
-        if needed.len() == before {
-            return Transaction { body, ..transaction.clone() };
+        let mut body = Slice::of(&placed, wanted).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
+        let between = roles_read(&body).into_iter().filter(|&role| role >= 2 * count).map(|role| role - 2 * count);
+        let before = again.len();
+        let between: Vec<RoleId> = between.collect();
+        again.extend(between);
+        if again.len() > before {
+            continue;
         }
+        let is_outcome = |role: &RoleId| (count..2 * count).contains(role) && !again.contains(&(role - count));
+        let outcomes: Vec<RoleId> = roles_read(&body).into_iter().filter(is_outcome).map(|role| role - count).collect();
+        each_role_read(&mut body, &mut |role| {
+            let at = outcomes.iter().position(|&outcome| outcome + count == *role);
+            *role = at.map_or(*role % count, |at| count + at);
+        });
+        let own = transaction.roles.iter().enumerate();
+        let mut roles: Vec<Role> =
+            own.map(|(r, role)| Role { written: role.written && again.contains(&r), ..role.clone() }).collect();
+        roles.extend(outcomes.iter().map(|&role| Role { written: false, ..transaction.roles[role].clone() }));
+        return Judge { body: Transaction { body, roles, ..transaction.clone() }, outcomes };
     }
 }
 
-/// The roles whose rows an expression reads.
-fn roles_read(expr: &Expr) -> BTreeSet<RoleId> {
-    let mut roles = BTreeSet::new();
-    expr.each(&mut |inner| {
-        if let Node::Cell { role, .. } | Node::Exists { role, .. } = inner.node {
-            roles.insert(role);
+/// At which moment an expression reads a row. Of `n` roles, role `r` stands for the row before all updates of it,
+/// `n + r` for the row behind all, `2n + r` for that between some and others.
+struct Moments<'a> {
+    transaction: &'a Transaction,
+}
+
+impl Moments<'_> {
+    /// Places the reads of a block. `before`: roles that may be updated before it; `after`: behind it.
+    fn block(&self, block: &mut [Stmt], before: &BTreeSet<RoleId>, after: &BTreeSet<RoleId>) {
+        let mut before = before.clone();
+        for i in 0..block.len() {
+            let (at, behind) = block[i..].split_first_mut().expect("there is a statement");
+            // Nothing comes behind what ends the transaction.
+            let ends = matches!(at, Stmt::Return { .. });
+            let after = if ends { BTreeSet::new() } else { &updated(behind) | after };
+            let inside = updated(std::slice::from_ref(at));
+            let rounds = match at {
+                Stmt::ForEach { .. } | Stmt::ForRange { .. } => &inside - &self.once_per_round(at),
+                _ => BTreeSet::new(),
+            };
+            at.expressions_mut().into_iter().for_each(|expr| self.place(expr, &before, &(&after | &inside)));
+            let (start, end) = (&before | &rounds, &after | &rounds);
+            at.blocks_mut().into_iter().for_each(|inner| self.block(inner, &start, &end));
+            before.extend(inside);
         }
+    }
+
+    /// The roles of which each round of a loop updates and reads another row.
+    fn once_per_round(&self, stmt: &Stmt) -> BTreeSet<RoleId> {
+        let Stmt::ForEach { loop_id: this, body } = stmt else { return BTreeSet::new() };
+        let list = self.transaction.loops[*this];
+        let mut others = BTreeSet::new();
+        let mut mention = |role: RoleId, element: Option<LoopId>| {
+            if element != Some(*this) {
+                others.insert(role);
+            }
+        };
+        body.iter().for_each(|stmt| {
+            stmt.each(&mut |inner| {
+                match inner {
+                    Stmt::Set { role, element, .. }
+                    | Stmt::Insert { role, element, .. }
+                    | Stmt::Delete { role, element } => mention(*role, *element),
+                    _ => {}
+                }
+                inner.expressions().into_iter().for_each(|expr| {
+                    expr.each(&mut |e| {
+                        if let Node::Cell { role, element, .. } | Node::Exists { role, element } = e.node {
+                            mention(role, element);
+                        }
+                    })
+                });
+            })
+        });
+        let roles = self.transaction.roles.iter().enumerate();
+        roles.filter(|(r, role)| role.over == Some(list) && !others.contains(r)).map(|(r, _)| r).collect()
+    }
+
+    fn place(&self, expr: &mut Expr, before: &BTreeSet<RoleId>, after: &BTreeSet<RoleId>) {
+        let count = self.transaction.roles.len();
+        expr.each_mut(&mut |inner| {
+            if let Node::Cell { role, .. } | Node::Exists { role, .. } = &mut inner.node
+                && before.contains(role)
+            {
+                *role += if after.contains(role) { 2 * count } else { count };
+            }
+        });
+    }
+}
+
+/// The roles that statements may update.
+fn updated(block: &[Stmt]) -> BTreeSet<RoleId> {
+    let mut roles = BTreeSet::new();
+    block.iter().for_each(|stmt| {
+        stmt.each(&mut |inner| {
+            if let Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } = inner {
+                roles.insert(*role);
+            }
+        })
     });
     roles
 }
 
-/// Which locals a part needs.
+/// Calls `change` with the role of each read.
+fn each_role_read(block: &mut [Stmt], change: &mut impl FnMut(&mut RoleId)) {
+    for stmt in block {
+        for expr in stmt.expressions_mut() {
+            expr.each_mut(&mut |inner| {
+                if let Node::Cell { role, .. } | Node::Exists { role, .. } = &mut inner.node {
+                    change(role);
+                }
+            });
+        }
+        stmt.blocks_mut().into_iter().for_each(|inner| each_role_read(inner, change));
+    }
+}
+
+/// The roles whose rows statements read.
+fn roles_read(block: &[Stmt]) -> BTreeSet<RoleId> {
+    let mut roles = BTreeSet::new();
+    each_role_read(&mut block.to_vec(), &mut |role| _ = roles.insert(*role));
+    roles
+}
+
+/// Which locals a part needs. Statements are numbered as they stand, those of blocks behind their own.
 struct Slice {
     locals: BTreeSet<usize>,
 }
 
 impl Slice {
     /// The closure over what the wanted statements need.
-    fn of(transaction: &Transaction, wanted: impl Fn(&Stmt) -> bool) -> Slice {
+    fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool) -> Slice {
         let mut slice = Slice { locals: BTreeSet::new() };
         loop {
             let before = slice.locals.len();
-            let kept = slice.block(&transaction.body, &wanted, true);
+            let kept = slice.block(body, 0, &wanted, true, &mut BTreeSet::new());
             kept.iter().for_each(|stmt| {
                 stmt.each(&mut |inner| {
                     inner.expressions().into_iter().for_each(|expr| {
@@ -183,26 +307,51 @@ impl Slice {
         }
     }
 
-    /// What is kept of a block. `records`: with what is returned.
-    fn block(&self, block: &[Stmt], wanted: &impl Fn(&Stmt) -> bool, records: bool) -> Vec<Stmt> {
-        block.iter().filter_map(|stmt| self.statement(stmt, wanted, records)).collect()
+    /// What is kept of a block whose statements are numbered from `first`; the numbers go to `kept`. `records`: with
+    /// what is returned.
+    fn block(
+        &self,
+        block: &[Stmt],
+        first: usize,
+        wanted: &impl Fn(usize, &Stmt) -> bool,
+        records: bool,
+        kept: &mut BTreeSet<usize>,
+    ) -> Vec<Stmt> {
+        let mut number = first;
+        let mut statements = Vec::new();
+        for stmt in block {
+            if let Some(statement) = self.statement(stmt, number, wanted, records, kept) {
+                kept.insert(number);
+                statements.push(statement);
+            }
+            number += size(stmt);
+        }
+        statements
     }
 
-    fn statement(&self, stmt: &Stmt, wanted: &impl Fn(&Stmt) -> bool, records: bool) -> Option<Stmt> {
-        let inner = |block: &[Stmt]| self.block(block, wanted, records);
-        let (kept, empty) = match stmt {
+    fn statement(
+        &self,
+        stmt: &Stmt,
+        number: usize,
+        wanted: &impl Fn(usize, &Stmt) -> bool,
+        records: bool,
+        kept: &mut BTreeSet<usize>,
+    ) -> Option<Stmt> {
+        let mut inner = |block: &[Stmt], first: usize| self.block(block, first, wanted, records, kept);
+        let (part, empty) = match stmt {
             Stmt::If { condition, then, otherwise } => {
-                let (then, otherwise) = (inner(then), inner(otherwise));
+                let second = number + 1 + then.iter().map(size).sum::<usize>();
+                let (then, otherwise) = (inner(then, number + 1), inner(otherwise, second));
                 let empty = then.is_empty() && otherwise.is_empty();
                 (Stmt::If { condition: condition.clone(), then, otherwise }, empty)
             }
             Stmt::ForEach { loop_id, body } => {
-                let body = inner(body);
+                let body = inner(body, number + 1);
                 let empty = body.is_empty();
                 (Stmt::ForEach { loop_id: *loop_id, body }, empty)
             }
             Stmt::ForRange { local, start, stop, step, body } => {
-                let body = inner(body);
+                let body = inner(body, number + 1);
                 // The counter may be read behind the loop.
                 let empty = body.is_empty() && !self.locals.contains(local);
                 let (start, stop) = (start.clone(), stop.clone());
@@ -212,6 +361,85 @@ impl Slice {
             Stmt::Assign { local, .. } => (stmt.clone(), !self.locals.contains(local)),
             other => (other.clone(), true),
         };
-        (!empty || wanted(stmt)).then_some(kept)
+        (!empty || wanted(number, stmt)).then_some(part)
+    }
+}
+
+/// Statements, with those of blocks.
+fn size(stmt: &Stmt) -> usize {
+    let mut size = 0;
+    stmt.each(&mut |_| size += 1);
+    size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyze;
+    use crate::build::{Block, PlanBuilder, cell, event, local, named};
+    use tidemill_model::{Type, Value};
+
+    /// Two rows of one table, `from` and `to`, and what is done with them.
+    fn parts(body: impl FnOnce(&mut Block)) -> Operations {
+        let plan = PlanBuilder::new("parts")
+            .table("accounts", |t| t.key("id", Type::Int).column_or("balance", Type::Int, Value::Int(0)))
+            .source("events", |s| s.field("from", Type::Int).field("to", Type::Int).field("amount", Type::Int))
+            .transaction("move", [named("events")], |t| {
+                t.row("from", "accounts", [event("from")]).row("to", "accounts", [event("to")]).body(body)
+            })
+            .build();
+        Operations::of(&analyze(&plan).expect("a valid plan"), 0).expect("it can be taken apart")
+    }
+
+    fn updates(body: &[Stmt]) -> usize {
+        let mut count = 0;
+        body.iter().for_each(|stmt| stmt.each(&mut |inner| count += usize::from(matches!(inner, Stmt::Set { .. }))));
+        count
+    }
+
+    #[test]
+    fn the_judge_reads_what_operations_leave() {
+        let Operations { operations, judge } = parts(|b| {
+            b.require(cell("from", "balance").ge(event("amount")), "too little");
+            // Expensive, and it can fail: in the operation only.
+            b.assign("fee", cell("from", "balance") * 3);
+            b.set("from", "balance", cell("from", "balance") - event("amount") - local("fee"));
+            b.set("to", "balance", cell("to", "balance") + event("amount"));
+            b.give([("left", cell("from", "balance"))]);
+        });
+        assert_eq!(operations.len(), 2);
+        assert_eq!(judge.outcomes, [0]);
+        assert_eq!(judge.body.body.len(), 2, "{:?}", judge.body.body);
+        assert!(judge.body.roles.iter().all(|role| !role.written));
+        let reads: Vec<BTreeSet<RoleId>> =
+            judge.body.body.iter().map(|stmt| roles_read(std::slice::from_ref(stmt))).collect();
+        assert_eq!(reads, [BTreeSet::from([0]), BTreeSet::from([2])]);
+    }
+
+    #[test]
+    fn what_is_read_between_two_updates_is_computed_again() {
+        let Operations { judge, .. } = parts(|b| {
+            b.set("from", "balance", cell("from", "balance") - event("amount"));
+            b.require(cell("from", "balance").ge(0), "too little");
+            b.set("from", "balance", cell("from", "balance") - 1);
+            b.set("to", "balance", cell("to", "balance") + event("amount"));
+            b.give([("left", cell("from", "balance")), ("got", cell("to", "balance"))]);
+        });
+        assert_eq!(judge.outcomes, [1]);
+        assert_eq!(updates(&judge.body.body), 2);
+        assert_eq!(judge.body.roles.iter().map(|role| role.written).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn in_a_loop_what_comes_behind_may_come_before() {
+        let Operations { judge, .. } = parts(|b| {
+            b.for_range("round", 0, event("amount"), |b| {
+                b.require(cell("from", "balance").ge(0), "too little");
+                b.set("from", "balance", cell("from", "balance") - 1);
+            });
+            b.set("to", "balance", cell("to", "balance") + event("amount"));
+        });
+        assert_eq!(judge.outcomes, [] as [RoleId; 0]);
+        assert_eq!(updates(&judge.body.body), 1);
     }
 }

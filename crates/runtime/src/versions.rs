@@ -31,6 +31,8 @@ pub struct Desk {
     rows: Vec<u64>,
     /// Where each role's begin, moved so that the event's number leads there.
     roles: Vec<*const u64>,
+    /// By role, where the rows of events start; needed where code has more roles than its transaction.
+    starts: Vec<*const u32>,
     /// Copies of rows for a judge.
     copies: Vec<u64>,
     /// The versions of a transaction before it is redone.
@@ -293,41 +295,50 @@ impl<'a> VersionWork<'a> {
         true
     }
 
-    /// Calls a function on one event, with for each operation the row that `row` gives. The verdict goes to
-    /// the input's, or where `verdict` says.
+    /// Calls a function on one event, with for each role and operation the row that `row` gives; behind the
+    /// transaction's own roles come those named. The verdict goes to the input's, or where `verdict` says.
     fn call(
         &self,
         (context, desk): (&mut AccessContext, &mut Desk),
         transaction: u32,
-        run: AccessFn,
+        (run, further): (AccessFn, &[RoleId]),
         verdict: Option<&mut u32>,
-        row: impl Fn(u32) -> u64,
+        row: impl Fn(RoleId, u32) -> u64,
     ) {
         let (id, i) = self.located.at()[transaction as usize];
         let (input, i) = (&self.epoch.inputs[id as usize], i as usize);
         let wiring = &self.machine.wiring.inputs[id as usize];
         let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        let rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
+        // A key that is null has no row and no slot.
+        let there = |role: RoleId| rows_of(role).iter().filter(|&&address| address != 0).count() as u32;
         desk.rows.clear();
-        desk.roles.clear();
-        let mut slot = self.graph.slots_of(transaction).start;
-        for (r, role) in roles.iter().enumerate() {
-            for &address in input.rows_of(r, i, role.over.is_some()) {
-                // A key that is null has no row and no slot.
+        let start = self.graph.slots_of(transaction).start;
+        let mut own = start;
+        for (at, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
+            let mut slot = if at < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
+            for &address in rows_of(role) {
                 let there = address != 0;
-                desk.rows.push(if there { row(self.flow.operation(slot)) } else { 0 });
+                desk.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
                 slot += u32::from(there);
             }
+            own = if at < roles.len() { slot } else { own };
         }
+        desk.roles.clear();
+        desk.starts.clear();
         let mut first = 0;
-        for (r, role) in roles.iter().enumerate() {
-            let count = input.rows_of(r, i, role.over.is_some()).len();
-            let number = if role.over.is_some() { input.starts[r][i] as usize } else { i };
+        for role in (0..roles.len()).chain(further.iter().copied()) {
+            let number = if roles[role].over.is_some() { input.starts[role][i] as usize } else { i };
             desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number));
-            first += count;
+            first += rows_of(role).len();
+            if !further.is_empty() {
+                desk.starts.push(input.starts[role].as_ptr());
+            }
         }
         let view = &self.calls[id as usize].view;
+        let starts = if further.is_empty() { view.starts } else { desk.starts.as_ptr() };
         let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
-        let view = InputView { rows: desk.roles.as_ptr(), verdicts, ..*view };
+        let view = InputView { rows: desk.roles.as_ptr(), starts, verdicts, ..*view };
         #[allow(unsafe_code)]
         // SAFETY: as in `Call::run`, with rows that are this unit's copies, or sources that nobody writes
         // now; addresses that are moved by the event's number lead back to where they came from.
@@ -345,7 +356,7 @@ impl<'a> VersionWork<'a> {
         for operation in self.written(transaction).filter(|&operation| uses(operation)) {
             self.copy_source(operation, self.version(operation));
         }
-        let row = |operation: u32| match uses(operation) {
+        let row = |_: RoleId, operation: u32| match uses(operation) {
             false => 0,
             true if self.flow.use_of(operation).writes() => self.version(operation) as u64,
             true => self.source(operation) as u64,
@@ -354,13 +365,13 @@ impl<'a> VersionWork<'a> {
         match code {
             Code::Whole => {
                 let (id, i) = self.located.at()[transaction as usize];
-                self.call((context, desk), transaction, self.calls[id as usize].run, None, row);
+                self.call((context, desk), transaction, (self.calls[id as usize].run, &[]), None, row);
                 self.aborted(id, i)
             }
             Code::Part(part) => {
                 let mut verdict = 0;
                 let run = self.operations_code(transaction).operations[part as usize].1;
-                self.call((context, desk), transaction, run, Some(&mut verdict), row);
+                self.call((context, desk), transaction, (run, &[]), Some(&mut verdict), row);
                 let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
                 let place = self.versions.part_start[transaction as usize] + part;
                 self.versions.failed[place as usize].store(failed, Ordering::Relaxed);
@@ -378,28 +389,46 @@ impl<'a> VersionWork<'a> {
         verdict != 0 && verdict != COMMITTED_SILENTLY
     }
 
-    /// Runs a function on copies of what the transaction writes. Whether it aborts.
-    fn try_out(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, run: AccessFn) -> bool {
-        let (context, desk) = desk;
-        let mut copies = std::mem::take(&mut desk.copies);
-        let sum: usize = self.written(transaction).map(|operation| self.words_of(operation)).sum();
-        copies.resize(sum.max(copies.len()), 0);
-        let base = copies.as_mut_ptr();
-        let copy_of = |operation: u32| {
-            let before = self.written(transaction).take_while(|&other| other != operation);
-            base.wrapping_add(before.map(|other| self.words_of(other)).sum())
-        };
-        for operation in self.written(transaction) {
-            self.copy_source(operation, copy_of(operation));
-        }
-        let row = |operation: u32| match self.flow.use_of(operation).writes() {
-            true => copy_of(operation) as u64,
-            false => self.source(operation) as u64,
-        };
-        self.call((context, desk), transaction, run, None, row);
-        desk.copies = copies;
+    /// Runs a function on the rows as they are before the transaction, on copies of them in roles that it
+    /// updates, and behind those on the outcomes named. Whether it aborts. No two roles meet in a row.
+    fn try_out(
+        &self,
+        (context, desk): &mut (Box<AccessContext>, Desk),
+        transaction: u32,
+        code: (AccessFn, &[RoleId]),
+        updates: impl Fn(RoleId) -> bool,
+    ) -> bool {
         let (id, i) = self.located.at()[transaction as usize];
+        let roles = self.machine.program.transactions[self.machine.wiring.inputs[id as usize].transaction].roles.len();
+        let mut copies = std::mem::take(&mut desk.copies);
+        // The versions of a transaction lie side by side; so do the copies.
+        let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
+        let last = self.written(transaction).last();
+        let end = last.map_or(first, |operation| self.versions.place_of(operation) + self.words_of(operation));
+        copies.resize((end - first).max(copies.len()), 0);
+        let base = copies.as_mut_ptr();
+        let row = |role: RoleId, operation: u32| {
+            if role >= roles {
+                self.version(operation) as u64
+            } else if updates(role) {
+                let copy = base.wrapping_add(self.versions.place_of(operation) - first);
+                self.copy_source(operation, copy);
+                copy as u64
+            } else {
+                self.source(operation) as u64
+            }
+        };
+        self.call((context, desk), transaction, code, None, row);
+        desk.copies = copies;
         self.aborted(id, i)
+    }
+
+    /// Runs a whole transaction that is in parts, to know whether it aborts and why.
+    fn try_whole(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+        let (id, _) = self.located.at()[transaction as usize];
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        self.try_out(desk, transaction, (self.calls[id as usize].run, &[]), |role| roles[role].written)
     }
 
     fn judge_at(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
@@ -407,13 +436,11 @@ impl<'a> VersionWork<'a> {
         let first = self.versions.part_start[transaction as usize] as usize;
         let parts = &self.versions.failed[first..first + code.operations.len()];
         let failed = parts.iter().any(|part| part.load(Ordering::Relaxed));
-        if !failed && !self.try_out(desk, transaction, code.judge) {
+        if !failed && !self.try_out(desk, transaction, (code.judge, &code.outcomes), |role| code.again[role]) {
             return false;
         }
         // Some part fails, so the whole does, and says why.
-        let (id, _) = self.located.at()[transaction as usize];
-        let aborts = self.try_out(desk, transaction, self.calls[id as usize].run);
-        assert!(aborts, "transaction {transaction} fails in parts and not as a whole");
+        assert!(self.try_whole(desk, transaction), "transaction {transaction} fails in parts and not as a whole");
         true
     }
 
@@ -446,8 +473,7 @@ impl Execute for VersionWork<'_> {
     }
 
     fn would_abort(&self, worker: usize, transaction: u32) -> bool {
-        let (id, _) = self.located.at()[transaction as usize];
-        self.try_out(&mut self.desk(worker), transaction, self.calls[id as usize].run)
+        self.try_whole(&mut self.desk(worker), transaction)
     }
 
     fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
