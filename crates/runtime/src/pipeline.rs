@@ -220,7 +220,7 @@ impl Pipeline {
         self.changed.notify_all();
         job.help(&self.machine, scratch, worker);
         self.state.lock().job = None;
-        let (epoch, memory) = Job::end(job, &self.machine);
+        let (epoch, memory) = Job::end(job);
         self.state.lock().spare = Some(memory);
         epoch
     }

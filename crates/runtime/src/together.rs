@@ -27,7 +27,7 @@ impl Memory {
         let desk = |_| Mutex::new((AccessContext::new(&machine.code.emission_types, false), Desk::default()));
         Memory {
             located: Located::default(),
-            versions: Versions::default(),
+            versions: Versions::new(machine),
             executor: Executor::new(workers),
             baseline: Baseline::new(),
             desks: (0..workers).map(desk).collect(),
@@ -126,7 +126,7 @@ impl Job {
     }
 
     /// Ends it, when all has run, for the worker that began it: its epoch, and what is kept.
-    pub fn end(mut job: Arc<Job>, machine: &Machine) -> (Box<Epoch>, Memory) {
+    pub fn end(mut job: Arc<Job>) -> (Box<Epoch>, Memory) {
         job.done.store(true, Ordering::Release);
         // Helpers are on their way out; the last one's reference makes the job ours alone.
         let mut job = loop {
@@ -146,7 +146,7 @@ impl Job {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
         };
         if job.method.on_versions() {
-            versions.install(machine, located, graph, flow);
+            versions.install(located, graph, flow);
         }
         for desk in desks {
             job.epoch.gathered.push(desk.get_mut().0.take());

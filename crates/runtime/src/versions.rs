@@ -44,7 +44,6 @@ pub struct Desk {
 unsafe impl Send for Desk {}
 
 /// The versions of an epoch. Reused from epoch to epoch.
-#[derive(Default)]
 pub struct Versions {
     /// What the schedule is told.
     pub uses: UseBuffer,
@@ -58,6 +57,8 @@ pub struct Versions {
     table: Vec<u32>,
     words: Vec<u64>,
     superseded: Vec<bool>,
+    /// By table.
+    shapes: Vec<Shape>,
 }
 
 const NO_PLACE: u32 = u32::MAX;
@@ -75,16 +76,29 @@ struct Shape {
 }
 
 impl Versions {
+    /// Without an epoch.
+    pub fn new(machine: &Machine) -> Self {
+        Versions {
+            uses: UseBuffer::default(),
+            part_start: Vec::new(),
+            failed: Vec::new(),
+            place: Vec::new(),
+            table: Vec::new(),
+            words: Vec::new(),
+            superseded: Vec::new(),
+            shapes: machine.tables.iter().map(Shape::of).collect(),
+        }
+    }
+
     /// Takes in an epoch whose transactions were located. `apart`: those that can be are taken apart.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located, apart: bool) {
-        let Versions { uses, part_start, failed, place, table, words, .. } = self;
+        let Versions { uses, part_start, failed, place, table, words, shapes, .. } = self;
         uses.clear();
         part_start.clear();
         place.clear();
         table.clear();
         let mut word_count = 0;
         let mut part_count = 0;
-        let row_words: Vec<usize> = machine.tables.iter().map(|t| t.layout().size() / 8).collect();
         let accesses = located.accesses();
         for (t, &(id, i)) in located.at().iter().enumerate() {
             let input = &epoch.inputs[id as usize];
@@ -106,7 +120,7 @@ impl Versions {
                     // Where roles meet in a row, the first of them carries it, written or not.
                     let needs_place = role.written || meets;
                     place.push(if needs_place { word_count as u32 } else { NO_PLACE });
-                    word_count += if needs_place { row_words[role.table] } else { 0 };
+                    word_count += if needs_place { shapes[role.table].words } else { 0 };
                     assert!(word_count < NO_PLACE as usize, "the versions of an epoch are numbered by u32");
                 }
             }
@@ -134,8 +148,7 @@ impl Versions {
     }
 
     /// Puts the last version of each row into the row. Call it when all units have run.
-    pub fn install(&mut self, machine: &Machine, located: &Located, graph: &Graph, flow: &Flow) {
-        let shapes = shapes(machine);
+    pub fn install(&mut self, located: &Located, graph: &Graph, flow: &Flow) {
         let rows = located.accesses().rows();
         self.superseded.clear();
         self.superseded.resize(rows.len(), false);
@@ -149,7 +162,7 @@ impl Versions {
         for slot in (0..rows.len() as u32).filter(|&slot| written(slot) && !self.superseded[slot as usize]) {
             let version = &self.words[self.place_of(slot)..];
             let row = rows[slot as usize].0 as *mut u64;
-            for &word in &shapes[self.table[slot as usize] as usize].changing {
+            for &word in &self.shapes[self.table[slot as usize] as usize].changing {
                 #[allow(unsafe_code)]
                 // SAFETY: a row of the table, which nobody else accesses now; the words of its key are left out.
                 unsafe {
@@ -183,13 +196,12 @@ fn meet(rows: &[tidemill_txn::RowId]) -> bool {
     sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-fn shapes(machine: &Machine) -> Vec<Shape> {
-    let shape = |table: &tidemill_state::Table| {
+impl Shape {
+    fn of(table: &tidemill_state::Table) -> Shape {
         let words = table.layout().size() / 8;
         let key: Vec<usize> = table.definition().key.iter().map(|&c| table.layout().cell(c) / 8).collect();
         Shape { words, changing: (0..words).filter(|word| !key.contains(word)).collect() }
-    };
-    machine.tables.iter().map(shape).collect()
+    }
 }
 
 /// An epoch's transactions as the schedule runs them on versions.
@@ -201,7 +213,6 @@ pub struct VersionWork<'a> {
     graph: &'a Graph,
     flow: &'a Flow,
     calls: Vec<Call<'a>>,
-    shapes: Vec<Shape>,
     desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
     words: *mut u64,
 }
@@ -233,8 +244,7 @@ impl<'a> VersionWork<'a> {
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
         let words = versions.words.as_ptr().cast_mut();
-        let shapes = shapes(machine);
-        VersionWork { machine, epoch, located, versions, graph, flow, calls, shapes, desks, words }
+        VersionWork { machine, epoch, located, versions, graph, flow, calls, desks, words }
     }
 
     fn operations_code(&self, transaction: u32) -> &OperationsCode {
@@ -245,7 +255,7 @@ impl<'a> VersionWork<'a> {
     }
 
     fn words_of(&self, operation: u32) -> usize {
-        self.shapes[self.versions.table[operation as usize] as usize].words
+        self.versions.shapes[self.versions.table[operation as usize] as usize].words
     }
 
     fn version(&self, operation: u32) -> *mut u64 {

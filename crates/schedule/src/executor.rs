@@ -76,7 +76,8 @@
 //! - **Eager, lazy**: units run before the verdict of their transaction; what was wrong is repaired
 //!   (`repair.rs`).
 //!
-//! For these the graph is linked and arranged in `arrange`, by one worker.
+//! All are linked as above; on versions the values are followed meanwhile. Strata are found by the worker that
+//! linked last, while the others wait.
 //!
 //! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction
 //! and panics too, with the number of the transaction at fault. `prepare` begins afresh.
@@ -85,7 +86,7 @@ use crate::execute::Execute;
 use crate::policy::{Abort, Explore, Granularity, Policy};
 use crate::pool::Pool;
 use crate::repair::Repair;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
@@ -148,8 +149,9 @@ pub struct Executor {
     pub(crate) graph: Graph,
     /// Followed where the policy works on versions.
     pub(crate) flow: Flow,
-    /// Computed where exploration is structured.
-    pub(crate) strata: Strata,
+    /// Filled where exploration is structured, by the worker that linked last. Read by all for as long as they
+    /// take part, so the lock is taken once by each.
+    structure: RwLock<Structure>,
     /// Units of the epoch.
     pub(crate) units: u32,
     /// The slices of the epoch, read while linking.
@@ -170,10 +172,20 @@ pub struct Executor {
     pub(crate) repair: Repair,
 }
 
+/// The strata of an epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Structure {
+    pub(crate) strata: Strata,
+    /// Per stratum, its units that have not run yet. Kept where aborts are handled stratum by stratum.
+    pub(crate) unfinished: Vec<AtomicU32>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Common {
     /// Partitions linked. Added to by workers that have linked some.
     linked: AtomicU32,
+    /// Whether all are, and strata found. Set by the worker that linked last.
+    arranged: AtomicBool,
     /// Units run. Added to by workers that have run out of work.
     pub(crate) finished: AtomicU32,
     /// Workers inside.
@@ -192,7 +204,7 @@ impl Executor {
             policy: Policy::CHAIN,
             graph: Graph::new(),
             flow: Flow::new(),
-            strata: Strata::new(),
+            structure: RwLock::new(Structure::default()),
             units: 0,
             runs: Vec::new(),
             summary: Mutex::new(ChainSummary::default()),
@@ -201,6 +213,7 @@ impl Executor {
             next_look: CachePadded::new(AtomicU32::new(0)),
             common: CachePadded::new(Common {
                 linked: AtomicU32::new(0),
+                arranged: AtomicBool::new(false),
                 finished: AtomicU32::new(0),
                 present: AtomicU32::new(0),
                 poisoned: AtomicBool::new(false),
@@ -223,6 +236,7 @@ impl Executor {
         self.next_partition.store(0, Ordering::Relaxed);
         self.next_look.store(0, Ordering::Relaxed);
         self.common.linked.store(0, Ordering::Relaxed);
+        self.common.arranged.store(false, Ordering::Relaxed);
         self.common.finished.store(0, Ordering::Relaxed);
         self.common.present.store(0, Ordering::Relaxed);
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
@@ -240,33 +254,15 @@ impl Executor {
         }
     }
 
-    /// Sets the policy of the epoch that was prepared, and arranges for it what [`Policy::CHAIN`] leaves to the
-    /// workers. `accesses` are those of the slices, all together; `uses` is read where the policy works on
-    /// versions.
+    /// Sets the policy of the epoch that was prepared. `accesses` are those of the slices, all together; `uses` is
+    /// read where the policy works on versions.
     pub fn arrange(&mut self, policy: Policy, accesses: Accesses<'_>, uses: &UseBuffer) {
         assert_ne!(policy.granularity, Granularity::Epoch, "a serial epoch is not explored");
         self.policy = policy;
-        if policy == Policy::CHAIN {
-            return;
-        }
-        let mut linker = Linker::new();
-        let mut summary = ChainSummary::default();
-        let partitions = self.graph.partitions();
-        for partition in 0..partitions {
-            summary.add(&self.graph.link(partition, &self.runs, &mut linker));
-        }
-        *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = summary;
-        self.common.linked.store(partitions as u32, Ordering::Relaxed);
         if policy.on_versions() {
-            self.flow.follow(&self.graph, accesses, uses, policy.abort == Abort::Eager);
+            self.flow.begin(uses, accesses.op_start(), policy.abort == Abort::Eager);
             self.units = self.flow.units();
             self.make_counters();
-        }
-        if policy.explore != Explore::Unstructured {
-            match policy.on_versions() {
-                true => self.strata.compute(&Versions { graph: &self.graph, flow: &self.flow }),
-                false => self.strata.compute(&self.graph),
-            }
         }
         if policy.speculates() {
             self.repair.reset(self.units, self.graph.transactions());
@@ -324,9 +320,10 @@ impl Executor {
         if let Step::Stop(progress) = self.link(worker, idle) {
             return progress;
         }
+        let structure = self.structure.read().unwrap_or_else(PoisonError::into_inner);
         let progress = match self.policy.on_versions() {
-            true => self.explore(&self.versions(), worker, execute, idle, &presence),
-            false => self.explore(&self.graph, worker, execute, idle, &presence),
+            true => self.explore((&self.versions(), &structure), worker, execute, idle, &presence),
+            false => self.explore((&self.graph, &structure), worker, execute, idle, &presence),
         };
         if progress == Progress::Done && self.policy.abort == Abort::Lazy {
             self.settle(worker, execute, &presence);
@@ -341,25 +338,26 @@ impl Executor {
     /// The loop: find a unit, run it and what follows from it.
     fn explore<P: Precedence, E: Execute + ?Sized>(
         &self,
-        precedence: &P,
+        order: (&P, &Structure),
         worker: &mut Worker,
         execute: &E,
         idle: Idle,
         presence: &Presence<'_>,
     ) -> Progress {
         loop {
-            match self.find(precedence, worker, idle) {
-                Step::Go(unit) => self.run_along(precedence, worker, execute, unit, presence),
+            match self.find(order, worker, idle) {
+                Step::Go(unit) => self.run_along(order, worker, execute, unit, presence),
                 Step::Stop(progress) => return progress,
             }
         }
     }
 
     fn link(&self, worker: &mut Worker, idle: Idle) -> Step<()> {
-        let partitions = self.graph.partitions() as u32;
-        if self.common.linked.load(Ordering::Acquire) == partitions {
+        let is_arranged = || self.common.arranged.load(Ordering::Acquire);
+        if is_arranged() {
             return Step::Go(());
         }
+        let partitions = self.graph.partitions() as u32;
         let mut summary = ChainSummary::default();
         let mut linked = 0;
         while self.next_partition.load(Ordering::Relaxed) < partitions {
@@ -367,21 +365,42 @@ impl Executor {
             if partition >= partitions {
                 break;
             }
-            summary.add(&self.graph.link(partition as usize, &self.runs, &mut worker.linker));
+            let (partition, runs, linker) = (partition as usize, &self.runs, &mut worker.linker);
+            summary.add(&match self.policy.on_versions() {
+                true => self.graph.link_and_follow(partition, runs, linker, &self.flow),
+                false => self.graph.link(partition, runs, linker),
+            });
             linked += 1;
         }
         if linked > 0 {
             self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(&summary);
             if self.common.linked.fetch_add(linked, Ordering::AcqRel) + linked == partitions {
+                self.find_strata();
+                self.common.arranged.store(true, Ordering::Release);
                 self.pool.wake_all();
             }
         }
-        let all_linked = || self.common.linked.load(Ordering::Acquire) == partitions;
         if idle == Idle::Wait {
-            self.pool.wait_for(|| all_linked() || self.is_poisoned());
+            self.pool.wait_for(|| is_arranged() || self.is_poisoned());
             self.stop_if_poisoned();
         }
-        if all_linked() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
+        if is_arranged() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
+    }
+
+    fn find_strata(&self) {
+        if self.policy.explore == Explore::Unstructured {
+            return;
+        }
+        let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
+        let Structure { strata, unfinished } = &mut *structure;
+        match self.policy.on_versions() {
+            true => strata.compute(&self.versions()),
+            false => strata.compute(&self.graph),
+        }
+        unfinished.clear();
+        if self.policy.abort == Abort::Eager {
+            unfinished.extend((0..strata.depth()).map(|stratum| AtomicU32::new(strata.bounds(stratum).len() as u32)));
+        }
     }
 
     /// Adds what the worker has run to the common count.

@@ -1,10 +1,10 @@
 //! The steps of the executor's loop: which unit is next, running it, telling those that wait for it.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Idle, Presence, Progress, Step, Worker};
+use crate::executor::{Executor, Idle, Presence, Progress, Step, Structure, Worker};
 use crate::policy::{Explore, Granularity, Search};
 use crate::sync::{BLOCK_MAX, Ordering, PATIENCE, SPINS_MAX, spin_loop};
-use tidemill_txn::Precedence;
+use tidemill_txn::{Precedence, Strata};
 
 /// In a counter: the unit was looked at. More than there can be edges to one.
 const LOOKED_AT: u32 = 1 << 31;
@@ -14,7 +14,12 @@ const PREFETCH_DISTANCE: usize = 8;
 
 impl Executor {
     /// The next unit to run.
-    pub(crate) fn find<P: Precedence>(&self, precedence: &P, worker: &mut Worker, idle: Idle) -> Step<u32> {
+    pub(crate) fn find<P: Precedence>(
+        &self,
+        (precedence, structure): (&P, &Structure),
+        worker: &mut Worker,
+        idle: Idle,
+    ) -> Step<u32> {
         loop {
             if let Some(unit) = worker.ready.pop() {
                 return Step::Go(unit);
@@ -24,8 +29,8 @@ impl Executor {
                     self.pool.take(&mut worker.ready, self.workers as usize);
                     !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
                 }
-                Explore::Structured(Search::Bfs) => self.claim_of_stratum(worker),
-                Explore::Structured(Search::Dfs) => self.next_of_shares(precedence, worker),
+                Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker),
+                Explore::Structured(Search::Dfs) => self.next_of_shares((precedence, &structure.strata), worker),
             };
             if found {
                 continue;
@@ -72,9 +77,9 @@ impl Executor {
     ///
     /// Members are in the order of strata, and none is run before all of the strata before its own. So as
     /// many have run as lie before a stratum exactly if these are they: the count is the barrier.
-    fn claim_of_stratum(&self, worker: &mut Worker) -> bool {
-        let members = self.strata.members();
-        let bounds = |at: u32| self.strata.bounds(self.strata.of(members[at as usize]));
+    fn claim_of_stratum(&self, strata: &Strata, worker: &mut Worker) -> bool {
+        let members = strata.members();
+        let bounds = |at: u32| strata.bounds(strata.of(members[at as usize]));
         let Some((begin, end)) = self.claim(|at| bounds(at).end) else { return false };
         let start = bounds(begin).start;
         if self.finished() < start {
@@ -92,8 +97,8 @@ impl Executor {
     /// it comes, and further ones when it has lost its patience: nobody may have come for them, and what it
     /// waits for may be there. The first member that has not run is the next of its owner's and waits for
     /// nobody, so there is always one who can go on.
-    fn next_of_shares<P: Precedence>(&self, precedence: &P, worker: &mut Worker) -> bool {
-        let members = self.strata.members();
+    fn next_of_shares<P: Precedence>(&self, (precedence, strata): (&P, &Strata), worker: &mut Worker) -> bool {
+        let members = strata.members();
         if worker.shares.is_empty() && !self.take_share(worker) {
             return false;
         }
@@ -141,7 +146,7 @@ impl Executor {
     /// Runs a ready unit and on along its chains, as far as that goes.
     pub(crate) fn run_along<P: Precedence, E: Execute + ?Sized>(
         &self,
-        precedence: &P,
+        (precedence, structure): (&P, &Structure),
         worker: &mut Worker,
         execute: &E,
         first: u32,
@@ -155,7 +160,7 @@ impl Executor {
             }
             presence.running.set(unit);
             if self.policy.speculates() {
-                self.run_on_speculation(worker.id, execute, unit);
+                self.run_on_speculation(worker.id, execute, unit, structure);
             } else {
                 execute.execute(worker.id, unit);
             }

@@ -8,44 +8,47 @@
 //! workers, so that a thief need not wait until the owner of the work looks up from a long transaction).
 //!
 //! **No wake-up is lost.** A worker parks in these steps:
-//! 1. lock; 2. look at the pool and at its condition; 3. if neither lets it go on, count itself as
-//!    sleeping and wait, which unlocks.
+//! 1. lock; 2. count itself as sleeping; 3. fence; 4. look at the pool and at its condition; 5. if neither lets it
+//!    go on, wait, which unlocks.
 //!
-//! And who lets others go on: a. makes it so (the condition: before locking; the pool: under the lock);
-//! b. locks and looks at the number of sleepers; c. wakes them.
+//! Who puts something into the pool does so, and looks for sleepers, under the lock: the two critical sections are
+//! ordered, and either step 4 sees the pool filled or the other sees the sleeper.
 //!
-//! The two critical sections are ordered. If the waker's comes first, step 2 sees what it did. If the
-//! sleeper's comes first, step b sees it asleep. Only the hint of the pool's size is read without the
-//! lock, and being wrong about it costs a spin or a later sharing, not a wake-up: before parking, the
-//! pool itself is looked at.
+//! Who makes a condition hold: a. makes it so; b. fence; c. looks at the number of sleepers, and is done where there
+//! is none; d. locks and wakes them. Of the two fences one comes first in their order. If the waker's, step 4 sees
+//! the condition; if the sleeper's, step c sees the sleeper (Dekker), and step d comes when it waits. So a waker
+//! takes no lock while nobody sleeps, which is after nearly every unit.
+//!
+//! Only the hint of the pool's size is read without the lock, and being wrong about it costs a spin or a later
+//! sharing, not a wake-up: before parking, the pool itself is looked at.
 
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, SPINS_MAX, spin_loop};
+use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, SPINS_MAX, fence, spin_loop};
 use std::sync::PoisonError;
-
-#[derive(Debug, Default)]
-struct Inside {
-    ready: Vec<u32>,
-    sleepers: usize,
-}
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    inside: Mutex<Inside>,
+    ready: Mutex<Vec<u32>>,
     wake: Condvar,
+    /// Workers that wait or are about to: written under the lock, read by anyone.
+    sleepers: AtomicU32,
     /// Whether `ready` is empty: written under the lock, read by anyone as a hint.
     dry: AtomicBool,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
-        Pool { inside: Mutex::new(Inside::default()), wake: Condvar::new(), dry: AtomicBool::new(true) }
+        Pool {
+            ready: Mutex::new(Vec::new()),
+            wake: Condvar::new(),
+            sleepers: AtomicU32::new(0),
+            dry: AtomicBool::new(true),
+        }
     }
 
     /// Before an epoch, without workers.
     pub(crate) fn reset(&self) {
-        let mut inside = self.lock();
-        inside.ready.clear();
-        inside.sleepers = 0;
+        self.lock().clear();
+        self.sleepers.store(0, Ordering::Relaxed);
         self.dry.store(true, Ordering::Relaxed);
     }
 
@@ -57,11 +60,11 @@ impl Pool {
 
     /// Moves the older half of a worker's stack here.
     pub(crate) fn put(&self, stack: &mut Vec<u32>) {
-        let mut inside = self.lock();
+        let mut ready = self.lock();
         let spare = stack.len().div_ceil(2);
-        inside.ready.extend(stack.drain(..spare));
+        ready.extend(stack.drain(..spare));
         self.dry.store(false, Ordering::Relaxed);
-        if inside.sleepers > 0 {
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
             // Who wakes and leaves something wakes the next.
             self.wake.notify_one();
         }
@@ -72,11 +75,11 @@ impl Pool {
         if self.is_dry() {
             return;
         }
-        let mut inside = self.lock();
-        let kept = inside.ready.len() - inside.ready.len().div_ceil(workers);
-        stack.extend(inside.ready.drain(kept..));
+        let mut ready = self.lock();
+        let kept = ready.len() - ready.len().div_ceil(workers);
+        stack.extend(ready.drain(kept..));
         self.dry.store(kept == 0, Ordering::Relaxed);
-        if kept > 0 && inside.sleepers > 0 {
+        if kept > 0 && self.sleepers.load(Ordering::Relaxed) > 0 {
             self.wake.notify_one();
         }
     }
@@ -90,12 +93,7 @@ impl Pool {
             }
             spin_loop();
         }
-        let mut inside = self.lock();
-        while inside.ready.is_empty() && !condition() {
-            inside.sleepers += 1;
-            inside = self.wake.wait(inside).unwrap_or_else(PoisonError::into_inner);
-            inside.sleepers -= 1;
-        }
+        self.park(|ready| !ready.is_empty() || condition());
     }
 
     /// Returns when the condition holds, whatever is in the pool: its hint may be seen before what was
@@ -107,23 +105,30 @@ impl Pool {
             }
             spin_loop();
         }
-        let mut inside = self.lock();
-        while !condition() {
-            inside.sleepers += 1;
-            inside = self.wake.wait(inside).unwrap_or_else(PoisonError::into_inner);
-            inside.sleepers -= 1;
+        self.park(|_| condition());
+    }
+
+    fn park(&self, condition: impl Fn(&[u32]) -> bool) {
+        let mut ready = self.lock();
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while !condition(&ready) {
+            ready = self.wake.wait(ready).unwrap_or_else(PoisonError::into_inner);
         }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A condition has come to hold.
     pub(crate) fn wake_all(&self) {
-        if self.lock().sleepers > 0 {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            let _ready = self.lock();
             self.wake.notify_all();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
         // Nothing that can panic happens under the lock but allocation, which aborts.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,9 +16,11 @@
 //!
 //! # Who and when
 //!
-//! *Eager*: the judge of a transaction is a unit of its own, run when its operations have; the worker that
-//! finds an abort repairs at once, alone (it is the transaction's coordinator). Running a unit holds the
-//! gate for reading, repair holds it for writing.
+//! *Eager*: the judge of a transaction is a unit of its own, run when its operations have. Running a unit holds the
+//! gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs at once,
+//! alone (it is the transaction's coordinator). Structured, aborts are collected, and the worker that runs the last
+//! unit of a stratum repairs all that were found by then, in one pass; breadth first this is before anything of
+//! the next stratum runs, as a unit counts as run only afterwards.
 //!
 //! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then
 //! the last of them repairs.
@@ -27,9 +29,9 @@
 //! nothing, is the better policy.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Presence, Worker};
-use crate::policy::Abort;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, Ordering, RwLock};
+use crate::executor::{Executor, Presence, Structure, Worker};
+use crate::policy::{Abort, Explore};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use tidemill_txn::{Event, State};
@@ -44,11 +46,19 @@ pub(crate) struct Repair {
     /// Repairs so far; changes under the gate.
     repairs: AtomicU32,
     redone: AtomicU32,
-    /// Lazy: the next transaction to judge, how many were, and those that abort.
+    /// Aborts that are known and not repaired.
+    found: Mutex<Vec<Found>>,
+    /// Lazy: the next transaction to judge, and how many were.
     next_judged: AtomicU32,
     judged: AtomicU32,
-    aborting: Mutex<Vec<u32>>,
     settled: AtomicBool,
+}
+
+/// A transaction that was judged to abort, and the number of repairs before.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    transaction: u32,
+    repairs: u32,
 }
 
 impl Repair {
@@ -60,7 +70,7 @@ impl Repair {
             redone: AtomicU32::new(0),
             next_judged: AtomicU32::new(0),
             judged: AtomicU32::new(0),
-            aborting: Mutex::new(Vec::new()),
+            found: Mutex::new(Vec::new()),
             settled: AtomicBool::new(false),
         }
     }
@@ -72,12 +82,17 @@ impl Repair {
         self.redone.store(0, Ordering::Relaxed);
         self.next_judged.store(0, Ordering::Relaxed);
         self.judged.store(0, Ordering::Relaxed);
-        self.aborting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.found().clear();
         self.settled.store(transactions == 0, Ordering::Relaxed);
     }
 
     pub(crate) fn redone(&self) -> u32 {
         self.redone.load(Ordering::Relaxed)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
+        // Nothing panics under it.
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self, unit: u32) -> State {
@@ -93,36 +108,55 @@ impl Repair {
 
 impl Executor {
     /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
-    pub(crate) fn run_on_speculation<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) {
-        let transaction = self.flow.unit(unit).0;
-        let repairs = {
-            let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
-            if !self.flow.is_judge(unit) {
-                execute.execute(worker, unit);
-                let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
-                if whole {
-                    self.repair.pass(unit, Event::Resolved);
-                }
-                self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
-                return;
+    pub(crate) fn run_on_speculation<E: Execute + ?Sized>(
+        &self,
+        worker: usize,
+        execute: &E,
+        unit: u32,
+        structure: &Structure,
+    ) {
+        let aborts = self.run_open(worker, execute, unit);
+        let is_due = match (self.policy.abort, self.policy.explore) {
+            (Abort::Eager, Explore::Structured(_)) => {
+                let stratum = structure.strata.of(unit) as usize;
+                structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel) == 1 && !self.repair.found().is_empty()
             }
-            let aborts = execute.judge(worker, transaction);
-            self.repair.pass(unit, Event::Resolved);
-            self.repair.pass(unit, Event::Processed);
-            if !aborts {
-                return;
-            }
-            self.repair.repairs.load(Ordering::Relaxed)
+            _ => aborts,
         };
-        let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let in_doubt = self.repair.repairs.load(Ordering::Relaxed) != repairs;
-        self.repair(worker, execute, &[transaction], in_doubt);
+        if is_due {
+            let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let found = std::mem::take(&mut *self.repair.found());
+            self.repair(worker, execute, &found);
+        }
+    }
+
+    /// Runs a unit while nobody repairs. True if it is a judge that finds an abort.
+    fn run_open<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) -> bool {
+        let transaction = self.flow.unit(unit).0;
+        let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if !self.flow.is_judge(unit) {
+            execute.execute(worker, unit);
+            let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
+            if whole {
+                self.repair.pass(unit, Event::Resolved);
+            }
+            self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
+            return false;
+        }
+        let aborts = execute.judge(worker, transaction);
+        self.repair.pass(unit, Event::Resolved);
+        self.repair.pass(unit, Event::Processed);
+        if aborts {
+            let repairs = self.repair.repairs.load(Ordering::Relaxed);
+            self.repair.found().push(Found { transaction, repairs });
+        }
+        aborts
     }
 
     /// Lazy: judges all, then repairs.
     pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, presence: &Presence<'_>) {
         let transactions = self.graph.transactions();
-        let mut aborting = Vec::new();
+        let mut found = Vec::new();
         let mut judged = 0;
         loop {
             let begin = self.repair.next_judged.load(Ordering::Relaxed);
@@ -135,17 +169,16 @@ impl Executor {
                 self.stop_if_poisoned();
                 presence.running.set(self.flow.units_of(transaction).start);
                 if execute.is_apart(transaction) && execute.judge(worker.id, transaction) {
-                    aborting.push(transaction);
+                    found.push(Found { transaction, repairs: 0 });
                 }
                 judged += 1;
             }
         }
         if judged > 0 {
-            self.repair.aborting.lock().unwrap_or_else(PoisonError::into_inner).append(&mut aborting);
+            self.repair.found().append(&mut found);
             if self.repair.judged.fetch_add(judged, Ordering::AcqRel) + judged == transactions {
-                let aborting =
-                    std::mem::take(&mut *self.repair.aborting.lock().unwrap_or_else(PoisonError::into_inner));
-                self.repair(worker.id, execute, &aborting, false);
+                let found = std::mem::take(&mut *self.repair.found());
+                self.repair(worker.id, execute, &found);
                 self.repair.settled.store(true, Ordering::Release);
                 self.pool.wake_all();
             }
@@ -154,11 +187,13 @@ impl Executor {
         self.stop_if_poisoned();
     }
 
-    /// Repairs after these transactions were found to abort. `in_doubt`: something changed since.
-    fn repair<E: Execute + ?Sized>(&self, worker: usize, execute: &E, aborting: &[u32], in_doubt: bool) {
-        self.repair.repairs.fetch_add(1, Ordering::Relaxed);
-        // Per transaction, the parts that have to run again; none where it only has to be reverted.
-        let mut open: BTreeMap<u32, u32> = aborting.iter().map(|&t| (t, if in_doubt { u32::MAX } else { 0 })).collect();
+    /// Repairs after these transactions were found to abort. Alone.
+    fn repair<E: Execute + ?Sized>(&self, worker: usize, execute: &E, found: &[Found]) {
+        let repairs = self.repair.repairs.fetch_add(1, Ordering::Relaxed);
+        // Per transaction, the parts that have to run again; none where it only has to be reverted. If something was
+        // repaired since it was judged, the verdict is in doubt.
+        let affected = |found: &Found| if found.repairs == repairs { 0 } else { u32::MAX };
+        let mut open: BTreeMap<u32, u32> = found.iter().map(|found| (found.transaction, affected(found))).collect();
         while let Some((transaction, affected)) = open.pop_first() {
             let mut changed = Vec::new();
             let mut see = |slot: u32| changed.push(slot);

@@ -175,6 +175,12 @@ fn eager_repair() {
 }
 
 #[test]
+fn eager_repair_by_strata() {
+    check_versions("operation,bfs,eager", 1, 2);
+    check_versions("operation,dfs,eager", 1, 1);
+}
+
+#[test]
 fn lazy_repair() {
     check_versions("operation,lazy", 1, 2);
 }

@@ -8,15 +8,19 @@
 //! the slots that it uses) and, if it is judged as it goes, a last unit, its *judge*, which waits for the
 //! parts and uses every slot.
 //!
-//! **How.** One pass over the slots in order: a successor has a greater slot, so when a slot is reached its
-//! source is known. Consumers are found by walking the chain from a write to the next write; no edge is
-//! stored.
+//! **How.** As the graph is linked, partition by partition and so in parallel: a chain's operations are seen in
+//! order, and when the next one is seen, all accesses of the one before are known, and its source. Consumers are
+//! found by walking the chain from a write to the next write; no edge is stored.
+//!
+//! What is written as a slot is seen belongs to the slot's row, so two workers never write one word; that they are
+//! atomics has the reason given in the head of [`crate::Graph`].
 //!
 //! **Cost.** 12 bytes per slot, 4 per transaction and unit.
 
-use crate::access::Accesses;
 use crate::graph::{Graph, Slot};
+use crate::link::Linked;
 use crate::precedence::Precedence;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// No write before it: the row as the epoch finds it.
 const NO_SOURCE: u32 = u32::MAX;
@@ -74,14 +78,14 @@ impl UseBuffer {
 }
 
 /// The flow of values between the units of an epoch. Reused from epoch to epoch.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Flow {
     /// Slot → the slot of its operation: itself but for an alias.
-    operation: Vec<u32>,
+    operation: Vec<AtomicU32>,
     /// Slot of an operation → its source.
-    source: Vec<u32>,
-    /// Slot of an operation → what all its accesses are together.
-    uses: Vec<Use>,
+    source: Vec<AtomicU32>,
+    /// Slot of an operation → what all its accesses are together ([`Use`]).
+    uses: Vec<AtomicU32>,
     /// First unit of each transaction, and the end.
     unit_start: Vec<u32>,
     /// Unit → its transaction.
@@ -96,45 +100,54 @@ impl Flow {
         Self::default()
     }
 
-    /// Follows the values through a linked graph. `judged`: each transaction in parts has a judge.
-    pub fn follow(&mut self, graph: &Graph, accesses: Accesses<'_>, buffer: &UseBuffer, judged: bool) {
-        let slots = accesses.rows().len();
+    /// Begins an epoch: takes in what its accesses are to their transactions, whose first slots are given. The
+    /// flow may be read once every partition has been linked by [`Graph::link_and_follow`]. `judged`: each
+    /// transaction in parts has a judge.
+    pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], judged: bool) {
+        let slots = op_start.last().map_or(0, |&end| end as usize);
         assert_eq!(buffer.uses.len(), slots);
-        assert_eq!(buffer.parts.len(), graph.transactions() as usize);
+        assert_eq!(buffer.parts.len(), op_start.len() - 1);
         self.judged = judged;
-        self.uses.clear();
-        self.uses.extend_from_slice(&buffer.uses);
-        self.operation.clear();
-        self.operation.extend(0..slots as u32);
-        self.source.clear();
-        self.source.resize(slots, NO_SOURCE);
+        if self.operation.len() < slots {
+            for words in [&mut self.operation, &mut self.source, &mut self.uses] {
+                words.resize_with(slots, AtomicU32::default);
+            }
+        }
         self.unit_start.clear();
         self.unit_start.push(0);
         self.transaction.clear();
-        for transaction in 0..graph.transactions() {
-            let range = graph.slots_of(transaction);
-            let parts = buffer.parts[transaction as usize];
-            for slot in range.clone() {
-                if graph.slot(slot) == Slot::Alias {
-                    let row = accesses.rows()[slot as usize];
-                    let first = (range.start..slot).find(|&s| accesses.rows()[s as usize] == row);
-                    let first = first.expect("an alias has a slot before it");
-                    self.operation[slot as usize] = first;
-                    self.uses[first as usize].0 |= self.uses[slot as usize].0;
-                }
-            }
-            for slot in range {
+        for (transaction, &parts) in (0..).zip(&buffer.parts) {
+            let range = op_start[transaction as usize] as usize..op_start[transaction as usize + 1] as usize;
+            for (uses, given) in self.uses[range.clone()].iter_mut().zip(&buffer.uses[range]) {
                 // A whole transaction's only part uses all, and so does a judge, be it a unit or not.
-                self.uses[slot as usize].0 |= 1 << parts;
-                if let Slot::Operation { next: Some(next), .. } = graph.slot(slot) {
-                    let writes = self.uses[slot as usize].writes();
-                    self.source[next as usize] = if writes { slot } else { self.source[slot as usize] };
-                }
+                *uses.get_mut() = given.0 | 1 << parts;
             }
             let units = u32::from(parts.max(1)) + u32::from(judged && parts > 0);
             self.transaction.extend((0..units).map(|_| transaction));
             self.unit_start.push(self.transaction.len() as u32);
         }
+    }
+
+    #[inline]
+    pub(crate) fn see(&self, linked: Linked) {
+        match linked {
+            Linked::First { slot } => self.begin_operation(slot, NO_SOURCE),
+            Linked::Next { slot, before, .. } => {
+                let writes = self.use_of(before).writes();
+                let source = if writes { before } else { self.source[before as usize].load(Relaxed) };
+                self.begin_operation(slot, source);
+            }
+            Linked::Alias { slot, of } => {
+                self.operation[slot as usize].store(of, Relaxed);
+                let all = self.uses[of as usize].load(Relaxed) | self.uses[slot as usize].load(Relaxed);
+                self.uses[of as usize].store(all, Relaxed);
+            }
+        }
+    }
+
+    fn begin_operation(&self, slot: u32, source: u32) {
+        self.operation[slot as usize].store(slot, Relaxed);
+        self.source[slot as usize].store(source, Relaxed);
     }
 
     /// The number of units.
@@ -165,13 +178,13 @@ impl Flow {
     /// The slot that carries the operation of a slot.
     #[inline]
     pub fn operation(&self, slot: u32) -> u32 {
-        self.operation[slot as usize]
+        self.operation[slot as usize].load(Relaxed)
     }
 
     /// The operation whose value an operation starts from; none where it is the row itself.
     #[inline]
     pub fn source(&self, operation: u32) -> Option<u32> {
-        let source = self.source[operation as usize];
+        let source = self.source[operation as usize].load(Relaxed);
         (source != NO_SOURCE).then_some(source)
     }
 
@@ -179,7 +192,7 @@ impl Flow {
     /// its parts for the judge of one that is not.
     #[inline]
     pub fn use_of(&self, operation: u32) -> Use {
-        self.uses[operation as usize]
+        Use(self.uses[operation as usize].load(Relaxed))
     }
 
     /// Calls `see` with the slot and transaction of each operation that an operation is the source of.
@@ -196,15 +209,6 @@ impl Flow {
             }
             at = next;
         }
-    }
-
-    /// Bytes held for the epoch.
-    pub fn bytes(&self) -> usize {
-        4 * (self.operation.len()
-            + self.source.len()
-            + self.uses.len()
-            + self.unit_start.len()
-            + self.transaction.len())
     }
 }
 

@@ -25,7 +25,8 @@
 //! they commute. Letting them pass each other needs a count in place of the predecessor mark.
 
 use crate::access::Accesses;
-use crate::link::Linker;
+use crate::flow::{Flow, UseBuffer};
+use crate::link::{Linked, Linker};
 use crate::partition::{Partitioning, Run};
 use crate::properties::ChainSummary;
 use std::ops::Range;
@@ -114,12 +115,35 @@ impl Graph {
 
     /// Builds the graph of a whole epoch on the calling thread.
     pub fn build(&mut self, accesses: Accesses<'_>, scratch: &mut Scratch) -> ChainSummary {
+        self.build_by(accesses, scratch, |graph, partition, run, linker| graph.link(partition, run, linker))
+    }
+
+    /// Also follows the values through it, given what the accesses are to their transactions.
+    pub fn build_and_follow(
+        &mut self,
+        accesses: Accesses<'_>,
+        scratch: &mut Scratch,
+        flow: &mut Flow,
+        (uses, judged): (&UseBuffer, bool),
+    ) -> ChainSummary {
+        flow.begin(uses, accesses.op_start(), judged);
+        self.build_by(accesses, scratch, |graph, partition, run, linker| {
+            graph.link_and_follow(partition, run, linker, flow)
+        })
+    }
+
+    fn build_by(
+        &mut self,
+        accesses: Accesses<'_>,
+        scratch: &mut Scratch,
+        link: impl Fn(&Graph, usize, &[Run], &mut Linker) -> ChainSummary,
+    ) -> ChainSummary {
         let Scratch { run, linker } = scratch;
         run.partition(Partitioning::for_accesses(accesses.rows().len()), accesses);
         self.assemble(slice::from_mut(run));
         let mut summary = ChainSummary::default();
         for partition in 0..self.partitions() {
-            summary.add(&self.link(partition, slice::from_ref(run), linker));
+            summary.add(&link(self, partition, slice::from_ref(run), linker));
         }
         summary
     }
@@ -158,7 +182,28 @@ impl Graph {
     /// Links one partition of the slices that the epoch was assembled from. May run in parallel with
     /// others; each partition is linked once.
     pub fn link(&self, partition: usize, runs: &[Run], linker: &mut Linker) -> ChainSummary {
-        linker.link(partition, runs, |slot, word| self.words[slot as usize].store(word.0, Relaxed))
+        linker.link(partition, runs, |linked| self.see(linked))
+    }
+
+    /// Also follows the values through it.
+    pub fn link_and_follow(&self, partition: usize, runs: &[Run], linker: &mut Linker, flow: &Flow) -> ChainSummary {
+        linker.link(partition, runs, |linked| {
+            self.see(linked);
+            flow.see(linked);
+        })
+    }
+
+    #[inline]
+    fn see(&self, linked: Linked) {
+        let write = |slot: u32, word: Word| self.words[slot as usize].store(word.0, Relaxed);
+        match linked {
+            Linked::First { slot } => write(slot, Word::last(false)),
+            Linked::Alias { slot, .. } => write(slot, Word::ALIAS),
+            Linked::Next { slot, transaction, before, second } => {
+                write(before, Word::followed_by(slot, transaction, !second));
+                write(slot, Word::last(true));
+            }
+        }
     }
 
     /// The number of transactions.

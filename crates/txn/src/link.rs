@@ -4,8 +4,8 @@
 //! before it in the row's chain, which gets its successor.
 //!
 //! **Invariant.** After an entry, the slot of its row in the table is the last operation of the row's
-//! chain so far, and its length; the graph's word for that operation says that it has no successor.
-//! So every word of the partition is written, and none needs clearing beforehand.
+//! chain so far, and its length. Every slot of the partition is seen once, so nothing that is written as they
+//! are seen needs clearing beforehand.
 //!
 //! **How.** Open addressing, linear probing, at most half full. A slot is empty unless it carries the
 //! present generation, so nothing is cleared between partitions. The table begins small
@@ -16,7 +16,6 @@
 //! operation.
 
 use crate::access::RowId;
-use crate::graph::Word;
 use crate::partition::{Run, hash};
 use crate::properties::ChainSummary;
 use std::mem;
@@ -38,6 +37,18 @@ struct Tail {
     generation: u32,
 }
 
+/// What a slot turns out to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Linked {
+    /// The first operation of a chain.
+    First { slot: u32 },
+    /// The operation behind that of slot `before`, which is the chain's first where this is the `second`. No more
+    /// aliases of the one before will be met.
+    Next { slot: u32, transaction: u32, before: u32, second: bool },
+    /// A further access of the operation of slot `of`.
+    Alias { slot: u32, of: u32 },
+}
+
 /// The working memory of one worker that links partitions.
 #[derive(Clone, Debug, Default)]
 pub struct Linker {
@@ -55,10 +66,9 @@ impl Linker {
         Self::default()
     }
 
-    /// Links one partition of the runs, which are consecutive: hands each slot's word to `write`, some
-    /// twice, the last one being right.
+    /// Links one partition of the runs, which are consecutive, and calls `see` with each slot, in order.
     #[inline]
-    pub(crate) fn link(&mut self, partition: usize, runs: &[Run], mut write: impl FnMut(u32, Word)) -> ChainSummary {
+    pub(crate) fn link(&mut self, partition: usize, runs: &[Run], mut see: impl FnMut(Linked)) -> ChainSummary {
         let mut summary = ChainSummary::default();
         self.begin();
         for run in runs {
@@ -68,13 +78,12 @@ impl Linker {
                 let tail = self.tail(entry.row);
                 if tail.length == 0 {
                     *tail = Tail { slot, transaction, length: 1, ..*tail };
-                    write(slot, Word::last(false));
+                    see(Linked::First { slot });
                 } else if tail.transaction == transaction {
-                    write(slot, Word::ALIAS);
+                    see(Linked::Alias { slot, of: tail.slot });
                     continue;
                 } else {
-                    write(tail.slot, Word::followed_by(slot, transaction, tail.length > 1));
-                    write(slot, Word::last(true));
+                    see(Linked::Next { slot, transaction, before: tail.slot, second: tail.length == 1 });
                     *tail = Tail { slot, transaction, length: tail.length + 1, ..*tail };
                 }
                 let length = tail.length;

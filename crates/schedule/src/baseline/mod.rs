@@ -161,8 +161,7 @@ impl Baseline {
             self.flags.clear();
         }
         if scheme.on_versions() {
-            self.graph.build(accesses, &mut self.scratch);
-            self.flow.follow(&self.graph, accesses, uses, false);
+            self.graph.build_and_follow(accesses, &mut self.scratch, &mut self.flow, (uses, false));
             self.find_chains(accesses.rows().len());
         }
         match scheme {
