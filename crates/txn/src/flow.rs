@@ -51,6 +51,11 @@ impl Use {
         self.0 >> part & 1 == 1
     }
 
+    /// The same for a transaction that is whole.
+    pub(crate) fn whole(self) -> Use {
+        Use(self.0 & WRITES)
+    }
+
     /// Whether any part writes.
     pub fn writes(self) -> bool {
         self.0 & WRITES != 0

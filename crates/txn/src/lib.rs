@@ -32,6 +32,7 @@
 //! | [`Precedence`] | what waits for what, as an exploration sees it |
 //! | [`Flow`], [`Versions`] | operations over versions of rows: who reads whose value |
 //! | [`Strata`] | the units by longest path from a root |
+//! | [`Surveyor`], [`Survey`] | what an epoch is like, for a decision model, by a sample |
 //! | [`State`] | the states of an operation, and what leads from one to another |
 //! | [`mod@reference`] | the same graph, built slowly and obviously |
 //! | [`sample`] | seeded random epochs for tests and benchmarks |
@@ -51,6 +52,7 @@ pub mod reference;
 pub mod sample;
 mod state;
 mod strata;
+mod survey;
 
 pub use access::{AccessBuffer, Accesses, RowId};
 pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Versions};
@@ -61,3 +63,4 @@ pub use precedence::Precedence;
 pub use properties::{ChainSummary, Properties};
 pub use state::{Event, State};
 pub use strata::Strata;
+pub use survey::{Cut, Paths, Survey, Surveyor};

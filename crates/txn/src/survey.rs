@@ -1,0 +1,281 @@
+//! What a decision model wants to know of an epoch before it is run (MorphStream §4.4, Table 3): built on a
+//! sample, the first transactions of the epoch, on the calling thread.
+//!
+//! **What.** Edges by kind, the degrees of rows, whether chains depend on each other in a cycle, and for each way
+//! to cut transactions into units the longest path through the graph, weighted by what the units cost.
+//!
+//! **Cost.** Linking once per way, and a pass over the edges for each: some 100 ns per operation of the sample.
+//!
+//! **Given up.** A path through a sample is a larger share of it than the path through the epoch is of the epoch,
+//! unless a few hot rows make the path. Where none do, both are small.
+
+use crate::access::{AccessBuffer, Accesses};
+use crate::flow::{Flow, UseBuffer, Versions};
+use crate::graph::{Graph, Scratch, Slot};
+use crate::precedence::Precedence;
+use crate::properties::ChainSummary;
+
+/// A judge's share of its transaction's cost, in a part's.
+const JUDGE: f64 = 0.1;
+
+/// How transactions are cut into units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Whole, one after the other at each row.
+    InPlace,
+    /// Whole, reads of a row beside each other.
+    Whole,
+    /// In parts, before the verdict.
+    Parts,
+}
+
+/// What one way to cut transactions leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Paths {
+    /// Units.
+    pub units: u32,
+    /// Units on the path with the most of them: the number of strata.
+    pub strata: u32,
+    /// The share of all work that is on the heaviest path.
+    pub critical: f64,
+    /// The share of all work that takes turns if each stratum is shared out among the workers by itself.
+    pub stepwise: f64,
+}
+
+/// An epoch, as a decision model sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// Transactions of the sample.
+    pub transactions: u32,
+    /// Temporal edges, the degrees of rows, the longest chain.
+    pub chains: ChainSummary,
+    /// Operations whose value another operation of the transaction needs (MorphStream Definition 5).
+    pub parametric_edges: u32,
+    /// Edges of a path through each transaction's operations (Definition 6).
+    pub logical_edges: u32,
+    /// Whether chains wait for each other in a cycle (§4.2.2).
+    pub is_cyclic: bool,
+    /// By [`Cut`].
+    pub paths: [Paths; 3],
+}
+
+impl Survey {
+    /// The paths of one way to cut.
+    pub fn paths(&self, cut: Cut) -> &Paths {
+        &self.paths[cut as usize]
+    }
+
+    /// Operations per transaction.
+    pub fn operations(&self) -> f64 {
+        f64::from(self.chains.operations) / f64::from(self.transactions.max(1))
+    }
+}
+
+/// Surveys epochs. Its memory is kept.
+#[derive(Debug, Default)]
+pub struct Surveyor {
+    graph: Graph,
+    flow: Flow,
+    scratch: Scratch,
+    whole: UseBuffer,
+    ends: Vec<f64>,
+    levels: Vec<u32>,
+    strata: Vec<(f64, f64)>,
+}
+
+impl Surveyor {
+    /// Looks at these transactions, for so many workers. `uses`: what they are taken apart into if they are;
+    /// `weight`: what a transaction costs, in any unit.
+    pub fn survey(
+        &mut self,
+        sample: &AccessBuffer,
+        uses: &UseBuffer,
+        workers: usize,
+        weight: impl Fn(u32) -> f64,
+    ) -> Survey {
+        let accesses = sample.accesses();
+        self.whole.clear();
+        self.whole.uses.extend(uses.uses.iter().map(|used| used.whole()));
+        self.whole.parts.resize(accesses.transactions(), 0);
+        let mut survey = Survey { transactions: accesses.transactions() as u32, ..Survey::default() };
+        for (cut, uses, judged) in [(Cut::Parts, uses, true), (Cut::Whole, &self.whole, false)] {
+            let build = (uses, judged);
+            survey.chains = self.graph.build_and_follow(accesses, &mut self.scratch, &mut self.flow, build);
+            let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
+            let of_unit = |unit: u32| {
+                let transaction = self.flow.unit(unit).0;
+                let share = if self.flow.is_judge(unit) { JUDGE } else { 1.0 };
+                weight(transaction) * share / units_of(transaction)
+            };
+            let versions = Versions { graph: &self.graph, flow: &self.flow };
+            let paths = paths(&versions, workers, of_unit, (&mut self.ends, &mut self.levels, &mut self.strata));
+            survey.paths[cut as usize] = paths;
+            if cut == Cut::Parts {
+                (survey.parametric_edges, survey.is_cyclic) = self.parametric(accesses, uses);
+            }
+        }
+        let memory = (&mut self.ends, &mut self.levels, &mut self.strata);
+        survey.paths[Cut::InPlace as usize] = paths(&self.graph, workers, weight, memory);
+        let touching = (0..survey.transactions).filter(|&t| self.graph.operations(t).next().is_some()).count();
+        survey.logical_edges = survey.chains.operations - touching as u32;
+        survey
+    }
+
+    /// Parametric edges, and whether those between chains lead back.
+    fn parametric(&self, accesses: Accesses<'_>, uses: &UseBuffer) -> (u32, bool) {
+        let chains = self.chains(accesses.rows().len());
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        for transaction in 0..self.graph.transactions() {
+            let parts = u32::from(uses.parts[transaction as usize]).max(1);
+            for part in 0..parts {
+                let of_part = |slot: &u32| uses.parts[transaction as usize] == 0 || self.flow.use_of(*slot).by(part);
+                let slots = || self.graph.operations(transaction).filter(of_part);
+                for written in slots().filter(|&slot| self.flow.use_of(slot).writes()) {
+                    let others = slots().filter(|&slot| slot != written);
+                    edges.extend(others.map(|slot| (chains[slot as usize], chains[written as usize])));
+                }
+            }
+        }
+        let count = edges.len() as u32;
+        (count, leads_back(edges, chains.iter().max().map_or(0, |last| *last as usize + 1)))
+    }
+
+    /// The chain of each operation's slot.
+    fn chains(&self, slots: usize) -> Vec<u32> {
+        let mut chains = vec![0; slots];
+        let mut count = 0;
+        for slot in 0..slots as u32 {
+            if let Slot::Operation { next, has_predecessor, .. } = self.graph.slot(slot) {
+                if !has_predecessor {
+                    chains[slot as usize] = count;
+                    count += 1;
+                }
+                if let Some(next) = next {
+                    chains[next as usize] = chains[slot as usize];
+                }
+            }
+        }
+        chains
+    }
+}
+
+/// Whether directed edges between so many nodes close a circle: what is left when nodes that nothing leads to
+/// are taken away again and again (Kahn, "Topological sorting of large networks", CACM 1962).
+fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
+    edges.sort_unstable();
+    edges.dedup();
+    let mut incoming = vec![0u32; nodes];
+    edges.iter().for_each(|&(_, to)| incoming[to as usize] += 1);
+    let mut free: Vec<u32> = (0..nodes as u32).filter(|&node| incoming[node as usize] == 0).collect();
+    let mut taken = 0;
+    while let Some(node) = free.pop() {
+        taken += 1;
+        let first = edges.partition_point(|&(from, _)| from < node);
+        for &(_, to) in edges[first..].iter().take_while(|&&(from, _)| from == node) {
+            incoming[to as usize] -= 1;
+            if incoming[to as usize] == 0 {
+                free.push(to);
+            }
+        }
+    }
+    taken < nodes
+}
+
+/// One forward pass over the edges: where each unit ends at the earliest, and its stratum.
+fn paths(
+    precedence: &impl Precedence,
+    workers: usize,
+    weight: impl Fn(u32) -> f64,
+    (ends, levels, strata): (&mut Vec<f64>, &mut Vec<u32>, &mut Vec<(f64, f64)>),
+) -> Paths {
+    let units = precedence.units();
+    ends.clear();
+    ends.resize(units as usize, 0.0);
+    levels.clear();
+    levels.resize(units as usize, 0);
+    strata.clear();
+    let (mut work, mut longest) = (0.0, 0.0_f64);
+    for unit in 0..units {
+        let cost = weight(unit);
+        let (end, level) = (ends[unit as usize] + cost, levels[unit as usize]);
+        work += cost;
+        longest = longest.max(end);
+        if strata.len() <= level as usize {
+            strata.resize(level as usize + 1, (0.0, 0.0));
+        }
+        let (sum, most) = &mut strata[level as usize];
+        *sum += cost;
+        *most = most.max(cost);
+        precedence.tell(unit, |told| {
+            ends[told as usize] = end.max(ends[told as usize]);
+            levels[told as usize] = (level + 1).max(levels[told as usize]);
+        });
+    }
+    let turns: f64 = strata.iter().map(|&(sum, most)| most.max(sum / workers as f64)).sum();
+    let share = |part: f64| if work > 0.0 { part / work } else { 0.0 };
+    Paths { units, strata: strata.len() as u32, critical: share(longest), stepwise: share(turns) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::RowId;
+    use crate::flow::Use;
+
+    /// Row, part, whether it is written.
+    type Access = (u64, u32, bool);
+    /// In so many parts.
+    type Transaction<'a> = (u8, &'a [Access]);
+
+    fn survey(transactions: &[Transaction<'_>], workers: usize) -> Survey {
+        let (mut sample, mut uses) = (AccessBuffer::new(), UseBuffer::default());
+        for (parts, accesses) in transactions {
+            sample.push(accesses.iter().map(|&(row, ..)| RowId(row)));
+            uses.parts.push(*parts);
+            let mask = |part: u32| if *parts > 0 { 1 << part } else { 0 };
+            uses.uses.extend(accesses.iter().map(|&(_, part, writes)| Use::new(mask(part), writes)));
+        }
+        Surveyor::default().survey(&sample, &uses, workers, |_| 1.0)
+    }
+
+    #[test]
+    fn one_hot_row_is_all_path_in_place_and_none_where_it_is_only_read() {
+        let reads: Vec<Transaction<'_>> = vec![(0, &[(7, 0, false)]); 100];
+        let survey = survey(&reads, 2);
+        assert_eq!((survey.chains.longest, survey.chains.temporal_edges()), (100, 99));
+        assert_eq!(survey.paths(Cut::InPlace).critical, 1.0);
+        assert_eq!(survey.paths(Cut::InPlace).strata, 100);
+        assert_eq!(survey.paths(Cut::Whole).critical, 0.01);
+        assert_eq!(survey.paths(Cut::Whole).stepwise, 0.5);
+        assert!(!survey.is_cyclic);
+    }
+
+    #[test]
+    fn transfers_that_lead_back_are_a_cycle_and_ones_that_do_not_are_none() {
+        let there: &[Access] = &[(1, 0, false), (2, 0, true)];
+        let back: &[Access] = &[(2, 0, false), (1, 0, true)];
+        assert!(!survey(&[(0, there), (0, there)], 2).is_cyclic);
+        let both = survey(&[(0, there), (0, back)], 2);
+        assert!(both.is_cyclic);
+        assert_eq!((both.parametric_edges, both.logical_edges), (2, 2));
+    }
+
+    #[test]
+    fn parts_shorten_the_path() {
+        // Each in two parts, one on a hot row, one on a row of its own.
+        let rows: Vec<[Access; 2]> = (0..50).map(|t| [(0, 0, true), (t + 1, 1, true)]).collect();
+        let transactions: Vec<Transaction<'_>> = rows.iter().map(|rows| (2, &rows[..])).collect();
+        let survey = survey(&transactions, 2);
+        assert_eq!(survey.paths(Cut::Whole).critical, 1.0);
+        let parts = survey.paths(Cut::Parts);
+        assert_eq!(parts.units, 150);
+        assert!(parts.critical < 0.5, "{parts:?}");
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        let nothing = survey(&[], 2);
+        assert_eq!((nothing.transactions, nothing.paths(Cut::Parts).critical), (0, 0.0));
+        assert!(!nothing.is_cyclic);
+    }
+}
