@@ -25,6 +25,15 @@ pub fn combine(hash: u64, part: u64) -> u64 {
     hash_word(hash.rotate_left(23) ^ part)
 }
 
+/// The hash of a key from those of its parts: one part's own, or all of them combined.
+#[inline]
+pub fn hash_parts(mut parts: impl ExactSizeIterator<Item = u64>) -> u64 {
+    match parts.len() {
+        1 => parts.next().expect("one part"),
+        _ => parts.fold(0, combine),
+    }
+}
+
 /// The virtual node of a hash: its top bits.
 #[inline(always)]
 pub fn virtual_node_of(hash: u64) -> usize {

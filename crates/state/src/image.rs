@@ -2,106 +2,180 @@
 //! from while the rows themselves go on changing.
 
 use crate::blob;
+use crate::hash::{hash_bytes, hash_parts, hash_word};
 use crate::layout::{EXISTS, RowLayout};
 use crate::rows::RowAddress;
+use crate::shape::RowShape;
 use crate::table::{Table, read};
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
-use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::{arrow_schema, data_type};
 
-/// Rows of one table that were copied. Those that did not exist are left out.
-#[derive(Default)]
+/// Rows of one table that were copied, and keys without a row: rows whose header does not say that they
+/// exist, which stand for a deletion.
+#[derive(Clone)]
 pub struct Image {
-    /// Header words and cells, row by row. The cell of a text is 0 where it is empty, else one more than
-    /// the place of its length in `texts`.
+    shape: Arc<RowShape>,
+    /// Row by row. The word of a text is 0 where it is empty, else one more than the place of its length in
+    /// `texts`.
     words: Vec<u64>,
     /// The length of a text as eight bytes, and its bytes.
     texts: Vec<u8>,
-    rows: usize,
 }
 
 impl Image {
+    /// Without rows.
+    pub fn new(shape: &Arc<RowShape>) -> Image {
+        Image { shape: shape.clone(), words: Vec::new(), texts: Vec::new() }
+    }
+
+    /// What its rows consist of.
+    pub fn shape(&self) -> &Arc<RowShape> {
+        &self.shape
+    }
+
     /// How many rows.
     pub fn len(&self) -> usize {
-        self.rows
+        self.words.len() / self.shape.words
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.words.is_empty()
     }
 
-    fn text(&self, cell: u64) -> &[u8] {
-        let Some(at) = cell.checked_sub(1).map(|at| at as usize) else { return &[] };
+    /// Bytes of rows and texts.
+    pub fn bytes(&self) -> usize {
+        8 * self.words.len() + self.texts.len()
+    }
+
+    /// The words of a row. One of a text says only whether there is one ([`Image::text`]).
+    pub fn row(&self, row: usize) -> &[u64] {
+        &self.words[row * self.shape.words..(row + 1) * self.shape.words]
+    }
+
+    /// Whether a row exists, or is a deletion.
+    pub fn exists(&self, row: usize) -> bool {
+        self.row(row)[0] & EXISTS != 0
+    }
+
+    /// The text that a word of a row stands for.
+    pub fn text(&self, row: usize, word: usize) -> &[u8] {
+        debug_assert!(self.shape.is_text(word));
+        let Some(at) = self.row(row)[word].checked_sub(1).map(|at| at as usize) else { return &[] };
         let length = u64::from_le_bytes(self.texts[at..at + 8].try_into().expect("eight bytes"));
         &self.texts[at + 8..at + 8 + length as usize]
+    }
+
+    /// The hash of a row's key: the one that its slot was found by.
+    pub fn hash(&self, row: usize) -> u64 {
+        let part = |&word: &usize| match self.shape.is_text(word) {
+            true => hash_bytes(self.text(row, word)),
+            false => hash_word(self.row(row)[word]),
+        };
+        hash_parts(self.shape.key.iter().map(part))
+    }
+
+    /// Whether two rows have one key.
+    pub fn same_key(&self, row: usize, other: &Image, other_row: usize) -> bool {
+        self.shape.key.iter().all(|&word| match self.shape.is_text(word) {
+            true => self.text(row, word) == other.text(other_row, word),
+            false => self.row(row)[word] == other.row(other_row)[word],
+        })
+    }
+
+    /// Adds a row, given its words and the texts behind those that stand for one.
+    pub fn push<'a>(&mut self, words: impl IntoIterator<Item = u64>, text: impl Fn(usize) -> &'a [u8]) {
+        let start = self.words.len();
+        self.words.extend(words);
+        debug_assert_eq!(self.words.len() - start, self.shape.words);
+        for &word in &self.shape.texts {
+            let text = text(word);
+            self.words[start + word] = 0;
+            if !text.is_empty() {
+                self.words[start + word] = self.texts.len() as u64 + 1;
+                self.texts.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                self.texts.extend_from_slice(text);
+            }
+        }
+    }
+
+    /// Adds a row of another image of the same shape.
+    pub fn push_of(&mut self, other: &Image, row: usize) {
+        match self.shape.texts.is_empty() {
+            true => self.words.extend_from_slice(other.row(row)),
+            false => self.push(other.row(row).iter().copied(), |word| other.text(row, word)),
+        }
+    }
+
+    /// The rows in the order of their keys' hashes; of several with one key the last that was added.
+    pub fn newest(&self) -> Image {
+        let mut order: Vec<(u64, u32)> = (0..self.len()).map(|row| (self.hash(row), row as u32)).collect();
+        order.sort_unstable();
+        let mut sorted = Image::new(&self.shape);
+        sorted.words.reserve(self.words.len());
+        for (at, &(hash, row)) in order.iter().enumerate() {
+            let mut later = order[at + 1..].iter().take_while(|(other, _)| *other == hash);
+            if !later.any(|&(_, other)| self.same_key(row as usize, self, other as usize)) {
+                sorted.push_of(self, row as usize);
+            }
+        }
+        sorted
+    }
+
+    /// Without deletions.
+    pub fn existing(self) -> Image {
+        if (0..self.len()).all(|row| self.exists(row)) {
+            return self;
+        }
+        let mut existing = Image::new(&self.shape);
+        (0..self.len()).filter(|&row| self.exists(row)).for_each(|row| existing.push_of(&self, row));
+        existing
     }
 }
 
 impl Table {
-    /// Adds copies of the rows in these virtual nodes.
-    ///
-    /// # Safety
-    /// Nobody writes rows of these nodes meanwhile. Slots may be made.
-    pub unsafe fn copy_nodes(&self, nodes: Range<usize>, image: &mut Image) {
-        self.each_slot(nodes, |row| {
-            // SAFETY: a slot of this table, which by the caller nobody writes.
-            unsafe { self.copy_row(row, image) }
-        });
-    }
-
-    /// Adds a copy of a row, if it exists.
+    /// Adds a copy of a row; of one that does not exist only its key.
     ///
     /// # Safety
     /// `row` is a slot of this table, and nobody writes it meanwhile.
     pub unsafe fn copy_row(&self, row: RowAddress, image: &mut Image) {
-        // SAFETY: by the caller; the words lie inside the row's layout.
-        unsafe {
-            if read(row, 0) & EXISTS == 0 {
-                return;
-            }
-            let start = image.words.len();
-            let words = self.layout().header_words() + self.definition().columns.len();
-            image.words.extend((0..words).map(|word| read(row, 8 * word)));
-            for &column in self.text_columns() {
-                let at = start + self.layout().cell(column) / 8;
-                // A text cell holds a live blob or 0 (crate invariant 4); of a null one nobody looks.
-                let text = blob::bytes(image.words[at]);
-                image.words[at] = 0;
-                if !text.is_empty() {
-                    image.words[at] = image.texts.len() as u64 + 1;
-                    image.texts.extend_from_slice(&(text.len() as u64).to_le_bytes());
-                    image.texts.extend_from_slice(text);
-                }
-            }
+        let shape = self.shape();
+        // SAFETY: by the caller; the words lie inside the row.
+        let word = |word: usize| unsafe { read(row, 8 * word) };
+        // SAFETY: a text cell holds a live blob or 0 (crate invariant 4).
+        let text = |at: usize| unsafe { blob::bytes(word(at)) };
+        if word(0) & EXISTS != 0 {
+            image.push((0..shape.words).map(word), text);
+        } else {
+            let is_key = |at: &usize| shape.key.contains(at);
+            let key = |at: usize| if is_key(&at) { word(at) } else { 0 };
+            image.push((0..shape.words).map(key), |at| if is_key(&at) { text(at) } else { &[] });
         }
-        image.rows += 1;
     }
 
-    /// Copied rows as a batch of [`Table::schema`].
+    /// Copied rows, all of which exist, as a batch of [`Table::schema`].
     pub fn image_batch(&self, image: &Image) -> RecordBatch {
         let schema = self.schema();
         let columns = (0..schema.fields.len()).map(|column| self.image_column(image, column)).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(image.rows));
+        let options = RecordBatchOptions::new().with_row_count(Some(image.len()));
         RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
     }
 
     fn image_column(&self, image: &Image, column: usize) -> ArrayRef {
         let ty = self.definition().columns[column].ty;
         let layout: &RowLayout = self.layout();
-        let row_words = layout.header_words() + self.definition().columns.len();
         let (header, bit) = layout.null_bit(column);
-        let rows = || image.words.chunks_exact(row_words);
+        let rows = || image.words.chunks_exact(image.shape.words);
         let is_null = |row: &[u64]| row[header / 8] & bit != 0;
         let nulls =
             (ty.nullable && rows().any(is_null)).then(|| rows().map(|row| !is_null(row)).collect::<NullBuffer>());
         let at = layout.cell(column) / 8;
         let words = || rows().map(|row| row[at]);
-        let texts = || rows().map(|row| (!is_null(row)).then(|| image.text(row[at])));
+        let texts = || rows().enumerate().map(|(i, row)| (!is_null(row)).then(|| image.text(i, at)));
         match ty.ty {
             Type::Int => {
                 let values: ScalarBuffer<i64> = words().map(|word| word as i64).collect();

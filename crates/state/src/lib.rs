@@ -18,7 +18,8 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `direct`, `image`, `memory`, `rows` and `table` and leans on these.
+//! `unsafe` lives in `blob`, `direct`, `image`, `load`, `marks`, `memory`, `rows`, `snapshot` and `table` and leans
+//! on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -29,9 +30,13 @@ mod image;
 mod index;
 mod keys;
 mod layout;
+mod load;
+mod marks;
 pub mod memory;
 mod recent;
 mod rows;
+mod shape;
+mod snapshot;
 mod table;
 mod transfer;
 
@@ -39,7 +44,10 @@ pub use hash::{hash_bytes, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};
+pub use load::Filled;
+pub use marks::Generation;
 pub use recent::RecentKeys;
 pub use rows::RowAddress;
+pub use shape::RowShape;
 pub use table::{Table, TableStats};
 pub use transfer::PreloadError;

@@ -3,7 +3,8 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-const HUGE_PAGE: usize = 2 << 20;
+/// A huge page; blocks are multiples of it, in size and address.
+pub const BLOCK_BYTES: usize = 2 << 20;
 /// Words of a cache line: everything is cut in multiples of it.
 const LINE_WORDS: usize = 8;
 
@@ -37,6 +38,9 @@ impl Words {
 #[derive(Default)]
 pub struct Arena {
     blocks: Vec<(*mut u8, Layout)>,
+    /// Bytes at the beginning of each block that are not cut. Where there are any, all blocks have
+    /// [`BLOCK_BYTES`].
+    head: usize,
     /// Bytes cut from the last block.
     used: usize,
     /// Runs given back or left over, by the logarithm of their words, which are powers of two.
@@ -49,6 +53,38 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
+    /// One whose blocks begin with so many zeroed bytes for another use, so that an address in a run leads to
+    /// them: they lie at the multiple of [`BLOCK_BYTES`] before it.
+    pub fn with_head(head: usize) -> Arena {
+        assert!(head.is_multiple_of(8 * LINE_WORDS) && head < BLOCK_BYTES, "a head is whole lines of a block");
+        let mut arena = Arena::default();
+        arena.head = head;
+        arena
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = *const u8> + '_ {
+        self.blocks.iter().map(|(block, _)| block.cast_const())
+    }
+
+    /// Takes over the blocks of another with such a head, and what is free there.
+    pub fn absorb(&mut self, mut other: Arena) {
+        assert_eq!(self.head, other.head, "arenas of one kind");
+        let rest = other.rest();
+        other.free_rest(rest);
+        for (class, runs) in std::mem::take(&mut other.free).into_iter().enumerate() {
+            runs.into_iter().for_each(|run| self.put_free(class, run));
+        }
+        // Before the last one, which goes on being cut.
+        let last = self.blocks.pop();
+        let was_empty = last.is_none();
+        self.blocks.append(&mut other.blocks);
+        self.blocks.extend(last);
+        if was_empty {
+            self.used = self.blocks.last().map_or(0, |(_, layout)| layout.size());
+        }
+    }
+
     /// `len` zeroed words, at least one.
     pub fn cut(&mut self, len: usize) -> Words {
         assert!(len > 0, "an empty run has no address");
@@ -61,9 +97,9 @@ impl Arena {
             return Words { start, len };
         }
         let bytes = len * 8;
-        let room = self.blocks.last().map_or(0, |(_, layout)| layout.size() - self.used);
-        if room < bytes {
-            self.free_rest(room / 8);
+        let rest = self.rest();
+        if 8 * rest < bytes {
+            self.free_rest(rest);
             self.grow(bytes);
         }
         let (block, _) = self.blocks.last().expect("a block with room was just made sure of");
@@ -97,6 +133,11 @@ impl Arena {
         self.free[class].push(start);
     }
 
+    /// Words that are left of the last block.
+    fn rest(&self) -> usize {
+        self.blocks.last().map_or(0, |(_, layout)| layout.size().saturating_sub(self.used) / 8)
+    }
+
     /// Frees the words that are left of the last block.
     fn free_rest(&mut self, words: usize) {
         let Some((block, layout)) = self.blocks.last() else { return };
@@ -110,8 +151,9 @@ impl Arena {
     }
 
     fn grow(&mut self, bytes: usize) {
-        let size = bytes.next_multiple_of(HUGE_PAGE);
-        let layout = Layout::from_size_align(size, HUGE_PAGE).expect("a table is smaller than the address space");
+        let size = (self.head + bytes).next_multiple_of(BLOCK_BYTES);
+        assert!(self.head == 0 || size == BLOCK_BYTES, "a run does not fit beside the head of a block");
+        let layout = Layout::from_size_align(size, BLOCK_BYTES).expect("a table is smaller than the address space");
         // SAFETY: the layout is not empty; the range advised and zeroed is the allocation.
         let block = unsafe {
             let block = alloc(layout);
@@ -123,7 +165,7 @@ impl Arena {
             block
         };
         self.blocks.push((block, layout));
-        self.used = 0;
+        self.used = self.head;
     }
 }
 
@@ -139,8 +181,8 @@ impl Drop for Arena {
 /// Asks for huge pages under an array that is large enough for them, before it is touched.
 pub fn advise_huge<T>(array: &mut [T]) {
     let range = array.as_mut_ptr_range();
-    let start = range.start.addr().next_multiple_of(HUGE_PAGE);
-    let end = range.end.addr() / HUGE_PAGE * HUGE_PAGE;
+    let start = range.start.addr().next_multiple_of(BLOCK_BYTES);
+    let end = range.end.addr() / BLOCK_BYTES * BLOCK_BYTES;
     if start < end {
         advise(range.start.cast::<u8>().with_addr(start), end - start);
     }
@@ -209,7 +251,7 @@ mod tests {
         let mut arena = Arena::default();
         let mut taken = Vec::new();
         // Two thirds of a block each: a third is left over each time.
-        fill(&mut arena, [HUGE_PAGE / 8 * 2 / 3; 6], &mut taken);
+        fill(&mut arena, [BLOCK_BYTES / 8 * 2 / 3; 6], &mut taken);
         let blocks = arena.blocks.len();
         fill(&mut arena, [1 << 10; 6 * 64], &mut taken);
         assert_eq!(arena.blocks.len(), blocks, "what was left over was cut");

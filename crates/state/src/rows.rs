@@ -47,13 +47,11 @@ impl Rows {
         address
     }
 
-    /// All slots that were ever handed out, as they lie in memory; those taken back are zero.
-    pub fn slots(&self) -> impl Iterator<Item = RowAddress> + '_ {
-        let last = self.chunks.len().saturating_sub(1);
-        self.chunks.iter().enumerate().flat_map(move |(c, chunk)| {
-            let rows = if c == last { self.used } else { self.rows_in(chunk) };
-            (0..rows).map(move |row| chunk.start().wrapping_add(row * self.row_words) as RowAddress)
-        })
+    /// The slots of a chunk that were ever handed out; those taken back are zero. None behind the last one.
+    pub fn chunk(&self, chunk: usize) -> Option<impl Iterator<Item = RowAddress> + '_> {
+        let words = self.chunks.get(chunk)?;
+        let rows = if chunk + 1 == self.chunks.len() { self.used } else { self.rows_in(words) };
+        Some((0..rows).map(move |row| words.start().wrapping_add(row * self.row_words) as RowAddress))
     }
 
     /// Takes a slot back and zeroes it.

@@ -2,14 +2,18 @@
 
 use crate::blob;
 use crate::direct::Direct;
-use crate::hash::{combine, hash_bytes, hash_word, virtual_node_of};
+use crate::hash::{combine, hash_bytes, hash_parts, hash_word, virtual_node_of};
 use crate::index::{Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
+use crate::marks::{Generation, Marks};
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
+use crate::shape::RowShape;
+use crate::snapshot::Snapshot;
 use parking_lot::RwLock;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
@@ -27,6 +31,9 @@ pub struct Table {
     key: Vec<KeyCell>,
     /// Columns whose cells are texts or bytes.
     texts: Vec<usize>,
+    shape: Arc<RowShape>,
+    marks: Marks,
+    snapshot: Snapshot,
     nodes: RwLock<Nodes>,
     /// How often it was swept.
     sweeps: AtomicU64,
@@ -45,8 +52,10 @@ struct Nodes {
     direct: Direct,
     indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
     rows: Vec<Rows>,
-    /// What both are cut from.
+    /// What indexes are cut from.
     arena: Arena,
+    /// What rows are cut from: blocks begin with [`Marks`].
+    row_arena: Arena,
     slots: usize,
     /// Sweep when there are this many slots.
     sweep_at: usize,
@@ -73,11 +82,13 @@ impl Table {
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
         let mut arena = Arena::default();
+        let marks = Marks::of(&layout);
         let nodes = Nodes {
             direct: Direct::new(),
             indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
             rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
             arena,
+            row_arena: Arena::with_head(marks.bytes()),
             slots: 0,
             sweep_at: SWEEP_SLOTS_MIN,
         };
@@ -88,6 +99,9 @@ impl Table {
             layout,
             key,
             texts,
+            shape: Arc::new(RowShape::of(definition)),
+            marks,
+            snapshot: Snapshot::default(),
             nodes: RwLock::new(nodes),
             sweeps: AtomicU64::new(0),
         }
@@ -161,7 +175,7 @@ impl Table {
         if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(key, row)) {
             return row;
         }
-        let row = nodes.rows[node].allocate(&mut nodes.arena);
+        let row = nodes.rows[node].allocate(&mut nodes.row_arena);
         keys.write(key, row);
         nodes.slots += 1;
         if let Some(len) = word.and_then(|word| nodes.direct.count(word)) {
@@ -195,17 +209,14 @@ impl Table {
     }
 
     /// The hash of the key in a row.
-    fn hash_of_row(&self, row: RowAddress) -> u64 {
+    pub(crate) fn hash_of_row(&self, row: RowAddress) -> u64 {
         let part = |cell: &KeyCell| {
             // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
             let word = unsafe { read(row, cell.offset) };
             // SAFETY: a text key cell holds a live blob (invariant 4).
             if cell.text { hash_bytes(unsafe { blob::bytes(word) }) } else { hash_word(word) }
         };
-        match self.key.as_slice() {
-            [one] => part(one),
-            parts => parts.iter().fold(0, |hash, cell| combine(hash, part(cell))),
-        }
+        hash_parts(self.key.iter().map(part))
     }
 
     /// Whether keys are looked up without a hash, and without a row being touched.
@@ -221,14 +232,17 @@ impl Table {
     /// Whether so many slots were made since the last sweep that another may pay.
     pub fn wants_sweep(&self) -> bool {
         let nodes = self.nodes.read();
-        nodes.slots >= nodes.sweep_at
+        nodes.slots >= nodes.sweep_at && !self.is_in_snapshot()
     }
 
-    /// Frees the slots whose row does not exist.
+    /// Frees the slots whose row does not exist; none while a snapshot is under way, which may need them.
     ///
     /// # Safety
     /// Nothing holds an address of this table's rows, and nothing reads their text.
     pub unsafe fn sweep(&self) {
+        if self.is_in_snapshot() {
+            return;
+        }
         self.sweeps.fetch_add(1, Ordering::AcqRel);
         let mut guard = self.nodes.write();
         let nodes = &mut *guard;
@@ -249,9 +263,12 @@ impl Table {
                 nodes.direct.discount(self.word_of_row(row));
             }
             let node = virtual_node_of(self.hash_of_row(row));
-            self.free_texts(row);
             // SAFETY: by the caller nothing refers to it; the indexes no longer do.
-            unsafe { nodes.rows[node].release(row) };
+            unsafe {
+                self.bury(row);
+                self.free_texts(row);
+                nodes.rows[node].release(row);
+            }
         }
         for row in nodes.direct.shrink() {
             let hash = self.hash_of_row(row);
@@ -283,14 +300,67 @@ impl Table {
         }
     }
 
-    /// Columns whose cells are texts or bytes.
-    pub(crate) fn text_columns(&self) -> &[usize] {
-        &self.texts
+    /// What copies of its rows consist of.
+    pub fn shape(&self) -> &Arc<RowShape> {
+        &self.shape
     }
 
-    /// Calls `each` with all slots of some virtual nodes, as they lie in memory.
-    pub(crate) fn each_slot(&self, nodes: std::ops::Range<usize>, each: impl FnMut(RowAddress)) {
-        self.nodes.read().rows[nodes].iter().flat_map(Rows::slots).for_each(each);
+    pub(crate) fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Marks all rows in a generation, or none.
+    pub(crate) fn mark_blocks(&self, generation: Generation, marked: bool) {
+        // SAFETY: blocks that rows are cut from begin with marks.
+        self.nodes.read().row_arena.blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
+    }
+
+    /// Calls `each` with the slots of a chunk of a virtual node; false where it has no such chunk. No slots
+    /// are made meanwhile.
+    pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
+        self.nodes.read().rows[node].chunk(chunk).map(|slots| slots.for_each(each)).is_some()
+    }
+
+    /// # Safety
+    /// `row` is a slot of this table, and nobody writes its header meanwhile.
+    pub(crate) unsafe fn exists(&self, row: RowAddress) -> bool {
+        // SAFETY: by the caller.
+        unsafe { read(row, 0) & EXISTS != 0 }
+    }
+
+    /// Takes over rows of nodes that were filled apart, in the stead of the nodes' own, which have none.
+    pub(crate) fn install(&self, first: usize, filled: Vec<(Rows, Vec<RowAddress>)>, row_arena: Arena) {
+        let nodes = &mut *self.nodes.write();
+        nodes.row_arena.absorb(row_arena);
+        let words = self.has_word_keys();
+        if words {
+            let slots = filled.iter().flat_map(|(_, slots)| slots);
+            let grown = slots.filter_map(|&row| nodes.direct.count(self.word_of_row(row))).max();
+            if let Some(len) = grown {
+                nodes.direct.grow(len);
+                self.move_to_direct(nodes);
+            }
+        }
+        let covered = nodes.direct.len() as u64;
+        for (node, (rows, mut slots)) in (first..).zip(filled) {
+            assert!(nodes.rows[node].chunk(0).is_none(), "only empty nodes are filled apart");
+            nodes.rows[node] = rows;
+            nodes.slots += slots.len();
+            if words && covered > 0 {
+                let (in_array, beyond) = slots.into_iter().partition(|&row| self.word_of_row(row) < covered);
+                slots = beyond;
+                let in_array: Vec<RowAddress> = in_array;
+                in_array.into_iter().for_each(|row| nodes.direct.set(self.word_of_row(row), row));
+            }
+            if !slots.is_empty() {
+                nodes.indexes[node].rebuild(&slots, &mut nodes.arena, |row| self.hash_of_row(row));
+            }
+        }
+        nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots);
     }
 
     /// Addresses of all rows that exist.

@@ -5,7 +5,8 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    EXISTS, Image, KeyColumn, KeyTexts, Keys, PreloadError, RecentKeys, RowAddress, Table, hash_word, virtual_node_of,
+    EXISTS, Generation, Image, KeyColumn, KeyTexts, Keys, PreloadError, RecentKeys, RowAddress, Table, hash_word,
+    virtual_node_of,
 };
 
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
@@ -216,16 +217,22 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
     assert_eq!(format!("{:?}", contents(&copied(&table))), format!("{records:?}"));
 }
 
-/// Another table of what images of the parts of one hold.
+/// Another table of what a snapshot of one holds, filled in three shares.
 fn copied(table: &Table) -> Table {
     let copy = Table::new(table.definition());
+    // SAFETY: the tests run no transactions.
+    unsafe { table.begin_snapshot(Generation::Even, true) };
     for nodes in [0..100, 100..101, 101..256] {
-        let mut image = Image::default();
-        // SAFETY: the tests run no transactions.
-        unsafe { table.copy_nodes(nodes, &mut image) };
+        let mut image = Image::new(table.shape());
+        for node in nodes.clone() {
+            // SAFETY: as above.
+            let captured = unsafe { table.capture(node) };
+            (0..captured.len()).for_each(|row| image.push_of(&captured, row));
+        }
         assert_eq!(table.image_batch(&image).num_rows(), image.len());
-        copy.preload(&table.image_batch(&image)).expect("distinct keys");
+        copy.put(copy.fill_nodes(nodes, &image));
     }
+    table.end_snapshot();
     copy
 }
 

@@ -1,0 +1,54 @@
+//! Filling a table from copies of rows, many virtual nodes at once: a share of the nodes is filled apart from
+//! the table, on any thread, and then put in its place.
+
+use crate::blob;
+use crate::hash::virtual_node_of;
+use crate::image::Image;
+use crate::memory::Arena;
+use crate::rows::{RowAddress, Rows};
+use crate::table::{Table, write};
+
+/// Virtual nodes with rows, to be put into a table.
+pub struct Filled {
+    first: usize,
+    nodes: Vec<(Rows, Vec<RowAddress>)>,
+    row_arena: Arena,
+}
+
+impl Table {
+    /// Makes slots of copied rows: all that exist in some virtual nodes, in the order of their hashes.
+    /// Panics if one is of another node, or none.
+    pub fn fill_nodes(&self, nodes: std::ops::Range<usize>, image: &Image) -> Filled {
+        let mut row_arena = Arena::with_head(self.marks().bytes());
+        let mut at = 0;
+        let mut filled = Vec::with_capacity(nodes.len());
+        for node in nodes.clone() {
+            let mut rows = Rows::new(self.layout().size());
+            let mut slots = Vec::new();
+            while at < image.len() && virtual_node_of(image.hash(at)) == node {
+                assert!(image.exists(at), "only rows are filled in");
+                slots.push(self.fill_slot(rows.allocate(&mut row_arena), image, at));
+                at += 1;
+            }
+            filled.push((rows, slots));
+        }
+        assert_eq!(at, image.len(), "rows of other nodes, or out of order");
+        Filled { first: nodes.start, nodes: filled, row_arena }
+    }
+
+    /// Writes a copied row into a fresh slot.
+    fn fill_slot(&self, slot: RowAddress, image: &Image, row: usize) -> RowAddress {
+        for (word, &value) in image.row(row).iter().enumerate() {
+            let value = if self.shape().is_text(word) { blob::new(image.text(row, word)) } else { value };
+            // SAFETY: a fresh slot that nobody else knows; the words lie inside its layout.
+            unsafe { write(slot, 8 * word, value) };
+        }
+        slot
+    }
+
+    /// Puts filled nodes in the stead of empty ones.
+    pub fn put(&self, filled: Filled) {
+        let Filled { first, nodes, row_arena } = filled;
+        self.install(first, nodes, row_arena);
+    }
+}

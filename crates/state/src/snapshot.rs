@@ -1,0 +1,173 @@
+//! Copies of the rows that changed, as they were at the end of an epoch, made while later epochs change them.
+//!
+//! # Protocol
+//!
+//! 1. Epochs mark the rows that they may write ([`Table::mark`]), in the generation that the next snapshot
+//!    takes.
+//! 2. Between the accesses of two epochs a snapshot is begun ([`Table::begin_snapshot`]). Nothing is copied
+//!    then. Epochs behind it mark in the other generation.
+//! 3. Whoever takes the snapshot goes through the virtual nodes and copies marked rows, a chunk at a time, and
+//!    takes their marks away ([`Table::capture`]).
+//! 4. Before an epoch is accessed meanwhile, the rows that it may write and that are still marked are copied
+//!    and their marks taken away ([`Table::save`]).
+//! 5. When all nodes are through, the snapshot is ended ([`Table::end_snapshot`]), and another may begin.
+//!
+//! # Why no copy sees a later write
+//!
+//! 3 and 4 exclude each other by a lock, which is held for a chunk. A row is copied at 3 only if it has its
+//! mark under the lock; then no epoch that may write it has passed 4, so none is being accessed. A row copied
+//! at 4 is written only by the epochs up to the snapshot, whose access is over, and by the one that is about
+//! to begin.
+//!
+//! A deleted row is copied as a key without a row. Slots of deleted rows that were swept before are kept as
+//! *graves* until the next snapshot.
+
+use crate::image::Image;
+use crate::marks::Generation;
+use crate::rows::RowAddress;
+use crate::table::Table;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_model::VIRTUAL_NODE_COUNT;
+
+/// How far the snapshot of a table has come.
+#[derive(Default)]
+pub struct Snapshot {
+    /// Whether there is one. Written by who begins and ends it; read by who accesses an epoch.
+    open: AtomicBool,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    generation: Generation,
+    /// All rows are taken, not only those that changed.
+    whole: bool,
+    /// Copies by virtual node that were made before its turn.
+    saved: Vec<Image>,
+    /// Keys whose rows were deleted and their slots swept since the last snapshot.
+    graves: Option<Image>,
+}
+
+impl Table {
+    /// Notes that these rows may be written by an epoch of that generation. Rows at 0 are none.
+    ///
+    /// # Safety
+    /// They are slots of this table.
+    #[inline]
+    pub unsafe fn mark(&self, rows: &[RowAddress], generation: Generation) {
+        let marks = self.marks();
+        for &row in rows.iter().filter(|row| **row != 0) {
+            // SAFETY: by the caller; rows lie in blocks with marks.
+            unsafe { marks.set(row, generation) }
+        }
+    }
+
+    /// Begins a snapshot: of the rows that a generation has marked, or of all.
+    ///
+    /// # Safety
+    /// No transaction runs now, and none of a later epoch has run. No other snapshot of this table is open.
+    pub unsafe fn begin_snapshot(&self, generation: Generation, whole: bool) {
+        let snapshot = self.snapshot();
+        let mut progress = snapshot.progress.lock();
+        assert!(!snapshot.open.load(Ordering::Relaxed), "one snapshot at a time");
+        let mut saved: Vec<Image> = (0..VIRTUAL_NODE_COUNT).map(|_| Image::new(self.shape())).collect();
+        let graves = progress.graves.take();
+        if whole {
+            self.mark_blocks(generation, true);
+        } else if let Some(graves) = graves {
+            (0..graves.len()).for_each(|i| saved[crate::virtual_node_of(graves.hash(i))].push_of(&graves, i));
+        }
+        *progress = Progress { generation, whole, saved, graves: None };
+        snapshot.open.store(true, Ordering::Release);
+    }
+
+    /// Whether a snapshot is under way.
+    #[inline]
+    pub fn is_in_snapshot(&self) -> bool {
+        self.snapshot().open.load(Ordering::Acquire)
+    }
+
+    /// Copies those of these rows that a snapshot under way has not copied yet. Rows at 0 are none.
+    ///
+    /// # Safety
+    /// They are slots of this table, and nobody writes them now.
+    pub unsafe fn save(&self, rows: &[RowAddress]) {
+        if !self.is_in_snapshot() {
+            return;
+        }
+        let marks = self.marks();
+        let progress = &mut *self.snapshot().progress.lock();
+        for &row in rows.iter().filter(|row| **row != 0) {
+            // SAFETY: by the caller.
+            unsafe {
+                if marks.take(row, progress.generation) {
+                    let node = crate::virtual_node_of(self.hash_of_row(row));
+                    self.copy_marked(row, progress.whole, &mut progress.saved[node]);
+                }
+            }
+        }
+    }
+
+    /// The rows of a virtual node in the snapshot under way, by hash; each node is taken once.
+    ///
+    /// # Safety
+    /// Between the accesses of epochs, [`Table::save`] is called for the rows of each before it begins.
+    pub unsafe fn capture(&self, node: usize) -> Image {
+        let mut image = Image::new(self.shape());
+        let marks = self.marks();
+        for chunk in 0.. {
+            let progress = &mut *self.snapshot().progress.lock();
+            let there = self.each_slot_of(node, chunk, |row| {
+                // SAFETY: a slot of this table; where it is marked nobody writes it (see the module's head).
+                unsafe {
+                    if marks.take(row, progress.generation) {
+                        self.copy_marked(row, progress.whole, &mut image);
+                    }
+                }
+            });
+            if !there {
+                // Nothing of this node is marked any more, so nothing will be added.
+                let mut all = std::mem::replace(&mut progress.saved[node], Image::new(self.shape()));
+                (0..image.len()).for_each(|i| all.push_of(&image, i));
+                return all.newest();
+            }
+        }
+        unreachable!("a node's chunks come to an end")
+    }
+
+    /// # Safety
+    /// `row` is a slot of this table that nobody writes now.
+    unsafe fn copy_marked(&self, row: RowAddress, whole: bool, image: &mut Image) {
+        // SAFETY: by the caller.
+        unsafe {
+            if !whole || self.exists(row) {
+                self.copy_row(row, image);
+            }
+        }
+    }
+
+    /// Ends a snapshot.
+    pub fn end_snapshot(&self) {
+        let snapshot = self.snapshot();
+        let generation = snapshot.progress.lock().generation;
+        self.mark_blocks(generation, false);
+        snapshot.open.store(false, Ordering::Release);
+    }
+
+    /// Keeps the key of a row that was deleted, before its slot is swept. None of its marks are left.
+    ///
+    /// # Safety
+    /// `row` is a slot of this table that nobody uses now.
+    pub(crate) unsafe fn bury(&self, row: RowAddress) {
+        let marks = self.marks();
+        // SAFETY: by the caller.
+        unsafe {
+            let (even, odd) = (marks.take(row, Generation::Even), marks.take(row, Generation::Odd));
+            if even || odd {
+                let graves = &mut self.snapshot().progress.lock().graves;
+                self.copy_row(row, graves.get_or_insert_with(|| Image::new(self.shape())));
+            }
+        }
+    }
+}
