@@ -7,6 +7,7 @@
 //! states after all rounds are compared. Beside them stands how long a cache line takes from one processor
 //! to the other: on rented machines it can be five times longer an hour later, and two workers live by it.
 
+mod durable;
 mod files;
 mod grid;
 mod memory;
@@ -38,6 +39,8 @@ enum Command {
     Grid(grid::Grid),
     /// What a whole run holds in memory, against what it may.
     Memory(Memory),
+    /// Runs with a state: log, checkpoints, recovery.
+    Durable(durable::Durable),
 }
 
 #[derive(Parser)]
@@ -109,6 +112,7 @@ fn main() {
         Command::Memory(memory) => memory::measure(&memory.rows, memory.keys, memory.events),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
         Command::Grid(grid) => grid.report(),
+        Command::Durable(durable) => durable.report(),
     }
 }
 

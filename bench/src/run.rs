@@ -47,7 +47,7 @@ impl Sink for Kept {
 }
 
 /// Counts rows and drops them.
-struct Counted(Arc<AtomicU64>);
+pub struct Counted(pub Arc<AtomicU64>);
 
 impl Sink for Counted {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {

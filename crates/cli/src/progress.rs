@@ -37,6 +37,14 @@ impl Progress {
 
     /// Shows how far a run has come.
     pub fn update(&mut self, control: &Control) {
+        let recovery = &control.recovery;
+        let state = recovery.loading().map(|state| (state, "rows loaded"));
+        if let Some(((done, in_all), what)) = state.or_else(|| Some((recovery.replaying()?, "events replayed"))) {
+            self.show(done as f64 / in_all.max(1) as f64);
+            self.bar.set_message(recovering(done, in_all, what));
+            self.since = Instant::now();
+            return self.bar.tick();
+        }
         let (events, epochs) = (control.events.load(Ordering::Relaxed), control.epochs.load(Ordering::Relaxed));
         let elapsed = self.since.elapsed();
         if elapsed >= RATE_SPAN || self.rate == 0.0 {
@@ -47,16 +55,27 @@ impl Progress {
         }
         let sources = control.progress.lock().clone();
         if let Some(fraction) = fraction(&sources) {
-            if self.bar.length().is_none() {
-                self.bar.set_length(STEPS);
-                self.bar.set_style(style("{bar:30} {percent}% {msg}"));
-            }
-            self.bar.set_position((fraction * STEPS as f64) as u64);
+            self.show(fraction);
         }
         let bytes = read(&sources, &self.units).map_or(String::new(), |bytes| format!("{bytes}, "));
         self.bar.set_message(format!("{bytes}{} events, {}, {epochs} epochs", count(events), rate(self.rate)));
         self.bar.tick();
     }
+}
+
+impl Progress {
+    fn show(&mut self, fraction: f64) {
+        if self.bar.length().is_none() {
+            self.bar.set_length(STEPS);
+            self.bar.set_style(style("{bar:30} {percent}% {msg}"));
+        }
+        self.bar.set_position((fraction * STEPS as f64) as u64);
+    }
+}
+
+/// How far a run is in going on after an earlier one.
+fn recovering(done: u64, in_all: u64, what: &str) -> String {
+    format!("recovering: {} of {} {what}", count(done), count(in_all))
 }
 
 impl Drop for Progress {
@@ -93,6 +112,24 @@ fn read(sources: &[SourceProgress], units: &[Unit]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recovery() {
+        let control = Control::default();
+        let progress = &control.recovery;
+        assert_eq!((progress.loading(), progress.replaying()), (None, None));
+        progress.rows_in_all.store(5_000_000, Ordering::Relaxed);
+        progress.rows.store(1_000, Ordering::Relaxed);
+        assert_eq!(progress.loading(), Some((1_000, 5_000_000)));
+        progress.rows.store(5_000_000, Ordering::Relaxed);
+        progress.log_bytes_in_all.store(1_000, Ordering::Relaxed);
+        progress.log_bytes.store(10, Ordering::Relaxed);
+        progress.events.store(300, Ordering::Relaxed);
+        assert_eq!((progress.loading(), progress.replaying()), (None, Some((300, 30_000))));
+        progress.done.store(true, Ordering::Relaxed);
+        assert_eq!(progress.replaying(), None);
+        assert_eq!(recovering(300, 30_000, "events replayed"), "recovering: 300 of 30,000 events replayed");
+    }
 
     #[test]
     fn fractions() {

@@ -5,6 +5,8 @@ use crate::error::StateError;
 use crate::manifest::Block;
 use crate::planted::{Bug, Planted};
 use crate::storage::{File, Open, Storage};
+use crate::store::MalformedBlock;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +25,12 @@ fn seed(id: u64, file: u64, offset: u64) -> u64 {
 /// The numbers of the checkpoint files in a directory.
 pub fn numbers(storage: &dyn Storage, directory: &Path) -> Result<Vec<u64>, StateError> {
     let names = storage.list(directory).map_err(StateError::io(directory, "read"))?;
-    Ok(names.iter().filter_map(|name| name.strip_suffix(ENDING)?.parse().ok()).collect())
+    Ok(names.iter().filter_map(|name| number(name)).collect())
+}
+
+/// The number of a checkpoint file, from its name.
+pub fn number(name: &str) -> Option<u64> {
+    name.strip_suffix(ENDING)?.parse().ok()
 }
 
 /// Removes a checkpoint file.
@@ -75,6 +82,12 @@ impl BlockWriter {
         Ok(block)
     }
 
+    /// Makes what was written durable; its name is not yet.
+    pub fn sync(&self) -> Result<(), StateError> {
+        let path = path(&self.directory, self.number);
+        self.file.sync().map_err(StateError::io(&path, "synced"))
+    }
+
     /// Bytes so far.
     pub fn length(&self) -> u64 {
         self.offset
@@ -91,42 +104,86 @@ impl BlockWriter {
     }
 }
 
-/// Reads blocks of any checkpoint file.
+/// Reads blocks of checkpoint files. Any thread may.
 pub struct BlockReader {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     id: u64,
-    files: BTreeMap<u64, Box<dyn File>>,
+    files: Mutex<BTreeMap<u64, Arc<dyn File>>>,
 }
+
+/// Bytes that are read at once where blocks lie one behind the other.
+const READ_BYTES: u64 = 1 << 20;
 
 impl BlockReader {
     /// For the checkpoints in a directory.
     pub fn new(storage: Arc<dyn Storage>, directory: PathBuf, id: u64) -> Self {
-        BlockReader { storage, directory, id, files: BTreeMap::new() }
+        BlockReader { storage, directory, id, files: Mutex::default() }
     }
 
-    /// The bytes of a block; `what` is lost if they are damaged.
-    pub fn read(&mut self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
-        let path = path(&self.directory, block.file);
-        if !self.files.contains_key(&block.file) {
-            let file = self.storage.open(&path, Open::Read).map_err(StateError::io(&path, "opened"))?;
-            self.files.insert(block.file, file);
+    fn file(&self, number: u64) -> Result<Arc<dyn File>, StateError> {
+        let files = &mut *self.files.lock();
+        if let Some(file) = files.get(&number) {
+            return Ok(file.clone());
         }
-        let damaged = |reason: &str| StateError::Damaged {
-            file: path.clone(),
+        let path = path(&self.directory, number);
+        let file: Arc<dyn File> = self.storage.open(&path, Open::Read).map_err(StateError::io(&path, "opened"))?.into();
+        files.insert(number, file.clone());
+        Ok(file)
+    }
+
+    /// A block that has its check and yet is not what it should be; `what` is lost.
+    pub fn malformed(&self, block: &Block, what: &str, reason: &str) -> StateError {
+        StateError::Damaged {
+            file: path(&self.directory, block.file),
             offset: block.offset,
             what: reason.into(),
             affected: format!("{what} cannot be read"),
-        };
-        let length = usize::try_from(block.length).map_err(|_| damaged("a block is longer than the memory"))?;
-        let mut bytes = vec![0; length];
-        let read = self.files[&block.file].read_at(block.offset, &mut bytes).map_err(StateError::io(&path, "read"))?;
-        if read < bytes.len() {
-            return Err(damaged("the file ends inside a block"));
         }
-        if xxh3_64_with_seed(&bytes, seed(self.id, block.file, block.offset)) != block.check {
-            return Err(damaged("a block does not have the check that it was written with"));
-        }
+    }
+
+    /// The bytes of a block; `what` is lost if they are damaged.
+    pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
+        let mut bytes = Vec::new();
+        self.read_each(std::slice::from_ref(block), what, |block| {
+            bytes = block.to_vec();
+            Ok(())
+        })?;
         Ok(bytes)
+    }
+
+    /// Hands over the bytes of blocks of one file, which lie one behind the other.
+    pub fn read_each(
+        &self,
+        mut blocks: &[Block],
+        what: &str,
+        mut each: impl FnMut(&[u8]) -> Result<(), MalformedBlock>,
+    ) -> Result<(), StateError> {
+        let mut bytes = Vec::new();
+        while let Some(first) = blocks.first() {
+            let near = |block: &&Block| block.offset + block.length <= first.offset + READ_BYTES;
+            let count = blocks.iter().take_while(near).count().max(1);
+            let (run, rest) = blocks.split_at(count);
+            blocks = rest;
+            let length: u64 = run.iter().map(|block| block.length).sum();
+            let length = usize::try_from(length).map_err(|_| self.malformed(first, what, "a block is too long"))?;
+            bytes.resize(length, 0);
+            let path = path(&self.directory, first.file);
+            let read =
+                self.file(first.file)?.read_at(first.offset, &mut bytes).map_err(StateError::io(&path, "read"))?;
+            let mut left = &bytes[..read];
+            for block in run {
+                let inside = left.split_at_checked(block.length as usize);
+                let (bytes, rest) =
+                    inside.ok_or_else(|| self.malformed(block, what, "the file ends inside a block"))?;
+                left = rest;
+                if xxh3_64_with_seed(bytes, seed(self.id, block.file, block.offset)) != block.check {
+                    let reason = "a block does not have the check that it was written with";
+                    return Err(self.malformed(block, what, reason));
+                }
+                each(bytes).map_err(|MalformedBlock(reason)| self.malformed(block, what, reason))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -12,11 +12,13 @@ use crate::difference::difference;
 use crate::error::StateError;
 use crate::log::{Log, LogReader};
 use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest};
-use crate::planted::Planted;
+use crate::planted::{Bug, Planted};
 use crate::storage::{Lock, Locked, Storage};
+use crate::store::{Run, RunWriter, Runs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_state::RowShape;
 
 /// An open state directory. The lock goes with it.
 pub struct StateDirectory {
@@ -131,6 +133,16 @@ impl StateDirectory {
         Ok(writer)
     }
 
+    /// Begins a run of rows of that shape.
+    pub fn write_run(&mut self, shape: &Arc<RowShape>) -> Result<RunWriter, StateError> {
+        Ok(RunWriter::new(self.write_blocks()?, shape))
+    }
+
+    /// Opens runs of a table.
+    pub fn runs(&self, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
+        Runs::open(self.blocks(), runs, shape, table)
+    }
+
     /// Puts the state of a new directory there, whose blocks are durable, and begins its log.
     pub fn begin(&mut self, checkpoint: Checkpoint) -> Result<Log, StateError> {
         assert!(self.is_new(), "a state begins once");
@@ -144,6 +156,9 @@ impl StateDirectory {
     /// ones need.
     pub fn switch(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
         let manifest = Manifest { format: FORMAT, id: self.id, program: self.program.clone(), checkpoint };
+        if self.planted.is(Bug::CheckpointRemovesFirst) {
+            self.remove_all_but(&manifest.checkpoint.files())?;
+        }
         manifest.write(&*self.storage, &self.path, self.planted)?;
         self.manifest = Some(manifest);
         self.remove_unused()
@@ -179,7 +194,11 @@ impl StateDirectory {
             self.storage.create_directory(&directory).map_err(StateError::io(&directory, "made"))?;
             for name in self.storage.list(&directory).map_err(StateError::io(&directory, "read"))? {
                 let path = directory.join(&name);
-                let first = ["00000001.log", "00000001.new", "00000001.rows"].contains(&name.as_str());
+                let first = match blocks::number(&name) {
+                    // Before there is a log, each table's rows are written.
+                    Some(file) => file <= self.program.tables.len() as u64,
+                    None => ["00000001.log", "00000001.new"].contains(&name.as_str()),
+                };
                 let length = self.storage.look(&path).map_err(StateError::io(&path, "read"))?.length;
                 if !first || (name == "00000001.log" && length > Log::EMPTY_BYTES) {
                     return Err(StateError::Damaged {
@@ -198,12 +217,13 @@ impl StateDirectory {
     /// Removes checkpoint files that the newest checkpoint does not need.
     fn remove_unused(&mut self) -> Result<(), StateError> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
-        let checkpoint = &manifest.checkpoint;
-        let groups = checkpoint.tables.iter().flat_map(|table| &table.groups);
-        let held = checkpoint.sources.iter().flat_map(|source| &source.held);
-        let used: BTreeSet<u64> = groups.chain(held).map(|block| block.file).collect();
-        let directory = self.checkpoints();
+        let used = manifest.checkpoint.files();
         self.next_file = self.next_file.max(used.last().map_or(1, |last| last + 1));
+        self.remove_all_but(&used)
+    }
+
+    fn remove_all_but(&self, used: &BTreeSet<u64>) -> Result<(), StateError> {
+        let directory = self.checkpoints();
         for number in blocks::numbers(&*self.storage, &directory)? {
             if !used.contains(&number) {
                 blocks::remove(&*self.storage, &directory, number)?;

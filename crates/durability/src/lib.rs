@@ -13,6 +13,7 @@ mod log;
 mod manifest;
 mod planted;
 mod storage;
+pub mod store;
 
 pub use blocks::{BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};

@@ -4,15 +4,16 @@
 use crate::error::StateError;
 use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
+use crate::store::Run;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use tidemill_model::{Schema, StreamDigest, TableDigest};
+use tidemill_model::{Schema, StreamDigest};
 use tidemill_plan::{Origin, Program, Table};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format. Others are refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -115,10 +116,16 @@ pub struct SourceState {
 /// Where a table's rows are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableState {
-    /// By group of virtual nodes.
-    pub groups: Vec<Block>,
-    /// Of all its rows.
-    pub digest: TableDigest,
+    /// Oldest first.
+    pub runs: Vec<Run>,
+}
+
+impl Checkpoint {
+    /// The numbers of the files that it needs.
+    pub fn files(&self) -> BTreeSet<u64> {
+        let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
+        runs.chain(self.sources.iter().flat_map(|source| &source.held).map(|block| block.file)).collect()
+    }
 }
 
 /// Bytes in a checkpoint file.

@@ -71,6 +71,20 @@ pub enum Bug {
     CheckpointForgetsHeld,
     /// A checkpoint forgets the greatest time of a source, by which lateness is decided.
     CheckpointForgetsTimes,
+    /// Rows are not copied before an epoch changes them that a checkpoint under way still wants as they are.
+    SnapshotSavesNothing,
+    /// Some epochs do not mark the rows that they change.
+    SnapshotForgetsChanges,
+    /// Epochs behind a snapshot mark their rows as if they were before it.
+    SnapshotMixesGenerations,
+    /// What a checkpoint that failed had taken is not taken again.
+    SnapshotForgetsFailed,
+    /// A merge of some of the runs leaves out deletions.
+    MergeDropsDeletions,
+    /// A merge puts the newest of its runs first.
+    MergeTurnsOrder,
+    /// Files that the next checkpoint does not need are removed before the manifest names what it needs.
+    CheckpointRemovesFirst,
     /// The log is cut before the checkpoint is there that replaces it.
     TruncatesFirst,
     /// Epochs are released before they are synced.

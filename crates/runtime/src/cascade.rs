@@ -3,6 +3,7 @@
 //! transaction before it has run, and dependent keys (DESIGN §4) only when its turn has come.
 
 use crate::access::run_one;
+use crate::durable::changes;
 use crate::epoch::Epoch;
 use crate::input::Identity;
 use crate::keys::{Fields, resolve_captured, resolve_roles};
@@ -101,6 +102,7 @@ impl Cascade<'_> {
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(i + 1);
         depend(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
+        changes::mark_and_save(machine, epoch, id, i);
         run_one(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
         Epoch::ran(&mut epoch.order, id, 1);
         let wiring = &machine.wiring.inputs[id];

@@ -65,6 +65,41 @@ pub struct Control {
     pub replayed: AtomicU64,
     /// Per source, how far it has come.
     pub progress: Mutex<Vec<crate::io::SourceProgress>>,
+    /// How far it is in going on after an earlier run.
+    pub recovery: RecoveryProgress,
+}
+
+/// How far a durable run is in going on after an earlier one: rows first, then events.
+#[derive(Default)]
+pub struct RecoveryProgress {
+    /// Rows and deletions in the checkpoint; 0 where there are none.
+    pub rows_in_all: AtomicU64,
+    /// Rows that were loaded.
+    pub rows: AtomicU64,
+    /// Bytes of log behind it; 0 until they are known, or where there are none.
+    pub log_bytes_in_all: AtomicU64,
+    /// Bytes of log that were read.
+    pub log_bytes: AtomicU64,
+    /// Events that were replayed.
+    pub events: AtomicU64,
+    /// Whether all is replayed and new events are taken.
+    pub done: AtomicBool,
+}
+
+impl RecoveryProgress {
+    /// While rows are loaded: how many, and of how many at the most.
+    pub fn loading(&self) -> Option<(u64, u64)> {
+        let (rows, in_all) = (self.rows.load(Ordering::Relaxed), self.rows_in_all.load(Ordering::Relaxed));
+        (rows < in_all && !self.done.load(Ordering::Relaxed)).then_some((rows, in_all))
+    }
+
+    /// While events are replayed: how many, and of about how many, judged by the bytes of log that they took.
+    pub fn replaying(&self) -> Option<(u64, u64)> {
+        let (bytes, in_all) = (self.log_bytes.load(Ordering::Relaxed), self.log_bytes_in_all.load(Ordering::Relaxed));
+        let events = self.events.load(Ordering::Relaxed);
+        let about = (u128::from(events) * u128::from(in_all)).checked_div(bytes.into())? as u64;
+        (!self.done.load(Ordering::Relaxed)).then_some((events, about))
+    }
 }
 
 impl Control {
@@ -168,7 +203,8 @@ impl Engine {
     pub fn run(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
         let Request { sources, mut sinks, options, environment, control, durability } = request;
         let started = environment.now();
-        let durable = durability.map(|durability| Durable::open(durability, &self.machine, &mut sinks)).transpose()?;
+        let open = |durability| Durable::open(durability, &self.machine, &mut sinks, &environment, &control, tick);
+        let durable = durability.map(open).transpose()?;
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let workers = if options.workers == 0 { environment.parallelism() } else { options.workers };
         let machine = self.machine.clone();
@@ -210,7 +246,7 @@ impl Engine {
             durable: at_commit,
         };
         if let Some(finish) = &mut finish {
-            let checkpointer = finish.checkpointer(&machine, &failure, &pipeline);
+            let checkpointer = finish.checkpointer(&machine, &environment, &failure, &pipeline);
             threads.push(environment.spawn("checkpoint", Box::new(move || checkpointer.run())));
         }
         let (done, is_done) = bounded(1);

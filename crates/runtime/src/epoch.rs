@@ -2,7 +2,7 @@
 //! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
 //! allocates little.
 
-use crate::durable::{Captured, EpochDigest, SourceAt};
+use crate::durable::{Captured, Changes, Due, EpochDigest};
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
@@ -79,9 +79,11 @@ pub struct Epoch {
     pub redone: u32,
     /// In a durable run: what came of it, once it is finished.
     pub digest: Option<EpochDigest>,
-    /// A checkpoint is due with it: how the sources stand behind it.
-    pub capture: Option<Vec<SourceAt>>,
-    /// The state behind it, where a checkpoint was due.
+    /// In a durable run: how it marks the rows that it changes.
+    pub changes: Option<Changes>,
+    /// A checkpoint is due with it.
+    pub due: Option<Due>,
+    /// The snapshot of the state behind it, where a checkpoint was due.
     pub captured: Option<Captured>,
     /// Where its time went.
     pub times: StageTimes,
@@ -118,7 +120,8 @@ impl Epoch {
             choice: Choice { policy: Policy::EPOCH, reason: Reason::Unmeasured },
             redone: 0,
             digest: None,
-            capture: None,
+            changes: None,
+            due: None,
             captured: None,
             times: StageTimes::default(),
         }
@@ -128,7 +131,8 @@ impl Epoch {
     pub fn clear(&mut self) {
         self.replayed = false;
         self.digest = None;
-        self.capture = None;
+        self.changes = None;
+        self.due = None;
         self.captured = None;
         self.events = 0;
         self.arrivals.clear();

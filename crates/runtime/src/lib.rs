@@ -33,7 +33,7 @@ mod views;
 mod wiring;
 mod worker;
 
-pub use durable::{Durability, DurabilityOptions};
+pub use durable::{Durability, DurabilityOptions, checkpoint_rows};
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};

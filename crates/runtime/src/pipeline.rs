@@ -14,7 +14,7 @@
 //! bounds memory: the gate waits for one to come back.
 
 use crate::access::{ensure_identity, run_serially};
-use crate::durable::Captured;
+use crate::durable::{Captured, changes};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::options::Scheduling;
@@ -158,6 +158,7 @@ impl Pipeline {
 
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
+        changes::save(&self.machine, &epoch);
         epoch.choice = self.choose(&epoch);
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
@@ -172,8 +173,8 @@ impl Pipeline {
             epoch = self.access_together(scratch, worker, epoch, None);
         }
         epoch.times.access = self.environment.now() - start;
-        if let Some(sources) = epoch.capture.take() {
-            epoch.captured = Some(Captured::copy(&self.machine, epoch.number, sources));
+        if let Some(due) = epoch.due.take() {
+            epoch.captured = Some(Captured::begin(&self.machine, epoch.number, due));
         }
         let mut state = self.state.lock();
         state.accessing = false;

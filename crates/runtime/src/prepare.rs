@@ -1,6 +1,7 @@
 //! The stage before access: filters, maps and keys of all events of an epoch, and the rows that its
 //! transactions will touch. Needs no other epoch, so it overlaps with the access of those before.
 
+use crate::durable::changes;
 use crate::epoch::{Epoch, Run};
 use crate::keys::{Fields, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
@@ -21,6 +22,7 @@ pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     if !machine.wiring.cascades {
         order(machine, epoch);
     }
+    changes::mark(machine, epoch);
     let gathered = scratch.context.take();
     epoch.gathered.push(gathered);
 }

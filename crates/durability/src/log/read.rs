@@ -7,6 +7,7 @@ use crate::error::StateError;
 use crate::planted::{Bug, Planted};
 use crate::storage::{Storage, read_all};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub struct LogReader {
     /// Index of the one being read, and its bytes.
     current: usize,
     bytes: Vec<u8>,
+    /// Where reading began, and where it will end at the latest.
+    whole: Range<u64>,
     /// The end of what was read so far.
     position: u64,
     chain: u64,
@@ -85,6 +88,7 @@ impl LogReader {
             segments,
             current,
             bytes: Vec::new(),
+            whole: first.base..first.base,
             position: first.base,
             chain: first.chain,
             epoch: first.epoch,
@@ -95,8 +99,17 @@ impl LogReader {
             ended: false,
             planted: Planted::default(),
         };
+        let last = reader.segments.last().expect("there is a first one");
+        let path = last.path(&reader.directory);
+        let length = reader.storage.look(&path).map_err(StateError::io(&path, "read"))?.length;
+        reader.whole.end = last.base + length.saturating_sub(last.offset(last.base));
         reader.load()?;
         Ok(reader)
+    }
+
+    /// How many bytes were read, and of how many.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.position - self.whole.start, self.whole.end.max(self.position) - self.whole.start)
     }
 
     /// Plants a bug.

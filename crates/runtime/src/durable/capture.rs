@@ -1,15 +1,22 @@
 //! Checkpoints while epochs run.
 //!
 //! 1. The gate says with which epoch a checkpoint is due, and how the sources stand behind it.
-//! 2. The worker that has accessed that epoch copies all rows before the next epoch is accessed. This is
-//!    the only part that anything waits for: a copy in memory.
-//! 3. The checkpointer's thread turns the copies into blocks and makes them durable, beside the epochs.
+//! 2. The worker that has accessed that epoch begins a snapshot before the next epoch is accessed. Nothing is
+//!    copied then. Later epochs save the rows that they are about to change (`changes`, and
+//!    `tidemill_state::Table::begin_snapshot`).
+//! 3. The checkpointer's thread copies what has changed since the last checkpoint, node by node, and writes it
+//!    as a run of each table, beside the epochs. It rests as it goes, so that epochs keep the processors.
 //! 4. When all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it
 //!    may go.
+//! 5. Runs are merged where there are too many, and the manifest names the merged one in their stead.
+//!
+//! Where 3 or 4 fails for want of room, what it had taken is not marked as changed any more; so the next checkpoint
+//! is one of all rows.
 
-use super::checkpoint::{BatchWriter, SourceAt, groups};
+use super::checkpoint::{SourceAt, merge, write_rows, write_sources};
 use super::logger::LogState;
 use crate::engine::{Failure, RunError};
+use crate::environment::Environment;
 use crate::pipeline::Pipeline;
 use crate::worker::Machine;
 use crossbeam_channel::{Receiver, bounded};
@@ -18,37 +25,54 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_durability::{Checkpoint, StateDirectory, StateError, TableState};
+use tidemill_durability::{Bug, Checkpoint, StateDirectory, StateError};
 use tidemill_model::StreamDigest;
-use tidemill_state::Image;
+use tidemill_state::Generation;
 
 /// How often it is looked whether the sinks have committed.
 const COMMITTED_POLL: Duration = Duration::from_millis(1);
+/// Rows between two rests.
+const REST_ROWS: usize = 1 << 13;
+/// A rest is so many times as long as the work before it.
+const REST_FACTOR: u64 = 3;
+/// A rest at the most.
+const REST_MAX: Duration = Duration::from_millis(20);
 
-/// A state at the end of an epoch, in memory.
+/// A checkpoint that is due with an epoch.
+pub struct Due {
+    /// How the sources stand behind it.
+    pub sources: Vec<SourceAt>,
+    /// What epochs up to it have marked as.
+    pub generation: Generation,
+    /// Whether all rows are to be written.
+    pub whole: bool,
+}
+
+/// A snapshot that was begun at the end of an epoch.
 pub struct Captured {
     epoch: u64,
     sources: Vec<SourceAt>,
-    /// By table, by group of virtual nodes.
-    images: Vec<Vec<Image>>,
+    whole: bool,
     /// By sink: what went to it up to the epoch. Added by the committer.
     pub outputs: Vec<StreamDigest>,
 }
 
 impl Captured {
-    /// Copies all rows. To be called between the access of `epoch` and that of the next.
-    pub fn copy(machine: &Machine, epoch: u64, sources: Vec<SourceAt>) -> Captured {
-        let image = |table: &tidemill_state::Table, nodes| {
-            let mut image = Image::default();
-            #[allow(unsafe_code)]
-            // SAFETY: rows are written by access alone, and none runs now.
-            unsafe {
-                table.copy_nodes(nodes, &mut image);
-            }
-            image
-        };
-        let images = machine.tables.iter().map(|t| groups(t.stats().slots).map(|nodes| image(t, nodes)).collect());
-        Captured { epoch, sources, images: images.collect(), outputs: Vec::new() }
+    /// Begins it. To be called between the access of `epoch` and that of the next.
+    pub fn begin(machine: &Machine, epoch: u64, due: Due) -> Captured {
+        begin_snapshots(machine, due.generation, due.whole);
+        Captured { epoch, sources: due.sources, whole: due.whole, outputs: Vec::new() }
+    }
+}
+
+/// Begins a snapshot of each table. While none is open and no transaction runs.
+pub fn begin_snapshots(machine: &Machine, generation: Generation, whole: bool) {
+    for table in &machine.tables {
+        #[allow(unsafe_code)]
+        // SAFETY: by the caller. There is one checkpoint at a time, and it ends its snapshots.
+        unsafe {
+            table.begin_snapshot(generation, whole);
+        }
     }
 }
 
@@ -61,12 +85,15 @@ pub struct CheckpointState {
     pub count: AtomicU64,
     /// Epochs up to this one are committed by all sinks. Written by the committer.
     pub committed: AtomicU64,
+    /// The next one must have all rows. Written by the checkpointer while busy, read by the gate.
+    pub whole: AtomicBool,
 }
 
 /// The checkpointer's thread.
 pub struct Checkpointer {
     pub directory: Arc<Mutex<StateDirectory>>,
     pub machine: Arc<Machine>,
+    pub environment: Arc<dyn Environment>,
     pub captured: Receiver<Captured>,
     pub state: Arc<CheckpointState>,
     pub log_state: Arc<LogState>,
@@ -92,29 +119,59 @@ impl Checkpointer {
     }
 
     fn keep(&self, captured: Captured) -> Result<(), StateError> {
-        let Captured { epoch, sources, images, outputs } = captured;
+        let Captured { epoch, sources, whole, outputs } = captured;
         let outputs = super::run::outputs(&self.machine.program, outputs);
-        let mut writer = BatchWriter::new(self.directory.lock().write_blocks()?);
-        let mut tables = Vec::new();
-        for (table, images) in self.machine.tables.iter().zip(images) {
-            let mut state = TableState::default();
-            for image in images.into_iter().filter(|image| !image.is_empty()) {
-                writer.write_rows(&table.image_batch(&image), &mut state)?;
-            }
-            tables.push(state);
-        }
-        let sources = writer.write_sources(sources)?;
-        writer.finish()?;
+        // Until it is the newest: what it takes is not marked any more.
+        let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
+        self.state.whole.store(!forgets, Ordering::Release);
+        let mut pace = Pace::new(&*self.environment);
+        let before = self.directory.lock().checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
+        let begin = &mut |shape: &_| self.directory.lock().write_run(shape);
+        let written =
+            write_rows(&self.machine, before, whole, begin, &mut |rows| pace.worked(rows)).and_then(|tables| {
+                let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
+                Ok(Checkpoint { epoch, sources, tables, outputs })
+            });
+        let checkpoint = written?;
         while self.state.committed.load(Ordering::Acquire) < epoch {
             if self.failure.is_set() {
                 return Ok(());
             }
-            let (_never, never) = bounded::<()>(0);
-            let _ = never.recv_timeout(COMMITTED_POLL);
+            wait(COMMITTED_POLL);
         }
-        self.directory.lock().switch(Checkpoint { epoch, sources, tables, outputs })?;
+        self.directory.lock().switch(checkpoint)?;
+        self.state.whole.store(false, Ordering::Release);
         self.log_state.truncate.store(epoch, Ordering::Release);
         self.state.count.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows))
     }
+}
+
+/// Leaves the processors to the epochs most of the time.
+struct Pace<'a> {
+    environment: &'a dyn Environment,
+    since: u64,
+    rows: usize,
+}
+
+impl Pace<'_> {
+    fn new(environment: &dyn Environment) -> Pace<'_> {
+        Pace { environment, since: environment.now(), rows: 0 }
+    }
+
+    /// So many rows were worked on.
+    fn worked(&mut self, rows: usize) {
+        self.rows += rows;
+        if self.rows >= REST_ROWS {
+            self.rows = 0;
+            let work = self.environment.now().saturating_sub(self.since);
+            wait(Duration::from_nanos(REST_FACTOR * work).min(REST_MAX));
+            self.since = self.environment.now();
+        }
+    }
+}
+
+fn wait(time: Duration) {
+    let (_never, never) = bounded::<()>(0);
+    let _ = never.recv_timeout(time);
 }

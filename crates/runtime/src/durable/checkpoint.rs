@@ -1,21 +1,22 @@
-//! States on the medium: rows and what the gate holds, as blocks of a checkpoint file.
+//! States on the medium: rows as runs, and what the gate holds as blocks.
 
+use super::capture::begin_snapshots;
 use super::entry::{BatchCodec, Malformed, Reader, read_batch};
 use super::intake::Taken;
 use crate::gate::Standing;
+use crate::worker::Machine;
 use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::sync::Arc;
+use tidemill_durability::store::{RunWriter, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Checkpoint, SourceState, StateDirectory, StateError, TableState,
+    Block, BlockReader, BlockWriter, Bug, Checkpoint, SourceState, StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
-use tidemill_model::{StreamDigest, TableDigest, VIRTUAL_NODE_COUNT};
+use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
 use tidemill_plan::Program;
-use tidemill_state::{Image, Table};
-
-/// Rows that make a block worth its overhead.
-const BLOCK_ROWS: usize = 1 << 15;
+use tidemill_state::{Generation, RowShape, Table};
 
 /// Where a source stands at the end of an epoch.
 pub struct SourceAt {
@@ -27,123 +28,154 @@ pub struct SourceAt {
     pub token: Option<String>,
 }
 
-/// Writes blocks of batches.
-pub struct BatchWriter {
-    file: BlockWriter,
-    codec: BatchCodec,
-    bytes: Vec<u8>,
-}
+/// Begins a run of rows of some shape.
+pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>) -> Result<RunWriter, StateError> + 'a;
 
-impl BatchWriter {
-    /// Into a file.
-    pub fn new(file: BlockWriter) -> Self {
-        BatchWriter { file, codec: BatchCodec::default(), bytes: Vec::new() }
-    }
-
-    /// Writes a batch as a block.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<Block, StateError> {
-        self.bytes.clear();
-        self.codec.write(batch, &mut self.bytes);
-        self.file.write(&self.bytes, batch.num_rows() as u64)
-    }
-
-    /// Writes rows of a table.
-    pub fn write_rows(&mut self, rows: &RecordBatch, state: &mut TableState) -> Result<(), StateError> {
-        state.groups.push(self.write(rows)?);
-        state.digest = state.digest.with(TableDigest::of(rows));
-        Ok(())
-    }
-
-    /// Writes where sources stand.
-    pub fn write_sources(&mut self, sources: Vec<SourceAt>) -> Result<Vec<SourceState>, StateError> {
-        let mut states = Vec::new();
-        for SourceAt { standing, taken, token } in sources {
-            let held = standing.held.iter().map(|batch| self.write(batch)).collect::<Result<_, _>>()?;
-            states.push(SourceState {
-                token,
-                events: taken.events,
-                bad: taken.bad,
-                ended: standing.ended,
-                greatest: standing.greatest,
-                passed: standing.passed,
-                last_time: standing.last_time,
-                held,
-            });
+/// Writes the rows of the snapshots that are open and ends them, whatever happens: the runs of each table then,
+/// those `before` first unless all rows are written. `worked` is told of so many rows now and then.
+pub fn write_rows(
+    machine: &Machine,
+    mut before: Vec<TableState>,
+    whole: bool,
+    begin: &mut BeginRun<'_>,
+    worked: &mut dyn FnMut(usize),
+) -> Result<Vec<TableState>, StateError> {
+    before.resize_with(machine.tables.len(), TableState::default);
+    let mut written = Ok(Vec::new());
+    for (table, before) in machine.tables.iter().zip(before) {
+        if let Ok(tables) = &mut written {
+            match write_table(table, begin, worked) {
+                Ok(run) => {
+                    let old = if whole { Vec::new() } else { before.runs };
+                    tables.push(TableState { runs: old.into_iter().chain(run).collect() });
+                }
+                Err(error) => written = Err(error),
+            }
         }
-        Ok(states)
+        table.end_snapshot();
     }
-
-    /// Makes all of it durable; its bytes.
-    pub fn finish(self) -> Result<u64, StateError> {
-        let length = self.file.length();
-        self.file.finish().map(|()| length)
-    }
+    written
 }
 
-/// The virtual nodes that go into one block each, of a table with so many slots.
-pub fn groups(slots: usize) -> impl Iterator<Item = Range<usize>> {
-    let blocks = slots.div_ceil(BLOCK_ROWS).next_power_of_two().min(VIRTUAL_NODE_COUNT);
-    let nodes = VIRTUAL_NODE_COUNT / blocks;
-    (0..blocks).map(move |block| block * nodes..(block + 1) * nodes)
+/// Writes the rows of a table's snapshot, if there are any.
+fn write_table(
+    table: &Table,
+    begin: &mut BeginRun<'_>,
+    worked: &mut dyn FnMut(usize),
+) -> Result<Option<tidemill_durability::store::Run>, StateError> {
+    let mut writer = None;
+    for node in 0..VIRTUAL_NODE_COUNT {
+        #[allow(unsafe_code)]
+        // SAFETY: epochs save their rows before they change them.
+        let rows = unsafe { table.capture(node) };
+        worked(rows.len());
+        if !rows.is_empty() {
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                none => none.insert(begin(table.shape())?),
+            };
+            writer.push(&rows)?;
+            worked(rows.len());
+        }
+    }
+    writer.map(RunWriter::finish).transpose()
+}
+
+/// Merges the runs of tables that have too many, if any, and has the manifest name what they became.
+pub fn merge(
+    machine: &Machine,
+    directory: &Mutex<StateDirectory>,
+    worked: &mut dyn FnMut(usize),
+) -> Result<(), StateError> {
+    let (checkpoint, planted) = {
+        let directory = directory.lock();
+        (directory.checkpoint().cloned(), directory.planted())
+    };
+    let Some(mut checkpoint) = checkpoint else { return Ok(()) };
+    let mut merged = false;
+    for (table, state) in machine.tables.iter().zip(&mut checkpoint.tables) {
+        let Some(first) = due(&state.runs) else { continue };
+        let mut old = state.runs.split_off(first);
+        if planted.is(Bug::MergeTurnsOrder) {
+            old.reverse();
+        }
+        let (runs, into) = {
+            let mut directory = directory.lock();
+            let runs = directory.runs(&old, table.shape(), &table.definition().name)?;
+            (runs, directory.write_run(table.shape())?)
+        };
+        state.runs.push(runs.merge(into, first == 0, planted, worked)?);
+        merged = true;
+    }
+    if merged { directory.lock().switch(checkpoint) } else { Ok(()) }
+}
+
+/// Writes what the gate holds of sources, if it holds anything.
+pub fn write_sources(
+    sources: Vec<SourceAt>,
+    begin: &mut dyn FnMut() -> Result<BlockWriter, StateError>,
+) -> Result<Vec<SourceState>, StateError> {
+    let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
+    let mut states = Vec::new();
+    for SourceAt { standing, taken, token } in sources {
+        let mut held = Vec::new();
+        for batch in &standing.held {
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(begin()?),
+            };
+            bytes.clear();
+            codec.write(batch, &mut bytes);
+            held.push(file.write(&bytes, batch.num_rows() as u64)?);
+        }
+        states.push(SourceState {
+            token,
+            events: taken.events,
+            bad: taken.bad,
+            ended: standing.ended,
+            greatest: standing.greatest,
+            passed: standing.passed,
+            last_time: standing.last_time,
+            held,
+        });
+    }
+    file.map_or(Ok(()), BlockWriter::finish)?;
+    Ok(states)
+}
+
+/// What is to be written of a state at rest.
+pub struct AtRest {
+    /// Of the end of which epoch.
+    pub epoch: u64,
+    /// Where the sources stand.
+    pub sources: Vec<SourceAt>,
+    /// By sink: what went to it.
+    pub outputs: BTreeMap<String, StreamDigest>,
+    /// What epochs have marked as since the last checkpoint.
+    pub generation: Generation,
+    /// Whether all rows are to be written.
+    pub whole: bool,
 }
 
 /// Writes the state as it is while nothing runs; durable, but not yet the newest checkpoint.
-pub fn save(
-    directory: &mut StateDirectory,
-    tables: &[Table],
-    epoch: u64,
-    sources: Vec<SourceAt>,
-    outputs: BTreeMap<String, StreamDigest>,
-) -> Result<Checkpoint, StateError> {
-    let mut writer = BatchWriter::new(directory.write_blocks()?);
-    let mut states = Vec::new();
-    for table in tables {
-        let mut state = TableState::default();
-        for nodes in groups(table.stats().slots) {
-            let mut image = Image::default();
-            #[allow(unsafe_code)]
-            // SAFETY: nothing runs, so nobody writes rows.
-            unsafe {
-                table.copy_nodes(nodes, &mut image);
-            }
-            if !image.is_empty() {
-                writer.write_rows(&table.image_batch(&image), &mut state)?;
-            }
-        }
-        states.push(state);
-    }
-    let sources = writer.write_sources(sources)?;
-    writer.finish()?;
-    Ok(Checkpoint { epoch, sources, tables: states, outputs })
+pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
+    let AtRest { epoch, sources, outputs, generation, whole } = state;
+    let before = directory.checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
+    begin_snapshots(machine, generation, whole);
+    let tables = write_rows(machine, before, whole, &mut |shape| directory.write_run(shape), &mut |_| {})?;
+    let sources = write_sources(sources, &mut || directory.write_blocks())?;
+    Ok(Checkpoint { epoch, sources, tables, outputs })
 }
 
-/// Puts the rows of the newest checkpoint into empty tables; where its sources stood.
-pub fn restore(directory: &StateDirectory, tables: &[Table], program: &Program) -> Result<Vec<SourceAt>, StateError> {
+/// Where the sources stood in the newest checkpoint.
+pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<Vec<SourceAt>, StateError> {
     let Some(checkpoint) = directory.checkpoint() else { return Ok(Vec::new()) };
-    let mut blocks = directory.blocks();
-    for (table, state) in tables.iter().zip(&checkpoint.tables) {
-        let name = &table.definition().name;
-        let schema = arrow_schema(&table.schema());
-        let mut digest = TableDigest::default();
-        for block in &state.groups {
-            let rows = batch(&mut blocks, block, &schema, &format!("rows of table {name}"))?;
-            digest = digest.with(TableDigest::of(&rows));
-            table.preload(&rows).map_err(|error| StateError::Refused(format!("the checkpoint is wrong: {error}")))?;
-        }
-        if digest != state.digest {
-            return Err(StateError::Refused(format!(
-                "the rows of table {name} in the checkpoint of epoch {} are not those that were written: {} rows with \
-                 the digest {:016x}, and {} with {:016x} were",
-                checkpoint.epoch, digest.rows, digest.hash, state.digest.rows, state.digest.hash
-            )));
-        }
-    }
+    let blocks = directory.blocks();
     let streams = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
     let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {
         let schema = arrow_schema(&stream.schema);
         let what = format!("events of source {}", stream.name);
-        let held =
-            state.held.iter().map(|block| batch(&mut blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+        let held = state.held.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
         let standing = Standing {
             greatest: state.greatest,
             passed: state.passed,
@@ -157,7 +189,7 @@ pub fn restore(directory: &StateDirectory, tables: &[Table], program: &Program) 
 }
 
 fn batch(
-    blocks: &mut BlockReader,
+    blocks: &BlockReader,
     block: &Block,
     schema: &arrow_schema::SchemaRef,
     what: &str,

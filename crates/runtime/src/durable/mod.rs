@@ -23,18 +23,21 @@
 //! the sources go on behind what was logged.
 
 mod capture;
+pub mod changes;
 mod checkpoint;
 mod digest;
 mod entry;
 mod intake;
+mod load;
 mod logger;
 mod recovery;
 mod run;
 
-pub use capture::{Captured, CheckpointState};
-pub use checkpoint::SourceAt;
+pub use capture::{Captured, CheckpointState, Due};
+pub use changes::Changes;
 pub use digest::{Digests, EpochDigest};
 pub use intake::Taken;
+pub use load::checkpoint_rows;
 pub use logger::Logged;
 pub use recovery::DurableGate;
 pub use run::Durable;

@@ -6,7 +6,7 @@ use super::digest::{Digests, EpochDigest, EpochDigests, read_digests};
 use super::entry::{EpochEntry, Ingested, Malformed, Reader};
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
-use super::{DurabilityOptions, Recovery};
+use super::{Changes, Due, DurabilityOptions, Recovery};
 use crate::engine::{Control, RunError};
 use crate::environment::{Environment, Joined};
 use crate::epoch::Epoch;
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Log, LogReader, Planted, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
+use tidemill_state::Generation;
 
 /// Entries that may wait for the log: it bounds what waits for it in memory.
 const ENTRIES_MAX: usize = 16;
@@ -74,6 +75,10 @@ pub struct DurableGate {
     /// Events since the last checkpoint, and the bytes that were logged when it was due.
     pub events: u64,
     pub bytes: u64,
+    /// What epochs mark as; another one behind each checkpoint.
+    pub generation: Generation,
+    /// Whether a checkpoint was due with the epoch cut last.
+    pub is_behind_due: bool,
 }
 
 impl DurableGate {
@@ -87,15 +92,26 @@ impl DurableGate {
         epoch.digest = Some(EpochDigest::default());
         let entry = self.intake.cut(epoch, gate);
         self.events += epoch.events as u64;
+        epoch.changes = Some(self.changes());
         if self.checkpoint_is_due() {
             self.checkpoints.busy.store(true, Ordering::Release);
             (self.events, self.bytes) = (0, self.log_state.bytes.load(Ordering::Relaxed));
-            epoch.capture = Some(self.sources(gate));
+            let whole = self.checkpoints.whole.load(Ordering::Acquire);
+            epoch.due = Some(Due { sources: self.sources(gate), generation: self.generation, whole });
+            self.generation = self.generation.next();
+            self.is_behind_due = true;
         }
         if let Some(entries) = &self.entries {
             // Where the logger has gone, the failure is set.
             let _ = entries.send(entry);
         }
+    }
+
+    /// How the epoch that is cut now marks what it changes.
+    fn changes(&mut self) -> Changes {
+        let mixes = std::mem::take(&mut self.is_behind_due) && self.planted.is(Bug::SnapshotMixesGenerations);
+        let generation = if mixes { self.generation.next() } else { self.generation };
+        Changes { generation, planted: self.planted }
     }
 
     fn checkpoint_is_due(&self) -> bool {
@@ -166,6 +182,7 @@ impl DurableGate {
             },
         };
         self.recovery.nanoseconds = gatherer.environment.now() - now;
+        gatherer.control.recovery.done.store(true, Ordering::Relaxed);
         self.start_log(log, gatherer.environment.clone(), gatherer);
         for source in 0..replays.len() {
             self.resume(gatherer, source)?;
@@ -220,6 +237,11 @@ impl DurableGate {
             self.compare(digests, program)?;
             let Some(epoch) = gatherer.slot() else { return Ok(None) };
             self.replay_epoch(gatherer, entry, epoch)?;
+            let (read, in_all) = reader.progress();
+            let shown = &gatherer.control.recovery;
+            shown.log_bytes_in_all.store(in_all, Ordering::Relaxed);
+            shown.log_bytes.store(read, Ordering::Relaxed);
+            shown.events.store(self.recovery.events, Ordering::Relaxed);
             self.tell(reader.durable_epoch());
         }
         if let Some((released, sink)) = &self.released
@@ -281,6 +303,7 @@ impl DurableGate {
             ))));
         }
         epoch.number = entry.epoch;
+        epoch.changes = Some(self.changes());
         epoch.replayed = true;
         epoch.digest = Some(EpochDigest::default());
         gatherer.number = entry.epoch + 1;

@@ -1,15 +1,17 @@
 //! A durable run's beginning and end.
 
 use super::capture::{Captured, CheckpointState, Checkpointer};
-use super::checkpoint::{SourceAt, restore, save};
+use super::checkpoint::{AtRest, SourceAt, merge, restore_sources, save};
 use super::digest::Digests;
 use super::intake::Intake;
+use super::load::load;
 use super::logger::LogState;
 use super::logger::note;
 use super::recovery::{DurableGate, Start};
 use super::{Durability, DurabilityOptions, Recovery};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
+use crate::environment::Environment;
 use crate::gather::Gathered;
 use crate::io::{Recovered, Sink};
 use crate::pipeline::Pipeline;
@@ -23,6 +25,7 @@ use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, StateDirectory, StateError, Written};
 use tidemill_model::StreamDigest;
 use tidemill_plan::Program;
+use tidemill_state::Generation;
 
 /// A durable run before its threads begin.
 pub struct Durable {
@@ -49,14 +52,26 @@ pub struct Finish {
 
 impl Durable {
     /// Fills the tables from the newest checkpoint, or makes the first one of them.
-    pub fn open(durability: Durability, machine: &Machine, sinks: &mut [Box<dyn Sink>]) -> Result<Durable, RunError> {
+    /// `tick` is called now and then.
+    pub fn open(
+        durability: Durability,
+        machine: &Arc<Machine>,
+        sinks: &mut [Box<dyn Sink>],
+        environment: &Arc<dyn Environment>,
+        control: &Arc<Control>,
+        tick: &mut dyn FnMut(),
+    ) -> Result<Durable, RunError> {
         let Durability { mut directory, options } = durability;
         let new = directory.is_new();
         let (start, sources) = if new {
-            let first = save(&mut directory, &machine.tables, 0, Vec::new(), BTreeMap::new())?;
+            let generation = Generation::default();
+            let outputs = BTreeMap::new();
+            let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true };
+            let first = save(&mut directory, machine, state)?;
             (Start::New(directory.begin(first)?), Vec::new())
         } else {
-            let sources = restore(&directory, &machine.tables, &machine.program)?;
+            load(&directory, machine, environment, control, tick)?;
+            let sources = restore_sources(&directory, &machine.program)?;
             (Start::Recover(directory.log()?), sources)
         };
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
@@ -129,6 +144,8 @@ impl Durable {
             digests: digests.clone(),
             events: 0,
             bytes: 0,
+            generation: Generation::default(),
+            is_behind_due: false,
         };
         let commit = DurableCommit {
             logged,
@@ -156,12 +173,14 @@ impl Finish {
     pub fn checkpointer(
         &mut self,
         machine: &Arc<Machine>,
+        environment: &Arc<dyn Environment>,
         failure: &Arc<Failure>,
         pipeline: &Arc<Pipeline>,
     ) -> Checkpointer {
         Checkpointer {
             directory: self.directory.clone(),
             machine: machine.clone(),
+            environment: environment.clone(),
             captured: self.captured.take().expect("there is one checkpointer"),
             state: self.checkpoints.clone(),
             log_state: self.log_state.clone(),
@@ -174,7 +193,8 @@ impl Finish {
     /// committed.
     pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
         let Finish { directory, log_state, checkpoints, digests, .. } = self;
-        let directory = &mut *directory.lock();
+        let shared = directory;
+        let mut directory = shared.lock();
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let gate = gathered.durable.expect("a durable run has a durable gate");
         // Without a log the replay was broken off: the next run begins where this one began.
@@ -204,11 +224,15 @@ impl Finish {
                 }
             }
             let outputs = outputs(&machine.program, digests.total());
-            let last = save(directory, &machine.tables, gathered.epoch, sources, outputs)?;
+            let (generation, whole) = (gate.generation, checkpoints.whole.load(Ordering::Acquire));
+            let state = AtRest { epoch: gathered.epoch, sources, outputs, generation, whole };
+            let last = save(&mut directory, machine, state)?;
             directory.switch(last)?;
             checkpoints.count.fetch_add(1, Ordering::Relaxed);
             log.roll_now()?;
             log.truncate(gathered.epoch)?;
+            drop(directory);
+            merge(machine, &shared, &mut |_| {})?;
         }
         Ok(DurabilitySummary {
             epoch: gathered.epoch,

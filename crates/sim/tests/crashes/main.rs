@@ -5,7 +5,7 @@
 //! kept. In the end tables and outputs are those of the reference, byte by byte; between the lives
 //! nothing stands under a final name that is not whole.
 //!
-//! Beside that: [`log`] has the log alone through many lives, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
+//! Beside that: [`log`] has the log alone through many lives, [`store`] the runs of rows, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
 //!
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
@@ -13,6 +13,7 @@ mod damage;
 mod kills;
 mod log;
 mod source;
+mod store;
 #[allow(dead_code, reason = "it also runs histories without crashes")]
 #[path = "../../../runtime/tests/support/mod.rs"]
 mod support;
@@ -108,6 +109,11 @@ fn planted_bugs_are_found() {
         Bug::CheckpointUnsynced,
         Bug::CheckpointForgetsHeld,
         Bug::CheckpointForgetsTimes,
+        Bug::CheckpointRemovesFirst,
+        Bug::SnapshotSavesNothing,
+        Bug::SnapshotForgetsChanges,
+        Bug::SnapshotMixesGenerations,
+        Bug::SnapshotForgetsFailed,
         Bug::TruncatesFirst,
         Bug::ReleasesUnsynced,
         Bug::ReplayRepeats,

@@ -1,0 +1,181 @@
+//! Runs with a state: what the log costs, what a checkpoint of many rows does to the events meanwhile, how fast
+//! a run goes on after a crash, and the store of rows alone.
+
+mod log;
+mod recovery;
+mod store;
+mod watch;
+
+use crate::run::Counted;
+use crate::workloads::ledger::{self, KeySpread, Shape};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use clap::Parser;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tidemill_connect::{System, open_state};
+use tidemill_plan::analyze;
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary,
+};
+use watch::Watch;
+
+/// Events of a batch that the source hands over at once.
+const SLICE: usize = 1 << 14;
+/// Events that are made; a run goes through them again and again.
+const EVENTS: usize = 4_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// With and without a state, by value and by offset.
+    Log,
+    /// A checkpoint in the middle of a run.
+    Checkpoint,
+    /// A run that is killed, and the next one.
+    Recovery,
+    /// Rows written, changed, loaded and looked up.
+    Store,
+}
+
+#[derive(Parser)]
+pub struct Durable {
+    /// What to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store")]
+    parts: Vec<Part>,
+    /// Rows in both tables together, where the log is measured.
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
+    /// Rows in both tables together, where a checkpoint or a recovery is.
+    #[arg(long, default_value_t = 5_000_000)]
+    checkpoint_rows: u64,
+    /// Events of a run.
+    #[arg(long, default_value_t = 20_000_000)]
+    events: usize,
+    /// Zipf skew.
+    #[arg(long, default_value_t = 0.2)]
+    theta: f64,
+    /// Rounds.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Seconds until the run is killed that is recovered from.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Where the states are put, and removed. It decides which disk is measured.
+    #[arg(long, default_value = "target/bench-durable")]
+    folder: PathBuf,
+    /// Only run on this state until killed.
+    #[arg(long, hide = true)]
+    live: Option<PathBuf>,
+}
+
+impl Durable {
+    /// Prints all parts.
+    pub fn report(&self) {
+        if let Some(state) = &self.live {
+            return recovery::live(self, state);
+        }
+        std::fs::create_dir_all(&self.folder).expect("a folder that can be made");
+        log::disk(&self.folder);
+        for part in &self.parts {
+            match part {
+                Part::Log => log::measure(self),
+                Part::Checkpoint => self.checkpoint(),
+                Part::Recovery => recovery::measure(self),
+                Part::Store => store::measure(self.checkpoint_rows, &self.fresh("store")),
+            }
+        }
+        std::fs::remove_dir_all(&self.folder).expect("our own folder");
+    }
+
+    fn shape(&self, rows: u64) -> Shape {
+        let events = EVENTS.min(self.events);
+        Shape { rows, theta: self.theta, events, doomed: 0.01, work: 0, keys: KeySpread::default() }
+    }
+
+    /// Checkpoints in the middle of a run, or one.
+    fn checkpoint(&self) {
+        let batch = ledger::events(self.shape(self.checkpoint_rows), 43);
+        let state = self.fresh("checkpoint");
+        let engine = filled(self.checkpoint_rows);
+        let options = DurabilityOptions {
+            checkpoint_events: self.events as u64 / 3,
+            commit_age_max: Duration::ZERO,
+            ..DurabilityOptions::default()
+        };
+        let due = options.checkpoint_events;
+        let durability = open(&engine, &state, options);
+        let control = Arc::new(Control::default());
+        let watch = Watch::start(control.clone(), state.join("manifest"), due);
+        let summary = run(&engine, source(&batch, self.events), Some(durability), &control);
+        watch.report(summary.durability.expect("a durable run").checkpoints);
+    }
+
+    /// A state directory without anything in it.
+    fn fresh(&self, name: &str) -> PathBuf {
+        let state = self.folder.join(name);
+        let _ = std::fs::remove_dir_all(&state);
+        state
+    }
+}
+
+/// An engine without rows.
+fn empty() -> Engine {
+    Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles")
+}
+
+/// An engine with the ledger's rows.
+fn filled(rows: u64) -> Engine {
+    let engine = empty();
+    for table in 0..2 {
+        let columns = &engine.program().tables[table].columns;
+        let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        let rows = ledger::initial_rows(rows, KeySpread::default(), &schema);
+        rows.for_each(|batch| engine.preload(table, &batch).expect("distinct keys"));
+    }
+    engine
+}
+
+fn open(engine: &Engine, state: &Path, options: DurabilityOptions) -> Durability {
+    Durability { directory: open_state(state, engine.program()).expect("a state"), options }
+}
+
+fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>, control: &Arc<Control>) -> Summary {
+    let sink = |_| Box::new(Counted(Arc::new(AtomicU64::new(0)))) as Box<dyn Sink>;
+    let request = Request {
+        sources: vec![source],
+        sinks: engine.program().sinks.iter().map(sink).collect(),
+        options: Options::default(),
+        environment: Arc::new(System::new()),
+        control: control.clone(),
+        durability,
+    };
+    engine.run(request, &mut || {}).expect("a run")
+}
+
+/// Goes through a batch again and again, the event times going on.
+struct Cycle {
+    batch: RecordBatch,
+    at: usize,
+    end: usize,
+}
+
+fn source(batch: &RecordBatch, events: usize) -> Box<dyn Source> {
+    Box::new(Cycle { batch: batch.clone(), at: 0, end: events })
+}
+
+impl Source for Cycle {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let from = self.at % self.batch.num_rows();
+        let len = SLICE.min(self.batch.num_rows() - from).min(self.end - self.at);
+        if len == 0 {
+            return Ok(None);
+        }
+        let slice = self.batch.slice(from, len);
+        let mut columns: Vec<ArrayRef> = slice.columns().to_vec();
+        columns[0] = Arc::new(Int64Array::from_iter_values(self.at as i64..(self.at + len) as i64));
+        self.at += len;
+        let events = RecordBatch::try_new(slice.schema(), columns).expect("columns of the schema");
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+}

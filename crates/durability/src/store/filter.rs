@@ -1,0 +1,71 @@
+//! Which keys a run cannot have: a blocked Bloom filter (Putze, Sanders and Singler, "Cache-, hash- and
+//! space-efficient Bloom filters", 2007), with a bit in each of the eight words of one block for each key.
+
+/// Bits for each key.
+const BITS_PER_KEY: usize = 10;
+/// Words of 32 bits of a block.
+const WORDS: usize = 8;
+
+/// A filter over hashes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Filter {
+    blocks: Vec<[u32; WORDS]>,
+}
+
+impl Filter {
+    /// For so many keys.
+    pub fn new(keys: usize) -> Filter {
+        Filter { blocks: vec![[0; WORDS]; (keys * BITS_PER_KEY).div_ceil(32 * WORDS).max(1)] }
+    }
+
+    fn block(&self, hash: u64) -> usize {
+        (((hash >> 32) * self.blocks.len() as u64) >> 32) as usize
+    }
+
+    fn bit(hash: u64, word: usize) -> u32 {
+        1 << (hash >> (5 * word) & 31)
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, hash: u64) {
+        let block = self.block(hash);
+        self.blocks[block].iter_mut().enumerate().for_each(|(i, word)| *word |= Filter::bit(hash, i));
+    }
+
+    /// Whether a key may have been added; true for all that were.
+    pub fn may_have(&self, hash: u64) -> bool {
+        self.blocks[self.block(hash)].iter().enumerate().all(|(i, word)| word & Filter::bit(hash, i) != 0)
+    }
+
+    /// Its bytes.
+    pub fn write(&self, into: &mut Vec<u8>) {
+        self.blocks.iter().flatten().for_each(|word| into.extend_from_slice(&word.to_le_bytes()));
+    }
+
+    /// From bytes; none where they are no whole blocks.
+    pub fn read(bytes: &[u8]) -> Option<Filter> {
+        let (blocks, rest) = bytes.as_chunks::<{ 4 * WORDS }>();
+        let word =
+            |block: &[u8; 4 * WORDS], i: usize| u32::from_le_bytes(block[4 * i..4 * i + 4].try_into().expect("four"));
+        let blocks: Vec<_> = blocks.iter().map(|block| std::array::from_fn(|i| word(block, i))).collect();
+        (rest.is_empty() && !blocks.is_empty()).then_some(Filter { blocks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_state::hash_word;
+
+    #[test]
+    fn all_that_were_added_and_few_others() {
+        let mut filter = Filter::new(10_000);
+        (0..10_000).for_each(|key| filter.add(hash_word(key)));
+        let mut bytes = Vec::new();
+        filter.write(&mut bytes);
+        let filter = Filter::read(&bytes).expect("just written");
+        assert!((0..10_000).all(|key| filter.may_have(hash_word(key))));
+        let wrong = (10_000..110_000).filter(|&key| filter.may_have(hash_word(key))).count();
+        assert!(wrong < 3_000, "{wrong} of 100,000 other keys pass");
+    }
+}
