@@ -30,7 +30,7 @@ pub struct Input {
     pub len: usize,
     /// Event → row of the root; none: the identity.
     pub index: Option<Vec<u32>>,
-    /// By role: row addresses, by event or by element.
+    /// By role: row addresses, by event or by element. Of an epoch before where there are no events.
     pub rows: Vec<Vec<RowAddress>>,
     /// By role over a list: where each event's rows start (one entry more than events).
     pub starts: Vec<Vec<u32>>,
@@ -81,10 +81,10 @@ impl Input {
         }
     }
 
-    /// Empties it for the next epoch.
+    /// Empties it for the next epoch. Rows stay until they are written over: to zero them costs as much as to
+    /// look some of them up.
     pub fn clear(&mut self) {
         self.len = 0;
-        self.rows.iter_mut().for_each(Vec::clear);
         for starts in &mut self.starts {
             starts.clear();
             starts.push(0);

@@ -84,10 +84,11 @@ pub fn resolve_roles(
         let elements = role.over.map(|list| elements_of(fields, list, input, r, from, to));
         let count = elements.as_ref().map_or(to - from, Vec::len);
         let mut rows = std::mem::take(&mut input.rows[r]);
-        let start = rows.len();
+        let start = if from == 0 { 0 } else { rows.len() };
         rows.resize(start + count, 0);
         if role.is_dependent() {
             // Read when the transaction's turn has come.
+            rows[start..].fill(0);
             input.rows[r] = rows;
             continue;
         }

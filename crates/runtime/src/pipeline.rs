@@ -235,7 +235,7 @@ impl Pipeline {
             self.state.lock().decision.record(EpochCost {
                 policy: epoch.choice.policy,
                 transactions: epoch.inputs.iter().map(|i| i.len).sum::<usize>() as u32,
-                operations: epoch.inputs.iter().map(rows).sum::<usize>() as u32,
+                operations: epoch.inputs.iter().filter(|input| input.len > 0).map(rows).sum::<usize>() as u32,
                 access_ns: epoch.times.access,
                 other_ns: epoch.times.prepare + epoch.times.finish,
             });

@@ -122,7 +122,8 @@ fn divided(epoch: &Epoch, deliveries: &[usize], rows: usize, order: &mut Vec<Run
     if events != rows || rows == 0 || deliveries.len() >= NOBODY as usize {
         return false;
     }
-    let mut owners = vec![NOBODY; rows + 1];
+    // Whole words of 64 rows, and the row after.
+    let mut owners = vec![NOBODY; rows.next_multiple_of(64) + 1];
     let mut free = true;
     for (d, &id) in deliveries.iter().enumerate() {
         let Some(index) = &epoch.inputs[id].index else { return deliveries.len() == 1 && whole(id, rows, order) };
@@ -137,9 +138,9 @@ fn divided(epoch: &Epoch, deliveries: &[usize], rows: usize, order: &mut Vec<Run
     // As many events as rows and no row twice: each row has an owner, and the run of the last ends
     // before the end mark.
     let mut start = 0;
-    for (word, (here, next)) in owners[..rows].chunks(64).zip(owners[1..].chunks(64)).enumerate() {
-        let differs = |(i, (a, b)): (usize, (&u8, &u8))| ((a != b) as u64) << i;
-        let mut ends = here.iter().zip(next).enumerate().map(differs).fold(0, |all, bit| all | bit);
+    for (word, (here, next)) in owners.chunks_exact(64).zip(owners[1..].chunks_exact(64)).enumerate() {
+        let eights = here.as_chunks().0.iter().zip(next.as_chunks().0).enumerate();
+        let mut ends = eights.fold(0, |ends, (i, (a, b))| ends | (differing(*a, *b) as u64) << (8 * i));
         while ends != 0 {
             let end = word * 64 + ends.trailing_zeros() as usize + 1;
             order.push(Run { input: deliveries[owners[end - 1] as usize] as u32, count: (end - start) as u32 });
@@ -148,6 +149,16 @@ fn divided(epoch: &Epoch, deliveries: &[usize], rows: usize, order: &mut Vec<Run
         }
     }
     true
+}
+
+/// A bit for each byte in which they differ.
+#[inline(always)]
+fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let differences = u64::from_le_bytes(a) ^ u64::from_le_bytes(b);
+    // The top bit of each byte that is not 0, moved to its lowest; then all of them side by side.
+    let bits = ((((differences & LOW) + LOW) | differences) & !LOW) >> 7;
+    (bits.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
 /// All rows are one input's.
@@ -194,4 +205,21 @@ fn merge_deliveries(epoch: &Epoch, deliveries: &[usize], end: u32, next: &mut [u
 /// The pipeline code of a stream that is a root.
 pub fn pipeline_of(machine: &Machine, root: usize) -> &PipelineCode {
     machine.code.pipelines[root].as_ref().expect("only roots are asked for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn a_bit_for_each_byte_that_differs() {
+        let mut bytes = [0u8; 16];
+        for round in 0..100_000u32 {
+            // Few values, so that bytes are often the same, the least and the greatest bit among them.
+            bytes[round as usize % 16] = [0, 1, 0x80, 0xff][(round.wrapping_mul(0x9e37_79b9) >> 30) as usize];
+            let (a, b) = (&bytes[..8], &bytes[8..]);
+            let slow = (0..8).fold(0, |bits, i| bits | ((a[i] != b[i]) as u8) << i);
+            assert_eq!(differing(a.try_into().unwrap(), b.try_into().unwrap()), slow, "{a:?} {b:?}");
+        }
+    }
 }
