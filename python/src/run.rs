@@ -49,6 +49,8 @@ impl Given {
             tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
             state: job.getattr("state")?.extract::<Option<PathBuf>>()?,
+            savepoint: None,
+            seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
         };
         Ok(Given { job, collections, raised, recall })
     }

@@ -64,7 +64,7 @@ def test_another_program_is_refused_with_the_difference(tmp_path):
     with pytest.raises(tm.RunError, match="belongs to the application 'bank'; this is 'shop'"):
         app.run(transfers=events(5))
     app, _ = bank(tmp_path / "state", row=Renamed)
-    columns = r"accounts has the columns id: int \(key\), balance: int in the state, and id: int \(key\), funds: int in"
+    columns = r"table accounts: balance: int is in the state, not in the program"
     with pytest.raises(tm.RunError, match=columns):
         app.run(transfers=events(5))
 

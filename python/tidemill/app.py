@@ -38,15 +38,28 @@ class App:
 
     With ``state``, a directory, runs are durable: after a crash at any moment the next run goes on as if
     there had been none (docs/recovery.md). The directory is made if missing, and belongs to this
-    application from then on.
+    application from then on. ``version`` is that of its schema: raise it when tables or events are changed,
+    and the state is migrated where that loses nothing. ``seed`` is a savepoint, or a state, whose rows the
+    tables of the same names begin with, in the stead of their own.
     """
 
-    def __init__(self, name: str, state: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: str | os.PathLike[str] | None = None,
+        *,
+        version: int = 1,
+        seed: str | os.PathLike[str] | None = None,
+    ) -> None:
         if not isinstance(name, str) or not name:
             raise PlanError(f"{name!r} is no name for an application", "write tm.App('bank')")
+        if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 2**63:
+            raise PlanError(f"{version!r} is no version of a schema", "give a number from 1, and raise it")
         self.name = name
+        self.version = version
         self.state = None if state is None else os.fspath(state)
-        self._plan = PlanBuilder(name)
+        self.seed = None if seed is None else os.fspath(seed)
+        self._plan = PlanBuilder(name, version)
         self._tables: dict[str, Table[Any]] = {}
         self._sources: dict[str, Source[Any]] = {}
         self._derived: list[Derived[Any]] = []
@@ -256,6 +269,7 @@ class App:
             workers=workers,
             epoch=str(epoch),
             state=self.state,
+            seed=self.seed,
         )
 
     def connectors(self) -> Job:
@@ -267,6 +281,7 @@ class App:
             sources={name: connector.source_spec() for name, connector in with_connector.items()},
             tables=self._table_inputs(),
             sinks=dict(self._sinks),
+            state=self.state,
         )
 
     def _table_inputs(self) -> dict[str, Input]:

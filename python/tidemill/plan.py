@@ -26,10 +26,11 @@ _KINDS = {"tables": "table", "streams": "stream", "transactions": "transaction",
 class PlanBuilder:
     """The declarations so far, as the JSON of the plan."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, schema_version: int = 1) -> None:
         self._plan: Json = {
             "version": PLAN_VERSION,
             "name": name,
+            "schema_version": schema_version,
             "tables": [],
             "streams": [],
             "transactions": [],

@@ -137,7 +137,7 @@ fn filled(rows: u64) -> Engine {
 }
 
 fn open(engine: &Engine, state: &Path, options: DurabilityOptions) -> Durability {
-    Durability { directory: open_state(state, engine.program()).expect("a state"), options }
+    Durability { directory: open_state(state, engine.program(), None).expect("a state"), options }
 }
 
 fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>, control: &Arc<Control>) -> Summary {

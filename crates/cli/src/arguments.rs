@@ -3,6 +3,7 @@
 use crate::epoch::parse_epoch;
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
+use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Options, Scheduling};
 
 const EXIT_CODES: &str = "\
@@ -31,11 +32,20 @@ pub enum Command {
     #[command(after_help = RUN_HELP)]
     Run(RunArguments),
     /// Check an application without running it: types, keys, unused streams, the headers of its files.
-    #[command(after_help = "Example:\n  tidemill check bank.py")]
-    Check(Target),
+    #[command(after_help = "Examples:\n  tidemill check bank.py\n  tidemill check bank.py --state ./state")]
+    Check(CheckArguments),
     /// Show the flow, what each transaction reads, writes and waits for, and what was compiled.
     #[command(after_help = "Example:\n  tidemill explain bank.py:app")]
     Explain(Target),
+    /// Run a state's log again, serially, by another interpreter, and compare with what the engine did.
+    #[command(after_help = VERIFY_HELP)]
+    Verify(VerifyArguments),
+    /// Keep, list, return to or export a state as it was.
+    #[command(subcommand)]
+    Savepoint(SavepointCommand),
+    /// Look at single transactions.
+    #[command(subcommand)]
+    Txn(TxnCommand),
     /// Create a folder with an application, data and a test.
     #[command(after_help = "Example:\n  tidemill new bank\n  tidemill run bank/app.py\n  pytest bank")]
     New(NewArguments),
@@ -51,6 +61,116 @@ Examples:
   tidemill run bank.py:app --workers 2 --epoch 20ms
   tidemill run bank.py --state ./state
   tidemill run bank.py --json > summary.json";
+
+const VERIFY_HELP: &str = "\
+Begins at the newest checkpoint, or at a savepoint, which holds the log behind it.
+Exit code 3 and the first epoch, transaction or row that differs, if there is a difference.
+
+Examples:
+  tidemill verify ./state
+  tidemill savepoint create ./state monday
+  tidemill run bank.py --state ./state
+  tidemill verify ./state --from monday";
+
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    /// The state directory. No process may be using it.
+    #[arg(value_name = "DIR")]
+    pub state: PathBuf,
+    /// Begin at this savepoint.
+    #[arg(long, value_name = "SAVEPOINT")]
+    pub from: Option<String>,
+    /// Print what was verified as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    #[command(flatten)]
+    pub target: Target,
+    /// Also say what would become of this state.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SavepointCommand {
+    /// Keep the state as its newest checkpoint has it, and the log from there on.
+    #[command(after_help = "Example:\n  tidemill savepoint create ./state monday")]
+    Create {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+        /// Letters, digits, '-', '_' and '.'.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List the savepoints.
+    #[command(after_help = "Example:\n  tidemill savepoint list ./state")]
+    List {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+    },
+    /// Put the state back; what came behind the savepoint is forgotten, and outputs begin anew.
+    #[command(after_help = "Example:\n  tidemill savepoint restore ./state monday")]
+    Restore {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+        /// The savepoint.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Remove a savepoint, and with the next checkpoint the log that it holds.
+    #[command(after_help = "Example:\n  tidemill savepoint remove ./state monday")]
+    Remove {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+        /// The savepoint.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Write each table of a savepoint to a Parquet file.
+    #[command(after_help = "Example:\n  tidemill savepoint export ./state monday ./tables")]
+    Export {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+        /// The savepoint.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Where the files go; made if missing.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+}
+
+const SHOW_HELP: &str = "\
+A position is SOURCE:N, the N-th event of a source, counted from 0 (records that could not be decoded are
+not counted), or SOURCE@TIME, all events of a source with that event time. It must lie in the log: behind
+the newest checkpoint, or behind a savepoint.
+
+Examples:
+  tidemill txn show ./state transfers:17
+  tidemill txn show ./state transfers@2024-05-01T09:00:02Z";
+
+#[derive(Debug, Subcommand)]
+pub enum TxnCommand {
+    /// Run an event's transactions again at the state that they ran at, and show what they read, required,
+    /// wrote and emitted, and why one aborted.
+    #[command(after_help = SHOW_HELP)]
+    Show {
+        /// The state directory. No process may be using it.
+        #[arg(value_name = "DIR")]
+        state: PathBuf,
+        /// The event.
+        #[arg(value_name = "POSITION")]
+        position: EventPosition,
+    },
+}
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -72,6 +192,13 @@ pub struct RunArguments {
     /// Keep the state in this directory, and go on with what is there: the run survives a crash.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
+    #[arg(long, value_name = "NAME")]
+    pub savepoint: Option<String>,
+    /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
+    /// the same names.
+    #[arg(long, value_name = "DIR")]
+    pub seed: Option<PathBuf>,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,6 @@
 //! `tidemill check` and `tidemill explain`: an application looked at, not run.
 
-use crate::arguments::Target;
+use crate::arguments::{CheckArguments, Target};
 use crate::exit::{self, report};
 use crate::job::{Input, Job, JobError, Output, source_streams, table_schema};
 use crate::loader::{Loader, Purpose};
@@ -8,20 +8,24 @@ use crate::say;
 use crate::text::{count, counted, destination, origin, value};
 use std::fmt::Write;
 use std::path::Path;
-use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, open_source};
+use tidemill_connect::{Disk, SinkSpec, SourceOptions, SourceSpec, open_source, open_state_as_it_is};
+use tidemill_durability::{Fit, Identity, Manifest, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Program, Stream, Table, analyze, explain as explained, warnings};
 use tidemill_runtime::Engine;
 
 /// Checks an application; the exit code.
-pub fn check<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Error> {
-    look(target, loader, |job, program| {
+pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8, L::Error> {
+    look(&arguments.target, loader, |job, program| {
         let mut warned = warnings(&program);
         warned.extend(connector_warnings(&job, &program));
         say::out(&listing(&job, &program));
         warned.iter().for_each(|warning| say::warning(warning));
         say::out(&verdict(&program, warned.len()));
-        Ok(())
+        match arguments.state.as_ref().or(job.state.as_ref()) {
+            Some(state) => check_state(state, &program),
+            None => Ok(()),
+        }
     })
 }
 
@@ -35,6 +39,43 @@ pub fn explain<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Erro
         say::out(&text);
         Ok(())
     })
+}
+
+/// Says what a run would make of a state.
+fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
+    let shown = path.display();
+    let Some(manifest) = Manifest::read(&Disk, path)? else {
+        say::out(&format!("\nstate {shown}: there is none; a run begins it"));
+        return Ok(());
+    };
+    let fit = Fit::of(&manifest.program, &Identity::of(program));
+    let (epoch, version) = (count(manifest.checkpoint.epoch), manifest.program.version);
+    let mut text = format!("\nstate {shown}: checkpoint of epoch {epoch}, schema version {version}\n");
+    let logged = match open_state_as_it_is(path) {
+        Ok(directory) => directory.has_logged()?,
+        Err(StateError::Refused(why)) => {
+            let _ = writeln!(text, "  {why}");
+            false
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match (&fit, logged) {
+        (Fit::Refused(why), _) => return Err(StateError::Refused(format!("the state {shown} {why}")).into()),
+        (Fit::Same, false) => text.push_str("  a run goes on behind it\n"),
+        (Fit::Same, true) => text.push_str("  it was left by a crash; a run replays the log and goes on\n"),
+        (_, true) => text.push_str("  it was left by a crash; the log is replayed by the program as it was\n"),
+        (_, false) => {}
+    }
+    match fit {
+        Fit::Changed => text.push_str("  the schema is the same; what the program does is not, from there on\n"),
+        Fit::Migrates(changes) => {
+            let _ = writeln!(text, "  it is migrated to version {}:", program.schema_version);
+            changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
+        }
+        _ => {}
+    }
+    say::out(&text);
+    Ok(())
 }
 
 fn look<L: Loader>(

@@ -29,7 +29,7 @@ pub fn code(error: &JobError) -> u8 {
                 RUN
             }
         }
-        JobError::Run(_) => RUN,
+        JobError::Run(_) | JobError::Audit(_) => RUN,
         JobError::Interrupted => INTERRUPTED,
     }
 }

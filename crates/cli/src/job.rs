@@ -9,13 +9,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    Durable, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source, open_state,
+    Durable, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source,
+    open_state_as_it_is,
 };
-use tidemill_durability::{Planted, StateDirectory};
+use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
@@ -57,6 +59,10 @@ pub struct Job {
     pub sinks: BTreeMap<String, Output>,
     /// The state directory of a durable run.
     pub state: Option<PathBuf>,
+    /// Keeps the state as it is when the run begins, as a savepoint of this name.
+    pub savepoint: Option<String>,
+    /// A state or savepoint whose rows the tables of the same names begin with.
+    pub seed: Option<PathBuf>,
 }
 
 /// Why a job did not come to its end.
@@ -86,9 +92,18 @@ pub enum JobError {
     /// The run failed, or a source or sink could not be opened for it.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A state cannot be gone through, or differs from what it must be.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// Stopped before the first event.
     #[error("stopped before the first event")]
     Interrupted,
+}
+
+impl From<StateError> for JobError {
+    fn from(error: StateError) -> JobError {
+        JobError::Run(RunError::State(error))
+    }
 }
 
 fn lines(errors: &[PlanError]) -> String {
@@ -112,6 +127,8 @@ pub struct Ready {
     durability: Option<Durability>,
     /// What each source counts in.
     pub units: Vec<Unit>,
+    /// What was done before, for people.
+    pub notes: Vec<String>,
 }
 
 impl Job {
@@ -140,11 +157,12 @@ impl Job {
     pub fn open(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
-        let engine = Engine::new(program)?;
-        let directory = match &self.state {
-            Some(path) => Some(open_state(path, engine.program()).map_err(RunError::State)?),
-            None => None,
-        };
+        let mut engine = Engine::new(program)?;
+        let (mut directory, mut notes) = (None, Vec::new());
+        if let Some(path) = self.state.clone() {
+            let prepared = self.prepare(&path, engine, interrupted)?;
+            (engine, directory, notes) = (prepared.engine, Some(prepared.directory), prepared.notes);
+        }
         let (mut sources, mut units) = (Vec::new(), Vec::new());
         for stream in source_streams(engine.program()) {
             let input = self.sources.remove(&stream.name);
@@ -153,12 +171,16 @@ impl Job {
             let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
             sources.push(input.open(&stream.schema).map_err(failed)?);
         }
-        for (id, table) in engine.program().tables.iter().enumerate() {
-            // A state that is not new has its rows already.
-            if directory.as_ref().is_none_or(StateDirectory::is_new)
-                && let Some(input) = self.tables.remove(&table.name)
-            {
-                fill(&engine, id, table, input, interrupted)?;
+        // A state that is not new has its rows already.
+        if directory.as_ref().is_none_or(StateDirectory::is_new) {
+            let seeded = match &self.seed {
+                Some(path) => seed(&engine, path, &mut notes)?,
+                None => Vec::new(),
+            };
+            for (id, table) in engine.program().tables.iter().enumerate().filter(|(_, t)| !seeded.contains(&t.name)) {
+                if let Some(input) = self.tables.remove(&table.name) {
+                    fill(&engine, id, table, input, interrupted)?;
+                }
             }
         }
         let durable = directory.as_ref().map(|directory| Durable {
@@ -174,8 +196,9 @@ impl Job {
             let schema = &engine.program().streams[sink.stream].schema;
             sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
         }
-        let durability = directory.map(|directory| Durability { directory, options: DurabilityOptions::default() });
-        Ok(Ready { engine, sources, sinks, durability, units })
+        let options = DurabilityOptions { savepoint: self.savepoint, ..DurabilityOptions::default() };
+        let durability = directory.map(|directory| Durability { directory, options });
+        Ok(Ready { engine, sources, sinks, durability, units, notes })
     }
 }
 
@@ -210,9 +233,19 @@ pub fn table_schema(table: &Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
 }
 
+/// Puts the rows of a state or savepoint into the tables of the same names; which those are.
+fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<String>, JobError> {
+    let from = open_state_as_it_is(path)?;
+    let seeded = engine.seed(&from, &recorded_program(&from)?)?;
+    for (name, rows) in &seeded {
+        notes.push(format!("table {name} begins with {rows} rows of {}", path.display()));
+    }
+    Ok(seeded.into_iter().map(|(name, _)| name).collect())
+}
+
 /// Puts all of an input into a table. A row that cannot be decoded is a failure: a table that lacks
 /// rows would give wrong results without a sign.
-fn fill(
+pub(crate) fn fill(
     engine: &Engine,
     id: TableId,
     table: &Table,

@@ -6,6 +6,7 @@
 //! Neither the meaning of a plan nor that of a source file lives here.
 
 mod arguments;
+mod audit;
 mod check;
 mod epoch;
 pub mod exit;
@@ -14,7 +15,9 @@ mod loader;
 mod new;
 mod progress;
 mod run;
+mod savepoint;
 mod say;
+mod state;
 mod summary;
 mod text;
 
@@ -39,7 +42,10 @@ pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &m
     };
     match &arguments.command {
         Command::Run(arguments) => run::run(arguments, loader),
-        Command::Check(target) => check::check(target, loader),
+        Command::Check(arguments) => check::check(arguments, loader),
+        Command::Verify(arguments) => Ok(audit::verify(arguments)),
+        Command::Savepoint(command) => Ok(savepoint::savepoint(command)),
+        Command::Txn(command) => Ok(audit::txn(command)),
         Command::Explain(target) => check::explain(target, loader),
         Command::New(arguments) => Ok(new::new(arguments, loader)),
     }

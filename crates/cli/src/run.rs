@@ -18,6 +18,14 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
     if let Some(state) = &arguments.state {
         job.state = Some(state.clone());
     }
+    job.savepoint.clone_from(&arguments.savepoint);
+    if arguments.seed.is_some() {
+        job.seed.clone_from(&arguments.seed);
+    }
+    if job.savepoint.is_some() && job.state.is_none() {
+        say::error("--savepoint needs a state; give --state DIR");
+        return Ok(exit::USAGE);
+    }
     if let Some(sink) = job.standard_output().next().filter(|_| arguments.json) {
         say::error(&format!("--json and sink '{sink}' would both write to standard output; give the sink a file"));
         return Ok(exit::USAGE);
@@ -40,6 +48,9 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
     // The bar would run into what a sink writes to the same terminal.
     let own_terminal = job.standard_output().next().is_none() || !stdout().is_terminal();
     let ready: Ready = job.open(&mut || loader.interrupted())?;
+    if !arguments.quiet {
+        ready.notes.iter().for_each(|note| say::err(note));
+    }
     let control = Arc::new(Control::default());
     let mut progress = if own_terminal && !arguments.quiet { Progress::new(&ready.units) } else { None };
     let mut stopping = false;

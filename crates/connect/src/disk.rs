@@ -26,6 +26,17 @@ impl Storage for Disk {
         fs::rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            // Across file systems, or where one has no such thing.
+            Err(error) if error.kind() != io::ErrorKind::NotFound && error.kind() != io::ErrorKind::AlreadyExists => {
+                fs::copy(from, to)?;
+                fs::File::open(to)?.sync_all()
+            }
+            done => done,
+        }
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         match fs::symlink_metadata(path)?.is_dir() {
             true => fs::remove_dir(path),

@@ -76,7 +76,7 @@ pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use output::Durable;
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
-pub use state::open_state;
+pub use state::{open_state, open_state_as_it_is};
 pub use text::RECORD_BYTES_MAX;
 
 use arrow_array::RecordBatch;
@@ -98,6 +98,11 @@ pub fn time_text(micros: i64) -> String {
     let mut text = Vec::new();
     scalar::print::time(&mut text, micros);
     String::from_utf8(text).expect("digits and signs")
+}
+
+/// The instant of a text as sources read it, in microseconds since 1970.
+pub fn parse_time(text: &str) -> Option<i64> {
+    scalar::parse::time(text).ok()
 }
 
 /// How a source hands over its events.

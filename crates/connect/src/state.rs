@@ -4,11 +4,30 @@ use crate::Disk;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidemill_durability::{Identity, OpenState, StateDirectory, StateError};
+use tidemill_durability::{Identity, OpenState, Recorded, StateDirectory, StateError};
 use tidemill_plan::Program;
 
 /// Opens or makes a program's state directory.
-pub fn open_state(path: &Path, program: &Program) -> Result<StateDirectory, StateError> {
+pub fn open_state(path: &Path, program: &Program, recorded: Option<Recorded>) -> Result<StateDirectory, StateError> {
+    let (holder, since) = holder();
+    StateDirectory::open(OpenState {
+        storage: Arc::new(Disk),
+        path,
+        holder: &holder,
+        // Two states that begin in one nanosecond are of two processes.
+        id: xxhash_rust::xxh3::xxh3_64(format!("{since} {holder}").as_bytes()),
+        program: Identity::of(program),
+        recorded,
+    })
+}
+
+/// Opens the state directory that is there, whatever its program.
+pub fn open_state_as_it_is(path: &Path) -> Result<StateDirectory, StateError> {
+    StateDirectory::open_as_it_is(Arc::new(Disk), path, &holder().0)
+}
+
+/// Who this process is, for those who find a state locked; and the time in nanoseconds.
+fn holder() -> (String, u128) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = match host.trim() {
@@ -17,12 +36,5 @@ pub fn open_state(path: &Path, program: &Program) -> Result<StateDirectory, Stat
     };
     let process = std::process::id();
     let started = crate::time_text(i64::try_from(since.as_micros()).unwrap_or(0));
-    StateDirectory::open(OpenState {
-        storage: Arc::new(Disk),
-        path,
-        holder: &format!("process {process}{host}, since {started}"),
-        // Two states that begin in one nanosecond are of two processes.
-        id: xxhash_rust::xxh3::xxh3_64(format!("{} {process}{host}", since.as_nanos()).as_bytes()),
-        program: Identity::of(program),
-    })
+    (format!("process {process}{host}, since {started}"), since.as_nanos())
 }

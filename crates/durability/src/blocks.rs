@@ -14,8 +14,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const ENDING: &str = ".rows";
 
+/// The name of the checkpoint file of a number.
+pub fn file_name(number: u64) -> String {
+    format!("{number:08}{ENDING}")
+}
+
 fn path(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("{number:08}{ENDING}"))
+    directory.join(file_name(number))
 }
 
 fn seed(id: u64, file: u64, offset: u64) -> u64 {

@@ -1,21 +1,23 @@
-//! The state directory: one process at a time, one program for ever.
+//! The state directory: one process at a time, one application for ever.
 //!
 //! ```text
 //! DIR/lock              who holds it
 //! DIR/manifest          what it is of, and its newest checkpoint
-//! DIR/log/NNN.log       the epochs since
+//! DIR/log/NNN.log       the epochs since; `log.1` after the first return to a savepoint, and so on
 //! DIR/checkpoint/NNN.rows
+//! DIR/savepoint/NAME/   checkpoints that are kept
 //! ```
 
 use crate::blocks::{self, BlockReader, BlockWriter};
-use crate::difference::difference;
 use crate::error::StateError;
+use crate::fit::Fit;
 use crate::log::{Log, LogReader};
-use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest};
+use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest, Recorded};
 use crate::planted::{Bug, Planted};
+use crate::savepoint::remove_all;
 use crate::storage::{Lock, Locked, Storage};
 use crate::store::{Run, RunWriter, Runs};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_state::RowShape;
@@ -26,6 +28,8 @@ pub struct StateDirectory {
     path: PathBuf,
     id: u64,
     program: Identity,
+    recorded: Option<Recorded>,
+    fit: Fit,
     /// None until the first checkpoint.
     manifest: Option<Manifest>,
     /// The number of the next checkpoint file.
@@ -46,36 +50,66 @@ pub struct OpenState<'a> {
     pub id: u64,
     /// The program.
     pub program: Identity,
+    /// The same, to be run without its source text; none where that is not wanted.
+    pub recorded: Option<Recorded>,
 }
 
 impl StateDirectory {
-    /// Opens or makes it. Refuses one that another process holds, or that is of another program.
+    /// Opens or makes it. Refuses one that another process holds, or that does not fit the program.
     pub fn open(how: OpenState<'_>) -> Result<StateDirectory, StateError> {
-        let OpenState { storage, path, holder, id, program } = how;
+        let OpenState { storage, path, holder, id, program, recorded } = how;
         storage.create_directory(path).map_err(StateError::io(path, "made"))?;
-        let lock_path = path.join("lock");
-        let lock = match storage.lock(&lock_path, holder).map_err(StateError::io(&lock_path, "locked"))? {
-            Locked::Mine(lock) => lock,
-            Locked::By(other) => {
-                let other = if other.trim().is_empty() { "another process" } else { other.trim() };
-                return Err(StateError::Refused(format!("the state {} is in use by {other}", path.display())));
-            }
-        };
-        // What an earlier process named and did not sync is seen, and a power cut may still take it back.
-        storage.sync_directory(path).map_err(StateError::io(path, "synced"))?;
+        let lock = take(&*storage, path, holder)?;
         let manifest = Manifest::read(&*storage, path)?;
-        if let Some(manifest) = &manifest
-            && let Some(difference) = difference(&manifest.program, &program)
-        {
-            return Err(StateError::Refused(format!("the state {} {difference}", path.display())));
+        let fit = manifest.as_ref().map_or(Fit::Same, |manifest| Fit::of(&manifest.program, &program));
+        if let Fit::Refused(why) = &fit {
+            return Err(StateError::Refused(format!("the state {} {why}", path.display())));
         }
         let id = manifest.as_ref().map_or(id, |manifest| manifest.id);
-        let path = path.to_owned();
-        let planted = Planted::default();
-        let mut directory = StateDirectory { storage, path, id, program, manifest, next_file: 1, planted, _lock: lock };
+        StateDirectory::with(storage, path, id, program, recorded, fit, manifest, lock)
+    }
+
+    /// Opens one that is there, whatever its program, which it then counts as opened by.
+    pub fn open_as_it_is(storage: Arc<dyn Storage>, path: &Path, holder: &str) -> Result<StateDirectory, StateError> {
+        let absent = || StateError::Refused(format!("there is no state in {}", path.display()));
+        if Manifest::read(&*storage, path)?.is_none() {
+            return Err(absent());
+        }
+        let lock = take(&*storage, path, holder)?;
+        let manifest = Manifest::read(&*storage, path)?.ok_or_else(absent)?;
+        let (id, program, recorded) = (manifest.id, manifest.program.clone(), manifest.recorded.clone());
+        StateDirectory::with(storage, path, id, program, recorded, Fit::Same, Some(manifest), lock)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are its fields")]
+    fn with(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        id: u64,
+        program: Identity,
+        recorded: Option<Recorded>,
+        fit: Fit,
+        manifest: Option<Manifest>,
+        lock: Box<dyn Lock>,
+    ) -> Result<StateDirectory, StateError> {
+        let mut directory = StateDirectory {
+            storage,
+            path: path.to_owned(),
+            id,
+            program,
+            recorded,
+            fit,
+            manifest,
+            next_file: 1,
+            planted: Planted::default(),
+            _lock: lock,
+        };
         match &directory.manifest {
             None => directory.clear()?,
-            Some(_) => directory.remove_unused()?,
+            Some(_) => {
+                directory.remove_unused()?;
+                directory.remove_old_logs()?;
+            }
         }
         Ok(directory)
     }
@@ -105,9 +139,22 @@ impl StateDirectory {
         &self.storage
     }
 
-    /// What tells this state from every other, as text.
+    /// What tells this state's course from every other, as text.
     pub fn owner(&self) -> String {
-        format!("{:016x}", self.id)
+        match self.manifest.as_ref().map_or(0, |manifest| manifest.course) {
+            0 => format!("{:016x}", self.id),
+            course => format!("{:016x}-{course}", self.id),
+        }
+    }
+
+    /// What it says of itself; none in a new state.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_ref()
+    }
+
+    /// How the state fits the program that it was opened for.
+    pub fn fit(&self) -> &Fit {
+        &self.fit
     }
 
     /// The newest checkpoint; none in a new state.
@@ -115,9 +162,37 @@ impl StateDirectory {
         self.manifest.as_ref().map(|manifest| &manifest.checkpoint)
     }
 
-    /// Whether the program is another than the one that wrote the log.
-    pub fn code_changed(&self) -> bool {
-        self.manifest.as_ref().is_some_and(|manifest| manifest.program.code != self.program.code)
+    /// Whether epochs were logged behind the newest checkpoint.
+    pub fn has_logged(&self) -> Result<bool, StateError> {
+        Ok(!self.is_new() && self.log()?.next_epoch()?.is_some())
+    }
+
+    /// Whether what it has recorded of its program is not what it was opened with.
+    pub fn is_recorded_otherwise(&self) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| manifest.recorded != self.recorded)
+    }
+
+    /// Makes the state one of the program that it was opened for, at a checkpoint whose blocks are durable and
+    /// behind which nothing is logged.
+    pub fn adopt(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
+        let was = self.manifest.clone().expect("only what has begun can change");
+        let (mut changes, mut begins) = (was.changes, was.begins);
+        if self.fit != Fit::Same {
+            changes.push(checkpoint.epoch);
+        }
+        // A sink that is new, or leads elsewhere, has nothing of what was before.
+        let sinks = |recorded: &Recorded| -> Vec<(String, Option<serde_json::Value>)> {
+            recorded.plan.sinks.iter().map(|s| (s.name.clone(), recorded.sinks.get(&s.name).cloned())).collect()
+        };
+        if let (Some(old), Some(new)) = (&was.recorded, &self.recorded) {
+            let old = sinks(old);
+            let other = sinks(new).into_iter().filter(|sink| !old.contains(sink));
+            begins.extend(other.map(|(name, _)| (name, checkpoint.epoch)));
+        }
+        let (program, recorded) = (self.program.clone(), self.recorded.clone());
+        self.put(Manifest { program, recorded, begins, changes, checkpoint, ..was })?;
+        self.fit = Fit::Same;
+        Ok(())
     }
 
     /// Reads blocks of its checkpoints.
@@ -155,13 +230,44 @@ impl StateDirectory {
     /// Makes a checkpoint, whose blocks are durable, the newest, and removes the files that only older
     /// ones need.
     pub fn switch(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
-        let manifest = Manifest { format: FORMAT, id: self.id, program: self.program.clone(), checkpoint };
+        assert_eq!(self.fit, Fit::Same, "a program writes into its own state");
+        let manifest = match self.manifest.clone() {
+            Some(was) => Manifest { checkpoint, ..was },
+            None => Manifest {
+                format: FORMAT,
+                id: self.id,
+                course: 0,
+                log: 0,
+                program: self.program.clone(),
+                recorded: self.recorded.clone(),
+                begins: BTreeMap::new(),
+                changes: Vec::new(),
+                checkpoint,
+            },
+        };
         if self.planted.is(Bug::CheckpointRemovesFirst) {
             self.remove_all_but(&manifest.checkpoint.files())?;
         }
+        self.put(manifest)
+    }
+
+    fn put(&mut self, manifest: Manifest) -> Result<(), StateError> {
         manifest.write(&*self.storage, &self.path, self.planted)?;
         self.manifest = Some(manifest);
         self.remove_unused()
+    }
+
+    /// Puts a manifest in the stead of the one that is there, with an empty log of its own.
+    pub(crate) fn begin_log_anew(&mut self, manifest: Manifest, log: u64) -> Result<(), StateError> {
+        let directory = self.logs_of(log);
+        self.storage.create_directory(&directory).map_err(StateError::io(&directory, "made"))?;
+        for name in self.storage.list(&directory).map_err(StateError::io(&directory, "read"))? {
+            let path = directory.join(name);
+            self.storage.remove(&path).map_err(StateError::io(&path, "removed"))?;
+        }
+        Log::create(self.storage.clone(), directory, self.id, manifest.checkpoint.epoch)?;
+        self.put(Manifest { log, ..manifest })?;
+        self.remove_old_logs()
     }
 
     /// The log behind the newest checkpoint.
@@ -169,14 +275,38 @@ impl StateDirectory {
         let after = self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, after)?;
         reader.plant(self.planted);
+        reader.hold(self.held_epoch()?);
         Ok(reader)
     }
 
-    fn logs(&self) -> PathBuf {
-        self.path.join("log")
+    /// The log behind an earlier epoch, as far as it is held.
+    pub fn log_behind(&self, epoch: u64) -> Result<LogReader, StateError> {
+        LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)
     }
 
-    fn checkpoints(&self) -> PathBuf {
+    fn logs(&self) -> PathBuf {
+        self.logs_of(self.manifest.as_ref().map_or(0, |manifest| manifest.log))
+    }
+
+    fn logs_of(&self, number: u64) -> PathBuf {
+        self.path.join(if number == 0 { "log".into() } else { format!("log.{number}") })
+    }
+
+    /// Removes the logs of earlier courses.
+    fn remove_old_logs(&self) -> Result<(), StateError> {
+        let current = self.logs();
+        let names = self.storage.list(&self.path).map_err(StateError::io(&self.path, "read"))?;
+        for name in names.iter().filter(|name| *name == "log" || name.starts_with("log.")) {
+            let path = self.path.join(name);
+            if path != current {
+                remove_all(&*self.storage, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where its checkpoint files are.
+    pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoint")
     }
 
@@ -218,7 +348,10 @@ impl StateDirectory {
     fn remove_unused(&mut self) -> Result<(), StateError> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
         let used = manifest.checkpoint.files();
-        self.next_file = self.next_file.max(used.last().map_or(1, |last| last + 1));
+        // A savepoint may be returned to: its files keep their numbers to themselves.
+        let kept = self.savepoints()?.into_iter().flat_map(|savepoint| savepoint.manifest.checkpoint.files()).max();
+        let last = used.last().copied().max(kept);
+        self.next_file = self.next_file.max(last.map_or(1, |last| last + 1));
         self.remove_all_but(&used)
     }
 
@@ -230,5 +363,21 @@ impl StateDirectory {
             }
         }
         Ok(())
+    }
+}
+
+/// Takes the lock of a state directory.
+fn take(storage: &dyn Storage, path: &Path, holder: &str) -> Result<Box<dyn Lock>, StateError> {
+    let lock = path.join("lock");
+    match storage.lock(&lock, holder).map_err(StateError::io(&lock, "locked"))? {
+        Locked::Mine(lock) => {
+            // What an earlier process named and did not sync is seen, and a power cut may still take it back.
+            storage.sync_directory(path).map_err(StateError::io(path, "synced"))?;
+            Ok(lock)
+        }
+        Locked::By(other) => {
+            let other = if other.trim().is_empty() { "another process" } else { other.trim() };
+            Err(StateError::Refused(format!("the state {} is in use by {other}", path.display())))
+        }
     }
 }

@@ -6,19 +6,22 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod blocks;
-mod difference;
 mod directory;
 mod error;
+mod fit;
 mod log;
 mod manifest;
 mod planted;
+mod savepoint;
 mod storage;
 pub mod store;
 
 pub use blocks::{BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
+pub use fit::{Fit, table_fits};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
-pub use manifest::{Block, Checkpoint, Identity, SourceIdentity, SourceState, TableState};
+pub use manifest::{Block, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState, TableState};
 pub use planted::{Bug, Planted, overwrite};
+pub use savepoint::Savepoint;
 pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tidemill_model::{Schema, StreamDigest};
-use tidemill_plan::{Origin, Program, Table};
+use tidemill_plan::{Origin, Plan, Program, Table};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format. Others are refused.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -25,10 +25,38 @@ pub struct Manifest {
     pub format: u32,
     /// Tells this state from every other; its log and checkpoints bear it.
     pub id: u64,
+    /// Counts how often it was put back to a savepoint: outputs of another course are not gone on with.
+    #[serde(default)]
+    pub course: u64,
+    /// The number of its log, which is begun anew with each course.
+    #[serde(default)]
+    pub log: u64,
     /// The program that it belongs to.
     pub program: Identity,
+    /// That program itself, where it is known.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
+    /// By sink: the epoch behind which its output begins, where that is not the state's beginning.
+    #[serde(default)]
+    pub begins: BTreeMap<String, u64>,
+    /// The epochs behind which the program was changed.
+    #[serde(default)]
+    pub changes: Vec<u64>,
     /// Where its rows are.
     pub checkpoint: Checkpoint,
+}
+
+/// A program with its connections, as data: it can be run without the text that it was made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The program.
+    pub plan: Plan,
+    /// By source: the spec it is opened with, where it has one.
+    #[serde(default)]
+    pub sources: BTreeMap<String, serde_json::Value>,
+    /// By sink: likewise.
+    #[serde(default)]
+    pub sinks: BTreeMap<String, serde_json::Value>,
 }
 
 /// What of a program its state depends on.
@@ -36,6 +64,8 @@ pub struct Manifest {
 pub struct Identity {
     /// Its name.
     pub application: String,
+    /// The version of its schema.
+    pub version: u64,
     /// Its tables.
     pub tables: Vec<Table>,
     /// Its sources.
@@ -72,6 +102,7 @@ impl Identity {
         let text = serde_json::to_vec(program).expect("a program is plain data");
         Identity {
             application: program.name.clone(),
+            version: program.schema_version,
             tables: program.tables.clone(),
             sources: program.streams.iter().filter_map(source).collect(),
             code: xxh3_64(&text),

@@ -18,6 +18,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
 /// Names and directories.
 pub trait Storage: Send + Sync {
     /// Opens a file.
@@ -25,6 +28,22 @@ pub trait Storage: Send + Sync {
 
     /// Gives a file another name in the same file system, in the stead of what has that name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file that is never written again a second name, or a copy, which is durable; none has the name.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let from = self.open(from, Open::Read)?;
+        let copy = self.open(to, Open::CreateNew)?;
+        let mut chunk = vec![0; COPY_BYTES];
+        let mut at = 0;
+        loop {
+            let read = from.read_at(at, &mut chunk)?;
+            if read == 0 {
+                return copy.sync();
+            }
+            copy.append(&chunk[..read])?;
+            at += read as u64;
+        }
+    }
 
     /// Removes a file, or a directory with nothing in it.
     fn remove(&self, path: &Path) -> io::Result<()>;

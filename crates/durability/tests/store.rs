@@ -34,10 +34,11 @@ fn rows(image: &Image) -> Model {
 }
 
 fn directory(storage: &SimStorage) -> StateDirectory {
-    let program = Identity { application: "a".into(), tables: Vec::new(), sources: Vec::new(), code: 0 };
+    let program = Identity { version: 1, application: "a".into(), tables: Vec::new(), sources: Vec::new(), code: 0 };
     let storage = Arc::new(storage.clone());
     let path = Path::new("state");
-    StateDirectory::open(OpenState { storage, path, holder: "a test", id: 7, program }).expect("it opens")
+    StateDirectory::open(OpenState { storage, path, holder: "a test", id: 7, program, recorded: None })
+        .expect("it opens")
 }
 
 fn all(runs: &Runs) -> Model {

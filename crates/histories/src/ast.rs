@@ -193,5 +193,13 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 }
 
 pub fn plan(name: &str, tables: Vec<TableDef>, streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Plan {
-    Plan { version: PLAN_VERSION, name: name.into(), tables, streams, transactions, sinks: Vec::new() }
+    Plan {
+        version: PLAN_VERSION,
+        name: name.into(),
+        schema_version: 1,
+        tables,
+        streams,
+        transactions,
+        sinks: Vec::new(),
+    }
 }

@@ -22,7 +22,7 @@ mod visit;
 use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use error::PlanError;
-pub use explain::{explain, warnings};
+pub use explain::{explain, expression_text, warnings};
 pub use operations::{Judge, Operation, Operations};
 pub use plan::*;
 pub use program::{

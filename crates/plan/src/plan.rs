@@ -16,6 +16,9 @@ pub struct Plan {
     pub version: u32,
     /// The application's name.
     pub name: String,
+    /// The version of its schema, raised by who changes tables or events of an application with a state.
+    #[serde(default = "first_version")]
+    pub schema_version: u64,
     /// Shared tables.
     #[serde(default)]
     pub tables: Vec<TableDef>,
@@ -28,6 +31,11 @@ pub struct Plan {
     /// Streams that leave the application.
     #[serde(default)]
     pub sinks: Vec<SinkDef>,
+}
+
+/// Of an application that does not say.
+fn first_version() -> u64 {
+    1
 }
 
 /// A shared table.

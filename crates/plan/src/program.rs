@@ -46,6 +46,8 @@ pub type ReasonId = u32;
 pub struct Program {
     /// The application's name.
     pub name: String,
+    /// The version of its schema.
+    pub schema_version: u64,
     /// In declaration order.
     pub tables: Vec<Table>,
     /// All streams, implicit ones included; inputs before what derives from them.

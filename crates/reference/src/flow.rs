@@ -26,7 +26,7 @@ impl Reference<'_> {
     /// Processes an event of a root stream and its whole cascade.
     pub(crate) fn process_root(&mut self, root: StreamId, event: Record) {
         let arrivals = self.emit(root, event);
-        self.process(arrivals);
+        self.follow(arrivals);
     }
 
     /// Puts an event on its root stream and on the streams derived from it.
@@ -59,28 +59,29 @@ impl Reference<'_> {
 
     /// Runs the transactions that an event arrives at, then all that follows from each event that
     /// they emitted.
-    fn process(&mut self, arrivals: Arrivals) {
+    fn follow(&mut self, arrivals: Arrivals) {
         let program = self.program;
         let mut emitted = Vec::new();
         for delivery in &program.streams[arrivals.root].deliveries {
             let stream = program.transactions[delivery.transaction].inputs[delivery.input];
             let Some(event) = arrivals.events.get(&stream) else { continue };
-            let events = match transaction::run(program, delivery.transaction, &mut self.tables, event) {
-                Outcome::Committed(events) => {
-                    self.counts[delivery.transaction].committed += 1;
-                    events
-                }
-                Outcome::Aborted(reason, event) => {
-                    self.counts[delivery.transaction].aborted[reason as usize] += 1;
-                    vec![(program.transactions[delivery.transaction].aborted, event)]
-                }
-            };
+            let events =
+                match transaction::run(program, delivery.transaction, &mut self.tables, event, self.traces.as_mut()) {
+                    Outcome::Committed(events) => {
+                        self.counts[delivery.transaction].committed += 1;
+                        events
+                    }
+                    Outcome::Aborted(reason, event) => {
+                        self.counts[delivery.transaction].aborted[reason as usize] += 1;
+                        vec![(program.transactions[delivery.transaction].aborted, event)]
+                    }
+                };
             for (root, event) in events {
                 emitted.push(self.emit(root, event));
             }
         }
         for arrivals in emitted {
-            self.process(arrivals);
+            self.follow(arrivals);
         }
     }
 }

@@ -23,11 +23,14 @@ mod arithmetic;
 mod expression;
 mod flow;
 mod table;
+mod trace;
 mod transaction;
 
+use std::collections::BTreeMap;
 use table::Table;
 use tidemill_model::{Position, Value};
 use tidemill_plan::{Origin, Program, StreamId, TableId};
+pub use trace::{Step, TransactionTrace};
 
 /// The values of an event or row, in the order of its schema or columns.
 type Record = Vec<Value>;
@@ -51,6 +54,8 @@ pub struct Reference<'p> {
     counts: Vec<TransactionCounts>,
     /// By source.
     sources: Vec<Source>,
+    /// Of the event at hand, where it is to be noted.
+    traces: Option<Vec<TransactionTrace>>,
 }
 
 /// How far a source has come.
@@ -58,6 +63,21 @@ struct Source {
     stream: StreamId,
     offset: u64,
     time_max: i64,
+    /// Admitted and not let through, by time and offset.
+    held: BTreeMap<(i64, u64), Record>,
+    /// Events with smaller offsets were held when it began to stand somewhere: their offsets are not known.
+    known_from: u64,
+}
+
+/// An event that is next in the order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextEvent {
+    /// Its place.
+    pub position: Position,
+    /// Whether the offset is that in the source, not only one in the right order.
+    pub is_known: bool,
+    /// Its values.
+    pub event: Vec<Value>,
 }
 
 impl<'p> Reference<'p> {
@@ -72,8 +92,9 @@ impl<'p> Reference<'p> {
             counts: program.transactions.iter().map(|t| counts(&t.reasons)).collect(),
             sources: (0..program.streams.len())
                 .filter(is_source)
-                .map(|stream| Source { stream, offset: 0, time_max: i64::MIN })
+                .map(|stream| Source { stream, offset: 0, time_max: i64::MIN, held: BTreeMap::new(), known_from: 0 })
                 .collect(),
+            traces: None,
         }
     }
 
@@ -119,6 +140,81 @@ impl<'p> Reference<'p> {
         }
         state.time_max = state.time_max.max(time);
         Some(Position { time, source, offset })
+    }
+
+    /// Has a source stand where another execution left it: so many records taken of it, the greatest time
+    /// that it had shown (where it has event times), and the events held back, in order.
+    pub fn stand(&mut self, source: usize, taken: u64, greatest: Option<i64>, held: Vec<Vec<Value>>) {
+        let field = self.program.streams[self.sources[source].stream].event_time;
+        let state = &mut self.sources[source];
+        (state.offset, state.known_from) = (taken, taken);
+        state.time_max = greatest.filter(|_| field.is_some()).unwrap_or(i64::MIN);
+        let first = taken - held.len() as u64;
+        for (offset, event) in (first..).zip(held) {
+            let time = field.map_or(Some(offset as i64), |field| event[field].word());
+            state.held.insert((time.expect("event time is never null"), offset), event);
+        }
+        if field.is_none() {
+            state.known_from = 0;
+        }
+    }
+
+    /// Takes a source's next record; it is held back until it is let through. False where it is late.
+    pub fn take(&mut self, source: usize, record: Vec<Value>) -> bool {
+        let position = self.admit(source, &record);
+        if let Some(Position { time, offset, .. }) = position {
+            self.sources[source].held.insert((time, offset), record);
+        }
+        position.is_some()
+    }
+
+    /// Takes a record of a source that could not be decoded, as it is on its `bad` stream.
+    pub fn reject(&mut self, source: usize, record: Vec<Value>) {
+        let Origin::Source { bad, .. } = self.program.streams[self.sources[source].stream].origin else {
+            unreachable!("chosen as a source")
+        };
+        self.outputs[bad].push(record);
+    }
+
+    /// The first event in position order of the next so many of each source, which then has one less. None
+    /// where all are 0; panics where more are let through than are held.
+    pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
+        let first = |s: &usize| *self.sources[*s].held.keys().next().expect("what is let through is held");
+        let open = (0..passing.len()).filter(|&s| passing[s] > 0);
+        let source = open.min_by_key(|s| (first(s).0, *s))?;
+        passing[source] -= 1;
+        let state = &mut self.sources[source];
+        let ((time, offset), event) = state.held.pop_first().expect("just looked at");
+        let is_known = offset >= state.known_from;
+        Some(NextEvent { position: Position { time, source: source as u32, offset }, is_known, event })
+    }
+
+    /// Runs an event that was let through, with its whole cascade.
+    pub fn process(&mut self, next: NextEvent) {
+        let stream = self.sources[next.position.source as usize].stream;
+        self.process_root(stream, next.event);
+    }
+
+    /// The same, noting everything that its transactions do.
+    pub fn process_traced(&mut self, next: NextEvent) -> Vec<TransactionTrace> {
+        self.traces = Some(Vec::new());
+        self.process(next);
+        self.traces.take().unwrap_or_default()
+    }
+
+    /// How many events of a source are held back.
+    pub fn held(&self, source: usize) -> u64 {
+        self.sources[source].held.len() as u64
+    }
+
+    /// How many records of a source were taken.
+    pub fn taken(&self, source: usize) -> u64 {
+        self.sources[source].offset
+    }
+
+    /// Takes away everything that was emitted on a stream so far, in order.
+    pub fn take_output(&mut self, stream: StreamId) -> Vec<Vec<Value>> {
+        std::mem::take(&mut self.outputs[stream])
     }
 
     /// Everything that was emitted on a stream so far, in order.

@@ -3,6 +3,8 @@
 use crate::Record;
 use crate::expression::{Scope, evaluate, output_fields};
 use crate::table::{Key, Table, default_row};
+use crate::trace::{Step, TransactionTrace};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Stmt};
@@ -17,7 +19,13 @@ pub enum Outcome {
 }
 
 /// Runs a transaction on an event. On an abort the tables are as before.
-pub fn run(program: &Program, id: TransactionId, tables: &mut [Table], event: &Record) -> Outcome {
+pub fn run(
+    program: &Program,
+    id: TransactionId,
+    tables: &mut [Table],
+    event: &Record,
+    traces: Option<&mut Vec<TransactionTrace>>,
+) -> Outcome {
     let transaction = &program.transactions[id];
     let locals = vec![None; transaction.locals.len()];
     let mut run = Run {
@@ -30,13 +38,24 @@ pub fn run(program: &Program, id: TransactionId, tables: &mut [Table], event: &R
         before: BTreeMap::new(),
         emitted: Vec::new(),
         dependent: BTreeMap::new(),
+        steps: traces.is_some().then(RefCell::default),
     };
     for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
         let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
         let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
         run.dependent.insert(id, key);
     }
-    match run.block(&transaction.body) {
+    let ended = run.block(&transaction.body);
+    if let Some(traces) = traces {
+        let steps = run.steps.take().map(RefCell::into_inner).unwrap_or_default();
+        traces.push(TransactionTrace {
+            transaction: id,
+            event: event.clone(),
+            steps,
+            aborted: ended.as_ref().err().copied(),
+        });
+    }
+    match ended {
         Ok(_) => {
             if transaction.committed.passes_event {
                 run.emitted.push((transaction.committed.stream, event.clone()));
@@ -72,6 +91,8 @@ struct Run<'a> {
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,
+    /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
+    steps: Option<RefCell<Vec<Step>>>,
 }
 
 impl Run<'_> {
@@ -102,7 +123,13 @@ impl Run<'_> {
             Stmt::Break => return Ok(Next::Break),
             Stmt::Continue => return Ok(Next::Continue),
             Stmt::Require { condition, reason } => {
-                if !self.holds(condition)? {
+                let held = self.holds(condition);
+                self.note(|| Step::Required {
+                    condition: condition.clone(),
+                    reason: *reason,
+                    held: held.as_ref().ok().copied(),
+                });
+                if !held? {
                     return Err(*reason);
                 }
             }
@@ -111,17 +138,27 @@ impl Run<'_> {
             Stmt::Delete { role, element } => self.delete(*role, *element)?,
             Stmt::Emit { output, fields } => {
                 let event = output_fields(fields, self)?;
-                self.emitted.push((self.transaction.emits[*output].stream, event));
+                let stream = self.transaction.emits[*output].stream;
+                self.note(|| Step::Emitted { stream, event: event.clone() });
+                self.emitted.push((stream, event));
             }
             Stmt::Return { fields } => {
                 if let Some(fields) = fields {
                     let event = output_fields(fields, self)?;
-                    self.emitted.push((self.transaction.committed.stream, event));
+                    let stream = self.transaction.committed.stream;
+                    self.note(|| Step::Emitted { stream, event: event.clone() });
+                    self.emitted.push((stream, event));
                 }
                 return Ok(Next::Return);
             }
         }
         Ok(Next::Statement)
+    }
+
+    fn note(&self, step: impl FnOnce() -> Step) {
+        if let Some(steps) = &self.steps {
+            steps.borrow_mut().push(step());
+        }
     }
 
     fn holds(&self, condition: &Expr) -> Result<bool, ReasonId> {
@@ -200,6 +237,7 @@ impl Run<'_> {
             None if self.role(role).create => default_row(&self.program.tables[self.role(role).table], &key),
             None => return Err(self.role(role).no_row),
         };
+        self.note(|| Step::Wrote { role, key: key.0.clone(), column, value: value.clone() });
         row[column] = value;
         self.change(role, key, Some(row));
         Ok(())
@@ -218,6 +256,7 @@ impl Run<'_> {
         for (column, value) in cells {
             row[column] = value;
         }
+        self.note(|| Step::Inserted { role, row: row.clone() });
         self.change(role, key, Some(row));
         Ok(())
     }
@@ -227,6 +266,7 @@ impl Run<'_> {
         if self.row(role, &key).is_none() {
             return Err(self.role(role).no_row);
         }
+        self.note(|| Step::Deleted { role, key: key.0.clone() });
         self.change(role, key, None);
         Ok(())
     }
@@ -298,6 +338,26 @@ impl Scope for Run<'_> {
     }
 
     fn cell(&self, role: RoleId, element: Option<LoopId>, column: usize) -> Result<Value, ReasonId> {
+        let read = self.cell_of(role, element, column);
+        self.note(|| {
+            let key = self.key(role, element);
+            let exists = key.as_ref().is_some_and(|key| self.row(role, key).is_some());
+            Step::Read { role, key: key.map(|key| key.0), exists, column, value: read.clone().ok() }
+        });
+        read
+    }
+
+    fn exists(&self, role: RoleId, element: Option<LoopId>) -> bool {
+        let key = self.key(role, element);
+        let exists = key.as_ref().is_some_and(|key| self.row(role, key).is_some());
+        self.note(|| Step::Looked { role, key: key.map(|key| key.0), exists });
+        exists
+    }
+}
+
+impl Run<'_> {
+    /// The value of a cell for a read.
+    fn cell_of(&self, role: RoleId, element: Option<LoopId>, column: usize) -> Result<Value, ReasonId> {
         let Role { table, missing, no_row, no_key, .. } = self.role(role);
         let table = &self.program.tables[*table];
         let key = self.key(role, element);
@@ -312,10 +372,6 @@ impl Scope for Run<'_> {
             (None, Missing::Default) => Ok(table.columns[column].default.clone().unwrap_or(Value::Null)),
             (Some(key), Missing::Default) => Ok(default_row(table, &key)[column].clone()),
         }
-    }
-
-    fn exists(&self, role: RoleId, element: Option<LoopId>) -> bool {
-        self.key(role, element).is_some_and(|key| self.row(role, &key).is_some())
     }
 }
 

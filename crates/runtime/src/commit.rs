@@ -104,7 +104,8 @@ impl Committer {
         }
         // A replay that was broken off leaves epochs whose results are for the next run.
         let whole = self.durable.as_ref().is_none_or(|durable| durable.pending.is_empty());
-        if !self.failure.is_set() && whole {
+        let go_on = self.durable.as_ref().is_some_and(|durable| durable.options.replay_only);
+        if !self.failure.is_set() && whole && !go_on {
             for s in 0..self.sinks.len() {
                 if let Some(sink) = self.sinks[s].take()
                     && let Err(failure) = sink.finish()

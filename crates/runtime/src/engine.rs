@@ -1,7 +1,7 @@
 //! An application at work: threads around the pipeline, from sources to sinks.
 
 use crate::commit::Committer;
-use crate::durable::{Durability, Durable};
+use crate::durable::{Durability, Durable, migrate, seed};
 use crate::environment::{Environment, Joined};
 use crate::epoch::Epoch;
 use crate::gate::Gate;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
-use tidemill_durability::StateError;
+use tidemill_durability::{StateDirectory, StateError};
 use tidemill_plan::{Program, TableId};
 use tidemill_state::{PreloadError, Table, TableStats};
 
@@ -185,6 +185,18 @@ impl Engine {
     /// Puts rows into a table: a batch in canonical form. Between runs only.
     pub fn preload(&self, table: TableId, batch: &RecordBatch) -> Result<(), PreloadError> {
         self.machine.tables[table].preload(batch)
+    }
+
+    /// Makes a state of an earlier version of the program one of this one, whose tables have the rows that new
+    /// tables begin with; nothing may be logged behind its checkpoint. The rows are those of the state then.
+    pub fn migrate(&self, directory: &mut StateDirectory, old: &Program) -> Result<(), RunError> {
+        migrate(directory, old, &self.machine)
+    }
+
+    /// Puts the rows that a state or savepoint, of the program `of`, has in tables of the same names into these
+    /// tables: the names, and how many rows. Fails where columns do not fit.
+    pub fn seed(&self, from: &StateDirectory, of: &Program) -> Result<Vec<(String, usize)>, RunError> {
+        seed(from, of, &self.machine.tables)
     }
 
     /// The rows of a table, sorted by key. Between runs only.

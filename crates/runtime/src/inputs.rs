@@ -157,7 +157,7 @@ impl Inputs {
 }
 
 /// Two batches as one.
-fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
+pub fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
     let Some(mut first) = first else { return Ok(next) };
     let schema = next.events.schema();
     let events = concat_batches(&schema, [&first.events, &next.events]);
@@ -166,7 +166,7 @@ fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, Io
 }
 
 /// The first records of a batch, at most so many of each kind, and the rest if there is any.
-fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
+pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
     let events = (batch.events.num_rows() as u64).min(most.events) as usize;
     let bad = batch.bad.len().min(most.bad as usize);
     if events == batch.events.num_rows() && bad == batch.bad.len() {

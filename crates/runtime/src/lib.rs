@@ -33,7 +33,10 @@ mod views;
 mod wiring;
 mod worker;
 
-pub use durable::{Durability, DurabilityOptions, checkpoint_rows};
+pub use durable::{
+    Durability, DurabilityOptions, EpochDigest, History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource,
+    checkpoint_rows, state_rows,
+};
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};

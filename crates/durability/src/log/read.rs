@@ -46,6 +46,8 @@ pub struct LogReader {
     /// The payloads of marks that were read and not taken.
     notes: Vec<Vec<u8>>,
     ended: bool,
+    /// Epochs behind this one are not removed.
+    held: Option<u64>,
     planted: Planted,
 }
 
@@ -97,6 +99,7 @@ impl LogReader {
             durable_epoch: first.epoch,
             notes: Vec::new(),
             ended: false,
+            held: None,
             planted: Planted::default(),
         };
         let last = reader.segments.last().expect("there is a first one");
@@ -120,6 +123,11 @@ impl LogReader {
             () if planted.is(Bug::ReplayRepeats) => self.after = self.after.saturating_sub(1),
             () => {}
         }
+    }
+
+    /// Has the log keep the epochs behind this one, whatever is checkpointed.
+    pub fn hold(&mut self, epoch: Option<u64>) {
+        self.held = epoch;
     }
 
     fn load(&mut self) -> Result<(), StateError> {
@@ -278,6 +286,7 @@ impl LogReader {
         let (chain, epoch) = if dropped { (chain, epoch) } else { (self.chain, self.epoch) };
         let mut log = Log::begin(self.storage, self.directory, self.segments, next, tail, chain, epoch)?;
         log.plant(self.planted);
+        log.hold(self.held);
         Ok(log)
     }
 

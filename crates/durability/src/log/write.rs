@@ -41,6 +41,8 @@ pub struct Log {
     epoch: u64,
     /// Why nothing may be written any more.
     lost: Option<String>,
+    /// Epochs behind this one are not removed.
+    held: Option<u64>,
     pub(super) planted: Planted,
 }
 
@@ -80,6 +82,7 @@ impl Log {
             chain,
             epoch,
             lost: None,
+            held: None,
             planted: Planted::default(),
         };
         log.remove_void()?;
@@ -89,6 +92,11 @@ impl Log {
     /// Begins a new segment after so many bytes.
     pub fn set_segment_bytes(&mut self, bytes: u64) {
         self.segment_bytes = bytes;
+    }
+
+    /// Keeps the epochs behind this one, whatever is checkpointed.
+    pub fn hold(&mut self, epoch: Option<u64>) {
+        self.held = epoch;
     }
 
     /// Plants a bug.
@@ -217,6 +225,7 @@ impl Log {
 
     /// Removes the segments whose epochs are all at or before `epoch`.
     pub fn truncate(&mut self, epoch: u64) -> Result<(), StateError> {
+        let epoch = self.held.map_or(epoch, |held| held.min(epoch));
         let void = self.segments.iter().skip(1).take_while(|next| next.epoch <= epoch).count();
         self.remove_first(void)
     }

@@ -67,7 +67,14 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         return Err(errors);
     }
     let transactions = transactions.into_iter().map(|t| t.expect("what is not refused is typed")).collect();
-    let mut program = Program { name: plan.name.clone(), tables, streams: streams.list, transactions, sinks };
+    let mut program = Program {
+        name: plan.name.clone(),
+        schema_version: plan.schema_version,
+        tables,
+        streams: streams.list,
+        transactions,
+        sinks,
+    };
     whole::connect(&mut program);
     Ok(program)
 }

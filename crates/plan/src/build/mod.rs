@@ -43,7 +43,23 @@ impl PlanBuilder {
     /// An empty plan of that name.
     pub fn new(name: impl Into<String>) -> Self {
         let (tables, streams, transactions, sinks) = Default::default();
-        PlanBuilder { plan: Plan { version: PLAN_VERSION, name: name.into(), tables, streams, transactions, sinks } }
+        PlanBuilder {
+            plan: Plan {
+                version: PLAN_VERSION,
+                name: name.into(),
+                schema_version: 1,
+                tables,
+                streams,
+                transactions,
+                sinks,
+            },
+        }
+    }
+
+    /// Gives the version of its schema, which is 1 else.
+    pub fn schema_version(mut self, version: u64) -> Self {
+        self.plan.schema_version = version;
+        self
     }
 
     /// Adds a table.

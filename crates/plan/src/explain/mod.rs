@@ -66,3 +66,8 @@ fn carries(program: &Program, id: StreamId) -> bool {
         _ => true,
     }
 }
+
+/// An expression of a transaction's body, as its user might have written it.
+pub fn expression_text(program: &Program, transaction: &crate::Transaction, expr: &crate::program::Expr) -> String {
+    expression::Names::body(program, transaction).expression(expr)
+}

@@ -19,6 +19,7 @@ use tidemill_plan::Program;
 use tidemill_state::{Generation, RowShape, Table};
 
 /// Where a source stands at the end of an epoch.
+#[derive(Default)]
 pub struct SourceAt {
     /// At the gate.
     pub standing: Standing,

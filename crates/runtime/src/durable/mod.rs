@@ -27,18 +27,22 @@ pub mod changes;
 mod checkpoint;
 mod digest;
 mod entry;
+mod history;
 mod intake;
 mod load;
 mod logger;
+mod migrate;
 mod recovery;
 mod run;
 
 pub use capture::{Captured, CheckpointState, Due};
 pub use changes::Changes;
 pub use digest::{Digests, EpochDigest};
+pub use history::{History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, state_rows};
 pub use intake::Taken;
 pub use load::checkpoint_rows;
 pub use logger::Logged;
+pub use migrate::{migrate, seed};
 pub use recovery::DurableGate;
 pub use run::Durable;
 
@@ -65,7 +69,7 @@ pub struct Durability {
 }
 
 /// Options of a durable run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityOptions {
     /// Syncs of the log come no closer than this. Results wait for the sync: more of it is more
     /// throughput on slow disks, and more latency.
@@ -76,6 +80,11 @@ pub struct DurabilityOptions {
     pub checkpoint_events: u64,
     /// A checkpoint is taken after so many bytes of log.
     pub checkpoint_log_bytes: u64,
+    /// Ends when what was logged is replayed, takes nothing new, and leaves a checkpoint behind which nothing
+    /// is logged.
+    pub replay_only: bool,
+    /// Keeps the first checkpoint of a new state as a savepoint of this name.
+    pub savepoint: Option<String>,
 }
 
 impl Default for DurabilityOptions {
@@ -85,6 +94,8 @@ impl Default for DurabilityOptions {
             commit_age_max: Duration::from_millis(10),
             checkpoint_events: 50_000_000,
             checkpoint_log_bytes: 1 << 30,
+            replay_only: false,
+            savepoint: None,
         }
     }
 }

@@ -42,8 +42,6 @@ pub struct DurableGate {
     pub checkpoint: u64,
     /// Where the sources stood in it.
     pub sources: Vec<SourceAt>,
-    /// Whether the log is of another program with the same schema.
-    pub code_changed: bool,
     /// The path of the state, for messages.
     pub path: String,
     /// The most that a sink has committed, and which.
@@ -158,7 +156,7 @@ impl DurableGate {
     }
 
     /// Replays what was logged behind the checkpoint, then starts the log and the sources. False if the
-    /// run is stopped meanwhile.
+    /// run is stopped meanwhile, or was to do no more than that.
     pub fn recover(&mut self, gatherer: &mut Gatherer) -> Result<bool, RunError> {
         let now = gatherer.environment.now();
         let mut before = Vec::new();
@@ -184,6 +182,9 @@ impl DurableGate {
         self.recovery.nanoseconds = gatherer.environment.now() - now;
         gatherer.control.recovery.done.store(true, Ordering::Relaxed);
         self.start_log(log, gatherer.environment.clone(), gatherer);
+        if self.options.replay_only {
+            return Ok(false);
+        }
         for source in 0..replays.len() {
             self.resume(gatherer, source)?;
         }
@@ -215,13 +216,6 @@ impl DurableGate {
         while let Some(logged) = reader.next_epoch()? {
             if gatherer.control.stops() || gatherer.failure.is_set() {
                 return Ok(None);
-            }
-            if self.code_changed {
-                return Err(RunError::State(StateError::Refused(format!(
-                    "the state {} was left by a crash, and the program has changed since: run the program as it was \
-                     until it ends or is stopped, then this one",
-                    self.path
-                ))));
             }
             let malformed = |Malformed(reason)| {
                 StateError::Refused(format!(
@@ -328,7 +322,7 @@ impl DurableGate {
             state: self.log_state.clone(),
             digests: self.digests.clone(),
             environment: environment.clone(),
-            options: self.options,
+            options: self.options.clone(),
         };
         let (failure, pipeline) = (gatherer.failure.clone(), gatherer.pipeline.clone());
         let body = move || match logger.run() {

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, StateDirectory, StateError, Written};
+use tidemill_durability::{Bug, Fit, StateDirectory, StateError, Written};
 use tidemill_model::StreamDigest;
 use tidemill_plan::Program;
 use tidemill_state::Generation;
@@ -62,13 +62,19 @@ impl Durable {
         tick: &mut dyn FnMut(),
     ) -> Result<Durable, RunError> {
         let Durability { mut directory, options } = durability;
+        fit(&mut directory)?;
         let new = directory.is_new();
         let (start, sources) = if new {
             let generation = Generation::default();
             let outputs = BTreeMap::new();
             let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true };
             let first = save(&mut directory, machine, state)?;
-            (Start::New(directory.begin(first)?), Vec::new())
+            let mut log = directory.begin(first)?;
+            if let Some(name) = &options.savepoint {
+                directory.create_savepoint(name)?;
+                log.hold(Some(0));
+            }
+            (Start::New(log), Vec::new())
         } else {
             load(&directory, machine, environment, control, tick)?;
             let sources = restore_sources(&directory, &machine.program)?;
@@ -83,7 +89,8 @@ impl Durable {
                 released.push(0);
                 continue;
             };
-            let epoch = epoch.unwrap_or(0);
+            let begins = directory.manifest().and_then(|manifest| manifest.begins.get(&name).copied());
+            let epoch = epoch.or(begins).unwrap_or(0);
             if epoch < checkpoint {
                 return Err(RunError::State(StateError::Refused(format!(
                     "sink '{name}' has the output of epochs up to {epoch}, and the state {} begins behind epoch \
@@ -127,13 +134,12 @@ impl Durable {
             start: Some(start),
             checkpoint,
             sources,
-            code_changed: directory.code_changed(),
             path: directory.path().display().to_string(),
             released: furthest,
             durable: Some(sender),
             log_state: log_state.clone(),
             control: control.clone(),
-            options,
+            options: options.clone(),
             logged: None,
             intake: Intake::new([]),
             entries: None,
@@ -198,7 +204,7 @@ impl Finish {
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let gate = gathered.durable.expect("a durable run has a durable gate");
         // Without a log the replay was broken off: the next run begins where this one began.
-        let changed = gathered.epoch > checkpoint || directory.code_changed();
+        let changed = gathered.epoch > checkpoint;
         if let Some(mut log) = gate.end_log()?
             && changed
         {
@@ -242,6 +248,29 @@ impl Finish {
             replayed_events: gate.recovery.events,
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
         })
+    }
+}
+
+/// Makes a state that was opened for a changed program one of that program. What is logged cannot change
+/// hands: other code would come to other results than those that were released.
+fn fit(directory: &mut StateDirectory) -> Result<(), StateError> {
+    let path = directory.path().display().to_string();
+    match directory.fit() {
+        Fit::Same if directory.is_recorded_otherwise() && !directory.has_logged()? => {
+            let checkpoint = directory.checkpoint().cloned().unwrap_or_default();
+            directory.adopt(checkpoint)
+        }
+        Fit::Same => Ok(()),
+        Fit::Changed if directory.has_logged()? => Err(StateError::Refused(format!(
+            "the state {path} was left by a crash, and the program has changed since: run the program as it was until \
+             it ends or is stopped, then this one"
+        ))),
+        Fit::Changed => {
+            let checkpoint = directory.checkpoint().cloned().unwrap_or_default();
+            directory.adopt(checkpoint)
+        }
+        Fit::Migrates(_) => Err(StateError::Refused(format!("the state {path} is to be migrated first"))),
+        Fit::Refused(why) => Err(StateError::Refused(format!("the state {path} {why}"))),
     }
 }
 

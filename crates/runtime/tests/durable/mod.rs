@@ -156,6 +156,7 @@ impl<'a> Trial<'a> {
             holder: "a test",
             id: 77,
             program: Identity::of(&self.subject.program),
+            recorded: None,
         };
         Ok(StateDirectory::open(how)?)
     }

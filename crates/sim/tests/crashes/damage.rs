@@ -31,7 +31,12 @@ fn small_state() -> (Expected, Engine, Setting, SimStorage) {
         }
         let engine = Engine::new(program).expect("random plans compile");
         let expected = Expected::new(Subject::new(History { plan, preload, sources }));
-        let setting = Setting { epoch: EpochSize::Events(4), workers: 1, ..Setting::random(seed, Planted::default()) };
+        let setting = Setting {
+            epoch: EpochSize::Events(4),
+            workers: 1,
+            records: false,
+            ..Setting::random(seed, Planted::default())
+        };
         // The process is killed in the middle.
         let whole = new_machine(seed);
         run(&expected, &engine, &whole, &setting).expect("no fault");

@@ -40,14 +40,21 @@ fn rows_after(rounds: u64) -> Rows {
 
 fn open(storage: &SimStorage, planted: Planted) -> Result<StateDirectory, StateError> {
     let program = Identity {
+        version: 1,
         application: "a".into(),
         tables: vec![tidemill_plan::Table { name: "t".into(), columns: Vec::new(), key: Vec::new() }],
         sources: Vec::new(),
         code: 0,
     };
     let storage = Arc::new(storage.clone());
-    let mut directory =
-        StateDirectory::open(OpenState { storage, path: Path::new("state"), holder: "a test", id: 7, program })?;
+    let mut directory = StateDirectory::open(OpenState {
+        recorded: None,
+        storage,
+        path: Path::new("state"),
+        holder: "a test",
+        id: 7,
+        program,
+    })?;
     directory.plant(planted);
     Ok(directory)
 }

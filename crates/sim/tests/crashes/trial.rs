@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_audit::verify;
 use tidemill_connect::{Durable, SinkSpec, open_durable_sink};
-use tidemill_durability::{Identity, OpenState, Planted, StateDirectory, Storage, read_all};
+use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
@@ -42,6 +43,8 @@ pub struct Setting {
     pub epoch: EpochSize,
     pub batch: usize,
     pub commit_age_max: std::time::Duration,
+    /// Whether the state records its program; it can be verified then.
+    pub records: bool,
     /// Has each source ask for the end of the run when so many of its records were handed over.
     pub stop: Option<usize>,
 }
@@ -57,7 +60,16 @@ impl Setting {
         };
         let age = std::time::Duration::from_micros([0, 100, 10_000][random.below(3)]);
         let workers = 1 + random.below(2);
-        Setting { seed, planted, workers, epoch, batch: 1 + random.below(12), commit_age_max: age, stop: None }
+        Setting {
+            seed,
+            planted,
+            workers,
+            epoch,
+            batch: 1 + random.below(12),
+            commit_age_max: age,
+            records: true,
+            stop: None,
+        }
     }
 }
 
@@ -136,6 +148,35 @@ fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> Durable
     Durable { storage: storage.clone(), owner: owner.into(), planted }
 }
 
+fn recorded(history: &History) -> Recorded {
+    let plan = crate::support::with_all_sinks(&history.plan);
+    Recorded { plan, sources: BTreeMap::new(), sinks: BTreeMap::new() }
+}
+
+/// The name of the savepoint that some trials begin with.
+const START: &str = "start";
+
+/// What the reference interpreter says against a state, from its newest checkpoint and from the savepoint.
+fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Option<String> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let directory = match StateDirectory::open_as_it_is(storage, Path::new("state"), "an auditor") {
+        Ok(directory) => directory,
+        Err(StateError::Refused(why)) if why.starts_with("there is no state") => return None,
+        Err(error) => return Some(error.to_string()),
+    };
+    let open = |_: &StateDirectory, stream: &tidemill_plan::Stream| {
+        let Origin::Source { source, .. } = stream.origin else { unreachable!("a source's stream") };
+        let s = source as usize;
+        let again = Again::of(s + setting.seed as usize);
+        let records = Records::new(&stream.schema, &history.sources[s], setting.batch, again);
+        Ok(Some(Box::new(records) as Box<dyn Source>))
+    };
+    let starts = [None, directory.savepoint(START).is_ok().then_some(START)];
+    starts.iter().enumerate().filter(|(i, start)| *i == 0 || start.is_some()).find_map(|(_, start)| {
+        verify(&directory, *start, &open).err().map(|error| format!("verified from {start:?}: {error}"))
+    })
+}
+
 /// One process, from its start to its end.
 pub fn process(
     history: &History,
@@ -150,6 +191,7 @@ pub fn process(
         holder: "a trial",
         id: setting.seed,
         program: Identity::of(program),
+        recorded: setting.records.then(|| recorded(history)),
     })?;
     directory.plant(setting.planted);
     if directory.is_new() {
@@ -176,6 +218,7 @@ pub fn process(
     };
     let sinks = program.sinks.iter().enumerate().map(sink).collect::<Result<Vec<Box<dyn Sink>>, RunError>>()?;
     let mut options = DurabilityOptions { commit_age_max: setting.commit_age_max, ..DurabilityOptions::default() };
+    options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());
     // Two in three take checkpoints while epochs run.
     if !setting.seed.is_multiple_of(3) {
         options.checkpoint_events = 1 + setting.seed % 17;
@@ -260,6 +303,11 @@ pub fn run(
                     .wrong_outputs(|path| read_all(&storage, path), Whole::There)
                     .or_else(|| expected.wrong_tables(&engine));
                 if life >= lives || wrong.is_some() {
+                    let audited = setting.records && random.chance(50);
+                    let wrong = wrong.or_else(|| match audited {
+                        true => unverified(&expected.subject.history, &storage, &setting),
+                        false => None,
+                    });
                     // A last power cut takes nothing that the end has promised.
                     storage.cut_power();
                     let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), Whole::There));
@@ -280,6 +328,10 @@ pub fn run(
             true => storage.cut_power(),
             false => storage.kill(),
         }
+        let wrong = match setting.records && random.chance(20) {
+            true => wrong.or_else(|| unverified(&expected.subject.history, &storage, &setting)),
+            false => wrong,
+        };
         let check = if stopped { Whole::Prefix } else { Whole::IfThere };
         let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), check));
         if let Some(wrong) = wrong {

@@ -1,0 +1,226 @@
+//! What one transaction read, required, wrote and emitted, or why it aborted: run again at the state that
+//! it ran at.
+
+use crate::error::AuditError;
+use crate::position::{At, EventPosition};
+use crate::walk::{OpenSource, Walk, recorded_program, source_streams};
+use std::fmt::Write;
+use tidemill_connect::time_text;
+use tidemill_durability::StateDirectory;
+use tidemill_model::{FieldType, Schema, Type, Value, format_decimal};
+use tidemill_plan::{Origin, Program, RoleId, Table, Transaction, expression_text};
+use tidemill_reference::{NextEvent, Step, TransactionTrace};
+
+/// What became of the events at a position, as text. Looks behind the newest checkpoint first, then behind
+/// the savepoints whose log is held, from the newest to the oldest.
+pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSource<'_>) -> Result<String, AuditError> {
+    let mut starts = vec![None];
+    let mut savepoints = directory.savepoints()?;
+    savepoints.sort_by_key(|savepoint| std::cmp::Reverse(savepoint.manifest.checkpoint.epoch));
+    starts.extend(savepoints.into_iter().filter(|savepoint| directory.has_log_behind(savepoint)).map(Some));
+    let mut searched = Vec::new();
+    for start in &starts {
+        let from = start.as_ref().map(|savepoint| directory.open_savepoint(savepoint)).transpose()?;
+        let program = recorded_program(from.as_ref().unwrap_or(directory))?;
+        let (text, epochs) = search(directory, from.as_ref(), &program, position, open)?;
+        if !text.is_empty() {
+            return Ok(text);
+        }
+        searched.push(format!("{} to {}", epochs.0 + 1, epochs.1));
+    }
+    Err(AuditError::Unknown(format!(
+        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log behind it",
+        searched.join(", then ")
+    )))
+}
+
+/// What there is to say about the events at a position; and behind which epoch up to which was searched.
+fn search(
+    directory: &StateDirectory,
+    from: Option<&StateDirectory>,
+    program: &Program,
+    position: &EventPosition,
+    open: OpenSource<'_>,
+) -> Result<(String, (u64, u64)), AuditError> {
+    let source = source_streams(program).position(|stream| stream.name == position.source);
+    let Some(source) = source else {
+        let names: Vec<&str> = source_streams(program).map(|stream| stream.name.as_str()).collect();
+        let (name, names) = (&position.source, names.join(", "));
+        return Err(AuditError::Unknown(format!("there is no source '{name}'; sources: {names}")));
+    };
+    let mut walk = Walk::begin(directory, from, program, open)?;
+    let first = walk.epoch;
+    // A changed program has no say about what came after the change.
+    let own = from.and_then(StateDirectory::manifest).map(|manifest| manifest.changes.len());
+    let end = own.and_then(|own| directory.manifest().and_then(|manifest| manifest.changes.get(own).copied()));
+    let mut text = String::new();
+    let field = source_streams(program).nth(source).and_then(|stream| stream.event_time);
+    let time_of = |event: &[Value]| field.and_then(|field| event[field].word());
+    while end != Some(walk.epoch) {
+        let mut late = String::new();
+        let found = walk.next_epoch(&mut |of, offset, event| {
+            let is_it = match position.at {
+                At::Offset(wanted) => wanted == offset,
+                At::Time(time) => time_of(event) == Some(time),
+            };
+            if of == source && is_it {
+                late.push_str(&late_text(program, source, offset, event));
+            }
+        })?;
+        let Some(epoch) = found else { break };
+        text.push_str(&late);
+        while let Some(next) = walk.next_event() {
+            let is_it = next.position.source as usize == source
+                && match position.at {
+                    At::Offset(offset) => next.is_known && next.position.offset == offset,
+                    At::Time(time) => time_of(&next.event) == Some(time),
+                };
+            if is_it {
+                text.push_str(&event_text(program, &next, epoch.number));
+                let traces = walk.reference.process_traced(next);
+                if traces.is_empty() {
+                    text.push_str("it reached no transaction\n");
+                }
+                traces.iter().for_each(|trace| trace_text(&mut text, program, trace));
+            } else {
+                walk.reference.process(next);
+            }
+        }
+        (0..program.streams.len()).for_each(|stream| drop(walk.reference.take_output(stream)));
+        if matches!(position.at, At::Offset(_)) && !text.is_empty() {
+            break;
+        }
+    }
+    Ok((text, (first, walk.epoch)))
+}
+
+fn late_text(program: &Program, source: usize, offset: u64, event: &[Value]) -> String {
+    let stream = source_streams(program).nth(source).expect("it was looked up");
+    let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
+    let mut text = format!("{}:{offset} came too late: ", stream.name);
+    if let Some(field) = stream.event_time {
+        let name = &stream.schema.fields[field].name;
+        let _ = write!(text, "its {name} is more than {lateness} before the greatest that the source had shown");
+    }
+    let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
+    text
+}
+
+fn event_text(program: &Program, next: &NextEvent, epoch: u64) -> String {
+    let stream = source_streams(program).nth(next.position.source as usize).expect("a source's event");
+    let mut text = stream.name.clone();
+    if next.is_known {
+        let _ = write!(text, ":{}", next.position.offset);
+    }
+    if let Some(field) = stream.event_time {
+        let ty = stream.schema.fields[field].scalar_type().map_or(Type::Int, |ty| ty.ty);
+        let _ = write!(text, " at {}", value_text(&next.event[field], ty));
+    }
+    let _ = writeln!(text, ", in epoch {epoch}\n  {}", fields_text(&stream.schema, &next.event));
+    text
+}
+
+fn trace_text(text: &mut String, program: &Program, trace: &TransactionTrace) {
+    let transaction = &program.transactions[trace.transaction];
+    let _ = match trace.aborted {
+        None => writeln!(text, "transaction {}: committed", transaction.name),
+        Some(reason) => {
+            let reason = &transaction.reasons[reason as usize];
+            writeln!(text, "transaction {}: aborted, and nothing of it was done: {reason}", transaction.name)
+        }
+    };
+    let _ = writeln!(text, "  on {}", fields_text(&transaction.schema, &trace.event));
+    for step in &trace.steps {
+        let _ = writeln!(text, "  {}", step_text(program, transaction, step));
+    }
+}
+
+fn step_text(program: &Program, transaction: &Transaction, step: &Step) -> String {
+    let table = |role: &RoleId| &program.tables[transaction.roles[*role].table];
+    let column = |role: &RoleId, column: usize| {
+        let column = &table(role).columns[column];
+        (format!("{}.{}", transaction.roles[*role].name, column.name), column.ty.ty)
+    };
+    let row = |role: &RoleId, key: Option<&[Value]>| match key {
+        Some(key) => format!("{} {}", table(role).name, key_text(table(role), key)),
+        None => format!("no row of {}, as the key is None", table(role).name),
+    };
+    match step {
+        Step::Read { role, key, exists, column: c, value } => {
+            let (name, ty) = column(role, *c);
+            let row = row(role, key.as_deref());
+            let absent = if *exists || key.is_none() { "" } else { ", which is not there" };
+            match value {
+                Some(value) => format!("read {name} = {} of {row}{absent}", value_text(value, ty)),
+                None => format!("could not read {name} of {row}{absent}"),
+            }
+        }
+        Step::Looked { role, key, exists } => {
+            let name = &transaction.roles[*role].name;
+            let is = if *exists { "is" } else { "is not" };
+            format!("asked whether {name} exists: {} {is} there", row(role, key.as_deref()))
+        }
+        Step::Required { condition, held, .. } => {
+            let condition = expression_text(program, transaction, condition);
+            let held = match held {
+                Some(true) => "which held",
+                Some(false) => "which did not hold",
+                None => "which could not be evaluated",
+            };
+            format!("required {condition}, {held}")
+        }
+        Step::Wrote { role, key, column: c, value } => {
+            let (name, ty) = column(role, *c);
+            format!("wrote {name} = {} of {}", value_text(value, ty), row(role, Some(key)))
+        }
+        Step::Inserted { role, row } => {
+            let table = table(role);
+            format!("inserted {} into {}: {}", transaction.roles[*role].name, table.name, row_text(table, row))
+        }
+        Step::Deleted { role, key } => format!("deleted {}", row(role, Some(key))),
+        Step::Emitted { stream, event } => {
+            let stream = &program.streams[*stream];
+            format!("emitted on {}: {}", stream.name, fields_text(&stream.schema, event))
+        }
+    }
+}
+
+fn key_text(table: &Table, key: &[Value]) -> String {
+    let values = table.key.iter().zip(key).map(|(&c, value)| value_text(value, table.columns[c].ty.ty));
+    values.collect::<Vec<_>>().join(", ")
+}
+
+/// A row, column by column.
+pub fn row_text(table: &Table, row: &[Value]) -> String {
+    let cells = table.columns.iter().zip(row).map(|(c, value)| format!("{} = {}", c.name, value_text(value, c.ty.ty)));
+    cells.collect::<Vec<_>>().join(", ")
+}
+
+fn fields_text(schema: &Schema, event: &[Value]) -> String {
+    let field = |(field, value): (&tidemill_model::Field, &Value)| {
+        let value = match &field.ty {
+            FieldType::Scalar(ty) => value_text(value, ty.ty),
+            FieldType::List(item) => match value {
+                Value::List(elements) => {
+                    let columns = item.columns();
+                    let element = |element: &Vec<Value>| {
+                        let cells = columns.iter().zip(element).map(|((_, ty), value)| value_text(value, ty.ty));
+                        cells.collect::<Vec<_>>().join(" ")
+                    };
+                    format!("[{}]", elements.iter().map(element).collect::<Vec<_>>().join(", "))
+                }
+                other => other.to_string(),
+            },
+        };
+        format!("{} = {value}", field.name)
+    };
+    schema.fields.iter().zip(event).map(field).collect::<Vec<_>>().join(", ")
+}
+
+fn value_text(value: &Value, ty: Type) -> String {
+    match (value, ty) {
+        (Value::Decimal(unscaled), Type::Decimal { scale, .. }) => format_decimal(*unscaled, scale),
+        (Value::Time(micros), _) => time_text(*micros),
+        (other, _) => other.to_string(),
+    }
+}

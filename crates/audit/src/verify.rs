@@ -1,0 +1,302 @@
+//! The engine's results against the reference interpreter's.
+
+use crate::error::AuditError;
+use crate::show::row_text;
+use crate::walk::{OpenSource, Walk, recorded_program, source_streams, table_schema};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tidemill_durability::{StateDirectory, StateError};
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_model::{StreamDigest, TableDigest, Value};
+use tidemill_plan::{Program, TableId};
+use tidemill_reference::Step;
+use tidemill_runtime::{EpochDigest, state_rows};
+
+/// What was found to be as it must.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verified {
+    /// The application.
+    pub application: String,
+    /// The epoch behind which it began.
+    pub from: u64,
+    /// The last epoch that was run again.
+    pub through: u64,
+    /// Events that were run again.
+    pub events: u64,
+    /// Epochs whose digest was compared.
+    pub compared: u64,
+    /// Whether the tables of the newest checkpoint were compared row by row, apart from where it began.
+    pub tables_compared: bool,
+    /// By table: the digest at the end.
+    pub tables: BTreeMap<String, TableDigest>,
+    /// By sink: the digest of all that went to it since the state began.
+    pub outputs: BTreeMap<String, StreamDigest>,
+    /// What could not be looked at, and why.
+    pub notes: Vec<String>,
+}
+
+/// Runs a state's log again from its newest checkpoint, or from a savepoint, and compares.
+/// `open` opens sources whose records are not in the log.
+pub fn verify(
+    directory: &StateDirectory,
+    savepoint: Option<&str>,
+    open: OpenSource<'_>,
+) -> Result<Verified, AuditError> {
+    let from = match savepoint {
+        Some(name) => {
+            let savepoint = directory.savepoint(name)?;
+            if !directory.has_log_behind(&savepoint) {
+                let text = format!("the log behind savepoint '{name}' is of another course and is gone");
+                return Err(AuditError::State(StateError::Refused(text)));
+            }
+            Some(directory.open_savepoint(&savepoint)?)
+        }
+        None => None,
+    };
+    let program = recorded_program(from.as_ref().unwrap_or(directory))?;
+    Verification::begin(directory, from.as_ref(), &program, open)?.run()
+}
+
+struct Verification<'a> {
+    directory: &'a StateDirectory,
+    from: Option<&'a StateDirectory>,
+    program: &'a Program,
+    walk: Walk<'a>,
+    open: OpenSource<'a>,
+    /// The epoch behind which the program was changed: the walk ends there.
+    changed: Option<u64>,
+    /// Ours, of epochs whose digest was not found yet.
+    ours: BTreeMap<u64, EpochDigest>,
+    /// By transaction, so far.
+    counts: Vec<(u64, u64)>,
+    /// What is wrong with the tables of the newest checkpoint. Digests of earlier epochs may yet be read.
+    tables: Option<AuditError>,
+    verified: Verified,
+}
+
+impl<'a> Verification<'a> {
+    fn begin(
+        directory: &'a StateDirectory,
+        from: Option<&'a StateDirectory>,
+        program: &'a Program,
+        open: OpenSource<'a>,
+    ) -> Result<Verification<'a>, AuditError> {
+        let walk = Walk::begin(directory, from, program, open)?;
+        let start = from.unwrap_or(directory).checkpoint().cloned().unwrap_or_default();
+        let changes = directory.manifest().map(|manifest| manifest.changes.as_slice()).unwrap_or_default();
+        let own = from.and_then(StateDirectory::manifest).map_or(changes.len(), |manifest| manifest.changes.len());
+        let changed = changes.get(own).copied();
+        let outputs = program
+            .sinks
+            .iter()
+            .map(|sink| (sink.name.clone(), start.outputs.get(&sink.name).copied().unwrap_or_default()));
+        let verified = Verified {
+            application: program.name.clone(),
+            from: start.epoch,
+            through: start.epoch,
+            outputs: outputs.collect(),
+            ..Verified::default()
+        };
+        let counts = vec![(0, 0); program.transactions.len()];
+        Ok(Verification {
+            directory,
+            from,
+            program,
+            walk,
+            open,
+            changed,
+            ours: BTreeMap::new(),
+            counts,
+            tables: None,
+            verified,
+        })
+    }
+
+    fn run(mut self) -> Result<Verified, AuditError> {
+        let newest = self.directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+        if self.from.is_some() && newest == self.walk.epoch && self.changed.is_none() {
+            self.compare_tables()?;
+        }
+        while self.changed != Some(self.walk.epoch) {
+            let Some(epoch) = self.walk.next_epoch(&mut |_, _, _| {})? else { break };
+            let mut events = 0;
+            while let Some(event) = self.walk.next_event() {
+                self.walk.reference.process(event);
+                events += 1;
+            }
+            self.verified.events += events;
+            self.verified.through = epoch.number;
+            let digest = self.digest();
+            for (sink, digest) in self.program.sinks.iter().zip(&digest.sinks) {
+                let total = self.verified.outputs.entry(sink.name.clone()).or_default();
+                *total = total.then(*digest);
+            }
+            self.ours.insert(epoch.number, digest);
+            self.compare(epoch.digests)?;
+            if epoch.number == newest && self.changed != Some(newest) {
+                self.tables = self.compare_tables().err();
+            }
+        }
+        let noted = self.walk.noted()?;
+        self.compare(noted)?;
+        match self.tables.take() {
+            Some(wrong) => Err(wrong),
+            None => self.end(),
+        }
+    }
+
+    /// What the reference interpreter came to in the epoch at hand.
+    fn digest(&mut self) -> EpochDigest {
+        let mut by_stream = BTreeMap::new();
+        for sink in &self.program.sinks {
+            by_stream.entry(sink.stream).or_insert_with(|| {
+                let events = self.walk.reference.take_output(sink.stream);
+                StreamDigest::of(&batch_of(&self.program.streams[sink.stream].schema, &events))
+            });
+        }
+        // What no sink takes piles up otherwise.
+        (0..self.program.streams.len()).for_each(|stream| drop(self.walk.reference.take_output(stream)));
+        let counts = self.walk.reference.counts().iter();
+        let counts: Vec<(u64, u64)> = counts.map(|count| (count.committed, count.aborted.iter().sum())).collect();
+        let before = std::mem::replace(&mut self.counts, counts);
+        let transactions = self.counts.iter().zip(before).map(|(now, was)| (now.0 - was.0, now.1 - was.1));
+        EpochDigest {
+            sinks: self.program.sinks.iter().map(|sink| by_stream[&sink.stream]).collect(),
+            transactions: transactions.collect(),
+        }
+    }
+
+    fn compare(&mut self, theirs: Vec<(u64, EpochDigest)>) -> Result<(), AuditError> {
+        for (epoch, theirs) in theirs {
+            let Some(ours) = self.ours.remove(&epoch) else { continue };
+            self.verified.compared += 1;
+            let newest = self.directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+            if let Some(wrong) = self.tables.take_if(|_| epoch > newest) {
+                return Err(wrong);
+            }
+            if let Some(difference) = theirs.difference(&ours, self.program, ["the engine", "the reference"]) {
+                return Err(AuditError::Differs(format!("epoch {epoch} differs: {difference}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the tables of the newest checkpoint, at whose epoch the walk is.
+    fn compare_tables(&mut self) -> Result<(), AuditError> {
+        let engine = state_rows(self.directory, self.program)?;
+        for (t, table) in self.program.tables.iter().enumerate() {
+            let schema = table_schema(table);
+            let (theirs, ours) = (rows(&engine[t], &schema), self.walk.reference.table(t));
+            if TableDigest::of(&batch_of(&schema, &theirs)) != TableDigest::of(&batch_of(&schema, &ours)) {
+                return Err(AuditError::Differs(self.row_difference(t, &theirs, &ours)?));
+            }
+        }
+        let recorded = self.directory.checkpoint().map(|checkpoint| &checkpoint.outputs);
+        for (sink, ours) in &self.verified.outputs {
+            if let Some(theirs) = recorded.and_then(|outputs| outputs.get(sink)).filter(|theirs| *theirs != ours) {
+                return Err(AuditError::Differs(format!(
+                    "sink {sink} differs by epoch {}: {} events with the digest {:016x} by the engine, {} with {:016x} \
+                     by the reference",
+                    self.walk.epoch, theirs.events, theirs.hash, ours.events, ours.hash
+                )));
+            }
+        }
+        self.verified.tables_compared = true;
+        Ok(())
+    }
+
+    /// The first row that differs, and who wrote it last.
+    fn row_difference(&self, table: TableId, theirs: &[Vec<Value>], ours: &[Vec<Value>]) -> Result<String, AuditError> {
+        let definition = &self.program.tables[table];
+        let key = |row: &[Value]| definition.key.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
+        let text = |key: &[Value]| key.iter().map(|value| format!("{value}")).collect::<Vec<_>>();
+        let by_key = |rows: &[Vec<Value>]| -> BTreeMap<Vec<String>, Vec<Value>> {
+            rows.iter().map(|row| (text(&key(row)), row.clone())).collect()
+        };
+        let (theirs, ours) = (by_key(theirs), by_key(ours));
+        let keys = theirs.keys().chain(ours.keys());
+        // As text: no NaN is itself.
+        let text_of = |row: Option<&Vec<Value>>| row.map(|row| row_text(definition, row));
+        let differs = keys
+            .filter(|key| text_of(theirs.get(*key)) != text_of(ours.get(*key)))
+            .min()
+            .expect("the digests differ")
+            .clone();
+        let show = |row: Option<&Vec<Value>>| {
+            row.map_or("is missing".into(), |row| format!("is {}", row_text(definition, row)))
+        };
+        let mut text = format!(
+            "table {} differs by epoch {}: the row {} {} in the checkpoint, and {} by the reference",
+            definition.name,
+            self.walk.epoch,
+            differs.join(", "),
+            show(theirs.get(&differs)),
+            show(ours.get(&differs)),
+        );
+        match self.last_write(table, &differs)? {
+            Some((position, epoch, transaction)) => {
+                let _ = write!(text, "; it was last written by {transaction} on {position}, in epoch {epoch}");
+            }
+            None => {
+                let _ = write!(text, "; no transaction has written it since epoch {}", self.verified.from);
+            }
+        }
+        Ok(text)
+    }
+
+    /// The event, epoch and transaction that wrote a row last: found by going through everything again.
+    fn last_write(&self, table: TableId, key: &[String]) -> Result<Option<(String, u64, String)>, AuditError> {
+        let mut walk = Walk::begin(self.directory, self.from, self.program, self.open)?;
+        let definition = &self.program.tables[table];
+        let names: Vec<&str> = source_streams(self.program).map(|stream| stream.name.as_str()).collect();
+        let mut last = None;
+        while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_, _, _| {})?.is_some() {
+            while let Some(event) = walk.next_event() {
+                let position = format!("{}:{}", names[event.position.source as usize], event.position.offset);
+                for trace in walk.reference.process_traced(event).iter().filter(|trace| trace.aborted.is_none()) {
+                    let transaction = &self.program.transactions[trace.transaction];
+                    let writes = trace.steps.iter().any(|step| {
+                        let (role, wrote): (_, Vec<Value>) = match step {
+                            Step::Wrote { role, key, .. } | Step::Deleted { role, key } => (*role, key.clone()),
+                            Step::Inserted { role, row } => {
+                                (*role, definition.key.iter().filter_map(|&c| row.get(c).cloned()).collect())
+                            }
+                            _ => return false,
+                        };
+                        transaction.roles[role].table == table
+                            && wrote.iter().map(|value| format!("{value}")).eq(key.iter().cloned())
+                    });
+                    if writes {
+                        last = Some((position.clone(), walk.epoch, transaction.name.clone()));
+                    }
+                }
+            }
+        }
+        Ok(last)
+    }
+
+    fn end(mut self) -> Result<Verified, AuditError> {
+        for (t, table) in self.program.tables.iter().enumerate() {
+            let digest = TableDigest::of(&batch_of(&table_schema(table), &self.walk.reference.table(t)));
+            self.verified.tables.insert(table.name.clone(), digest);
+        }
+        if !self.ours.is_empty() {
+            let epochs = self.ours.len();
+            self.verified.notes.push(format!("{epochs} epochs have no digest in the log: a crash came before it"));
+        }
+        if self.changed == Some(self.walk.epoch) {
+            self.verified.notes.push(format!(
+                "the program was changed behind epoch {}: verify what follows from a savepoint behind it",
+                self.walk.epoch
+            ));
+        } else if self.verified.through == self.verified.from && !self.verified.tables_compared {
+            self.verified.notes.push(
+                "nothing is logged behind the newest checkpoint: only its own digests were compared; a savepoint holds \
+                 the log behind it"
+                    .into(),
+            );
+        }
+        Ok(self.verified)
+    }
+}

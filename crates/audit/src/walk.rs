@@ -1,0 +1,124 @@
+//! Going through a state's epochs with the reference interpreter.
+
+use crate::error::AuditError;
+use tidemill_connect::{SourceOptions, SourceSpec, open_source};
+use tidemill_durability::StateDirectory;
+use tidemill_model::arrow::rows;
+use tidemill_model::{Schema, Value};
+use tidemill_plan::{Origin, Program, Stream, Table, analyze};
+use tidemill_reference::{NextEvent, Reference};
+use tidemill_runtime::{BadRecord, History, IoFailure, PastEpoch, Source, StartingPoint};
+
+/// The program that a state has recorded of itself.
+pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
+    let path = directory.path().display();
+    let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
+    let recorded = recorded.ok_or_else(|| AuditError::Unknown(format!("{path} has not recorded its program")))?;
+    analyze(&recorded.plan).map_err(|errors| {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        AuditError::Unknown(format!("the program that {path} has recorded is none any more: {}", texts.join("; ")))
+    })
+}
+
+/// Opens a source of a state for reading again, if it is of a kind that can be.
+pub type OpenSource<'a> = &'a dyn Fn(&StateDirectory, &Stream) -> Result<Option<Box<dyn Source>>, IoFailure>;
+
+/// The reference interpreter on its way through the log.
+pub struct Walk<'p> {
+    program: &'p Program,
+    pub reference: Reference<'p>,
+    history: History,
+    /// The last epoch whose events were all taken.
+    pub epoch: u64,
+    /// By source: what may still pass in the epoch at hand.
+    passing: Vec<u64>,
+}
+
+impl<'p> Walk<'p> {
+    /// Begins at the newest checkpoint, or at a savepoint, opened as a state of its own.
+    pub fn begin(
+        directory: &StateDirectory,
+        savepoint: Option<&StateDirectory>,
+        program: &'p Program,
+        open: OpenSource<'_>,
+    ) -> Result<Walk<'p>, AuditError> {
+        let from = savepoint.unwrap_or(directory);
+        let (start, history) = History::open(directory, savepoint, program, &mut |stream| open(from, stream))?;
+        let StartingPoint { epoch, tables, sources } = start;
+        let mut reference = Reference::new(program);
+        for (t, batch) in tables.iter().enumerate() {
+            reference.preload(t, rows(batch, &table_schema(&program.tables[t])));
+        }
+        for (s, (source, stream)) in sources.iter().zip(source_streams(program)).enumerate() {
+            let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
+            reference.stand(s, source.events, source.greatest, held);
+        }
+        let passing = vec![0; sources.len()];
+        Ok(Walk { program, reference, history, epoch, passing })
+    }
+
+    /// Takes what the sources gave to the next epoch; none where the log ends. `late` is told of events that
+    /// come too late, by source, offset and values.
+    pub fn next_epoch(&mut self, late: &mut dyn FnMut(usize, u64, &[Value])) -> Result<Option<PastEpoch>, AuditError> {
+        let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
+        let streams: Vec<&Stream> = source_streams(self.program).collect();
+        for (s, source) in epoch.sources.iter_mut().enumerate() {
+            for batch in std::mem::take(&mut source.batches) {
+                for record in rows(&batch.events, &streams[s].schema) {
+                    let offset = self.reference.taken(s);
+                    if !self.reference.take(s, record.clone()) {
+                        late(s, offset, &record);
+                    }
+                }
+                batch.bad.into_iter().for_each(|bad| self.reference.reject(s, bad_row(bad)));
+            }
+            let held = self.reference.held(s);
+            if source.passed > held {
+                return Err(AuditError::Differs(format!(
+                    "epoch {} differs: the engine let {} events of source {} through, and the reference interpreter \
+                     has {held}: the others came too late",
+                    epoch.number, source.passed, streams[s].name
+                )));
+            }
+        }
+        self.passing = epoch.sources.iter().map(|source| source.passed).collect();
+        self.epoch = epoch.number;
+        Ok(Some(epoch))
+    }
+
+    /// The next event of the epoch at hand.
+    pub fn next_event(&mut self) -> Option<NextEvent> {
+        self.reference.next_event(&mut self.passing)
+    }
+
+    /// The digests that were noted behind the last epoch.
+    pub fn noted(&mut self) -> Result<Vec<(u64, tidemill_runtime::EpochDigest)>, AuditError> {
+        Ok(self.history.noted()?)
+    }
+}
+
+/// Opens a source as the state has recorded it.
+pub fn recorded_source(directory: &StateDirectory, stream: &Stream) -> Result<Option<Box<dyn Source>>, IoFailure> {
+    let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
+    let Some(spec) = recorded.and_then(|recorded| recorded.sources.get(&stream.name)) else { return Ok(None) };
+    let spec: SourceSpec = serde_json::from_value(spec.clone())
+        .map_err(|error| IoFailure::new(format!("what the state says of it does not read: {error}")))?;
+    open_source(&spec, &stream.schema, &SourceOptions::default()).map(Some)
+}
+
+/// A record as it is on the `bad` stream.
+fn bad_row(bad: BadRecord) -> Vec<Value> {
+    let text = |text: Option<String>| text.map_or(Value::Null, Value::Str);
+    let line = bad.line.map_or(Value::Null, |line| Value::Int(line as i64));
+    vec![text(bad.origin), line, text(bad.column), Value::Str(bad.reason), text(bad.record)]
+}
+
+/// The streams of a program's sources, by source number.
+pub fn source_streams(program: &Program) -> impl Iterator<Item = &Stream> {
+    program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }))
+}
+
+/// The schema of a table's rows.
+pub fn table_schema(table: &Table) -> Schema {
+    Schema::scalars(table.columns.iter().map(|column| (column.name.as_str(), column.ty)))
+}

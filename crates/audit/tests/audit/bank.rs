@@ -1,0 +1,138 @@
+//! A bank on a simulated machine.
+
+use arrow_array::RecordBatch;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_connect::{Durable, SinkSpec, System, open_durable_sink};
+use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
+use tidemill_plan::{Plan, Program, analyze};
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Options, Request, Resumed, RunError, Sink,
+    Source, SourceBatch,
+};
+use tidemill_sim::SimStorage;
+
+/// What is wrong with an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Transfers of exactly 13 leave one behind.
+    Steals,
+    /// Transfers of 50 and more abort.
+    Refuses,
+}
+
+/// Transfers between accounts, by an engine with a fault.
+pub fn plan(fault: Fault) -> Plan {
+    PlanBuilder::new("bank")
+        .table("accounts", |t| t.key("id", Type::Str).column_or("balance", Type::Int, Value::Int(0)))
+        .source("transfers", |s| {
+            s.event_time("at", Type::Int)
+                .field("src", Type::Str)
+                .field("dst", Type::Str)
+                .field("amount", Type::Int)
+                .lateness(5)
+        })
+        .transaction("transfer", [named("transfers")], |t| {
+            t.row("src", "accounts", [event("src")]).row("dst", "accounts", [event("dst")]).body(|b| {
+                b.require(cell("src", "balance").ge(event("amount")), "insufficient funds");
+                b.set("src", "balance", cell("src", "balance") - event("amount"));
+                b.set("dst", "balance", cell("dst", "balance") + event("amount"));
+                match fault {
+                    Fault::None => {}
+                    Fault::Steals => b.when(event("amount").eq(13), |b| {
+                        b.set("dst", "balance", cell("dst", "balance") - literal(1));
+                    }),
+                    Fault::Refuses => b.require(event("amount").lt(50), "insufficient funds"),
+                }
+                b.give([("at", event("at")), ("src", cell("src", "id")), ("amount", event("amount"))]);
+            })
+        })
+        .sink("done", committed("transfer"))
+        .sink("rejected", aborted("transfer"))
+        .sink("late", late("transfers"))
+        .build()
+}
+
+pub fn program(fault: Fault) -> Program {
+    analyze(&plan(fault)).expect("a right plan")
+}
+
+/// Transfers: time, source, destination, amount.
+pub type Transfers<'a> = &'a [(i64, &'a str, &'a str, i64)];
+
+/// Runs transfers through a durable engine with a fault, on the machine's state, which is told that the
+/// engine is as it should be. A savepoint "start" is made where the state is new.
+pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Result<(), RunError> {
+    let honest = program(Fault::None);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    storage.create_directory(Path::new("out")).expect("no fault");
+    let recorded = Recorded { plan: plan(Fault::None), sources: BTreeMap::new(), sinks: BTreeMap::new() };
+    let directory = StateDirectory::open(OpenState {
+        storage: storage.clone(),
+        path: Path::new("state"),
+        holder: "a test",
+        id: 7,
+        program: Identity::of(&honest),
+        recorded: Some(recorded),
+    })?;
+    let engine = Engine::new(program(fault)).expect("it compiles");
+    if directory.is_new() {
+        let schema = Schema::scalars(honest.tables[0].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        let account = |id: &str, balance| vec![Value::Str(id.into()), Value::Int(balance)];
+        engine.preload(0, &batch_of(&schema, &[account("ada", 100), account("bob", 0)])).expect("distinct keys");
+    }
+    let durable = Durable { storage, owner: directory.owner(), planted: Planted::default() };
+    let sink = |sink: &tidemill_plan::Sink| -> Box<dyn Sink> {
+        let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
+        open_durable_sink(&spec, &honest.streams[sink.stream].schema, &durable).expect("it opens")
+    };
+    let options = DurabilityOptions { savepoint: Some("start".into()), ..DurabilityOptions::default() };
+    let request = Request {
+        sources: vec![Box::new(Given::new(&honest, transfers))],
+        sinks: honest.sinks.iter().map(sink).collect(),
+        options: Options { workers: 1, epoch: EpochSize::Events(2), ..Options::default() },
+        environment: Arc::new(System::new()),
+        control: Arc::new(Control::default()),
+        durability: Some(Durability { directory, options }),
+    };
+    engine.run(request, &mut || {}).map(drop)
+}
+
+/// The state, to be looked at.
+pub fn open(machine: &SimStorage) -> StateDirectory {
+    StateDirectory::open_as_it_is(Arc::new(machine.clone()), Path::new("state"), "an auditor").expect("it is there")
+}
+
+/// Nothing has to be read again: transfers are logged.
+pub fn logged(_: &StateDirectory, _: &tidemill_plan::Stream) -> Result<Option<Box<dyn Source>>, IoFailure> {
+    Ok(None)
+}
+
+struct Given(Option<RecordBatch>);
+
+impl Given {
+    fn new(program: &Program, transfers: Transfers<'_>) -> Given {
+        let schema = &program.streams[program.transactions[0].inputs[0]].schema;
+        let text = |text: &str| Value::Str(text.into());
+        let rows: Vec<Vec<Value>> = transfers
+            .iter()
+            .map(|(at, src, dst, amount)| vec![Value::Int(*at), text(src), text(dst), Value::Int(*amount)])
+            .collect();
+        Given(Some(batch_of(schema, &rows)))
+    }
+}
+
+impl Source for Given {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        Ok(self.0.take().map(|events| SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
+        Ok(Resumed::New)
+    }
+}

@@ -1,0 +1,60 @@
+//! `tidemill verify` and `tidemill txn show`.
+
+use crate::arguments::{TxnCommand, VerifyArguments};
+use crate::exit::{self, report};
+use crate::job::JobError;
+use crate::say;
+use crate::text::{count, counted};
+use std::fmt::Write;
+use tidemill_audit::{Verified, recorded_source, show, verify as verified};
+use tidemill_connect::open_state_as_it_is;
+
+/// Verifies a state; the exit code.
+pub fn verify(arguments: &VerifyArguments) -> u8 {
+    let directory = open_state_as_it_is(&arguments.state).map_err(JobError::from);
+    let done = directory.and_then(|directory| Ok(verified(&directory, arguments.from.as_deref(), &recorded_source)?));
+    match done {
+        Ok(verified) if arguments.json => {
+            say::out(&serde_json::to_string(&verified).expect("plain data"));
+            exit::SUCCESS
+        }
+        Ok(verified) => {
+            say::out(&text(&verified));
+            verified.notes.iter().for_each(|note| say::warning(note));
+            exit::SUCCESS
+        }
+        Err(error) => report(&error),
+    }
+}
+
+fn text(verified: &Verified) -> String {
+    let mut text = format!(
+        "{}: {} with {} behind epoch {} run again; no difference\n",
+        verified.application,
+        counted(verified.through - verified.from, "epoch"),
+        counted(verified.events, "event"),
+        count(verified.from)
+    );
+    let tables = if verified.tables_compared { ", and the tables of the newest checkpoint" } else { "" };
+    let _ = writeln!(text, "  compared: the digests of {}{tables}", counted(verified.compared, "epoch"));
+    for (name, digest) in &verified.tables {
+        let _ = writeln!(text, "  table {name}: {}, digest {:016x}", counted(digest.rows, "row"), digest.hash);
+    }
+    for (name, digest) in &verified.outputs {
+        let _ = writeln!(text, "  sink {name}: {}, digest {:016x}", counted(digest.events, "event"), digest.hash);
+    }
+    text
+}
+
+/// Shows transactions; the exit code.
+pub fn txn(command: &TxnCommand) -> u8 {
+    let TxnCommand::Show { state, position } = command;
+    let shown = open_state_as_it_is(state).map_err(JobError::from);
+    match shown.and_then(|directory| Ok(show(&directory, position, &recorded_source)?)) {
+        Ok(text) => {
+            say::out(&text);
+            exit::SUCCESS
+        }
+        Err(error) => report(&error),
+    }
+}

@@ -1,0 +1,162 @@
+//! Opening a job's state: as it is, or brought to the program at hand first.
+//!
+//! A changed program takes over where nothing is logged behind the newest checkpoint. What a crash has left
+//! in the log is replayed by the program that logged it, which the state has recorded; then there is such
+//! a checkpoint. A changed schema is migrated there.
+
+use crate::job::{Input, Job, JobError, Output, fill, source_streams};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_audit::recorded_program;
+use tidemill_connect::{
+    Durable, SourceOptions, System, open_durable_sink, open_source, open_state, open_state_as_it_is,
+};
+use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
+use tidemill_plan::{Program, Sink as SinkOf, Stream};
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch,
+};
+
+/// A state that is ready for a run, with the engine to run on it and what was done to it, for people.
+pub struct Prepared {
+    pub engine: Engine,
+    pub directory: StateDirectory,
+    pub notes: Vec<String>,
+}
+
+impl Job {
+    /// The program with the specs of its connections.
+    pub fn recorded(&self) -> Recorded {
+        fn json(name: &str, spec: &impl serde::Serialize) -> Option<(String, serde_json::Value)> {
+            Some((name.to_owned(), serde_json::to_value(spec).expect("a spec is plain data")))
+        }
+        let source = |(name, input): (&String, &Input)| match input {
+            Input::Spec(spec) => json(name, spec),
+            Input::Own(_) => None,
+        };
+        let sink = |(name, output): (&String, &Output)| match output {
+            Output::Spec(spec) => json(name, spec),
+            Output::Own(_) => None,
+        };
+        Recorded {
+            plan: self.plan.clone(),
+            sources: self.sources.iter().filter_map(source).collect(),
+            sinks: self.sinks.iter().filter_map(sink).collect(),
+        }
+    }
+
+    /// Opens the job's state for an engine whose tables are empty.
+    pub fn prepare(
+        &mut self,
+        path: &Path,
+        mut engine: Engine,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Prepared, JobError> {
+        let recorded = self.recorded();
+        let open = |engine: &Engine| open_state(path, engine.program(), Some(recorded.clone()));
+        let mut directory = open(&engine)?;
+        let mut notes = Vec::new();
+        if matches!(directory.fit(), Fit::Changed | Fit::Migrates(_)) && directory.has_logged()? {
+            drop(directory);
+            let epochs = replay_as_it_was(path)?;
+            notes.push(format!(
+                "the program has changed since a crash: {epochs} epochs were replayed by the program as it was"
+            ));
+            directory = open(&engine)?;
+        }
+        if let Fit::Migrates(changes) = directory.fit().clone() {
+            let old = recorded_program(&directory)?;
+            for (id, table) in engine.program().tables.iter().enumerate() {
+                if !old.tables.iter().any(|old| old.name == table.name)
+                    && let Some(input) = self.tables.remove(&table.name)
+                {
+                    fill(&engine, id, table, input, interrupted)?;
+                }
+            }
+            engine.migrate(&mut directory, &old)?;
+            engine = engine.with_empty_tables();
+            notes.push(format!("the state was migrated to version {}:", engine.program().schema_version));
+            notes.extend(changes.iter().map(|change| format!("  {change}")));
+        }
+        if let Some(name) = &self.savepoint {
+            directory.no_savepoint(name)?;
+            if !directory.is_new() {
+                directory.create_savepoint(name)?;
+            }
+        }
+        Ok(Prepared { engine, directory, notes })
+    }
+}
+
+/// Has the program that a state has recorded replay what is logged, and take a checkpoint behind it; how many
+/// epochs there were.
+fn replay_as_it_was(path: &Path) -> Result<u64, JobError> {
+    let directory = open_state_as_it_is(path)?;
+    let refused = |why: String| {
+        RunError::State(StateError::Refused(format!(
+            "the state {} was left by a crash, and the program has changed since; {why}: run the program as it was \
+             until it ends or is stopped, then this one",
+            path.display()
+        )))
+    };
+    let recorded = directory.manifest().and_then(|manifest| manifest.recorded.clone());
+    let recorded = recorded.ok_or_else(|| refused("the program as it was is not recorded".into()))?;
+    let engine = Engine::new(recorded_program(&directory)?)?;
+    let durable =
+        Durable { storage: directory.storage().clone(), owner: directory.owner(), planted: Planted::default() };
+    let sources = sources_of(engine.program(), &recorded.sources)?;
+    let sinks = sinks_of(engine.program(), &recorded.sinks, &durable, &|sink: &SinkOf| {
+        refused(format!("what it released to sink '{}' is not known", sink.name))
+    })?;
+    let options = DurabilityOptions { replay_only: true, ..DurabilityOptions::default() };
+    let request = Request {
+        sources,
+        sinks,
+        options: Options::default(),
+        environment: Arc::new(System::new()),
+        control: Arc::new(Control::default()),
+        durability: Some(Durability { directory, options }),
+    };
+    let summary = engine.run(request, &mut || {})?;
+    Ok(summary.durability.map_or(0, |durability| durability.replayed_epochs))
+}
+
+/// Those of a program by their recorded specs. One without a spec was logged by value, and nothing is asked
+/// of it.
+fn sources_of(
+    program: &Program,
+    specs: &BTreeMap<String, serde_json::Value>,
+) -> Result<Vec<Box<dyn Source>>, JobError> {
+    let open = |stream: &Stream| -> Result<Box<dyn Source>, JobError> {
+        let Some(spec) = specs.get(&stream.name) else { return Ok(Box::new(Nothing)) };
+        let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
+        let spec = serde_json::from_value(spec.clone()).map_err(|error| failed(IoFailure::new(error.to_string())))?;
+        Ok(open_source(&spec, &stream.schema, &SourceOptions::default()).map_err(failed)?)
+    };
+    source_streams(program).map(open).collect()
+}
+
+fn sinks_of(
+    program: &Program,
+    specs: &BTreeMap<String, serde_json::Value>,
+    durable: &Durable,
+    unknown: &dyn Fn(&SinkOf) -> RunError,
+) -> Result<Vec<Box<dyn Sink>>, JobError> {
+    let open = |sink: &SinkOf| -> Result<Box<dyn Sink>, JobError> {
+        let spec = specs.get(&sink.name).ok_or_else(|| unknown(sink))?;
+        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+        let spec = serde_json::from_value(spec.clone()).map_err(|error| failed(IoFailure::new(error.to_string())))?;
+        Ok(open_durable_sink(&spec, &program.streams[sink.stream].schema, durable).map_err(failed)?)
+    };
+    program.sinks.iter().map(open).collect()
+}
+
+/// A source of which nothing is asked.
+struct Nothing;
+
+impl Source for Nothing {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,176 @@
+//! Savepoints: checkpoints that are kept, under a name.
+//!
+//! ```text
+//! DIR/savepoint/NAME/manifest        as the state's was
+//! DIR/savepoint/NAME/checkpoint/…    the files that it names
+//! ```
+//!
+//! So a savepoint is a state directory without a log, and is read like one. Its files are those of the
+//! state under second names, where the file system has such; they are never written again. The manifest
+//! comes last: what has none is an unfinished savepoint, and is begun anew.
+//!
+//! A savepoint holds the log behind it: as long as it is there, the epochs since can be run again.
+
+use crate::directory::StateDirectory;
+use crate::error::StateError;
+use crate::manifest::Manifest;
+use crate::planted::Planted;
+use crate::storage::{Kind, Storage, directory_of};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A savepoint.
+#[derive(Clone, Debug)]
+pub struct Savepoint {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// What it is of.
+    pub manifest: Manifest,
+}
+
+const DIRECTORY: &str = "savepoint";
+const NAME_BYTES_MAX: usize = 100;
+
+impl StateDirectory {
+    /// The directory of its savepoints.
+    fn savepoint_directory(&self) -> PathBuf {
+        self.path().join(DIRECTORY)
+    }
+
+    /// Keeps the newest checkpoint under a name.
+    pub fn create_savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
+        self.no_savepoint(name)?;
+        let Some(manifest) = self.manifest() else {
+            return Err(StateError::Refused(format!("the state {} has not begun", self.path().display())));
+        };
+        let (storage, path) = (&**self.storage(), self.savepoint_directory().join(name));
+        let checkpoints = path.join("checkpoint");
+        storage.create_directory(&checkpoints).map_err(StateError::io(&checkpoints, "made"))?;
+        // What an unfinished one has left may be of another checkpoint.
+        for name in storage.list(&checkpoints).map_err(StateError::io(&checkpoints, "read"))? {
+            let path = checkpoints.join(name);
+            storage.remove(&path).map_err(StateError::io(&path, "removed"))?;
+        }
+        link_files(storage, manifest, &self.checkpoints(), &checkpoints)?;
+        manifest.write(storage, &path, Planted::default())?;
+        Ok(Savepoint { name: name.into(), path, manifest: manifest.clone() })
+    }
+
+    /// Whether a savepoint may be made under a name.
+    pub fn no_savepoint(&self, name: &str) -> Result<(), StateError> {
+        let is_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(is_name) {
+            return Err(StateError::Refused(format!(
+                "'{name}' is no name for a savepoint; give letters, digits, '-', '_' or '.', not first"
+            )));
+        }
+        match self.find_savepoint(name)? {
+            None => Ok(()),
+            Some(_) => Err(StateError::Refused(format!("there is a savepoint '{name}' already"))),
+        }
+    }
+
+    /// All of them, by name.
+    pub fn savepoints(&self) -> Result<Vec<Savepoint>, StateError> {
+        let directory = self.savepoint_directory();
+        let names = match self.storage().list(&directory) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StateError::io(&directory, "read")(error)),
+        };
+        names.iter().filter_map(|name| self.find_savepoint(name).transpose()).collect()
+    }
+
+    fn find_savepoint(&self, name: &str) -> Result<Option<Savepoint>, StateError> {
+        let path = self.savepoint_directory().join(name);
+        let manifest = Manifest::read(&**self.storage(), &path)?;
+        Ok(manifest.map(|manifest| Savepoint { name: name.into(), path, manifest }))
+    }
+
+    /// The savepoint of that name.
+    pub fn savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
+        let found = if name.contains('/') { None } else { self.find_savepoint(name)? };
+        if let Some(savepoint) = found {
+            return Ok(savepoint);
+        }
+        let names: Vec<String> = self.savepoints()?.into_iter().map(|savepoint| savepoint.name).collect();
+        let names = if names.is_empty() { "there are none".into() } else { format!("there are {}", names.join(", ")) };
+        Err(StateError::Refused(format!("the state {} has no savepoint '{name}'; {names}", self.path().display())))
+    }
+
+    /// Opens a savepoint as the state that it is.
+    pub fn open_savepoint(&self, savepoint: &Savepoint) -> Result<StateDirectory, StateError> {
+        StateDirectory::open_as_it_is(self.storage().clone(), &savepoint.path, "a reader")
+    }
+
+    /// Whether the log still has what came behind a savepoint.
+    pub fn has_log_behind(&self, savepoint: &Savepoint) -> bool {
+        let of = |manifest: &Manifest| (manifest.id, manifest.log);
+        self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
+    }
+
+    /// The first epoch behind which the log is held by a savepoint.
+    pub(crate) fn held_epoch(&self) -> Result<Option<u64>, StateError> {
+        let held = self.savepoints()?.into_iter().filter(|savepoint| self.has_log_behind(savepoint));
+        Ok(held.map(|savepoint| savepoint.manifest.checkpoint.epoch).min())
+    }
+
+    /// Removes a savepoint. The log that it held goes with the next checkpoint.
+    pub fn remove_savepoint(&self, name: &str) -> Result<(), StateError> {
+        let savepoint = self.savepoint(name)?;
+        let storage = &**self.storage();
+        // Without its manifest it is none.
+        let manifest = savepoint.path.join("manifest");
+        storage.remove(&manifest).map_err(StateError::io(&manifest, "removed"))?;
+        storage.sync_directory(&savepoint.path).map_err(StateError::io(&savepoint.path, "synced"))?;
+        remove_all(storage, &savepoint.path)
+    }
+
+    /// Puts the state back to a savepoint: what came behind it is forgotten, its log included. Outputs begin
+    /// anew.
+    pub fn restore_savepoint(&mut self, name: &str) -> Result<(), StateError> {
+        let savepoint = self.savepoint(name)?;
+        let (storage, checkpoints) = (self.storage().clone(), self.checkpoints());
+        link_files(&*storage, &savepoint.manifest, &savepoint.path.join("checkpoint"), &checkpoints)?;
+        let was = self.manifest().expect("it has savepoints").clone();
+        let epoch = savepoint.manifest.checkpoint.epoch;
+        let outputs = savepoint.manifest.checkpoint.outputs.keys();
+        let begins = outputs.map(|sink| (sink.clone(), epoch)).collect();
+        let manifest = Manifest { course: was.course + 1, begins, ..savepoint.manifest };
+        self.begin_log_anew(manifest, was.log + 1)?;
+        // The savepoint now is where the new course begins, and holds its log.
+        let manifest = self.manifest().expect("just written").clone();
+        manifest.write(&*storage, &savepoint.path, Planted::default())
+    }
+}
+
+/// Gives the files of a checkpoint a second name each, in another directory.
+fn link_files(storage: &dyn Storage, manifest: &Manifest, from: &Path, to: &Path) -> Result<(), StateError> {
+    for number in manifest.checkpoint.files() {
+        let name = crate::blocks::file_name(number);
+        let (from, to) = (from.join(&name), to.join(&name));
+        match storage.link(&from, &to) {
+            // Numbers are given once, so it is the same file.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(StateError::io(&to, "made"))?,
+        }
+    }
+    storage.sync_directory(to).map_err(StateError::io(to, "synced"))
+}
+
+/// Removes a directory with all that is in it.
+pub fn remove_all(storage: &dyn Storage, path: &Path) -> Result<(), StateError> {
+    let names = storage.list(path).map_err(StateError::io(path, "read"))?;
+    for name in names {
+        let path = path.join(name);
+        match storage.look(&path).map_err(StateError::io(&path, "read"))?.kind {
+            Kind::Directory => remove_all(storage, &path)?,
+            _ => storage.remove(&path).map_err(StateError::io(&path, "removed"))?,
+        }
+    }
+    storage.remove(path).map_err(StateError::io(path, "removed"))?;
+    let parent = directory_of(path);
+    storage.sync_directory(&parent).map_err(StateError::io(&parent, "synced"))
+}

@@ -1,0 +1,268 @@
+"""What is done with a durable state: verified, looked at, kept, returned to, changed."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import tidemill as tm
+
+PROGRAM = """
+    import sys
+    import tidemill as tm
+
+    app = tm.App("bank", version={version})
+
+    class Account(tm.Row):
+        id: str = tm.key()
+        {columns}
+
+    class Transfer(tm.Event):
+        at: int = tm.event_time()
+        src: str
+        dst: str
+        amount: int
+
+    accounts = app.table(Account, rows=[{{"id": "ada", "balance": 100}}, {{"id": "bob"}}])
+    transfers = app.source(Transfer, tm.csv("{source}"))
+
+    @app.transaction(transfers)
+    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        tm.require(src.balance >= ev.amount, "insufficient funds")
+        src.balance -= ev.amount
+        dst.balance += ev.amount{extra}
+
+    app.sink(transfer.committed, tm.jsonl("done{version}.jsonl"), name="done")
+    app.sink(transfer.aborted, tm.jsonl("rejected{version}.jsonl"), name="rejected")
+"""
+
+TRANSFERS = "1,ada,bob,70\n2,ada,bob,70\n20,bob,ada,50\n3,bob,ada,1\n"
+
+
+class Bank:
+    """A bank in a folder, by the command."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.write()
+
+    def write(self, version=1, columns="balance: int = 0", extra="", source="-"):
+        text = textwrap.dedent(PROGRAM).format(version=version, columns=columns, extra=extra, source=source)
+        (self.folder / "bank.py").write_text(text)
+
+    def lines(self):
+        """How many events the sinks have, finished or not."""
+        count = 0
+        for path in ("done1.jsonl", "rejected1.jsonl", "done2.jsonl", "rejected2.jsonl"):
+            part = self.folder / f".{path}.tidemill-part"
+            path = part if part.exists() else self.folder / path
+            count += path.read_bytes().count(b"\n") if path.exists() else 0
+        return count
+
+    def feed(self, rows, *arguments, state="state", file="bank.py"):
+        """Runs with these transfers on standard input, and is stopped when their results are out."""
+        before, expected = self.lines(), sum(not row.startswith("3,") for row in rows.splitlines())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemill", "run", file, "--state", state, *arguments],
+            cwd=self.folder,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        process.stdin.write("at,src,dst,amount\n" + rows)
+        process.stdin.flush()
+        deadline = time.monotonic() + 40
+        while process.poll() is None and self.lines() != before + expected and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        # The input must not end meanwhile: a source that has ended has ended for good.
+        process.wait(timeout=40)
+        text = process.communicate()[1]
+        assert process.returncode == 130, text
+        return text
+
+    def command(self, *arguments, code=0):
+        done = self.done(*arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def done(self, *arguments):
+        command = [sys.executable, "-m", "tidemill", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=60)
+
+    def run(self, *arguments, code=0):
+        return self.command("run", "bank.py", "--state", "state", *arguments, code=code)
+
+    def balances(self, name):
+        folder = self.folder / f"tables-{name}"
+        self.command("savepoint", "export", "state", name, str(folder))
+        pq = pytest.importorskip("pyarrow.parquet")
+        return {row["id"]: row["balance"] for row in pq.read_table(folder / "accounts.parquet").to_pylist()}
+
+
+@pytest.fixture
+def bank(tmp_path):
+    return Bank(tmp_path)
+
+
+def test_a_run_is_verified_from_a_savepoint(bank):
+    bank.feed(TRANSFERS, "--savepoint", "start")
+    text = bank.command("verify", "state", "--from", "start")
+    assert "bank: " in text and "no difference" in text
+    assert "and the tables of the newest checkpoint" in text
+    verified = json.loads(bank.command("verify", "state", "--from", "start", "--json"))
+    assert verified["events"] == 3 and verified["outputs"]["done"]["events"] == 2
+    assert "nothing is logged behind the newest checkpoint" in bank.command("verify", "state")
+
+
+def test_the_same_input_gives_the_same_digests(tmp_path):
+    digests = []
+    for workers in ("1", "2"):
+        folder = tmp_path / workers
+        folder.mkdir()
+        bank = Bank(folder)
+        bank.write(source="transfers.csv")
+        (folder / "transfers.csv").write_text("at,src,dst,amount\n" + TRANSFERS)
+        bank.run("--workers", workers, "--epoch", workers)
+        digests.append(json.loads(bank.command("verify", "state", "--json")))
+    assert digests[0]["tables"] == digests[1]["tables"] and digests[0]["outputs"] == digests[1]["outputs"]
+
+
+def test_one_transaction_is_shown(bank):
+    bank.feed(TRANSFERS, "--savepoint", "start")
+    text = bank.command("txn", "show", "state", "transfers:1")
+    assert "transaction transfer: aborted, and nothing of it was done: insufficient funds" in text
+    assert 'read src.balance = 30 of accounts "ada"' in text
+    assert "required src.balance >= ev.amount, which did not hold" in text
+    assert 'wrote dst.balance = 80 of accounts "ada"' in bank.command("txn", "show", "state", "transfers@20")
+    assert "came too late" in bank.command("txn", "show", "state", "transfers:3")
+    assert "is no position" in bank.command("txn", "show", "state", "noon", code=2)
+    assert "is not in the log" in bank.command("txn", "show", "state", "transfers:9", code=3)
+
+
+def test_savepoints_are_made_listed_returned_to_and_removed(bank):
+    bank.feed(TRANSFERS)
+    bank.command("savepoint", "create", "state", "monday")
+    assert "there is a savepoint 'monday' already" in bank.command("savepoint", "create", "state", "monday", code=3)
+    before = (bank.folder / "done1.jsonl").read_text()
+    bank.feed("30,bob,ada,10\n31,ada,bob,80\n")
+    bank.command("savepoint", "create", "state", "tuesday")
+    assert bank.balances("monday") == {"ada": 80, "bob": 20}
+    assert bank.balances("tuesday") == {"ada": 10, "bob": 90}
+    listed = bank.command("savepoint", "list", "state")
+    assert "monday: epoch" in listed and "schema version 1, holds the log behind it" in listed
+    after = (bank.folder / "done1.jsonl").read_text()
+    assert after.startswith(before) and len(after) > len(before)
+    # Back, and on with other input: what came behind is forgotten, and outputs begin anew.
+    assert "outputs begin anew" in bank.command("savepoint", "restore", "state", "monday")
+    for name in ("done1.jsonl", "rejected1.jsonl"):
+        (bank.folder / name).unlink()
+    bank.feed("40,ada,bob,30\n")
+    assert [json.loads(line)["at"] for line in (bank.folder / "done1.jsonl").read_text().splitlines()] == [40]
+    assert "no difference" in bank.command("verify", "state", "--from", "monday")
+    gone = bank.command("verify", "state", "--from", "tuesday", code=3)
+    assert "the log behind savepoint 'tuesday' is of another course" in gone
+    # And forth again: the files of the first course are still its own.
+    bank.command("savepoint", "restore", "state", "tuesday")
+    bank.command("savepoint", "create", "state", "again")
+    assert bank.balances("again") == {"ada": 10, "bob": 90}
+    bank.command("savepoint", "remove", "state", "monday")
+    refused = bank.command("savepoint", "restore", "state", "monday", code=3)
+    assert "no savepoint 'monday'; there are again, tuesday" in refused
+
+
+def test_a_savepoint_seeds_another_application(bank):
+    bank.feed(TRANSFERS)
+    bank.command("savepoint", "create", "state", "monday")
+    bank.write(source="other.csv")
+    (bank.folder / "other.py").write_text((bank.folder / "bank.py").read_text().replace('"bank"', '"other"'))
+    (bank.folder / "other.csv").write_text("at,src,dst,amount\n50,bob,ada,20\n")
+    seeded = bank.command("run", "other.py", "--seed", "state/savepoint/monday", "--state", "other")
+    assert "table accounts begins with 2 rows of state/savepoint/monday" in seeded
+    assert "1 committed, 0 aborted" in seeded
+
+    class Account(tm.Row):
+        id: str = tm.key()
+        balance: int = 0
+
+    app = tm.App("third", seed=bank.folder / "state" / "savepoint" / "monday")
+    accounts = app.table(Account)
+    app.run()
+    assert accounts.to_pylist() == [{"id": "ada", "balance": 80}, {"id": "bob", "balance": 20}]
+
+
+def test_a_state_in_use_is_left_alone(bank):
+    bank.feed(TRANSFERS)
+    bank.command("savepoint", "create", "state", "monday")
+    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state"]
+    process = subprocess.Popen(command, cwd=bank.folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 30
+        while f"process {process.pid} " not in (bank.folder / "state" / "lock").read_text():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        assert "is in use by process" in bank.command("savepoint", "restore", "state", "monday", code=3)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_changed_program_goes_on(bank):
+    bank.feed(TRANSFERS)
+    bank.write(extra="\n    tm.require(ev.amount < 1000, 'too much')")
+    assert "the schema is the same; what the program does is not" in bank.command(
+        "check", "bank.py", "--state", "state"
+    )
+    bank.feed("30,bob,ada,10\n")
+    bank.command("savepoint", "create", "state", "end")
+    assert bank.balances("end") == {"ada": 90, "bob": 10}
+
+
+def test_what_a_crash_left_is_replayed_by_the_program_as_it_was(bank):
+    rows = "".join(f"{at},{'ada' if at % 2 else 'bob'},{'bob' if at % 2 else 'ada'},1\n" for at in range(300_000))
+    (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n1,ada,bob,50\n" + rows[rows.index("1,") :])
+    bank.write(source="transfers.csv")
+    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state", "--epoch", "500"]
+    process = subprocess.Popen(command, cwd=bank.folder, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not any(p.stat().st_size > 3000 for p in bank.folder.glob("state/log/*.log")):
+        assert time.monotonic() < deadline and process.poll() is None, "it logs"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    # Committed transfers come out otherwise now: the old ones as they were, the new ones as they are.
+    negated = '\n    return {"at": ev.at, "src": ev.src, "dst": ev.dst, "amount": 0 - ev.amount}'
+    bank.write(extra=negated, source="transfers.csv")
+    looked = bank.command("check", "bank.py", "--state", "state")
+    assert "the log is replayed by the program as it was" in looked
+    assert "epochs were replayed by the program as it was" in bank.run()
+    done = [json.loads(line) for line in (bank.folder / "done1.jsonl").read_text().splitlines()]
+    assert len(done) == 300_000
+    signs = [event["amount"] > 0 for event in done]
+    assert signs == sorted(signs, reverse=True), "first those of the old program, then those of the new"
+    assert True in signs and False in signs
+
+
+def test_a_schema_migrates_under_a_raised_version(bank):
+    bank.feed(TRANSFERS)
+    columns = "balance: float = 0.0\n    limit: int = 500\n    note: str | None = None"
+    bank.write(columns=columns)
+    refused = bank.run(code=3)
+    assert "is of another schema, under the same version 1" in refused
+    assert "table accounts: balance: int becomes float" in refused
+    assert "raise the version of the application to 2" in refused
+    bank.write(version=2, columns=columns)
+    looked = bank.command("check", "bank.py", "--state", "state")
+    assert "it is migrated to version 2" in looked
+    assert "table accounts: new limit: int, its default in every row" in looked
+    assert "the state was migrated to version 2" in bank.feed("30,bob,ada,10\n")
+    bank.command("savepoint", "create", "state", "end")
+    assert bank.balances("end") == {"ada": 90.0, "bob": 10.0}
+    bank.write()
+    assert "is of version 2 of the schema; this program is version 1" in bank.run(code=3)
+    bank.write(version=3, columns="limit: int = 500\n    balance: int = 0")
+    assert "cannot become version 3" in bank.command("check", "bank.py", "--state", "state", code=3)
