@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, table_schema};
+use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_sync, table_schema};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, Options, Sink, Source, Summary};
@@ -49,6 +49,8 @@ impl Given {
             tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
             state: job.getattr("state")?.extract::<Option<PathBuf>>()?,
+            sync: parse_sync(&job.getattr("sync")?.extract::<String>()?)
+                .map_err(|message| error_of(job.py(), "RunError", (format!("sync: {message}"),)))?,
             savepoint: None,
             seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
         };

@@ -266,3 +266,25 @@ def test_a_schema_migrates_under_a_raised_version(bank):
     assert "is of version 2 of the schema; this program is version 1" in bank.run(code=3)
     bank.write(version=3, columns="limit: int = 500\n    balance: int = 0")
     assert "cannot become version 3" in bank.command("check", "bank.py", "--state", "state", code=3)
+
+
+def test_the_weaker_mode_is_named_and_loses_nothing_when_the_process_ends(bank):
+    assert "results were released before they were durable: a sync every" in bank.feed(TRANSFERS, "--sync", "50ms")
+    assert "is no mode of syncing" in bank.run("--sync", "never", code=2)
+    rows = "".join(f"{at},ada,bob,1\n" for at in range(30, 100_000))
+    bank.write(source="transfers.csv")
+    (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + rows)
+    other = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "other", "--sync", "1h"]
+    assert subprocess.run(other, cwd=bank.folder, capture_output=True, timeout=60, check=False).returncode == 2
+    command = [*other[:-1], "3600s", "--epoch", "100"]
+    process = subprocess.Popen(command, cwd=bank.folder, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not any(p.stat().st_size > 3000 for p in bank.folder.glob("other/log/*.log")):
+        assert time.monotonic() < deadline and process.poll() is None, "it logs"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    summary = json.loads(bank.command("run", "bank.py", "--state", "other", "--json"))
+    assert summary["durability"]["lost_epochs"] == 0
+    ended = [bank.folder / name for name in ("done1.jsonl", "rejected1.jsonl")]
+    assert sum(path.read_bytes().count(b"\n") for path in ended) == 99_970

@@ -49,6 +49,8 @@ class Job:
     epoch: str = "auto"
     state: str | None = None
     """The state directory of a durable run."""
+    sync: str = "epoch"
+    """When results are released: ``epoch``, or a time between syncs."""
     seed: str | None = None
     """A state or savepoint whose rows the tables begin with."""
 

@@ -39,7 +39,9 @@ class App:
     With ``state``, a directory, runs are durable: after a crash at any moment the next run goes on as if
     there had been none (docs/recovery.md). The directory is made if missing, and belongs to this
     application from then on. ``version`` is that of its schema: raise it when tables or events are changed,
-    and the state is migrated where that loses nothing. ``seed`` is a savepoint, or a state, whose rows the
+    and the state is migrated where that loses nothing. ``sync`` says when results are released: with
+    ``"epoch"`` when they are durable; with a time such as ``"50ms"`` before that, with a sync that often, which
+    is weaker: what was released since the last sync is lost if the machine stops. ``seed`` is a savepoint, or a state, whose rows the
     tables of the same names begin with, in the stead of their own.
     """
 
@@ -49,6 +51,7 @@ class App:
         state: str | os.PathLike[str] | None = None,
         *,
         version: int = 1,
+        sync: str = "epoch",
         seed: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
@@ -58,6 +61,7 @@ class App:
         self.name = name
         self.version = version
         self.state = None if state is None else os.fspath(state)
+        self.sync = sync
         self.seed = None if seed is None else os.fspath(seed)
         self._plan = PlanBuilder(name, version)
         self._tables: dict[str, Table[Any]] = {}
@@ -269,6 +273,7 @@ class App:
             workers=workers,
             epoch=str(epoch),
             state=self.state,
+            sync=self.sync,
             seed=self.seed,
         )
 

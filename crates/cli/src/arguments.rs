@@ -1,10 +1,10 @@
 //! The command line's grammar.
 
-use crate::epoch::parse_epoch;
+use crate::epoch::{parse_epoch, parse_sync};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
-use tidemill_runtime::{EpochSize, Options, Scheduling};
+use tidemill_runtime::{EpochSize, Options, Scheduling, Sync};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -192,6 +192,11 @@ pub struct RunArguments {
     /// Keep the state in this directory, and go on with what is there: the run survives a crash.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// When results are released: when their epoch is durable, or earlier: as soon as it is logged, with a sync
+    /// every Xms (us, s). Then what was released since the last sync is lost if the machine stops, and results
+    /// may come twice [default: epoch].
+    #[arg(long, value_name = "epoch|Xms", value_parser = parse_sync)]
+    pub sync: Option<Sync>,
     /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
     #[arg(long, value_name = "NAME")]
     pub savepoint: Option<String>,

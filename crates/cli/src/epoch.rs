@@ -1,6 +1,7 @@
 //! The texts that say when an epoch ends: the command line and every front end take the same ones.
 
-use tidemill_runtime::EpochSize;
+use std::time::Duration;
+use tidemill_runtime::{EpochSize, Sync};
 
 /// Most events of an epoch of fixed size.
 pub const EPOCH_EVENTS_MAX: usize = 1 << 24;
@@ -9,6 +10,17 @@ pub const EPOCH_EVENTS_MAX: usize = 1 << 24;
 pub const EPOCH_AGE_MAX: u64 = 3_600_000_000_000;
 
 const UNITS: [(&str, u64); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// `epoch`, or a time between syncs with its unit.
+pub fn parse_sync(text: &str) -> Result<Sync, String> {
+    if text.trim() == "epoch" {
+        return Ok(Sync::Epoch);
+    }
+    match parse_epoch(text) {
+        Ok(EpochSize::Age(nanoseconds)) => Ok(Sync::Every(Duration::from_nanos(nanoseconds))),
+        _ => Err(format!("'{text}' is no mode of syncing; give epoch, or a time of up to 3600s such as 50ms")),
+    }
+}
 
 /// `auto`, a number of events (`1000`), or an age with its unit (`500us`, `20ms`, `1s`).
 pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
@@ -48,6 +60,15 @@ mod tests {
         assert_eq!(parse_epoch("20ms"), Ok(EpochSize::Age(20_000_000)));
         assert_eq!(parse_epoch("5 us"), Ok(EpochSize::Age(5_000)));
         assert_eq!(parse_epoch("3600s"), Ok(EpochSize::Age(EPOCH_AGE_MAX)));
+    }
+
+    #[test]
+    fn syncs() {
+        assert_eq!(parse_sync("epoch"), Ok(Sync::Epoch));
+        assert_eq!(parse_sync("50ms"), Ok(Sync::Every(Duration::from_millis(50))));
+        for text in ["", "auto", "50", "never", "0ms"] {
+            assert!(parse_sync(text).unwrap_err().contains("is no mode of syncing"), "{text}");
+        }
     }
 
     #[test]

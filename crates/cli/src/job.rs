@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    Durable, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source,
+    Durable, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source,
     open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
@@ -22,7 +23,7 @@ use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
     BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source,
-    SourceBatch, Summary,
+    SourceBatch, Summary, Sync,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -59,6 +60,8 @@ pub struct Job {
     pub sinks: BTreeMap<String, Output>,
     /// The state directory of a durable run.
     pub state: Option<PathBuf>,
+    /// When results of a durable run are released.
+    pub sync: Sync,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
     pub savepoint: Option<String>,
     /// A state or savepoint whose rows the tables of the same names begin with.
@@ -125,6 +128,8 @@ pub struct Ready {
     sources: Vec<Box<dyn Source>>,
     sinks: Vec<Box<dyn Sink>>,
     durability: Option<Durability>,
+    /// Of the sinks of a durable run.
+    patience: Patience,
     /// What each source counts in.
     pub units: Vec<Unit>,
     /// What was done before, for people.
@@ -183,8 +188,9 @@ impl Job {
                 }
             }
         }
+        let patience = Patience::default();
         let durable = directory.as_ref().map(|directory| Durable {
-            storage: directory.storage().clone(),
+            storage: Arc::new(Patient::new(directory.storage().clone(), patience.clone())),
             owner: directory.owner(),
             planted: Planted::default(),
         });
@@ -196,9 +202,9 @@ impl Job {
             let schema = &engine.program().streams[sink.stream].schema;
             sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
         }
-        let options = DurabilityOptions { savepoint: self.savepoint, ..DurabilityOptions::default() };
+        let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
         let durability = directory.map(|directory| Durability { directory, options });
-        Ok(Ready { engine, sources, sinks, durability, units, notes })
+        Ok(Ready { engine, sources, sinks, durability, patience, units, notes })
     }
 }
 
@@ -215,10 +221,17 @@ impl Ready {
         control: Arc<Control>,
         tick: &mut dyn FnMut(),
     ) -> Result<(Engine, Summary), JobError> {
-        let Ready { engine, sources, sinks, durability, .. } = self;
+        let Ready { engine, sources, sinks, durability, patience, .. } = self;
+        let watched = control.clone();
         let environment = Arc::new(System::new());
         let request = Request { sources, sinks, options, environment, control, durability };
-        let summary = engine.run(request, tick)?;
+        let summary = engine.run(request, &mut || {
+            watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
+            if watched.stops() {
+                patience.end();
+            }
+            tick();
+        })?;
         Ok((engine, summary))
     }
 }

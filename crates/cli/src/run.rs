@@ -19,6 +19,7 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
         job.state = Some(state.clone());
     }
     job.savepoint.clone_from(&arguments.savepoint);
+    job.sync = arguments.sync.unwrap_or(job.sync);
     if arguments.seed.is_some() {
         job.seed.clone_from(&arguments.seed);
     }

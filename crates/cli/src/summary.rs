@@ -67,6 +67,18 @@ fn source_counts(source: &SourceSummary) -> String {
 /// What a durable run did besides.
 fn state(text: &mut String, durability: &DurabilitySummary) {
     let _ = writeln!(text, "  state: epoch {}, {} bytes logged", count(durability.epoch), count(durability.log_bytes));
+    if let Some(every) = durability.sync_seconds {
+        let every = seconds(every);
+        let _ = writeln!(text, "  results were released before they were durable: a sync every {every}");
+    }
+    if durability.lost_epochs > 0 {
+        let _ = writeln!(
+            text,
+            "  lost: {} had been released before they were durable; input that can be read again was taken again, and its \
+             results may be there twice",
+            counted(durability.lost_epochs, "epoch")
+        );
+    }
     if durability.replayed_epochs > 0 {
         let (epochs, events) =
             (counted(durability.replayed_epochs, "epoch"), counted(durability.replayed_events, "event"));

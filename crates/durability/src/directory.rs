@@ -32,6 +32,8 @@ pub struct StateDirectory {
     fit: Fit,
     /// None until the first checkpoint.
     manifest: Option<Manifest>,
+    /// Whether it is weak when it begins.
+    begins_weak: bool,
     /// The number of the next checkpoint file.
     next_file: u64,
     planted: Planted,
@@ -101,6 +103,7 @@ impl StateDirectory {
             fit,
             manifest,
             next_file: 1,
+            begins_weak: false,
             planted: Planted::default(),
             _lock: lock,
         };
@@ -165,6 +168,20 @@ impl StateDirectory {
     /// Whether epochs were logged behind the newest checkpoint.
     pub fn has_logged(&self) -> Result<bool, StateError> {
         Ok(!self.is_new() && self.log()?.next_epoch()?.is_some())
+    }
+
+    /// Notes, durably, whether results may be released from now on before they are durable.
+    pub fn weaken(&mut self, weak: bool) -> Result<(), StateError> {
+        self.begins_weak = weak;
+        match self.manifest.clone() {
+            Some(was) if was.weak != weak => self.put(Manifest { weak, ..was }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether results may have been released that are not durable.
+    pub fn is_weak(&self) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| manifest.weak)
     }
 
     /// Whether what it has recorded of its program is not what it was opened with.
@@ -240,6 +257,7 @@ impl StateDirectory {
                 log: 0,
                 program: self.program.clone(),
                 recorded: self.recorded.clone(),
+                weak: self.begins_weak,
                 begins: BTreeMap::new(),
                 changes: Vec::new(),
                 checkpoint,

@@ -36,6 +36,9 @@ pub struct Manifest {
     /// That program itself, where it is known.
     #[serde(default)]
     pub recorded: Option<Recorded>,
+    /// Whether results may have been released before they were durable since the last run ended well.
+    #[serde(default)]
+    pub weak: bool,
     /// By sink: the epoch behind which its output begins, where that is not the state's beginning.
     #[serde(default)]
     pub begins: BTreeMap<String, u64>,

@@ -63,6 +63,10 @@ pub struct Control {
     pub epochs: AtomicU64,
     /// The last epoch of an earlier run that was replayed; 0 where none was.
     pub replayed: AtomicU64,
+    /// Whether the log waits for room on the disk: then no epoch is released.
+    pub log_waits: AtomicBool,
+    /// Whether a sink does. Set by who made the sinks.
+    pub sink_waits: AtomicBool,
     /// Per source, how far it has come.
     pub progress: Mutex<Vec<crate::io::SourceProgress>>,
     /// How far it is in going on after an earlier run.
@@ -108,7 +112,8 @@ impl Control {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn stops(&self) -> bool {
+    /// Whether somebody has asked for that.
+    pub fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

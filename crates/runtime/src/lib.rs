@@ -35,7 +35,7 @@ mod worker;
 
 pub use durable::{
     Durability, DurabilityOptions, EpochDigest, History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource,
-    checkpoint_rows, state_rows,
+    Sync, checkpoint_rows, state_rows,
 };
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};

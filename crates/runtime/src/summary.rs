@@ -48,6 +48,12 @@ pub struct DurabilitySummary {
     pub replayed_epochs: u64,
     /// Their events, which are not among this run's.
     pub replayed_events: u64,
+    /// Epochs whose results an earlier run had released before they were durable, and which a crash has taken:
+    /// their input was taken again where that can be done.
+    pub lost_epochs: u64,
+    /// In the weaker mode: seconds between syncs. What was released since the last one may be lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync_seconds: Option<f64>,
     /// Seconds until the first new event could be taken.
     pub recovery_seconds: f64,
 }

@@ -124,6 +124,11 @@ impl Log {
         self.written + self.pushed.len() as u64
     }
 
+    /// Whether all that was written is durable.
+    pub fn is_durable(&self) -> bool {
+        self.durable == self.written
+    }
+
     /// Takes the next epoch's record.
     pub fn push(&mut self, epoch: u64, payload: &[u8]) {
         assert_eq!(epoch, self.epoch + 1, "epochs are logged in order");

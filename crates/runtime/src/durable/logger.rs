@@ -1,13 +1,13 @@
 //! The logger's thread: entries that wait are appended together and synced once.
 
-use super::DurabilityOptions;
 use super::digest::{Digests, EpochDigests, write_digests};
 use super::entry::{BatchCodec, EpochEntry};
+use super::{DurabilityOptions, Sync};
 use crate::engine::{Control, Failure};
 use crate::environment::Environment;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_durability::{Bug, Log, StateError, Written};
 
@@ -30,8 +30,8 @@ pub enum Logged {
 pub struct LogState {
     /// Bytes appended in this run.
     pub bytes: AtomicU64,
-    /// Whether it waits for room on the disk.
-    pub full: AtomicBool,
+    /// Epochs up to this one are durable in this run.
+    pub durable: AtomicU64,
     /// Epochs up to this one are in a checkpoint: their segments may go.
     pub truncate: AtomicU64,
 }
@@ -63,17 +63,20 @@ impl Logger {
     pub fn run(mut self) -> Result<Log, StateError> {
         let mut codec = BatchCodec::default();
         let mut payload = Vec::new();
-        let mut synced = 0;
+        let mut synced = self.environment.now();
         loop {
-            let first = match self.entries.recv_timeout(IDLE) {
+            let first = match self.entries.recv_timeout(self.until_due(synced)) {
                 Ok(entry) => entry,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.mark()?;
+                    if self.until_due(synced).is_zero() {
+                        self.sync(&mut synced)?;
+                    } else {
+                        self.mark()?;
+                    }
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            self.wait_since(synced);
             let (mut next, mut bytes, before) = (Some(first), 0, self.log.position());
             while let Some(mut entry) = next.take() {
                 payload.clear();
@@ -87,8 +90,9 @@ impl Logger {
                 let _ = self.durable.send(Logged::Through(self.log.epoch()));
             }
             self.write()?;
-            self.log.sync()?;
-            synced = self.environment.now();
+            if self.until_due(synced).is_zero() {
+                self.sync(&mut synced)?;
+            }
             self.state.bytes.fetch_add(self.log.position() - before, Ordering::Relaxed);
             // Gone is who would release them: the run has failed.
             let _ = self.durable.send(Logged::Through(self.log.epoch()));
@@ -99,37 +103,51 @@ impl Logger {
                 self.log.truncate(truncate)?;
             }
         }
+        self.log.sync()?;
+        self.state.durable.store(self.log.epoch(), Ordering::Release);
         self.mark()?;
         Ok(self.log)
     }
 
-    /// Keeps the distance from the last sync.
-    fn wait_since(&self, synced: u64) {
-        let every = self.options.sync_every.as_nanos() as u64;
-        let since = self.environment.now().saturating_sub(synced);
-        if every > since && synced > 0 {
-            let (_never, never) = crossbeam_channel::bounded::<()>(0);
-            let _ = never.recv_timeout(Duration::from_nanos(every - since));
+    /// How long until something is to be done without new entries: a sync, or a mark.
+    fn until_due(&self, synced: u64) -> Duration {
+        match self.options.sync {
+            // Behind a sync nothing is due but the mark.
+            _ if self.log.is_durable() => IDLE,
+            Sync::Epoch => Duration::ZERO,
+            Sync::Every(every) => {
+                every.saturating_sub(Duration::from_nanos(self.environment.now().saturating_sub(synced))).min(IDLE)
+            }
         }
+    }
+
+    fn sync(&mut self, synced: &mut u64) -> Result<(), StateError> {
+        self.log.sync()?;
+        *synced = self.environment.now();
+        self.state.durable.store(self.log.epoch(), Ordering::Release);
+        Ok(())
     }
 
     /// Writes what was pushed, as soon as there is room. A run that is to end does not wait for it: what
     /// is not logged was not released, and the sources have it still.
     fn write(&mut self) -> Result<(), StateError> {
         while let Written::Full(error) = self.log.write()? {
-            self.state.full.store(true, Ordering::Relaxed);
+            self.control.log_waits.store(true, Ordering::Relaxed);
             if self.control.stops() || self.failure.is_set() {
                 return Err(StateError::Io { file: self.log.path(), action: "written", error });
             }
             let (_never, never) = crossbeam_channel::bounded::<()>(0);
             let _ = never.recv_timeout(FULL_POLL);
         }
-        self.state.full.store(false, Ordering::Relaxed);
+        self.control.log_waits.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// Notes how far the log is durable.
     fn mark(&mut self) -> Result<(), StateError> {
+        if !self.log.is_durable() {
+            return Ok(());
+        }
         self.log.mark();
         let digests = self.digests.take_unlogged();
         if !digests.is_empty() {

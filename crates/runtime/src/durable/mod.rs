@@ -56,6 +56,8 @@ pub struct Recovery {
     pub epochs: u64,
     pub events: u64,
     pub last: u64,
+    /// Epochs whose results an earlier run had released, and which were lost.
+    pub lost: u64,
     /// How long it took.
     pub nanoseconds: u64,
 }
@@ -68,12 +70,24 @@ pub struct Durability {
     pub options: DurabilityOptions,
 }
 
+/// When results are released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// When their epoch is durable.
+    #[default]
+    Epoch,
+    /// When their epoch is logged; the log is synced this often. Weaker: when the machine stops (not when the
+    /// process does), what was logged since the last sync is lost, though its results were released. Then state
+    /// goes on from before that; input that can be read again is taken again, so its results may be released
+    /// twice, and input that cannot is gone.
+    Every(Duration),
+}
+
 /// Options of a durable run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityOptions {
-    /// Syncs of the log come no closer than this. Results wait for the sync: more of it is more
-    /// throughput on slow disks, and more latency.
-    pub sync_every: Duration,
+    /// When results are released.
+    pub sync: Sync,
     /// How long results of an epoch may wait for those of others to be committed together.
     pub commit_age_max: Duration,
     /// A checkpoint is taken after so many events: as many may have to be replayed after a crash.
@@ -90,7 +104,7 @@ pub struct DurabilityOptions {
 impl Default for DurabilityOptions {
     fn default() -> Self {
         DurabilityOptions {
-            sync_every: Duration::ZERO,
+            sync: Sync::Epoch,
             commit_age_max: Duration::from_millis(10),
             checkpoint_events: 50_000_000,
             checkpoint_log_bytes: 1 << 30,

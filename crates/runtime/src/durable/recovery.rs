@@ -46,6 +46,8 @@ pub struct DurableGate {
     pub path: String,
     /// The most that a sink has committed, and which.
     pub released: Option<(u64, String)>,
+    /// Whether that may be more than is durable.
+    pub was_weak: bool,
     /// To the committer; until there is nothing more to tell.
     pub durable: Option<Sender<Logged>>,
     /// Shared with the logger.
@@ -141,6 +143,7 @@ impl DurableGate {
 
     /// Tells the committer up to where epochs are durable.
     fn tell(&self, epoch: u64) {
+        self.log_state.durable.fetch_max(epoch, Ordering::AcqRel);
         if let Some(durable) = &self.durable {
             let _ = durable.send(Logged::Through(epoch));
         }
@@ -185,10 +188,26 @@ impl DurableGate {
         if self.options.replay_only {
             return Ok(false);
         }
+        if !self.pass_over_lost(gatherer) {
+            return Ok(false);
+        }
         for source in 0..replays.len() {
             self.resume(gatherer, source)?;
         }
         Ok(true)
+    }
+
+    /// Puts an empty epoch in the place of each that was released and lost: sinks do not take its number again.
+    /// False if the run is stopped meanwhile.
+    fn pass_over_lost(&mut self, gatherer: &mut Gatherer) -> bool {
+        for _ in 0..self.recovery.lost {
+            let Some(mut epoch) = gatherer.slot() else { return false };
+            epoch.number = gatherer.number;
+            gatherer.number += 1;
+            self.cut(&mut epoch, &gatherer.gate);
+            gatherer.pipeline.put(epoch);
+        }
+        true
     }
 
     /// Starts a source where it was left, if it was not started and had not ended.
@@ -241,12 +260,17 @@ impl DurableGate {
         if let Some((released, sink)) = &self.released
             && *released > reader.epoch()
         {
-            return Err(RunError::State(StateError::Refused(format!(
-                "the state {} ends with epoch {}, and sink '{sink}' has released epoch {released}: epochs that were \
+            if self.was_weak {
+                self.recovery.lost = *released - reader.epoch();
+                gatherer.number = reader.epoch() + 1;
+            } else {
+                return Err(RunError::State(StateError::Refused(format!(
+                    "the state {} ends with epoch {}, and sink '{sink}' has released epoch {released}: epochs that were \
                  durable are missing",
-                self.path,
-                reader.epoch()
-            ))));
+                    self.path,
+                    reader.epoch()
+                ))));
+            }
         }
         for note in reader.take_notes() {
             let malformed =

@@ -8,7 +8,7 @@ use super::load::load;
 use super::logger::LogState;
 use super::logger::note;
 use super::recovery::{DurableGate, Start};
-use super::{Durability, DurabilityOptions, Recovery};
+use super::{Durability, DurabilityOptions, Recovery, Sync};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
 use crate::environment::Environment;
@@ -38,6 +38,8 @@ pub struct Durable {
     /// The most that a sink has committed, and which.
     furthest: Option<(u64, String)>,
     checkpoint: u64,
+    /// Whether an earlier run may have released what is not durable.
+    was_weak: bool,
 }
 
 /// What is left to do when the threads have gone.
@@ -63,6 +65,10 @@ impl Durable {
     ) -> Result<Durable, RunError> {
         let Durability { mut directory, options } = durability;
         fit(&mut directory)?;
+        let was_weak = directory.is_weak();
+        if options.sync != Sync::Epoch {
+            directory.weaken(true)?;
+        }
         let new = directory.is_new();
         let (start, sources) = if new {
             let generation = Generation::default();
@@ -103,7 +109,7 @@ impl Durable {
             }
             released.push(epoch);
         }
-        Ok(Durable { directory, options, start, sources, released, furthest, checkpoint })
+        Ok(Durable { directory, options, start, sources, released, furthest, checkpoint, was_weak })
     }
 
     /// The number of the first epoch that will be put in.
@@ -118,7 +124,7 @@ impl Durable {
         control: &Arc<Control>,
     ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
         let Some(durable) = durable else { return (None, None, None) };
-        let Durable { directory, options, start, sources, mut released, furthest, checkpoint } = durable;
+        let Durable { directory, options, start, sources, mut released, furthest, checkpoint, was_weak } = durable;
         if directory.planted().is(Bug::ReplayReleasesAgain) {
             released.fill(0);
         }
@@ -136,6 +142,7 @@ impl Durable {
             sources,
             path: directory.path().display().to_string(),
             released: furthest,
+            was_weak,
             durable: Some(sender),
             log_state: log_state.clone(),
             control: control.clone(),
@@ -234,6 +241,8 @@ impl Finish {
             let state = AtRest { epoch: gathered.epoch, sources, outputs, generation, whole };
             let last = save(&mut directory, machine, state)?;
             directory.switch(last)?;
+            // Everything is durable and released.
+            directory.weaken(false)?;
             checkpoints.count.fetch_add(1, Ordering::Relaxed);
             log.roll_now()?;
             log.truncate(gathered.epoch)?;
@@ -246,6 +255,11 @@ impl Finish {
             checkpoints: checkpoints.count.load(Ordering::Relaxed),
             replayed_epochs: gate.recovery.epochs,
             replayed_events: gate.recovery.events,
+            lost_epochs: gate.recovery.lost,
+            sync_seconds: match gate.options.sync {
+                Sync::Epoch => None,
+                Sync::Every(every) => Some(every.as_secs_f64()),
+            },
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
         })
     }

@@ -16,7 +16,7 @@ const STATE_BYTES_MAX: usize = 12_000;
 
 fn run(expected: &Expected, engine: &Engine, storage: &SimStorage, setting: &Setting) -> Result<(), RunError> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    process(&expected.subject.history, engine, &storage, setting)
+    process(&expected.subject.history, engine, &storage, setting).map(drop)
 }
 
 /// A state with a log that was not replayed yet, and what is to become of it.

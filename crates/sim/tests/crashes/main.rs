@@ -10,6 +10,7 @@
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
 mod damage;
+mod full;
 mod kills;
 mod log;
 mod source;
@@ -18,6 +19,7 @@ mod store;
 #[path = "../../../runtime/tests/support/mod.rs"]
 mod support;
 mod trial;
+mod weak;
 
 use std::env::var;
 use std::sync::Arc;

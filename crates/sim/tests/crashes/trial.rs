@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_audit::verify;
-use tidemill_connect::{Durable, SinkSpec, open_durable_sink};
+use tidemill_connect::{Durable, Patience, Patient, SinkSpec, open_durable_sink};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
@@ -15,6 +15,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::Origin;
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, EpochSize, Options, Request, RunError, Scheduling, Sink, Source,
+    Summary, Sync,
 };
 use tidemill_sim::{Fault, SimEnvironment, SimStorage};
 
@@ -43,6 +44,10 @@ pub struct Setting {
     pub epoch: EpochSize,
     pub batch: usize,
     pub commit_age_max: std::time::Duration,
+    /// Sinks wait for room on a full disk by this.
+    pub patience: Option<Patience>,
+    /// When results are released.
+    pub sync: Sync,
     /// Whether the state records its program; it can be verified then.
     pub records: bool,
     /// Has each source ask for the end of the run when so many of its records were handed over.
@@ -67,6 +72,8 @@ impl Setting {
             epoch,
             batch: 1 + random.below(12),
             commit_age_max: age,
+            patience: None,
+            sync: Sync::Epoch,
             records: true,
             stop: None,
         }
@@ -128,6 +135,20 @@ impl Expected {
         None
     }
 
+    /// A line of an output that is not there.
+    pub fn missing_lines(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Option<String> {
+        for (path, expected) in &self.outputs {
+            let bytes = read(path).unwrap_or_default();
+            let is = String::from_utf8_lossy(&bytes);
+            let is: std::collections::BTreeSet<&str> = is.lines().collect();
+            let wanted = String::from_utf8_lossy(expected);
+            if let Some(line) = wanted.lines().find(|line| !is.contains(line)) {
+                return Some(format!("{} lacks {line}", path.display()));
+            }
+        }
+        None
+    }
+
     /// What of the tables is not as it must be.
     pub fn wrong_tables(&self, engine: &Engine) -> Option<String> {
         let program = engine.program();
@@ -183,7 +204,7 @@ pub fn process(
     engine: &Engine,
     storage: &Arc<dyn Storage>,
     setting: &Setting,
-) -> Result<(), RunError> {
+) -> Result<Summary, RunError> {
     let program = engine.program();
     let mut directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
@@ -211,13 +232,21 @@ pub fn process(
         }
     };
     let sources = streams.zip(&history.sources).enumerate().map(source).collect();
-    let durable = durable(storage, &directory.owner(), setting.planted);
+    let sinks_storage: Arc<dyn Storage> = match &setting.patience {
+        Some(patience) => Arc::new(Patient::new(storage.clone(), patience.clone())),
+        None => storage.clone(),
+    };
+    let durable = durable(&sinks_storage, &directory.owner(), setting.planted);
     let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
         let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
         open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
     };
     let sinks = program.sinks.iter().enumerate().map(sink).collect::<Result<Vec<Box<dyn Sink>>, RunError>>()?;
-    let mut options = DurabilityOptions { commit_age_max: setting.commit_age_max, ..DurabilityOptions::default() };
+    let mut options = DurabilityOptions {
+        commit_age_max: setting.commit_age_max,
+        sync: setting.sync,
+        ..DurabilityOptions::default()
+    };
     options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());
     // Two in three take checkpoints while epochs run.
     if !setting.seed.is_multiple_of(3) {
@@ -236,7 +265,7 @@ pub fn process(
         control: control.clone(),
         durability: Some(Durability { directory, options }),
     };
-    engine.run(request, &mut || {}).map(drop)
+    engine.run(request, &mut || {})
 }
 
 /// How one life of the machine ends, if it does not come to an end by itself.
@@ -293,12 +322,12 @@ pub fn run(
         last_calls = (storage.call_count() - start).max(10);
         storage.heal();
         let wrong = match ended {
-            Ok(()) if setting.stop.is_some() && !storage.is_off() => {
+            Ok(_) if setting.stop.is_some() && !storage.is_off() => {
                 outcome.stops += 1;
                 stopped = true;
                 None
             }
-            Ok(()) if !storage.is_off() => {
+            Ok(_) if !storage.is_off() => {
                 let wrong = expected
                     .wrong_outputs(|path| read_all(&storage, path), Whole::There)
                     .or_else(|| expected.wrong_tables(&engine));
@@ -316,12 +345,12 @@ pub fn run(
                 None
             }
             Err(RunError::Panic(message)) => Some(message),
-            Ok(()) | Err(_) if life < lives => {
+            Ok(_) | Err(_) if life < lives => {
                 outcome.crashes += 1;
                 outcome.in_recovery += u64::from(life > 0);
                 None
             }
-            Ok(()) => Some("the power is off".into()),
+            Ok(_) => Some("the power is off".into()),
             Err(error) => Some(format!("without a fault: {error}")),
         };
         match storage.is_off() && random.chance(75) {
