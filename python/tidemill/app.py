@@ -41,8 +41,8 @@ class App:
     application from then on. ``version`` is that of its schema: raise it when tables or events are changed,
     and the state is migrated where that loses nothing. ``sync`` says when results are released: with
     ``"epoch"`` when they are durable; with a time such as ``"50ms"`` before that, with a sync that often, which
-    is weaker: what was released since the last sync is lost if the machine stops. ``seed`` is a savepoint, or a state, whose rows the
-    tables of the same names begin with, in the stead of their own.
+    is weaker: what was released since the last sync is lost if the machine stops. ``seed`` is a
+    savepoint, or a state, whose rows the tables of the same names begin with, in the stead of their own.
     """
 
     def __init__(
