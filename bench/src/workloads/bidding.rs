@@ -5,7 +5,7 @@
 //! share of aborts is what was asked for.
 
 use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, event_schema, ints, lists, table_rows};
-use super::{toil, udf};
+use super::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::{ListArray, RecordBatch};
@@ -39,16 +39,17 @@ pub fn plan(work: i64) -> Plan {
             t.row("item", "items", [event("item")]).body(|b| {
                 b.require(event("price").ge(cell("item", "price")), "price not met");
                 b.require(cell("item", "quantity").ge(event("quantity")), "sold out");
-                let zero = udf(b, "function", cell("item", "quantity"), work);
-                b.set("item", "quantity", cell("item", "quantity") - event("quantity") + zero);
+                let left = cell("item", "quantity") - event("quantity");
+                let left = with_udf(b, "function", cell("item", "quantity"), work, left);
+                b.set("item", "quantity", left);
                 b.give([("at", event("at")), ("left", cell("item", "quantity"))]);
             })
         })
         .transaction("alter", [named("alters")], |t| {
             items(t).body(|b| {
                 b.for_each("line", "lines", |b| {
-                    let zero = udf(b, "function", cell("item", "price"), work);
-                    b.set("item", "price", element("line", "value") + zero);
+                    let price = with_udf(b, "function", cell("item", "price"), work, element("line", "value"));
+                    b.set("item", "price", price);
                 });
                 b.give([("at", event("at"))]);
             })
@@ -56,8 +57,9 @@ pub fn plan(work: i64) -> Plan {
         .transaction("top", [named("tops")], |t| {
             items(t).body(|b| {
                 b.for_each("line", "lines", |b| {
-                    let zero = udf(b, "function", cell("item", "quantity"), work);
-                    b.set("item", "quantity", cell("item", "quantity") + element("line", "value") + zero);
+                    let more = cell("item", "quantity") + element("line", "value");
+                    let more = with_udf(b, "function", cell("item", "quantity"), work, more);
+                    b.set("item", "quantity", more);
                 });
                 b.give([("at", event("at"))]);
             })

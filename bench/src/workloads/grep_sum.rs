@@ -4,7 +4,7 @@
 //!
 //! A doomed write would make a record negative.
 
-use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, ints, table_rows, toil, udf, zero};
+use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, ints, table_rows, toil, with_udf, zero};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -27,8 +27,7 @@ fn function(b: &mut Block, o: usize, knobs: &Knobs) -> Expr {
     let first = o * knobs.accesses;
     let cells = (first..first + knobs.accesses).map(|k| cell(role(k), "value"));
     let sum = cells.reduce(|sum, cell| sum + cell).expect("r is at least 1");
-    let zero = udf(b, &format!("f{o}"), cell(role(first), "value"), knobs.work);
-    sum + zero
+    with_udf(b, &format!("f{o}"), cell(role(first), "value"), knobs.work, sum)
 }
 
 /// The application.

@@ -4,7 +4,7 @@
 //! In phases (MorphStream §6.2.2), a quarter of the events each: deposits to scattered accounts; the skew
 //! grows; so does the share of transfers; so does the share of those that abort.
 
-use super::{Input, Knobs, Map, Output, Plain, column, table_rows, toil, udf};
+use super::{Input, Knobs, Map, Output, Plain, column, table_rows, toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -72,10 +72,10 @@ pub fn event_schema() -> Schema {
     ])
 }
 
-/// Changes a cell by so much, and by what the user function says, which is nothing.
-fn update(b: &mut Block, role: &'static str, column: &'static str, by: Expr, work: i64) {
-    let zero = udf(b, &format!("{role}_function"), cell(role, column), work);
-    b.set(role, column, cell(role, column) + by + zero);
+/// Sets a cell, with what the user function adds, which is nothing.
+fn update(b: &mut Block, role: &'static str, column: &'static str, value: Expr, work: i64) {
+    let value = with_udf(b, &format!("{role}_function"), cell(role, column), work, value);
+    b.set(role, column, value);
 }
 
 /// The application.
@@ -96,8 +96,8 @@ pub fn plan(work: i64) -> Plan {
         .filter("transfers", named("events"), event("is_transfer"))
         .transaction("deposit", [named("deposits")], |t| {
             t.row("account", "accounts", [event("account")]).row("asset", "assets", [event("asset")]).body(|b| {
-                update(b, "account", "balance", event("amount"), work);
-                update(b, "asset", "quantity", event("quantity"), work);
+                update(b, "account", "balance", cell("account", "balance") + event("amount"), work);
+                update(b, "asset", "quantity", cell("asset", "quantity") + event("quantity"), work);
                 b.give([("at", event("at")), ("account", event("account")), ("balance", cell("account", "balance"))]);
             })
         })
@@ -109,10 +109,10 @@ pub fn plan(work: i64) -> Plan {
                 .body(|b| {
                     b.require(cell("account", "balance").ge(event("amount")), "insufficient balance");
                     b.require(cell("asset", "quantity").ge(event("quantity")), "insufficient assets");
-                    update(b, "account", "balance", -event("amount"), work);
-                    update(b, "to_account", "balance", event("amount"), work);
-                    update(b, "asset", "quantity", -event("quantity"), work);
-                    update(b, "to_asset", "quantity", event("quantity"), work);
+                    update(b, "account", "balance", cell("account", "balance") - event("amount"), work);
+                    update(b, "to_account", "balance", cell("to_account", "balance") + event("amount"), work);
+                    update(b, "asset", "quantity", cell("asset", "quantity") - event("quantity"), work);
+                    update(b, "to_asset", "quantity", cell("to_asset", "quantity") + event("quantity"), work);
                     b.give([("at", event("at")), ("account", event("account")), ("left", cell("account", "balance"))]);
                 })
         })

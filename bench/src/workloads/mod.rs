@@ -153,14 +153,14 @@ pub fn toil(start: i64, rounds: i64) -> i64 {
     i64::from(end < -1e300)
 }
 
-/// The same in a plan: statements, then the expression that is 0. `name` is its own in the transaction.
-pub fn udf(b: &mut Block, name: &str, start: Expr, rounds: i64) -> Expr {
+/// The same in a plan, added to a value: statements, then the sum. `name` is its own in the transaction.
+pub fn with_udf(b: &mut Block, name: &str, start: Expr, rounds: i64, value: Expr) -> Expr {
     if rounds == 0 {
-        return 0.into();
+        return value;
     }
     b.assign(name, start.call(Function::Float, []));
     b.for_range(format!("{name}_round").as_str(), 0, rounds, |b| b.assign(name, local(name) * 0.5 + 1.0));
-    if_else(local(name).lt(-1e300), 1, 0)
+    value + if_else(local(name).lt(-1e300), 1, 0)
 }
 
 /// How long a round of [`toil`] takes here and now, in nanoseconds: the best of a few.

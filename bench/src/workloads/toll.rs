@@ -6,7 +6,7 @@
 //! record; here a table of (segment, vehicle) says who was there, an access more. The toll is that of
 //! the Linear Road benchmark (Arasu et al., VLDB 2004). A doomed report would make a sum of speeds negative.
 
-use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, table_rows, toil, udf, zero};
+use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, table_rows, toil, with_udf, zero};
 use crate::zipf::{Random, Zipf};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
@@ -37,8 +37,9 @@ pub fn plan(work: i64) -> Plan {
         .transaction("road_speed", [named("reports")], |t| {
             t.row("road", "speeds", [event("segment")]).body(|b| {
                 b.require((cell("road", "sum") + event("speed")).ge(0), "negative speed");
-                let zero = udf(b, "function", cell("road", "sum"), work);
-                b.set("road", "sum", cell("road", "sum") + event("speed") + zero);
+                let sum = cell("road", "sum") + event("speed");
+                let sum = with_udf(b, "function", cell("road", "sum"), work, sum);
+                b.set("road", "sum", sum);
                 b.set("road", "reports", cell("road", "reports") + 1);
             })
         })
@@ -46,9 +47,10 @@ pub fn plan(work: i64) -> Plan {
             t.row("count", "counts", [event("segment")])
                 .create("seen", "seen", [event("segment"), event("vehicle")])
                 .body(|b| {
-                    let zero = udf(b, "function", cell("count", "vehicles"), work);
                     let more = if_else(exists("seen"), 0, 1);
-                    b.set("count", "vehicles", cell("count", "vehicles") + more + zero);
+                    let vehicles = cell("count", "vehicles") + more;
+                    let vehicles = with_udf(b, "function", cell("count", "vehicles"), work, vehicles);
+                    b.set("count", "vehicles", vehicles);
                     b.set("seen", "reports", cell("seen", "reports") + 1);
                 })
         })
