@@ -3,16 +3,17 @@
 //! ```text
 //! entry   = version:1, sources: n, n × source, digests: n, n × digest
 //! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
-//! values  = batches: n, n × (message, body), then `bad` records
+//! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are there, reason
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted)
 //! ```
 //!
-//! Numbers are LEB128; a text or run of bytes has its length before it. A batch is an Arrow IPC record
+//! Numbers are LEB128; a text or run of bytes has its length before it. What Arrow has of a batch is an IPC record
 //! batch message without schema (the program has it) and dictionaries, its buffers compressed.
 
 use super::Taken;
 use super::digest::{EpochDigests, read_digests, write_digests};
+use super::packed::{PackedCodec, read_packed};
 use crate::io::{BadRecord, SourceBatch};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -22,7 +23,7 @@ use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// What is logged of an epoch.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ pub struct Malformed(pub String);
 
 impl EpochEntry {
     /// Appends its bytes, without the epoch's number.
-    pub fn write(&self, codec: &mut BatchCodec, into: &mut Vec<u8>) {
+    pub fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
         into.push(VERSION);
         number(into, self.sources.len() as u64);
         for source in &self.sources {
@@ -149,7 +150,7 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     } else {
         let mut batches = Vec::new();
         for _ in 0..reader.number()? {
-            batches.push(SourceBatch { events: read_batch(reader, schema)?, bad: Vec::new() });
+            batches.push(SourceBatch { events: read_packed(reader, schema, taken.events)?, bad: Vec::new() });
         }
         let events: u64 = batches.iter().map(|batch| batch.events.num_rows() as u64).sum();
         if events != taken.events {
@@ -200,7 +201,8 @@ fn bytes(into: &mut Vec<u8>, value: &[u8]) {
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Result<u8, Malformed> {
+    /// A byte.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;
         Ok(first)
@@ -228,6 +230,11 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        self.run(length)
+    }
+
+    /// So many bytes.
+    pub fn run(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;
         Ok(bytes)

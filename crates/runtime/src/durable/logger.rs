@@ -1,7 +1,8 @@
 //! The logger's thread: entries that wait are appended together and synced once.
 
 use super::digest::{Digests, EpochDigests, write_digests};
-use super::entry::{BatchCodec, EpochEntry};
+use super::entry::EpochEntry;
+use super::packed::PackedCodec;
 use super::{DurabilityOptions, Sync};
 use crate::engine::{Control, Failure};
 use crate::environment::Environment;
@@ -61,7 +62,7 @@ pub struct Logger {
 impl Logger {
     /// Logs until there are no more entries; gives the log back.
     pub fn run(mut self) -> Result<Log, StateError> {
-        let mut codec = BatchCodec::default();
+        let mut codec = PackedCodec::default();
         let mut payload = Vec::new();
         let mut synced = self.environment.now();
         loop {

@@ -32,6 +32,7 @@ mod intake;
 mod load;
 mod logger;
 mod migrate;
+mod packed;
 mod recovery;
 mod run;
 
