@@ -77,6 +77,17 @@ impl Marks {
         }
     }
 
+    /// Whether a row is marked.
+    ///
+    /// # Safety
+    /// As [`Marks::set`].
+    #[inline(always)]
+    pub unsafe fn is_set(self, row: RowAddress, generation: Generation) -> bool {
+        let (word, bit) = self.bit(row, generation);
+        // SAFETY: as in `set`.
+        unsafe { (*word).load(Ordering::Relaxed) & bit != 0 }
+    }
+
     /// Takes a row's mark away; whether it had one.
     ///
     /// # Safety

@@ -24,11 +24,15 @@
 
 use crate::image::Image;
 use crate::marks::Generation;
+use crate::memory::prefetch;
 use crate::rows::RowAddress;
 use crate::table::Table;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
+
+/// How many rows ahead of the one that is saved are asked for.
+const AHEAD: usize = 16;
 
 /// How far the snapshot of a table has come.
 #[derive(Default)]
@@ -36,6 +40,8 @@ pub struct Snapshot {
     /// Whether there is one. Written by who begins and ends it; read by who accesses an epoch.
     open: AtomicBool,
     progress: Mutex<Progress>,
+    /// Copies by virtual node that were made before its turn. Of who captures alone.
+    apart: Mutex<Vec<Image>>,
 }
 
 #[derive(Default)]
@@ -43,8 +49,8 @@ struct Progress {
     generation: Generation,
     /// All rows are taken, not only those that changed.
     whole: bool,
-    /// Copies by virtual node that were made before its turn.
-    saved: Vec<Image>,
+    /// Copies that were made before the turn of their node, and were not set apart yet.
+    saved: Option<Image>,
     /// Keys whose rows were deleted and their slots swept since the last snapshot.
     graves: Option<Image>,
 }
@@ -71,14 +77,14 @@ impl Table {
         let snapshot = self.snapshot();
         let mut progress = snapshot.progress.lock();
         assert!(!snapshot.open.load(Ordering::Relaxed), "one snapshot at a time");
-        let mut saved: Vec<Image> = (0..VIRTUAL_NODE_COUNT).map(|_| Image::new(self.shape())).collect();
         let graves = progress.graves.take();
         if whole {
             self.mark_blocks(generation, true);
-        } else if let Some(graves) = graves {
-            (0..graves.len()).for_each(|i| saved[crate::virtual_node_of(graves.hash(i))].push_of(&graves, i));
         }
-        *progress = Progress { generation, whole, saved, graves: None };
+        // A key that came again behind its grave is copied later, and the later one counts.
+        let saved = graves.filter(|_| !whole).unwrap_or_else(|| Image::new(self.shape()));
+        *progress = Progress { generation, whole, saved: Some(saved), graves: None };
+        *snapshot.apart.lock() = (0..VIRTUAL_NODE_COUNT).map(|_| Image::new(self.shape())).collect();
         snapshot.open.store(true, Ordering::Release);
     }
 
@@ -97,13 +103,20 @@ impl Table {
             return;
         }
         let marks = self.marks();
-        let progress = &mut *self.snapshot().progress.lock();
-        for &row in rows.iter().filter(|row| **row != 0) {
+        let Progress { generation, whole, saved, .. } = &mut *self.snapshot().progress.lock();
+        // Ended since it was looked at.
+        let Some(saved) = saved else { return };
+        for (i, &row) in rows.iter().enumerate() {
             // SAFETY: by the caller.
             unsafe {
-                if marks.take(row, progress.generation) {
-                    let node = crate::virtual_node_of(self.hash_of_row(row));
-                    self.copy_marked(row, progress.whole, &mut progress.saved[node]);
+                if let Some(&ahead) = rows.get(i + AHEAD)
+                    && ahead != 0
+                    && marks.is_set(ahead, *generation)
+                {
+                    prefetch(ahead as *const u8);
+                }
+                if row != 0 && marks.take(row, *generation) {
+                    self.copy_marked(row, *whole, saved);
                 }
             }
         }
@@ -128,12 +141,21 @@ impl Table {
             });
             if !there {
                 // Nothing of this node is marked any more, so nothing will be added.
-                let mut all = std::mem::replace(&mut progress.saved[node], Image::new(self.shape()));
-                (0..image.len()).for_each(|i| all.push_of(&image, i));
-                return all.newest();
+                let saved = progress.saved.replace(Image::new(self.shape()));
+                return self.with_saved(node, image, saved);
             }
         }
         unreachable!("a node's chunks come to an end")
+    }
+
+    /// Sets apart what was saved, by node, and adds what there is of this node to what was copied of it.
+    fn with_saved(&self, node: usize, image: Image, saved: Option<Image>) -> Image {
+        let apart = &mut *self.snapshot().apart.lock();
+        let saved = saved.expect("a snapshot is under way");
+        (0..saved.len()).for_each(|i| apart[crate::virtual_node_of(saved.hash(i))].push_of(&saved, i));
+        let mut all = std::mem::replace(&mut apart[node], Image::new(self.shape()));
+        (0..image.len()).for_each(|i| all.push_of(&image, i));
+        all.newest()
     }
 
     /// # Safety
@@ -150,7 +172,12 @@ impl Table {
     /// Ends a snapshot.
     pub fn end_snapshot(&self) {
         let snapshot = self.snapshot();
-        let generation = snapshot.progress.lock().generation;
+        let generation = {
+            let mut progress = snapshot.progress.lock();
+            progress.saved = None;
+            progress.generation
+        };
+        snapshot.apart.lock().clear();
         self.mark_blocks(generation, false);
         snapshot.open.store(false, Ordering::Release);
     }

@@ -11,7 +11,7 @@ use tidemill_state::{Image, RowShape};
 
 /// Bytes of rows and texts in a block, before compression: what a lookup has to read and decompress for one
 /// row, against what a block costs in the index.
-const BLOCK_BYTES: usize = 16 << 10;
+const BLOCK_BYTES: usize = 4 << 10;
 /// Bytes that are written before they are synced, so that the last sync is not for all of them: whoever syncs
 /// another file meanwhile would wait for it.
 const SYNC_BYTES: u64 = 4 << 20;
