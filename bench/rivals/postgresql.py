@@ -71,6 +71,7 @@ def programs() -> Path | None:
 
 
 def main() -> int:
+    """Measures, where there is a server."""
     arguments = ledger.arguments("Streaming Ledger in PostgreSQL")
     binaries = programs()
     if binaries is None or not (binaries / "pg_ctl").exists() or shutil.which("pgbench") is None:

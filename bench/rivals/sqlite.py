@@ -11,6 +11,7 @@ import ledger
 
 
 def main() -> None:
+    """Measures."""
     arguments = ledger.arguments("Streaming Ledger in SQLite")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))

@@ -1,5 +1,5 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
-//! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- grid`: the workloads of
+//! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- durable`: runs with a state; `-- grid`: the workloads of
 //! the papers over their knobs, the policies and the workers, as CSV.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
@@ -213,6 +213,14 @@ mod tests {
     #[test]
     fn a_run_is_weighed() {
         memory::measure(&[100, 5_000], KeySpread::Scattered, 100_000);
+    }
+
+    #[test]
+    fn durable_runs_are_measured() {
+        let folder = std::env::temp_dir().join(format!("tidemill-bench-durable-{}", std::process::id()));
+        let small = ["durable", "--parts", "log,checkpoint,store", "--rows", "1000", "--checkpoint-rows", "5000"];
+        let small = small.into_iter().chain(["--events", "60000", "--runs", "1", "--folder"]);
+        durable::Durable::parse_from(small.chain([folder.to_str().expect("UTF-8")])).report();
     }
 
     #[test]

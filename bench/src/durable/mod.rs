@@ -13,7 +13,7 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_connect::{System, open_state};
 use tidemill_plan::analyze;
 use tidemill_runtime::{
@@ -97,18 +97,24 @@ impl Durable {
     fn checkpoint(&self) {
         let batch = ledger::events(self.shape(self.checkpoint_rows), 43);
         let state = self.fresh("checkpoint");
-        let engine = filled(self.checkpoint_rows);
         let options = DurabilityOptions {
             checkpoint_events: self.events as u64 / 3,
             commit_age_max: Duration::ZERO,
             ..DurabilityOptions::default()
         };
         let due = options.checkpoint_events;
-        let durability = open(&engine, &state, options);
-        let control = Arc::new(Control::default());
-        let watch = Watch::start(control.clone(), state.join("manifest"), due);
-        let summary = run(&engine, source(&batch, self.events), Some(durability), &control);
-        watch.report(summary.durability.expect("a durable run").checkpoints);
+        let mut whole = None;
+        for load in ["as fast as it goes", "at half that rate"] {
+            let engine = filled(self.checkpoint_rows);
+            let durability = open(&engine, &self.fresh("checkpoint"), options.clone());
+            let control = Arc::new(Control::default());
+            let watch = Watch::start(control.clone(), state.join("manifest"), due);
+            let source = Cycle { per_second: whole.map(|rate: f64| rate / 2.0), ..Cycle::new(&batch, self.events) };
+            let summary = run(&engine, Box::new(source), Some(durability), &control);
+            println!("{load}, {} checkpoints:", summary.durability.expect("a durable run").checkpoints);
+            watch.report();
+            whole = Some(summary.events_per_second);
+        }
     }
 
     /// A state directory without anything in it.
@@ -158,16 +164,31 @@ struct Cycle {
     batch: RecordBatch,
     at: usize,
     end: usize,
+    /// Events a second; none: as fast as they are taken.
+    per_second: Option<f64>,
+    began: Option<Instant>,
+}
+
+impl Cycle {
+    fn new(batch: &RecordBatch, events: usize) -> Cycle {
+        Cycle { batch: batch.clone(), at: 0, end: events, per_second: None, began: None }
+    }
 }
 
 fn source(batch: &RecordBatch, events: usize) -> Box<dyn Source> {
-    Box::new(Cycle { batch: batch.clone(), at: 0, end: events })
+    Box::new(Cycle::new(batch, events))
 }
 
 impl Source for Cycle {
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if let Some(per_second) = self.per_second {
+            let due = Duration::from_secs_f64(self.at as f64 / per_second);
+            let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+            std::thread::sleep(due.saturating_sub(elapsed));
+        }
+        let slice = if self.per_second.is_some() { SLICE / 8 } else { SLICE };
         let from = self.at % self.batch.num_rows();
-        let len = SLICE.min(self.batch.num_rows() - from).min(self.end - self.at);
+        let len = slice.min(self.batch.num_rows() - from).min(self.end - self.at);
         if len == 0 {
             return Ok(None);
         }

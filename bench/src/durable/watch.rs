@@ -36,7 +36,7 @@ impl Watch {
     }
 
     /// Prints what it saw.
-    pub fn report(self, checkpoints: u64) {
+    pub fn report(self) {
         self.stop.store(true, Ordering::Relaxed);
         let samples = self.thread.join().expect("it only looks");
         let moved = |during: bool| {
@@ -60,13 +60,12 @@ impl Watch {
             let (rate, seconds, gaps) = moved(during);
             let at = |share: f64| gaps.get((gaps.len() as f64 * share) as usize).copied().unwrap_or_default();
             println!(
-                "{name}: {rate:.2} million events/s over {seconds:.2} s; nothing released for {:.1} ms (median), \
+                "  {name}: {rate:.2} million events/s over {seconds:.2} s; nothing released for {:.1} ms (median), \
                  {:.1} ms (99th percentile), {:.1} ms at the most",
                 at(0.5).as_secs_f64() * 1e3,
                 at(0.99).as_secs_f64() * 1e3,
                 gaps.last().copied().unwrap_or_default().as_secs_f64() * 1e3,
             );
         }
-        println!("checkpoints taken: {checkpoints}");
     }
 }
