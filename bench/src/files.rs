@@ -63,6 +63,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         environment: Arc::new(System::new()),
         control: Arc::new(Control::default()),
         durability: None,
+        records: None,
     };
     engine.run(request, &mut || {}).expect("a run between files")
 }

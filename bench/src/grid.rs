@@ -5,6 +5,7 @@
 //! printed are the medians of the rounds. Every run's outputs and tables must have the digest of the loop's, but
 //! for those under schemes that do not keep the order.
 
+use crate::run::Arrival;
 use crate::workloads::{Input, Knobs, Output, OutputDigest, WORKLOADS, Workload};
 use crate::workloads::{int_rows, ns_per_round, rounds, state_digest};
 use crate::{median, pin, run};
@@ -42,6 +43,13 @@ pub struct Grid {
     /// How long the loop takes about, where the number of events is not given.
     #[arg(long, default_value_t = 0.05)]
     seconds: f64,
+    /// Also runs each at these shares of the rate that it reached, events arriving at that rate (open loop), in
+    /// epochs of the engine's own size.
+    #[arg(long, value_delimiter = ',')]
+    open_loop: Vec<f64>,
+    /// For the open loop: the latency that the engine is asked for, milliseconds.
+    #[arg(long, default_value_t = 10.0)]
+    latency: f64,
     #[command(flatten)]
     knobs: KnobLists,
 }
@@ -211,31 +219,52 @@ impl Grid {
             policies.iter().flat_map(|policy| self.workers.iter().map(|workers| (*policy, *workers))).collect();
         let mut loop_seconds = Vec::new();
         let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
+        let mut last = None;
         for _ in 0..self.runs {
             let (seconds, expected) = run_plain(&input);
             loop_seconds.push(seconds);
             for (way, runs) in ways.iter().zip(&mut runs) {
                 let (summary, seen);
-                (engine, summary, seen) = run_engine(engine, &input, &knobs, *way, &expected);
+                let options = self.options(*way, EpochSize::Events(knobs.epoch));
+                let arrival = Arrival::WhenThereIsRoom { size: knobs.epoch };
+                (engine, summary, seen) = run_engine(engine, &input, options, arrival, &expected);
                 let is_right = seen == expected || !keeps_order(way.0);
                 assert!(is_right, "{} under {way:?} differs from the loop at {knobs:?}", workload.name());
                 runs.push(summary);
             }
+            last = Some(expected);
         }
         let point = Line { workload, knobs, micros: knobs.work as f64 * round_ns / 1e3 };
         let loop_seconds = median(&loop_seconds);
-        point.print("loop", 1, loop_seconds, loop_seconds, None);
+        point.print(("loop", 1, None), loop_seconds, loop_seconds, None);
         for ((scheduling, workers), mut runs) in ways.into_iter().zip(runs) {
             runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             let middle = &runs[runs.len() / 2];
-            point.print(&scheduling_name(scheduling), workers, middle.seconds, loop_seconds, Some(middle));
+            let name = scheduling_name(scheduling);
+            point.print((&name, workers, None), middle.seconds, loop_seconds, Some(middle));
+            for &load in &self.open_loop {
+                let (summary, seen);
+                let options = self.options((scheduling, workers), EpochSize::Auto);
+                let arrival = Arrival::PerSecond(load * middle.events_per_second);
+                let expected = last.as_ref().expect("a round was run");
+                (engine, summary, seen) = run_engine(engine, &input, options, arrival, expected);
+                let is_right = seen == *expected || !keeps_order(scheduling);
+                assert!(is_right, "{} under {name} differs from the loop at {knobs:?}", workload.name());
+                point.print((&name, workers, Some(load)), summary.seconds, loop_seconds, Some(&summary));
+            }
         }
+    }
+
+    fn options(&self, (scheduling, workers): (Scheduling, usize), epoch: EpochSize) -> Options {
+        let latency = (self.latency * 1e6) as u64;
+        Options { workers, scheduling, epoch, latency, ..Options::default() }
     }
 }
 
 fn scheduling_name(scheduling: Scheduling) -> String {
     match scheduling {
         Scheduling::Auto => "auto".into(),
+        Scheduling::MorphStream => "morphstream".into(),
         Scheduling::Fixed(policy) => policy.to_string(),
         Scheduling::Baseline(scheme) => scheme.to_string(),
     }
@@ -264,17 +293,16 @@ fn run_plain(input: &Input) -> (f64, Seen) {
 fn run_engine(
     engine: Engine,
     input: &Input,
-    knobs: &Knobs,
-    (scheduling, workers): (Scheduling, usize),
+    options: Options,
+    arrival: Arrival,
     expected: &Seen,
 ) -> (Engine, Summary, Seen) {
     let engine = engine.with_empty_tables();
     for (table, rows) in input.tables.iter().enumerate() {
         engine.preload(table, rows).expect("distinct keys");
     }
-    let options = Options { workers, scheduling, epoch: EpochSize::Events(knobs.epoch), ..Options::default() };
-    pin(workers == 1);
-    let (summary, outputs) = run::run_and_keep(&engine, &input.events, knobs.epoch, options);
+    pin(options.workers == 1);
+    let (summary, outputs) = run::run_and_keep(&engine, &input.events, arrival, options);
     pin(false);
     let outputs = expected.outputs.iter().zip(&outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
     let tables = engine.program().tables.len();
@@ -283,8 +311,9 @@ fn run_engine(
     (engine, summary, seen)
 }
 
-const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,events,scheduling,workers,\
-    events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,sinks_s";
+const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,events,scheduling,workers,load,\
+    events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,sinks_s,\
+    useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,policies";
 
 struct Line {
     workload: Workload,
@@ -293,16 +322,30 @@ struct Line {
 }
 
 impl Line {
-    fn print(&self, scheduling: &str, workers: usize, seconds: f64, loop_seconds: f64, summary: Option<&Summary>) {
+    /// `load`: the share of the rate, where the loop was open.
+    fn print(
+        &self,
+        (scheduling, workers, load): (&str, usize, Option<f64>),
+        seconds: f64,
+        loop_seconds: f64,
+        summary: Option<&Summary>,
+    ) {
         let Knobs { rows, theta, abort, length, accesses, epoch, events, .. } = self.knobs;
         let (name, micros) = (self.workload.name(), self.micros);
         print!("{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{events},");
-        print!("\"{scheduling}\",{workers},{:.0},{:.3}", events as f64 / seconds, loop_seconds / seconds);
+        let load = load.map_or(String::new(), |load| format!("{load}"));
+        print!("\"{scheduling}\",{workers},{load},{:.0},{:.3}", events as f64 / seconds, loop_seconds / seconds);
         match summary {
-            None => println!(",,,,,,,,"),
-            Some(Summary { latency: l, stage_seconds: s, .. }) => {
+            None => println!("{}", ",".repeat(16)),
+            Some(Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. }) => {
                 print!(",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms);
-                println!(",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks);
+                print!(",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks);
+                for seconds in [a.useful, a.sync, a.lock, a.construct, a.explore, a.abort, a.other] {
+                    print!(",{seconds:.4}");
+                }
+                let policies: Vec<String> =
+                    policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
+                println!(",\"{}\"", policies.join("; "));
             }
         }
     }

@@ -36,7 +36,7 @@ enum Command {
     /// The same from file to file, in several formats.
     Files(Files),
     /// The workloads of the papers over knobs, policies and workers, as CSV on standard output.
-    Grid(grid::Grid),
+    Grid(Box<grid::Grid>),
     /// What a whole run holds in memory, against what it may.
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.

@@ -3,8 +3,9 @@
 use arrow_array::RecordBatch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tidemill_connect::System;
-use tidemill_runtime::{Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
+use tidemill_runtime::{Control, Engine, Environment, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
 
 /// Hands over one batch.
 pub struct Once(pub Option<RecordBatch>);
@@ -28,6 +29,46 @@ impl Source for Slices {
         let events = self.events.slice(self.next, len);
         self.next += len;
         Ok((len > 0).then_some(SourceBatch { events, bad: Vec::new() }))
+    }
+}
+
+/// Hands over events when they are due, at a rate, whatever becomes of those before: an open loop.
+struct Paced {
+    events: RecordBatch,
+    next: usize,
+    per_second: f64,
+    clock: Arc<System>,
+    start: Option<u64>,
+    /// When the first event of the last batch was due.
+    arrived: u64,
+}
+
+/// Events handed over at once at the most, and the time between looks at the clock.
+const PACED_MAX: usize = 1024;
+const PACED_WAIT: Duration = Duration::from_micros(50);
+
+impl Source for Paced {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.next == self.events.num_rows() {
+            return Ok(None);
+        }
+        let start = *self.start.get_or_insert_with(|| self.clock.now());
+        let due = loop {
+            let due = ((self.clock.now() - start) as f64 * self.per_second / 1e9) as usize;
+            if due > self.next {
+                break due.min(self.events.num_rows());
+            }
+            std::thread::sleep(PACED_WAIT);
+        };
+        let len = (due - self.next).min(PACED_MAX);
+        self.arrived = start + (self.next as f64 / self.per_second * 1e9) as u64;
+        let events = self.events.slice(self.next, len);
+        self.next += len;
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn arrived(&self) -> Option<u64> {
+        Some(self.arrived)
     }
 }
 
@@ -69,33 +110,59 @@ pub fn run(engine: &Engine, events: &RecordBatch, options: Options) -> (Summary,
 pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -> (Summary, u64) {
     let rows = Arc::new(AtomicU64::new(0));
     let sinks = engine.program().sinks.iter().map(|_| Box::new(Counted(rows.clone())) as Box<dyn Sink>).collect();
-    let summary = run_from(engine, source, sinks, options);
+    let summary = run_from(engine, source, sinks, options, Arc::new(System::new()));
     (summary, rows.load(Ordering::Relaxed))
 }
 
-/// One run over a batch in slices of so many events; the summary, and by sink what came out.
+/// When events arrive.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrival {
+    /// So many at once, as soon as there is room for them: a closed loop.
+    WhenThereIsRoom {
+        /// Events.
+        size: usize,
+    },
+    /// At this rate.
+    PerSecond(f64),
+}
+
+/// One run over a batch; the summary, and by sink what came out.
 pub fn run_and_keep(
     engine: &Engine,
     events: &RecordBatch,
-    size: usize,
+    arrival: Arrival,
     options: Options,
 ) -> (Summary, Vec<Vec<RecordBatch>>) {
     let kept: Vec<Kept> = engine.program().sinks.iter().map(|_| Kept::default()).collect();
     let sinks = kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect();
-    let source = Slices { events: events.clone(), next: 0, size };
-    let summary = run_from(engine, Box::new(source), sinks, options);
+    let clock = Arc::new(System::new());
+    let events = events.clone();
+    let source: Box<dyn Source> = match arrival {
+        Arrival::WhenThereIsRoom { size } => Box::new(Slices { events, next: 0, size }),
+        Arrival::PerSecond(per_second) => {
+            Box::new(Paced { events, next: 0, per_second, clock: clock.clone(), start: None, arrived: 0 })
+        }
+    };
+    let summary = run_from(engine, source, sinks, options, clock);
     let batches = |kept: Kept| std::mem::take(&mut *kept.0.lock().expect("nobody panics with it"));
     (summary, kept.into_iter().map(batches).collect())
 }
 
-fn run_from(engine: &Engine, source: Box<dyn Source>, sinks: Vec<Box<dyn Sink>>, options: Options) -> Summary {
+fn run_from(
+    engine: &Engine,
+    source: Box<dyn Source>,
+    sinks: Vec<Box<dyn Sink>>,
+    options: Options,
+    clock: Arc<System>,
+) -> Summary {
     let request = Request {
         sources: vec![source],
         sinks,
         options,
-        environment: Arc::new(System::new()),
+        environment: clock,
         control: Arc::new(Control::default()),
         durability: None,
+        records: None,
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_sync, table_schema};
+use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_latency, parse_sync, table_schema};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, Options, Sink, Source, Summary};
@@ -53,6 +53,7 @@ impl Given {
                 .map_err(|message| error_of(job.py(), "RunError", (format!("sync: {message}"),)))?,
             savepoint: None,
             seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
+            epoch_records: job.getattr("epoch_records")?.extract::<Option<PathBuf>>()?,
         };
         Ok(Given { job, collections, raised, recall })
     }
@@ -148,7 +149,10 @@ fn options(job: &Bound<'_, PyAny>) -> PyResult<Options> {
     }
     let epoch: String = job.getattr("epoch")?.extract()?;
     let epoch = parse_epoch(&epoch).map_err(|message| error_of(py, "RunError", (format!("epoch: {message}"),)))?;
-    Ok(Options { workers: workers.unwrap_or(0), epoch, ..Options::default() })
+    let latency: String = job.getattr("latency")?.extract()?;
+    let latency =
+        parse_latency(&latency).map_err(|message| error_of(py, "RunError", (format!("latency: {message}"),)))?;
+    Ok(Options { workers: workers.unwrap_or(0), epoch, latency, ..Options::default() })
 }
 
 /// Runs a `tidemill._engine.Job` to its end.

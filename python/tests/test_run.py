@@ -666,3 +666,11 @@ def test_iterators_are_called_back(tmp_path, which, printed):
         ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert sorted(ran.stdout.split()) == printed
+
+
+def test_epoch_records(tmp_path):
+    bank = Bank()
+    bank.app.run(transfers=EVENTS, epoch=1, epoch_records=tmp_path / "epochs.arrow")
+    records = pa.ipc.open_file(tmp_path / "epochs.arrow").read_all()
+    assert records["events"].to_pylist() == [1, 1, 1]
+    assert sum(records["aborted"].to_pylist()) == 2

@@ -47,12 +47,15 @@ class Job:
     sinks: Mapping[str, Output]
     workers: int | None = None
     epoch: str = "auto"
+    latency: str = "10ms"
     state: str | None = None
     """The state directory of a durable run."""
     sync: str = "epoch"
     """When results are released: ``epoch``, or a time between syncs."""
     seed: str | None = None
     """A state or savepoint whose rows the tables begin with."""
+    epoch_records: str | None = None
+    """The Arrow file for a record of each epoch."""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ class RunSummary:
     latency: LatencySummary = LatencySummary()
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that workers spent in each stage, all together."""
+    access_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that workers spent in the access stage, by kind: useful, sync, lock, construct, explore, abort, other."""
     stopped: bool = False
     """Whether the run was stopped before its sources ended."""
 

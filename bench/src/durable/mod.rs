@@ -155,6 +155,7 @@ fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>,
         environment: Arc::new(System::new()),
         control: control.clone(),
         durability,
+        records: None,
     };
     engine.run(request, &mut || {}).expect("a run")
 }

@@ -50,9 +50,13 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             assert!(run_reference(&input, &expected) == expected, "{name}: the loop is wrong at {knobs:?}");
             let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
             let policies = Policy::all().into_iter().map(Scheduling::Fixed);
+            let policies = policies.chain([Scheduling::Auto, Scheduling::MorphStream]);
             for scheduling in policies.chain(Scheme::ALL.map(Scheduling::Baseline)) {
                 let seen;
-                (engine, _, seen) = run_engine(engine, &input, &knobs, (scheduling, 2), &expected);
+                let epoch = EpochSize::Events(knobs.epoch);
+                let options = Options { workers: 2, scheduling, epoch, ..Options::default() };
+                let arrival = Arrival::WhenThereIsRoom { size: knobs.epoch };
+                (engine, _, seen) = run_engine(engine, &input, options, arrival, &expected);
                 let is_right = seen == expected || !keeps_order(scheduling);
                 assert!(is_right, "{name}: {scheduling:?} differs from the loop at {knobs:?}");
             }

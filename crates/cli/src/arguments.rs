@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use crate::epoch::{parse_epoch, parse_sync};
+use crate::epoch::{parse_epoch, parse_latency, parse_sync};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
@@ -182,6 +182,10 @@ pub struct RunArguments {
     /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
     #[arg(long, value_name = "auto|N|Xms", default_value = "auto", value_parser = parse_epoch)]
     epoch: EpochSize,
+    /// What 99 of 100 events should wait for their results at the most: epochs are as large as this allows. Where
+    /// '--epoch' is auto.
+    #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
+    latency: u64,
     /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
     /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
@@ -204,6 +208,9 @@ pub struct RunArguments {
     /// the same names.
     #[arg(long, value_name = "DIR")]
     pub seed: Option<PathBuf>,
+    /// Write a record of each epoch to this Arrow file: sizes, policy and reason, expected and measured times.
+    #[arg(long, value_name = "FILE")]
+    pub epoch_records: Option<PathBuf>,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
@@ -216,7 +223,8 @@ impl RunArguments {
     /// The options of the run.
     pub fn options(&self) -> Options {
         let workers = self.workers.map_or(0, |workers| workers as usize);
-        Options { workers, epoch: self.epoch, scheduling: self.scheduling, ..Options::default() }
+        let RunArguments { epoch, latency, scheduling, .. } = *self;
+        Options { workers, epoch, latency, scheduling, ..Options::default() }
     }
 }
 

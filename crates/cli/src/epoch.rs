@@ -49,6 +49,14 @@ pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
     }
 }
 
+/// A latency with its unit (`500us`, `20ms`, `1s`), in nanoseconds.
+pub fn parse_latency(text: &str) -> Result<u64, String> {
+    match parse_epoch(text) {
+        Ok(EpochSize::Age(latency)) => Ok(latency),
+        _ => Err(format!("'{text}' is no latency; give a time with its unit such as 20ms, 1us to 3600s")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

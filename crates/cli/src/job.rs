@@ -15,15 +15,15 @@ use std::sync::atomic::Ordering;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    Durable, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink, open_sink, open_source,
-    open_state_as_it_is,
+    Durable, IpcCompression, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink,
+    open_sink, open_source, open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
     BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source,
-    SourceBatch, Summary, Sync,
+    SourceBatch, Summary, Sync, epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -66,6 +66,8 @@ pub struct Job {
     pub savepoint: Option<String>,
     /// A state or savepoint whose rows the tables of the same names begin with.
     pub seed: Option<PathBuf>,
+    /// The Arrow file for a record of each epoch.
+    pub epoch_records: Option<PathBuf>,
 }
 
 /// Why a job did not come to its end.
@@ -130,6 +132,7 @@ pub struct Ready {
     durability: Option<Durability>,
     /// Of the sinks of a durable run.
     patience: Patience,
+    records: Option<Box<dyn Sink>>,
     /// What each source counts in.
     pub units: Vec<Unit>,
     /// What was done before, for people.
@@ -204,7 +207,8 @@ impl Job {
         }
         let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
         let durability = directory.map(|directory| Durability { directory, options });
-        Ok(Ready { engine, sources, sinks, durability, patience, units, notes })
+        let records = self.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
+        Ok(Ready { engine, sources, sinks, durability, patience, records, units, notes })
     }
 }
 
@@ -221,10 +225,10 @@ impl Ready {
         control: Arc<Control>,
         tick: &mut dyn FnMut(),
     ) -> Result<(Engine, Summary), JobError> {
-        let Ready { engine, sources, sinks, durability, patience, .. } = self;
+        let Ready { engine, sources, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
-        let request = Request { sources, sinks, options, environment, control, durability };
+        let request = Request { sources, sinks, options, environment, control, durability, records };
         let summary = engine.run(request, &mut || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.stops() {
@@ -234,6 +238,13 @@ impl Ready {
         })?;
         Ok((engine, summary))
     }
+}
+
+/// Opens the file for a record of each epoch: Arrow, uncompressed, as a file with a footer.
+fn open_records(path: &Path) -> Result<Box<dyn Sink>, RunError> {
+    let spec = SinkSpec::Ipc { path: path.to_string_lossy().into_owned(), compression: IpcCompression::default() };
+    let failed = |failure| RunError::Sink { name: "epoch records".into(), failure };
+    open_sink(&spec, &epoch_record_schema()).map_err(failed)
 }
 
 /// The streams of a program's sources, by source number.

@@ -27,6 +27,9 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
         say::error("--savepoint needs a state; give --state DIR");
         return Ok(exit::USAGE);
     }
+    if let Some(records) = &arguments.epoch_records {
+        job.epoch_records = Some(records.clone());
+    }
     if let Some(sink) = job.standard_output().next().filter(|_| arguments.json) {
         say::error(&format!("--json and sink '{sink}' would both write to standard output; give the sink a file"));
         return Ok(exit::USAGE);

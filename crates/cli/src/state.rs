@@ -117,6 +117,7 @@ fn replay_as_it_was(path: &Path) -> Result<u64, JobError> {
         environment: Arc::new(System::new()),
         control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options }),
+        records: None,
     };
     let summary = engine.run(request, &mut || {})?;
     Ok(summary.durability.map_or(0, |durability| durability.replayed_epochs))

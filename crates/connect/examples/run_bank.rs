@@ -75,6 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             environment: Arc::new(System::new()),
             control: Arc::new(Control::default()),
             durability: None,
+            records: None,
         },
         &mut || {},
     )?;

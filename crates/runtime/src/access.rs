@@ -5,11 +5,13 @@
 //! to its input and event (in place: below; on versions of the rows: `versions`). Where one transaction's events reach another (a cascade), each
 //! event is followed through before the next, on one worker.
 
+use crate::environment::Environment;
 use crate::epoch::{Epoch, Run};
 use crate::input::Identity;
 use crate::versions::Desk;
 use crate::worker::Machine;
 use parking_lot::Mutex;
+use std::ops::Range;
 use tidemill_compile::abi::InputView;
 use tidemill_compile::{AccessContext, AccessFn};
 use tidemill_schedule::Execute;
@@ -18,6 +20,8 @@ use tidemill_txn::{AccessBuffer, RowId};
 
 /// Transactions between two looks ahead.
 const BLOCK: usize = 32;
+/// Calls of code for one that is timed, which takes some 50 ns longer.
+const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as its code is called: function, view, and the rows to prefetch.
 pub struct Call<'a> {
@@ -96,22 +100,55 @@ impl Course<'_> {
     }
 }
 
-/// Granularity `Epoch`, for programs that do not cascade.
-pub fn run_serially(machine: &Machine, epoch: &Epoch, context: &mut AccessContext, identity: &Identity) {
+/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. A few are timed,
+/// for `epoch.sampled`.
+pub fn run_serially(
+    machine: &Machine,
+    environment: &dyn Environment,
+    epoch: &mut Epoch,
+    (context, identity): (&mut AccessContext, &Identity),
+    range: Range<usize>,
+) {
+    let mut sampled = std::mem::take(&mut epoch.sampled);
     let course = |id| Course { call: Call::of(machine, epoch, id, identity), next: 0, asked: 0 };
     let mut courses: Vec<Course<'_>> = (0..epoch.inputs.len()).map(course).collect();
+    let (mut at, mut calls) = (0, 0);
     for &Run { input, count } in &epoch.order {
+        if at >= range.end {
+            break;
+        }
         let course = &mut courses[input as usize];
-        let end = course.next + count as usize;
+        let (skipped, count) = within(&range, at, count as usize);
+        at += skipped + count;
+        course.next += skipped;
+        course.asked = course.asked.max(course.next);
+        let end = course.next + count;
         while course.next < end {
             let block = BLOCK.min(end - course.next);
             while course.asked < course.next + block + BLOCK {
                 course.ask();
             }
-            course.call.run(context, course.next, block);
+            calls += 1;
+            if calls % CALLS_PER_SAMPLE == 0 {
+                let start = environment.now();
+                course.call.run(context, course.next, block);
+                let sampled = &mut sampled[input as usize];
+                sampled.time += environment.now() - start;
+                sampled.transactions += block as u64;
+            } else {
+                course.call.run(context, course.next, block);
+            }
             course.next += block;
         }
     }
+    drop(courses);
+    epoch.sampled = sampled;
+}
+
+/// Of a run of so many transactions that begins at `at`: how many come before a range, and how many are in it.
+fn within(range: &Range<usize>, at: usize, count: usize) -> (usize, usize) {
+    let skipped = range.start.saturating_sub(at).min(count);
+    (skipped, (count - skipped).min(range.end.saturating_sub(at + skipped)))
 }
 
 /// The transactions of an epoch by number, for the executor.
@@ -123,12 +160,19 @@ pub struct Located {
 }
 
 impl Located {
-    /// Numbers an epoch's transactions in position order and lists their rows.
-    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch) {
+    /// Numbers the transactions `range` of an epoch's order and lists their rows.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>) {
         self.at.clear();
         self.accesses.clear();
         let mut next = vec![0usize; epoch.inputs.len()];
+        let mut at = 0;
         for &Run { input: id, count } in &epoch.order {
+            if at >= range.end {
+                break;
+            }
+            let (skipped, count) = within(range, at, count as usize);
+            at += skipped + count;
+            next[id as usize] += skipped;
             let input = &epoch.inputs[id as usize];
             let transaction = machine.wiring.inputs[id as usize].transaction;
             let roles = &machine.program.transactions[transaction].roles;
@@ -151,6 +195,11 @@ impl Located {
     pub fn accesses(&self) -> tidemill_txn::Accesses<'_> {
         self.accesses.accesses()
     }
+
+    /// The same, owned.
+    pub fn buffer(&self) -> &AccessBuffer {
+        &self.accesses
+    }
 }
 
 /// An epoch's transactions as the executor runs them in place.
@@ -159,6 +208,7 @@ impl Located {
 /// rows at once. They then race on the rows' words: in compiled code, and where it rolls back, with atomic
 /// stores. So the rows hold wrong values, and nothing worse, as no text is replaced.
 pub struct RowWork<'a> {
+    environment: &'a dyn Environment,
     located: &'a Located,
     calls: Vec<Call<'a>>,
     desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
@@ -173,13 +223,14 @@ impl<'a> RowWork<'a> {
     /// Over an epoch whose transactions were located; one desk per worker.
     pub fn new(
         machine: &Machine,
+        environment: &'a dyn Environment,
         epoch: &'a Epoch,
         located: &'a Located,
         desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
         identity: &Identity,
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
-        RowWork { located, calls, desks }
+        RowWork { environment, located, calls, desks }
     }
 }
 
@@ -194,6 +245,16 @@ impl Execute for RowWork<'_> {
     fn prefetch(&self, transaction: u32) {
         let (input, i) = self.located.at[transaction as usize];
         self.calls[input as usize].prefetch(i as usize, i as usize + 1);
+    }
+
+    fn now(&self) -> u64 {
+        self.environment.now()
+    }
+
+    fn took(&self, worker: usize, transaction: u32, ns: u64) {
+        let (input, _) = self.located.at[transaction as usize];
+        let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
+        desk.1.sampled(input as usize, ns);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::io::{IoFailure, Sink};
 use crate::pipeline::Pipeline;
+use crate::records::Records;
 use crate::report::Report;
 use crate::worker::Machine;
 use arrow_array::RecordBatch;
@@ -32,6 +33,7 @@ pub struct Committer {
     pub sinks: Vec<Option<Box<dyn Sink>>>,
     pub free: Sender<Box<Epoch>>,
     pub report: Report,
+    pub records: Option<Records>,
     /// The number of the first epoch.
     pub first: u64,
     /// The workers have gone.
@@ -114,7 +116,18 @@ impl Committer {
                 }
             }
         }
+        if let Some(records) = self.records.take() {
+            let finished = records.finish();
+            self.recorded(finished);
+        }
         self.report
+    }
+
+    fn recorded(&self, done: Result<(), IoFailure>) {
+        if let Err(failure) = done {
+            self.failure.set(RunError::Sink { name: "epoch records".into(), failure });
+            self.pipeline.stop();
+        }
     }
 
     /// What comes next.
@@ -158,7 +171,12 @@ impl Committer {
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.replayed {
             self.report.add(epoch);
+            let records = self.records.as_mut().filter(|_| !self.failure.is_set());
+            let added = records.map_or(Ok(()), |records| records.add(epoch, self.environment.as_ref()));
+            self.recorded(added);
         }
+        let oldest = epoch.arrivals.iter().map(|(arrived, _)| *arrived).min();
+        let (number, events, is_new) = (epoch.number, epoch.events, !epoch.replayed);
         let outputs = epoch.outputs.iter_mut().map(std::mem::take).collect();
         let pending = Pending {
             number: epoch.number,
@@ -187,6 +205,10 @@ impl Committer {
                 self.report.sinks(self.environment.now() - start);
                 self.released(&pending);
             }
+        }
+        // Of a durable run: without the wait for the log, which smaller epochs would not shorten.
+        if let Some(oldest) = oldest.filter(|_| is_new) {
+            self.pipeline.done(number, events, self.environment.now().saturating_sub(oldest));
         }
     }
 

@@ -10,6 +10,7 @@ use crate::inputs::Inputs;
 use crate::io::{IoFailure, Sink, Source};
 use crate::options::Options;
 use crate::pipeline::Pipeline;
+use crate::records::Records;
 use crate::report::Report;
 use crate::summary::Summary;
 use crate::wiring::Wiring;
@@ -132,6 +133,8 @@ pub struct Request {
     pub control: Arc<Control>,
     /// For a run that survives.
     pub durability: Option<Durability>,
+    /// Where a record of each epoch goes ([`crate::epoch_record_schema`]).
+    pub records: Option<Box<dyn Sink>>,
 }
 
 /// An application: program, code and tables.
@@ -218,15 +221,14 @@ impl Engine {
     ///
     /// A durable run of a state that is not new needs empty tables: it fills them.
     pub fn run(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
-        let Request { sources, mut sinks, options, environment, control, durability } = request;
+        let Request { sources, mut sinks, options, environment, control, durability, records } = request;
         let started = environment.now();
         let open = |durability| Durable::open(durability, &self.machine, &mut sinks, &environment, &control, tick);
         let durable = durability.map(open).transpose()?;
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let workers = if options.workers == 0 { environment.parallelism() } else { options.workers };
         let machine = self.machine.clone();
-        let pipeline =
-            Arc::new(Pipeline::new(machine.clone(), environment.clone(), options.scheduling, workers, first));
+        let pipeline = Arc::new(Pipeline::new(machine.clone(), environment.clone(), options, workers, first));
         let failure = Arc::new(Failure::default());
         let (free, slots) = unbounded();
         for _ in 0..workers + 2 {
@@ -257,6 +259,7 @@ impl Engine {
             sinks: sinks.into_iter().map(Some).collect(),
             free,
             report: Report::new(&machine.program),
+            records: records.map(Records::new),
             first,
             finished_over: false,
             logged_over: false,

@@ -10,7 +10,8 @@ use crate::wiring::{InputId, Wiring};
 use arrow_array::RecordBatch;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
-use tidemill_schedule::{Choice, Policy, Reason};
+use tidemill_schedule::{Breakdown, Choice, Policy, Reason};
+use tidemill_txn::Survey;
 
 /// A run of consecutive transactions of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,24 @@ pub struct SourceSlice {
     pub late: Vec<RecordBatch>,
     /// Its undecodable records.
     pub bad: Vec<BadRecord>,
+}
+
+/// What its scheduling was decided for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decided {
+    /// Transactions: but for those that were run first to know what they cost.
+    pub transactions: u32,
+    /// Wall time of their access, nanoseconds.
+    pub access: u64,
+}
+
+/// Time that code was sampled for, and transactions that ran in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampled {
+    /// Nanoseconds.
+    pub time: u64,
+    /// Transactions.
+    pub transactions: u64,
 }
 
 /// Time that an epoch spent in its stages, nanoseconds.
@@ -87,6 +106,16 @@ pub struct Epoch {
     pub captured: Option<Captured>,
     /// Where its time went.
     pub times: StageTimes,
+    /// And that of the workers in access.
+    pub breakdown: Breakdown,
+    /// What was decided about.
+    pub decided: Decided,
+    /// By input: what transactions were seen to cost.
+    pub sampled: Vec<Sampled>,
+    /// What was known of epochs like it when it was decided about.
+    pub survey: Option<Survey>,
+    /// Time that workers had nothing to do before it was finished, and since the epoch before.
+    pub idle: u64,
 }
 
 impl Epoch {
@@ -117,14 +146,36 @@ impl Epoch {
             outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; streams.len()],
-            choice: Choice { policy: Policy::EPOCH, reason: Reason::Unmeasured },
+            choice: Choice::given(Policy::EPOCH, Reason::Unmeasured),
             redone: 0,
             digest: None,
             changes: None,
             due: None,
             captured: None,
             times: StageTimes::default(),
+            breakdown: Breakdown::default(),
+            decided: Decided::default(),
+            sampled: vec![Sampled::default(); wiring.inputs.len()],
+            survey: None,
+            idle: 0,
         }
+    }
+
+    /// The number of its transactions. (Of a program that cascades, once they have run.)
+    pub fn transactions(&self) -> usize {
+        self.inputs.iter().map(|input| input.len).sum()
+    }
+
+    /// The number of rows that its transactions access.
+    pub fn operations(&self) -> usize {
+        // What an input without events holds is of an earlier epoch.
+        let inputs = self.inputs.iter().filter(|input| input.len > 0);
+        inputs.flat_map(|input| &input.rows).map(Vec::len).sum()
+    }
+
+    /// The number of its transactions that aborted. Counted when it is finished.
+    pub fn aborted(&self) -> u64 {
+        self.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
     /// Empties it.
@@ -148,6 +199,10 @@ impl Epoch {
         self.failed.fill(0);
         self.redone = 0;
         self.times = StageTimes::default();
+        self.breakdown = Breakdown::default();
+        self.decided = Decided::default();
+        self.sampled.fill(Sampled::default());
+        self.survey = None;
     }
 
     /// Appends to the order, joining runs of one input.

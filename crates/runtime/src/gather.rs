@@ -114,7 +114,8 @@ impl Gatherer {
     fn events_max(&self) -> usize {
         match self.options.epoch {
             EpochSize::Events(events) => events.max(1),
-            _ => self.options.epoch_events_max,
+            EpochSize::Auto => self.pipeline.events_max(),
+            EpochSize::Age(_) => self.options.epoch_events_max,
         }
     }
 
@@ -150,7 +151,11 @@ impl Gatherer {
         let age = now.saturating_sub(self.gate.oldest_arrival().unwrap_or(now));
         let pauses = self.inputs.is_empty(slowest);
         match self.options.epoch {
-            EpochSize::Auto => (pauses && self.pipeline.would_idle()) || age >= self.options.epoch_age_max,
+            EpochSize::Auto => {
+                // What comes behind takes time, too.
+                let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
+                (pauses && self.pipeline.would_idle()) || age >= age_max
+            }
             EpochSize::Age(limit) => age >= limit,
             EpochSize::Events(_) => pauses && now - last_input >= PAUSE,
         }
@@ -165,11 +170,11 @@ impl Gatherer {
             Err(Nothing::Ever) => self.gone(),
         };
         match message {
-            FromSource::Batch(batch, token) => {
+            FromSource::Batch(batch, token, arrived) => {
                 if let Some(durable) = &mut self.durable {
                     durable.take(slowest, &batch, token);
                 }
-                self.gate.ingest(slowest, batch, self.environment.now());
+                self.gate.ingest(slowest, batch, arrived.unwrap_or_else(|| self.environment.now()));
             }
             FromSource::End => self.gate.end(slowest),
             FromSource::Failed(failure) => {

@@ -15,8 +15,8 @@ const SOURCE_AHEAD: usize = 4;
 
 /// What a source's thread says.
 pub enum FromSource {
-    /// A batch, and where the source stands behind it.
-    Batch(SourceBatch, Option<String>),
+    /// A batch, where the source stands behind it, and when it arrived, if the source knows.
+    Batch(SourceBatch, Option<String>, Option<u64>),
     /// There is no more.
     End,
     /// There is no more, for a reason.
@@ -119,7 +119,7 @@ impl Inputs {
         let mut rest: Option<SourceBatch> = None;
         while left != Taken::default() {
             let (next, token) = match of.rest.take().or_else(|| of.receiver.recv().ok()) {
-                Some(FromSource::Batch(next, token)) => (next, token),
+                Some(FromSource::Batch(next, token, _)) => (next, token),
                 Some(FromSource::Failed(failure)) => return Err(failure),
                 Some(FromSource::End) | None => {
                     let (events, bad) = (left.events, left.bad);
@@ -134,7 +134,7 @@ impl Inputs {
             left.bad -= first.bad.len() as u64;
             batches.push(first);
             if left == Taken::default() {
-                of.rest = behind.map(|behind| FromSource::Batch(behind, token));
+                of.rest = behind.map(|behind| FromSource::Batch(behind, token, None));
             } else {
                 rest = behind;
             }
@@ -146,10 +146,10 @@ impl Inputs {
     pub fn untaken(&self, source: usize) -> u64 {
         let of = &self.sources[source];
         let mut events = 0;
-        if let Some(FromSource::Batch(batch, _)) = &of.rest {
+        if let Some(FromSource::Batch(batch, ..)) = &of.rest {
             events += batch.events.num_rows() as u64;
         }
-        while let Ok(FromSource::Batch(batch, _)) = of.receiver.try_recv() {
+        while let Ok(FromSource::Batch(batch, ..)) = of.receiver.try_recv() {
             events += batch.events.num_rows() as u64;
         }
         events
@@ -183,13 +183,13 @@ pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<Source
 fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Sender<FromSource>, control: &Control) {
     loop {
         let message = match source.next() {
-            Ok(Some(batch)) if drop == Taken::default() => FromSource::Batch(batch, source.token()),
+            Ok(Some(batch)) if drop == Taken::default() => FromSource::Batch(batch, source.token(), source.arrived()),
             Ok(Some(batch)) => {
                 let (dropped, rest) = split(batch, drop);
                 drop.events -= dropped.events.num_rows() as u64;
                 drop.bad -= dropped.bad.len() as u64;
                 match rest {
-                    Some(rest) => FromSource::Batch(rest, source.token()),
+                    Some(rest) => FromSource::Batch(rest, source.token(), source.arrived()),
                     None => continue,
                 }
             }

@@ -76,6 +76,12 @@ pub trait Source: Send {
         SourceProgress::default()
     }
 
+    /// When the events that it handed over last arrived, on the run's clock, if it knows better than whoever takes
+    /// them: where they waited in it, that is part of their latency.
+    fn arrived(&self) -> Option<u64> {
+        None
+    }
+
     /// For a durable run: where it stands behind what it handed over last, if it can go there again.
     fn token(&self) -> Option<String> {
         None

@@ -8,6 +8,7 @@
 mod access;
 mod cascade;
 mod commit;
+mod costs;
 mod durable;
 mod engine;
 mod environment;
@@ -22,8 +23,10 @@ mod io;
 mod keys;
 mod options;
 mod outputs;
+mod pace;
 mod pipeline;
 mod prepare;
+mod records;
 mod report;
 mod stream_state;
 mod summary;
@@ -41,8 +44,9 @@ pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 pub use options::{EpochSize, Options, Scheduling};
+pub use records::epoch_record_schema;
 pub use summary::{
     DurabilitySummary, FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary,
-    TransactionSummary,
+    TransactionSummary, WorkerSummary,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};

@@ -6,7 +6,8 @@ use tidemill_schedule::{Policy, PolicyError, Scheme};
 /// When the gate closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochSize {
-    /// When the access stage would otherwise idle, at the latest at [`Options::epoch_events_max`].
+    /// When the access stage would otherwise idle; at the latest at as many events as [`Options::latency`] allows,
+    /// and at [`Options::epoch_events_max`].
     #[default]
     Auto,
     /// At this many events; with fewer when input pauses or ends.
@@ -22,6 +23,8 @@ pub enum Scheduling {
     /// By measured cost.
     #[default]
     Auto,
+    /// For measurement: by MorphStream's heuristic (2023, §4.4).
+    MorphStream,
     /// Always so; serially where the program cascades, voting first where it could not take back what
     /// it does (it emits by name or writes text).
     Fixed(Policy),
@@ -33,10 +36,11 @@ pub enum Scheduling {
 impl FromStr for Scheduling {
     type Err = PolicyError;
 
-    /// `auto`, or a policy as it prints.
+    /// `auto`, `morphstream`, or a policy as it prints.
     fn from_str(text: &str) -> Result<Self, PolicyError> {
         match text {
             "auto" => Ok(Scheduling::Auto),
+            "morphstream" => Ok(Scheduling::MorphStream),
             policy => policy.parse().map(Scheduling::Fixed),
         }
     }
@@ -55,6 +59,9 @@ pub struct Options {
     pub epoch_events_max: usize,
     /// How long an event may wait for its epoch to close, nanoseconds.
     pub epoch_age_max: u64,
+    /// What 99 of 100 events should wait for their results at the most, nanoseconds: the size of epochs follows it
+    /// where it is [`EpochSize::Auto`].
+    pub latency: u64,
 }
 
 impl Default for Options {
@@ -65,6 +72,7 @@ impl Default for Options {
             scheduling: Scheduling::Auto,
             epoch_events_max: 1 << 14,
             epoch_age_max: 10_000_000,
+            latency: 10_000_000,
         }
     }
 }

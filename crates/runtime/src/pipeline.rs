@@ -14,18 +14,22 @@
 //! bounds memory: the gate waits for one to come back.
 
 use crate::access::{ensure_identity, run_serially};
+use crate::costs::Costs;
 use crate::durable::{Captured, changes};
 use crate::environment::Environment;
-use crate::epoch::Epoch;
-use crate::options::Scheduling;
-use crate::together::{Job, Memory};
+use crate::epoch::{Decided, Epoch};
+use crate::options::{Options, Scheduling};
+use crate::pace::Pace;
+use crate::together::{Job, Memory, may_redo};
 use crate::worker::{Machine, Scratch};
 use crate::{cascade, finish, prepare};
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
-use tidemill_schedule::{Choice, Decision, EpochCost, Granularity, Policy, Reason, Scheme, Worker};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_schedule::{Choice, Decision, EpochCost, Granularity, Model, Policy, Reason, Scheme, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -35,6 +39,8 @@ pub struct Pipeline {
     workers: usize,
     state: Mutex<State>,
     changed: Condvar,
+    /// Time that workers had nothing to do, nanoseconds, since an epoch last took it down.
+    idle: AtomicU64,
 }
 
 struct State {
@@ -50,7 +56,17 @@ struct State {
     closed: bool,
     stopped: bool,
     decision: Decision,
+    costs: Costs,
+    pace: Pace,
+    /// The number of the last epoch that was put in.
+    gathered_last: u64,
 }
+
+/// Transactions that are run to know what transactions cost, and the time after which that is known, nanoseconds. The
+/// first few, which warm up, do not count.
+const SAMPLED_MAX: usize = 256;
+const SAMPLED_NS: u64 = 100_000;
+const WARM_UP: usize = 8;
 
 /// What a worker does next.
 enum Task {
@@ -65,10 +81,15 @@ impl Pipeline {
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
-        scheduling: Scheduling,
+        options: Options,
         workers: usize,
         first: u64,
     ) -> Self {
+        let scheduling = options.scheduling;
+        let model = match scheduling {
+            Scheduling::MorphStream => Model::MorphStream,
+            _ => Model::Measured,
+        };
         let state = State {
             gathered: VecDeque::new(),
             prepared: BTreeMap::new(),
@@ -80,14 +101,21 @@ impl Pipeline {
             spare: None,
             closed: false,
             stopped: false,
-            decision: Decision::new(workers),
+            decision: Decision::new(workers, model, may_redo(&machine)),
+            costs: Costs::new(machine.wiring.inputs.len()),
+            pace: Pace::new(options.latency, options.epoch_events_max),
+            gathered_last: 0,
         };
-        Pipeline { machine, environment, scheduling, workers, state: Mutex::new(state), changed: Condvar::new() }
+        let idle = AtomicU64::new(0);
+        Pipeline { idle, machine, environment, scheduling, workers, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Puts a gathered epoch in.
     pub fn put(&self, epoch: Box<Epoch>) {
-        self.state.lock().gathered.push_back(epoch);
+        let mut state = self.state.lock();
+        state.gathered_last = epoch.number;
+        state.gathered.push_back(epoch);
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -101,6 +129,18 @@ impl Pipeline {
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
+    }
+
+    /// Events of an epoch at the most.
+    pub fn events_max(&self) -> usize {
+        self.state.lock().pace.limit()
+    }
+
+    /// The results of an epoch are there, so long after its first event arrived.
+    pub fn done(&self, epoch: u64, events: usize, latency: u64) {
+        let mut state = self.state.lock();
+        let gathered = state.gathered_last;
+        state.pace.done(epoch, events, latency, gathered);
     }
 
     /// Whether the access stage would find nothing to do after what it does now.
@@ -117,7 +157,7 @@ impl Pipeline {
             match task {
                 Task::Prepare(epoch) => self.prepare(&mut scratch, epoch),
                 Task::Access(epoch) => self.access(&mut scratch, &mut worker, epoch),
-                Task::Help(job) => job.help(&self.machine, &mut scratch, &mut worker),
+                Task::Help(job) => job.help(&self.machine, self.environment.as_ref(), &mut scratch, &mut worker),
                 Task::Finish(epoch) => {
                     let epoch = self.finish(&mut scratch, epoch);
                     if finished.send(epoch).is_err() {
@@ -141,7 +181,9 @@ impl Pipeline {
                 self.changed.notify_all();
                 return None;
             }
+            let start = self.environment.now();
             self.changed.wait(&mut state);
+            self.idle.fetch_add(self.environment.now() - start, Ordering::Relaxed);
         }
     }
 
@@ -159,20 +201,23 @@ impl Pipeline {
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
         changes::save(&self.machine, &epoch);
-        epoch.choice = self.choose(&epoch);
+        let range = self.choose(scratch, &mut epoch);
+        let decided = self.environment.now();
+        let transactions = range.len() as u32;
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
-            epoch.gathered.push(scratch.context.take());
+            epoch.breakdown.useful += self.environment.now() - decided;
         } else if let Some(scheme) = self.scheme() {
-            epoch = self.access_together(scratch, worker, epoch, Some(scheme));
+            epoch = self.access_together(scratch, worker, epoch, range, Some(scheme));
         } else if epoch.choice.policy.granularity == Granularity::Epoch {
-            ensure_identity(&epoch, &mut scratch.identity);
-            run_serially(&self.machine, &epoch, &mut scratch.context, &scratch.identity);
-            epoch.gathered.push(scratch.context.take());
+            self.access_serially(scratch, &mut epoch, range);
         } else {
-            epoch = self.access_together(scratch, worker, epoch, None);
+            epoch = self.access_together(scratch, worker, epoch, range, None);
         }
-        epoch.times.access = self.environment.now() - start;
+        epoch.gathered.push(scratch.context.take());
+        let end = self.environment.now();
+        epoch.times.access = end - start;
+        epoch.decided = Decided { transactions, access: end - decided };
         if let Some(due) = epoch.due.take() {
             epoch.captured = Some(Captured::begin(&self.machine, epoch.number, due));
         }
@@ -184,15 +229,77 @@ impl Pipeline {
         self.changed.notify_all();
     }
 
-    fn choose(&self, epoch: &Epoch) -> Choice {
-        let transactions: usize = epoch.inputs.iter().map(|i| i.len).sum();
-        match self.scheduling {
-            _ if self.machine.wiring.cascades => Choice { policy: Policy::EPOCH, reason: Reason::OneByOne },
-            Scheduling::Fixed(policy) => Choice { policy, reason: Reason::Fixed },
+    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: Range<usize>) {
+        let start = self.environment.now();
+        ensure_identity(epoch, &mut scratch.identity);
+        let worker = (&mut *scratch.context, &scratch.identity);
+        run_serially(&self.machine, self.environment.as_ref(), epoch, worker, range);
+        epoch.breakdown.useful += self.environment.now() - start;
+    }
+
+    /// Chooses how to access an epoch; what of its order is still to be.
+    fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
+        let all = 0..epoch.transactions();
+        epoch.choice = match self.scheduling {
+            _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
+            Scheduling::Fixed(policy) => Choice::given(policy, Reason::Fixed),
             // The scheme stands in for the policy.
-            Scheduling::Baseline(_) => Choice { policy: Policy::EPOCH, reason: Reason::Fixed },
-            Scheduling::Auto => self.state.lock().decision.choose(transactions as u32),
+            Scheduling::Baseline(_) => Choice::given(Policy::EPOCH, Reason::Fixed),
+            Scheduling::Auto | Scheduling::MorphStream => return self.decide(scratch, epoch, all),
+        };
+        all
+    }
+
+    /// Chooses by what is known of transactions, and where need be finds out.
+    fn decide(&self, scratch: &mut Scratch, epoch: &mut Epoch, mut range: Range<usize>) -> Range<usize> {
+        let count = range.len() as u32;
+        if self.state.lock().decision.wants_sample(count) {
+            range.start = self.sample(scratch, epoch);
         }
+        let count = range.len() as u32;
+        let costs = {
+            let state = self.state.lock();
+            state.decision.wants_survey(count).then(|| state.costs.clone())
+        };
+        if let Some(costs) = costs {
+            let start = self.environment.now();
+            let mut memory = self.memory();
+            let survey = memory.survey(&self.machine, epoch, &range, (self.workers, &|input| costs.of(input)));
+            let took = self.environment.now() - start;
+            epoch.breakdown.construct += took;
+            let mut state = self.state.lock();
+            state.spare = Some(memory);
+            state.decision.surveyed(survey, took);
+        }
+        let mut state = self.state.lock();
+        epoch.choice = state.decision.choose(count);
+        epoch.survey = state.decision.survey().copied();
+        range
+    }
+
+    /// Runs the first transactions of an epoch serially to see what they cost; how many they were.
+    fn sample(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> usize {
+        let (all, operations) = (epoch.transactions(), epoch.operations());
+        let mut at = WARM_UP.min(all);
+        self.access_serially(scratch, epoch, 0..at);
+        let (first, start) = (at, self.environment.now());
+        let mut time = 0;
+        while at < all.min(SAMPLED_MAX) && time < SAMPLED_NS {
+            let next = (at + WARM_UP.max(at - first)).min(all).min(SAMPLED_MAX);
+            self.access_serially(scratch, epoch, at..next);
+            time = self.environment.now() - start;
+            at = next;
+        }
+        let count = (at - first) as u32;
+        let operations = (operations as u64 * u64::from(count) / all.max(1) as u64) as u32;
+        self.state.lock().decision.sample(count, operations, time, (epoch.times.prepare, all as u32));
+        at
+    }
+
+    /// The memory of jobs.
+    fn memory(&self) -> Memory {
+        let spare = self.state.lock().spare.take();
+        spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers))
     }
 
     /// The scheme to measure, if any. Workers that race must not replace texts, whose memory they would free twice.
@@ -206,23 +313,27 @@ impl Pipeline {
         }
     }
 
-    /// Accesses an epoch together with whoever is free.
+    /// Accesses a part of an epoch's order together with whoever is free.
     fn access_together(
         &self,
         scratch: &mut Scratch,
         worker: &mut Worker,
         epoch: Box<Epoch>,
+        range: Range<usize>,
         scheme: Option<Scheme>,
     ) -> Box<Epoch> {
-        let spare = self.state.lock().spare.take();
-        let memory = spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers));
-        let job = Arc::new(Job::new(&self.machine, memory, epoch, scheme));
+        let start = self.environment.now();
+        let job = Arc::new(Job::new(&self.machine, self.memory(), epoch, &range, scheme));
+        let begun = self.environment.now();
         self.state.lock().job = Some(job.clone());
         self.changed.notify_all();
-        job.help(&self.machine, scratch, worker);
+        job.help(&self.machine, self.environment.as_ref(), scratch, worker);
+        let done = self.environment.now();
         self.state.lock().job = None;
-        let (epoch, memory) = Job::end(job);
+        let (mut epoch, memory) = Job::end(job);
         self.state.lock().spare = Some(memory);
+        epoch.breakdown.construct += begun - start;
+        epoch.breakdown.other += self.environment.now() - done;
         epoch
     }
 
@@ -230,13 +341,17 @@ impl Pipeline {
         let start = self.environment.now();
         finish::finish(&self.machine, scratch, &mut epoch);
         epoch.times.finish = self.environment.now() - start;
-        if self.scheduling == Scheduling::Auto && !self.machine.wiring.cascades {
-            let rows = |input: &crate::input::Input| input.rows.iter().map(Vec::len).sum::<usize>();
-            self.state.lock().decision.record(EpochCost {
-                policy: epoch.choice.policy,
-                transactions: epoch.inputs.iter().map(|i| i.len).sum::<usize>() as u32,
-                operations: epoch.inputs.iter().filter(|input| input.len > 0).map(rows).sum::<usize>() as u32,
-                access_ns: epoch.times.access,
+        epoch.idle = self.idle.swap(0, Ordering::Relaxed);
+        if matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) && !self.machine.wiring.cascades {
+            let mut state = self.state.lock();
+            state.costs.add(&epoch.sampled);
+            state.decision.record(EpochCost {
+                choice: epoch.choice,
+                transactions: epoch.decided.transactions,
+                operations: epoch.operations() as u32,
+                aborted: epoch.aborted() as u32,
+                access_ns: epoch.decided.access,
+                useful_ns: epoch.breakdown.useful,
                 other_ns: epoch.times.prepare + epoch.times.finish,
             });
         }

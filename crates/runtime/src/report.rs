@@ -4,9 +4,11 @@ use crate::epoch::Epoch;
 use crate::gate::SourcePosition;
 use crate::summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
+    WorkerSummary,
 };
 use hdrhistogram::Histogram;
 use tidemill_plan::{Origin, Program};
+use tidemill_schedule::Breakdown;
 
 /// Longest latency that is told apart, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
@@ -26,6 +28,7 @@ pub struct Report {
     failed: Vec<u64>,
     latency: Histogram<u64>,
     stages: StageSummary,
+    access: Breakdown,
 }
 
 impl Report {
@@ -42,6 +45,7 @@ impl Report {
             failed: vec![0; program.streams.len()],
             latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
             stages: StageSummary::default(),
+            access: Breakdown::default(),
         }
     }
 
@@ -57,6 +61,7 @@ impl Report {
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.counts).for_each(|(all, some)| sum(all, some));
         sum(&mut self.failed, &epoch.failed);
+        self.access.add(&epoch.breakdown);
         self.stages.prepare += seconds(epoch.times.prepare);
         self.stages.access += seconds(epoch.times.access);
         self.stages.finish += seconds(epoch.times.finish);
@@ -104,9 +109,17 @@ impl Report {
             events_per_second: if elapsed == 0 { 0.0 } else { self.events as f64 / seconds },
             latency: self.latency(),
             stage_seconds: self.stages,
+            access_seconds: self.access_seconds(),
             stopped,
             durability: None,
         }
+    }
+
+    fn access_seconds(&self) -> WorkerSummary {
+        let Breakdown { useful, sync, lock, construct, explore, abort, other } = self.access;
+        let [useful, sync, lock, construct] = [useful, sync, lock, construct].map(seconds);
+        let [explore, abort, other] = [explore, abort, other].map(seconds);
+        WorkerSummary { useful, sync, lock, construct, explore, abort, other }
     }
 
     fn sources(&self, program: &Program, positions: &[SourcePosition], stopped: bool) -> Vec<SourceSummary> {

@@ -28,6 +28,8 @@ pub struct Summary {
     pub latency: LatencySummary,
     /// Seconds that workers spent in each stage, all together.
     pub stage_seconds: StageSummary,
+    /// Seconds that workers spent in the access stage, by kind.
+    pub access_seconds: WorkerSummary,
     /// Whether the run was stopped before its sources ended.
     pub stopped: bool,
     /// Of a durable run.
@@ -73,6 +75,25 @@ pub struct PolicySummary {
     pub access_seconds: f64,
     /// Why it was chosen, the last time.
     pub why: String,
+}
+
+/// Seconds of workers in the access stage, all together, by kind (MorphStream §6.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WorkerSummary {
+    /// Transactions.
+    pub useful: f64,
+    /// Waiting for other workers.
+    pub sync: f64,
+    /// Waiting for locks.
+    pub lock: f64,
+    /// Building the graph; looking at epochs to decide.
+    pub construct: f64,
+    /// Finding what to run.
+    pub explore: f64,
+    /// Undoing and running again.
+    pub abort: f64,
+    /// What is left.
+    pub other: f64,
 }
 
 /// What came from a source.

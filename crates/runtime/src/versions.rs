@@ -13,7 +13,8 @@
 //! written by one worker. Key cells are never written: the next epoch's prepare compares them meanwhile.
 
 use crate::access::{Call, Located};
-use crate::epoch::Epoch;
+use crate::environment::Environment;
+use crate::epoch::{Epoch, Sampled};
 use crate::input::Identity;
 use crate::worker::Machine;
 use parking_lot::Mutex;
@@ -37,6 +38,27 @@ pub struct Desk {
     copies: Vec<u64>,
     /// The versions of a transaction before it is redone.
     before: Vec<u64>,
+    /// By input: what transactions were seen to cost.
+    sampled: Vec<Sampled>,
+}
+
+impl Desk {
+    /// A transaction of this input took so long.
+    pub fn sampled(&mut self, input: usize, time: u64) {
+        if self.sampled.len() <= input {
+            self.sampled.resize(input + 1, Sampled::default());
+        }
+        self.sampled[input].time += time;
+        self.sampled[input].transactions += 1;
+    }
+
+    /// Hands over what was seen.
+    pub fn take_sampled(&mut self, all: &mut [Sampled]) {
+        for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
+            all.time += some.time;
+            all.transactions += some.transactions;
+        }
+    }
 }
 
 #[allow(unsafe_code)]
@@ -207,6 +229,7 @@ impl Shape {
 /// An epoch's transactions as the schedule runs them on versions.
 pub struct VersionWork<'a> {
     machine: &'a Machine,
+    environment: &'a dyn Environment,
     epoch: &'a Epoch,
     located: &'a Located,
     versions: &'a Versions,
@@ -234,6 +257,7 @@ impl<'a> VersionWork<'a> {
     #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
     pub fn new(
         machine: &'a Machine,
+        environment: &'a dyn Environment,
         epoch: &'a Epoch,
         located: &'a Located,
         versions: &'a Versions,
@@ -244,7 +268,7 @@ impl<'a> VersionWork<'a> {
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
         let words = versions.words.as_ptr().cast_mut();
-        VersionWork { machine, epoch, located, versions, graph, flow, calls, desks, words }
+        VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, desks, words }
     }
 
     fn operations_code(&self, transaction: u32) -> &OperationsCode {
@@ -465,6 +489,18 @@ impl Execute for VersionWork<'_> {
         let (transaction, part) = self.flow.unit(unit);
         let code = if self.is_apart(transaction) { Code::Part(part) } else { Code::Whole };
         self.run(&mut self.desk(worker), transaction, code);
+    }
+
+    fn now(&self) -> u64 {
+        self.environment.now()
+    }
+
+    fn took(&self, worker: usize, unit: u32, ns: u64) {
+        let (transaction, _) = self.flow.unit(unit);
+        let (input, _) = self.located.at()[transaction as usize];
+        // As if all units of the transaction took as long.
+        let units = self.flow.units_of(transaction).len() as u64;
+        self.desk(worker).1.sampled(input as usize, ns * units);
     }
 
     fn is_apart(&self, transaction: u32) -> bool {

@@ -39,10 +39,11 @@ fn configuration(random: &mut Random) -> (Options, usize) {
         _ => EpochSize::Events(1 + random.below(100)),
     };
     let policies = Policy::all();
-    let scheduling = match random.below(5) {
+    let scheduling = match random.below(6) {
         0 => Scheduling::Auto,
-        1 => Scheduling::Fixed(Policy::EPOCH),
-        2 => Scheduling::Baseline(ORDERED[random.below(ORDERED.len())]),
+        1 => Scheduling::MorphStream,
+        2 => Scheduling::Fixed(Policy::EPOCH),
+        3 => Scheduling::Baseline(ORDERED[random.below(ORDERED.len())]),
         _ => Scheduling::Fixed(policies[random.below(policies.len())]),
     };
     let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
@@ -114,8 +115,9 @@ fn adversarial_histories() {
         let subject = Subject::new(history);
         let mut engine = Engine::new(subject.program.clone()).expect(name);
         for workers in [1, 2, 3] {
-            for scheduling in Policy::all().into_iter().map(Scheduling::Fixed).chain(ORDERED.map(Scheduling::Baseline))
-            {
+            let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
+            let decided = [Scheduling::Auto, Scheduling::MorphStream];
+            for scheduling in fixed.chain(ORDERED.map(Scheduling::Baseline)).chain(decided) {
                 for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
                     engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };

@@ -32,6 +32,15 @@ pub trait Execute: Sync {
     #[inline]
     fn prefetch(&self, _unit: u32) {}
 
+    /// Nanoseconds since some fixed instant, for [`crate::Breakdown`]. By default time stands still.
+    #[inline]
+    fn now(&self) -> u64 {
+        0
+    }
+
+    /// How long a unit took, of those that are timed.
+    fn took(&self, _worker: usize, _unit: u32, _ns: u64) {}
+
     /// Whether a transaction runs in parts before its verdict. Asked on speculation, as are the following.
     fn is_apart(&self, _transaction: u32) -> bool {
         false

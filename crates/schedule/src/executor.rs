@@ -87,6 +87,7 @@ use crate::policy::{Abort, Explore, Granularity, Policy};
 use crate::pool::Pool;
 use crate::repair::Repair;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
+use crate::times::{Breakdown, Sampler};
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
@@ -105,6 +106,8 @@ pub struct Worker {
     pub(crate) executed: u32,
     /// Depth first: the next member of each share that is this worker's.
     pub(crate) shares: Vec<u32>,
+    pub(crate) times: Breakdown,
+    pub(crate) sampler: Sampler,
 }
 
 impl Worker {
@@ -116,6 +119,18 @@ impl Worker {
     /// Its number.
     pub fn id(&self) -> usize {
         self.id
+    }
+
+    /// Where its time went since this was last asked.
+    pub fn take_times(&mut self) -> Breakdown {
+        mem::take(&mut self.times)
+    }
+
+    /// Waits as `wait` does.
+    pub(crate) fn wait<E: Execute + ?Sized>(&mut self, execute: &E, wait: impl FnOnce()) {
+        let start = execute.now();
+        wait();
+        self.times.sync += execute.now() - start;
     }
 }
 
@@ -316,8 +331,20 @@ impl Executor {
         worker.ready.clear();
         worker.shares.clear();
         worker.executed = 0;
+        worker.sampler = Sampler::default();
+        let (start, before) = (execute.now(), worker.times.total());
+        let progress = self.take_part(worker, execute, idle);
+        let accounted = worker.times.total() - before;
+        worker.times.explore += (execute.now() - start).saturating_sub(accounted);
+        progress
+    }
+
+    fn take_part<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Progress {
         let presence = Presence::enter(self);
-        if let Step::Stop(progress) = self.link(worker, idle) {
+        let (start, before) = (execute.now(), worker.times.sync);
+        let linked = self.link(worker, execute, idle);
+        worker.times.construct += (execute.now() - start).saturating_sub(worker.times.sync - before);
+        if let Step::Stop(progress) = linked {
             return progress;
         }
         let structure = self.structure.read().unwrap_or_else(PoisonError::into_inner);
@@ -345,14 +372,14 @@ impl Executor {
         presence: &Presence<'_>,
     ) -> Progress {
         loop {
-            match self.find(order, worker, idle) {
+            match self.find(order, worker, execute, idle) {
                 Step::Go(unit) => self.run_along(order, worker, execute, unit, presence),
                 Step::Stop(progress) => return progress,
             }
         }
     }
 
-    fn link(&self, worker: &mut Worker, idle: Idle) -> Step<()> {
+    fn link<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Step<()> {
         let is_arranged = || self.common.arranged.load(Ordering::Acquire);
         if is_arranged() {
             return Step::Go(());
@@ -381,7 +408,7 @@ impl Executor {
             }
         }
         if idle == Idle::Wait {
-            self.pool.wait_for(|| is_arranged() || self.is_poisoned());
+            worker.wait(execute, || self.pool.wait_for(|| is_arranged() || self.is_poisoned()));
             self.stop_if_poisoned();
         }
         if is_arranged() { Step::Go(()) } else { Step::Stop(Progress::Starved) }

@@ -14,10 +14,11 @@ const PREFETCH_DISTANCE: usize = 8;
 
 impl Executor {
     /// The next unit to run.
-    pub(crate) fn find<P: Precedence>(
+    pub(crate) fn find<P: Precedence, E: Execute + ?Sized>(
         &self,
         (precedence, structure): (&P, &Structure),
         worker: &mut Worker,
+        execute: &E,
         idle: Idle,
     ) -> Step<u32> {
         loop {
@@ -29,8 +30,10 @@ impl Executor {
                     self.pool.take(&mut worker.ready, self.workers as usize);
                     !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
                 }
-                Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker),
-                Explore::Structured(Search::Dfs) => self.next_of_shares((precedence, &structure.strata), worker),
+                Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker, execute),
+                Explore::Structured(Search::Dfs) => {
+                    self.next_of_shares((precedence, &structure.strata), worker, execute)
+                }
             };
             if found {
                 continue;
@@ -40,7 +43,9 @@ impl Executor {
                 return Step::Stop(Progress::Done);
             }
             match idle {
-                Idle::Wait => self.pool.wait(|| self.is_finished() || self.is_poisoned()),
+                Idle::Wait => {
+                    worker.wait(execute, || self.pool.wait(|| self.is_finished() || self.is_poisoned()));
+                }
                 Idle::Leave if self.pool.is_dry() => return Step::Stop(Progress::Starved),
                 Idle::Leave => {}
             }
@@ -77,14 +82,14 @@ impl Executor {
     ///
     /// Members are in the order of strata, and none is run before all of the strata before its own. So as
     /// many have run as lie before a stratum exactly if these are they: the count is the barrier.
-    fn claim_of_stratum(&self, strata: &Strata, worker: &mut Worker) -> bool {
+    fn claim_of_stratum<E: Execute + ?Sized>(&self, strata: &Strata, worker: &mut Worker, execute: &E) -> bool {
         let members = strata.members();
         let bounds = |at: u32| strata.bounds(strata.of(members[at as usize]));
         let Some((begin, end)) = self.claim(|at| bounds(at).end) else { return false };
         let start = bounds(begin).start;
         if self.finished() < start {
             self.report(worker);
-            self.pool.wait_for(|| self.finished() >= start || self.is_poisoned());
+            worker.wait(execute, || self.pool.wait_for(|| self.finished() >= start || self.is_poisoned()));
             self.stop_if_poisoned();
         }
         worker.ready.extend(members[begin as usize..end as usize].iter().rev());
@@ -97,7 +102,12 @@ impl Executor {
     /// it comes, and further ones when it has lost its patience: nobody may have come for them, and what it
     /// waits for may be there. The first member that has not run is the next of its owner's and waits for
     /// nobody, so there is always one who can go on.
-    fn next_of_shares<P: Precedence>(&self, (precedence, strata): (&P, &Strata), worker: &mut Worker) -> bool {
+    fn next_of_shares<P: Precedence, E: Execute + ?Sized>(
+        &self,
+        (precedence, strata): (&P, &Strata),
+        worker: &mut Worker,
+        execute: &E,
+    ) -> bool {
         let members = strata.members();
         if worker.shares.is_empty() && !self.take_share(worker) {
             return false;
@@ -123,10 +133,15 @@ impl Executor {
             self.report(worker);
             self.stop_if_poisoned();
             if spins < SPINS_MAX * PATIENCE {
-                spins += 1;
-                spin_loop();
+                worker.wait(execute, || {
+                    while spins < SPINS_MAX * PATIENCE && counter.load(Ordering::Acquire) != pending {
+                        spins += 1;
+                        spin_loop();
+                    }
+                });
             } else if !self.take_share(worker) {
-                self.pool.wait_for(|| counter.load(Ordering::Acquire) == pending || self.is_poisoned());
+                let is_ready = || counter.load(Ordering::Acquire) == pending || self.is_poisoned();
+                worker.wait(execute, || self.pool.wait_for(is_ready));
             }
         }
     }
@@ -159,10 +174,14 @@ impl Executor {
                 execute.prefetch(soon);
             }
             presence.running.set(unit);
-            if self.policy.speculates() {
-                self.run_on_speculation(worker.id, execute, unit, structure);
+            if worker.sampler.is_due() {
+                let (start, before) = (execute.now(), worker.times.total());
+                self.run(worker, execute, unit, structure);
+                let took = (execute.now() - start).saturating_sub(worker.times.total() - before);
+                worker.times.useful += worker.sampler.took(took);
+                execute.took(worker.id, unit, took);
             } else {
-                execute.execute(worker.id, unit);
+                self.run(worker, execute, unit, structure);
             }
             worker.executed += 1;
             current = match self.policy.explore {
@@ -173,6 +192,15 @@ impl Executor {
             if !worker.ready.is_empty() && self.is_work_wanted() {
                 self.pool.put(&mut worker.ready);
             }
+        }
+    }
+
+    #[inline]
+    fn run<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, unit: u32, structure: &Structure) {
+        if self.policy.speculates() {
+            self.run_on_speculation(worker, execute, unit, structure);
+        } else {
+            execute.execute(worker.id, unit);
         }
     }
 

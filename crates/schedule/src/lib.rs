@@ -7,6 +7,7 @@
 //! | [`run_serially`] | granularity `Epoch`: in position order on one worker |
 //! | [`Executor`] | all other policies: one loop, on all workers |
 //! | [`Baseline`] | the schemes that came before, to measure against |
+//! | [`Breakdown`] | where its time goes |
 //! | [`Decision`] | which of them the next epoch gets, and why |
 //!
 //! Nothing here knows what a row holds, reads a clock, or starts a thread: workers are callers, times
@@ -29,9 +30,11 @@ mod policy;
 mod pool;
 mod repair;
 mod sync;
+mod times;
 
 pub use baseline::{Baseline, Scheme, SchemeError};
-pub use decision::{Choice, Decision, EpochCost, OPERATION_NS_MIN, REGRET_MAX, Reason, TRANSACTIONS_PER_WORKER_MIN};
+pub use decision::{Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, TRANSACTIONS_PER_WORKER_MIN};
 pub use execute::{Execute, run_serially};
 pub use executor::{Executor, Progress, Worker};
 pub use policy::{Abort, Explore, Granularity, Policy, PolicyError, Search};
+pub use times::Breakdown;

@@ -110,12 +110,12 @@ impl Executor {
     /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
     pub(crate) fn run_on_speculation<E: Execute + ?Sized>(
         &self,
-        worker: usize,
+        worker: &mut Worker,
         execute: &E,
         unit: u32,
         structure: &Structure,
     ) {
-        let aborts = self.run_open(worker, execute, unit);
+        let aborts = self.run_open(worker.id, execute, unit);
         let is_due = match (self.policy.abort, self.policy.explore) {
             (Abort::Eager, Explore::Structured(_)) => {
                 let stratum = structure.strata.of(unit) as usize;
@@ -124,7 +124,9 @@ impl Executor {
             _ => aborts,
         };
         if is_due {
+            let start = execute.now();
             let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
+            worker.times.lock += execute.now() - start;
             let found = std::mem::take(&mut *self.repair.found());
             self.repair(worker, execute, &found);
         }
@@ -156,6 +158,7 @@ impl Executor {
     /// Lazy: judges all, then repairs.
     pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, presence: &Presence<'_>) {
         let transactions = self.graph.transactions();
+        let start = execute.now();
         let mut found = Vec::new();
         let mut judged = 0;
         loop {
@@ -174,21 +177,29 @@ impl Executor {
                 judged += 1;
             }
         }
+        worker.times.useful += execute.now() - start;
         if judged > 0 {
             self.repair.found().append(&mut found);
             if self.repair.judged.fetch_add(judged, Ordering::AcqRel) + judged == transactions {
                 let found = std::mem::take(&mut *self.repair.found());
-                self.repair(worker.id, execute, &found);
+                self.repair(worker, execute, &found);
                 self.repair.settled.store(true, Ordering::Release);
                 self.pool.wake_all();
             }
         }
-        self.pool.wait_for(|| self.repair.settled.load(Ordering::Acquire) || self.is_poisoned());
+        let is_settled = || self.repair.settled.load(Ordering::Acquire) || self.is_poisoned();
+        worker.wait(execute, || self.pool.wait_for(is_settled));
         self.stop_if_poisoned();
     }
 
     /// Repairs after these transactions were found to abort. Alone.
-    fn repair<E: Execute + ?Sized>(&self, worker: usize, execute: &E, found: &[Found]) {
+    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, found: &[Found]) {
+        let start = execute.now();
+        self.repair_after(worker.id, execute, found);
+        worker.times.abort += execute.now() - start;
+    }
+
+    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, found: &[Found]) {
         let repairs = self.repair.repairs.fetch_add(1, Ordering::Relaxed);
         // Per transaction, the parts that have to run again; none where it only has to be reverted. If something was
         // repaired since it was judged, the verdict is in doubt.

@@ -135,16 +135,17 @@ fn three_workers() {
 
 /// Two workers on an epoch over versions.
 fn check_versions(policy: &str, aborting: u32, preemptions: usize) {
+    let transactions =
+        vec![(2, vec![(0, 0, true), (1, 1, true)]), (1, vec![(1, 0, true), (0, 1, false)]), (0, vec![(0, 0, true)])];
+    check_transactions(transactions, policy, aborting, preemptions);
+}
+
+fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, aborting: u32, preemptions: usize) {
     let policy: Policy = policy.parse().expect("a policy");
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let transactions = vec![
-            (2, vec![(0, 0, true), (1, 1, true)]),
-            (1, vec![(1, 0, true), (0, 1, false)]),
-            (0, vec![(0, 0, true)]),
-        ];
-        let shared = Arc::new(model::Model::new(transactions, aborting, policy, 2));
+        let shared = Arc::new(model::Model::new(transactions.clone(), aborting, policy, 2));
         let other = shared.clone();
         let thread = thread::spawn(move || other.work(1));
         shared.work(0);
@@ -172,6 +173,12 @@ fn strata_depth_first() {
 fn eager_repair() {
     check_versions("operation,eager", 1, 2);
     check_versions("chain,eager", 2, 1);
+}
+
+/// A verdict that another's repair turns round before it is acted upon.
+#[test]
+fn eager_repair_of_what_is_in_doubt() {
+    check_transactions(model::aborts_that_turn_round(2), "operation,eager", 2, 2);
 }
 
 #[test]

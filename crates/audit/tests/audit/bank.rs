@@ -99,6 +99,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         environment: Arc::new(System::new()),
         control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options }),
+        records: None,
     };
     engine.run(request, &mut || {}).map(drop)
 }

@@ -197,6 +197,7 @@ impl<'a> Trial<'a> {
             environment: Arc::new(System::new()),
             control,
             durability: Some(Durability { directory, options: durability }),
+            records: None,
         };
         engine.run(request, &mut || {})
     }

@@ -10,7 +10,9 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
-use tidemill_runtime::{Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch};
+use tidemill_runtime::{
+    Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary, epoch_record_schema,
+};
 
 /// Batches in memory, cut to size.
 pub struct Batches {
@@ -91,6 +93,19 @@ fn emit_names(body: &[tidemill_plan::Stmt], names: &mut Vec<String>) {
     }
 }
 
+/// A record for each epoch, in order, with what the summary counts in all.
+fn check_records(records: &Kept, summary: &Summary) {
+    let schema = epoch_record_schema();
+    let column = |name: &str| schema.fields.iter().position(|field| field.name == name).expect("a column of records");
+    let rows: Vec<Vec<Value>> = records.0.lock().iter().flat_map(|batch| rows(batch, &schema)).collect();
+    let ints = |name: &str| rows.iter().map(|row| row[column(name)].word().expect("an int")).collect::<Vec<_>>();
+    assert_eq!(ints("epoch"), (1..=summary.epochs as i64).collect::<Vec<_>>());
+    assert_eq!(ints("events").iter().sum::<i64>(), summary.events as i64);
+    let aborted: u64 = summary.transactions.iter().map(|t| t.aborted).sum();
+    assert_eq!(ints("aborted").iter().sum::<i64>(), aborted as i64);
+    assert!(ints("measured_ns").iter().zip(ints("access_ns")).all(|(measured, access)| *measured <= access));
+}
+
 /// What an execution left behind: outputs by sink, tables, and what was counted.
 pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
@@ -134,6 +149,7 @@ impl Subject {
             .map(|(s, records)| Box::new(Batches::new(&s.schema, records, batch_size)) as Box<dyn Source>)
             .collect();
         let kept: Vec<Kept> = program.sinks.iter().map(|_| Kept::default()).collect();
+        let records = Kept::default();
         let request = Request {
             sources,
             sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
@@ -141,8 +157,10 @@ impl Subject {
             environment: Arc::new(System::new()),
             control: Arc::new(Control::default()),
             durability: None,
+            records: Some(Box::new(records.clone())),
         };
         let summary = engine.run(request, &mut || {}).expect("a run in memory");
+        check_records(&records, &summary);
         let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {
             let schema = &program.streams[sink.stream].schema;
             kept.0.lock().iter().flat_map(|batch| rows(batch, schema)).collect()

@@ -1,186 +1,243 @@
-//! Synthetic workloads: what each policy costs is given, what the model makes of it is checked.
+//! The model on synthetic epochs: a world in which each policy takes what a function of it says.
 
 use super::*;
-use std::collections::VecDeque;
+use crate::policy::{Abort, Explore};
+use tidemill_txn::{AccessBuffer, RowId, Surveyor, Use, UseBuffer};
 
-/// Costs per transaction, in nanoseconds.
-#[derive(Clone, Copy)]
-struct Workload {
-    access: f64,
-    chain: f64,
-    others: f64,
-    operations: u32,
+const TRANSACTIONS: u32 = 1_000;
+
+/// Transactions of two accesses each, the first to one of so many rows.
+fn survey(rows: u64, writes: bool, workers: usize) -> Survey {
+    let (mut sample, mut uses) = (AccessBuffer::new(), UseBuffer::default());
+    for transaction in 0..u64::from(TRANSACTIONS) {
+        sample.push([RowId(transaction % rows), RowId(1_000_000 + transaction)]);
+        uses.parts.push(0);
+        uses.uses.extend([Use::new(0, writes), Use::new(0, true)]);
+    }
+    Surveyor::default().survey(&sample, &uses, workers, |_| 1.0)
 }
 
-impl Workload {
-    fn run(&self, policy: Policy, transactions: u32) -> EpochCost {
-        let access = match policy.granularity {
-            Granularity::Epoch => self.access,
-            Granularity::Chain | Granularity::Operation => self.chain,
-        };
-        EpochCost {
-            policy,
-            transactions,
-            operations: transactions * self.operations,
-            access_ns: (access * f64::from(transactions)) as u64,
-            other_ns: (self.others * f64::from(transactions)) as u64,
+struct World<'a> {
+    workers: usize,
+    survey: Survey,
+    /// Serial access of a transaction, and all its other stages.
+    access_ns: f64,
+    other_ns: f64,
+    /// What access takes under a policy, of what the model predicts.
+    ratio: &'a dyn Fn(Policy) -> f64,
+}
+
+impl World<'_> {
+    fn access(&self, policy: Policy) -> f64 {
+        let load = Load { access_ns: self.access_ns, other_ns: self.other_ns, aborts: 0.0 };
+        let count = f64::from(TRANSACTIONS);
+        (self.ratio)(policy) * model::predict(policy, &self.survey, &load, count, self.workers as f64)
+    }
+
+    fn pipeline(&self, policy: Policy) -> f64 {
+        let others = self.other_ns * f64::from(TRANSACTIONS);
+        match policy.granularity {
+            Granularity::Epoch => self.access(policy).max(others / (self.workers - 1) as f64),
+            _ => self.access(policy) + others / self.workers as f64,
         }
     }
 
-    fn pipeline(&self, granularity: Granularity, workers: f64) -> f64 {
-        match granularity {
-            Granularity::Epoch => self.access.max(self.others / (workers - 1.0)),
-            Granularity::Chain | Granularity::Operation => self.chain + self.others / workers,
+    /// Runs an epoch; what was chosen, and what the pipeline took.
+    fn epoch(&self, decision: &mut Decision) -> (Choice, f64) {
+        if decision.wants_sample(TRANSACTIONS) {
+            let others = (self.other_ns * f64::from(TRANSACTIONS) / 1.3) as u64;
+            decision.sample(10, 20, (self.access_ns * 10.0) as u64, (others, TRANSACTIONS));
         }
-    }
-
-    fn best(&self, workers: f64) -> f64 {
-        self.pipeline(Granularity::Epoch, workers).min(self.pipeline(Granularity::Chain, workers))
-    }
-}
-
-const TRANSACTIONS: u32 = 10_000;
-
-/// Runs epochs, recording each so many epochs after it was chosen. Returns the choices and the time taken
-/// over that of the best policy at every moment.
-fn simulate(decision: &mut Decision, workload: Workload, epochs: usize, lag: usize) -> (Vec<Choice>, f64) {
-    let mut flying = VecDeque::new();
-    let (mut choices, mut taken, mut best) = (Vec::new(), 0.0, 0.0);
-    let workers = f64::from(decision.workers);
-    for _ in 0..epochs {
+        if decision.wants_survey(TRANSACTIONS) {
+            decision.surveyed(self.survey, 100_000);
+        }
         let choice = decision.choose(TRANSACTIONS);
-        taken += workload.pipeline(choice.policy.granularity, workers);
-        best += workload.best(workers);
-        flying.push_back(workload.run(choice.policy, TRANSACTIONS));
-        choices.push(choice);
-        if flying.len() > lag {
-            decision.record(flying.pop_front().expect("more than lag"));
+        let access_ns = self.access(choice.policy) as u64;
+        decision.record(EpochCost {
+            choice,
+            transactions: TRANSACTIONS,
+            operations: 2 * TRANSACTIONS,
+            aborted: 0,
+            access_ns,
+            useful_ns: (self.access_ns * f64::from(TRANSACTIONS)) as u64,
+            other_ns: (self.other_ns * f64::from(TRANSACTIONS)) as u64,
+        });
+        (choice, self.pipeline(choice.policy))
+    }
+
+    fn best(&self) -> f64 {
+        Policy::all().into_iter().map(|policy| self.pipeline(policy)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// So many epochs: the last choice that is not a probe, and what they took of what the best policy takes.
+    fn run(&self, decision: &mut Decision, epochs: usize) -> (Choice, f64) {
+        let mut last = None;
+        let mut taken = 0.0;
+        for _ in 0..epochs {
+            let (choice, took) = self.epoch(decision);
+            taken += took;
+            if !matches!(choice.reason, Reason::Probe { .. }) {
+                last = Some(choice);
+            }
         }
-    }
-    flying.into_iter().for_each(|cost| decision.record(cost));
-    (choices, taken / best)
-}
-
-fn share(choices: &[Choice], granularity: Granularity) -> f64 {
-    choices.iter().filter(|choice| choice.policy.granularity == granularity).count() as f64 / choices.len() as f64
-}
-
-#[test]
-fn serial_while_the_other_stages_take_longer() {
-    let workload = Workload { access: 310.0, chain: 200.0, others: 790.0, operations: 2 };
-    let mut decision = Decision::new(2);
-    let (choices, _) = simulate(&mut decision, workload, 1000, 1);
-    assert_eq!(share(&choices, Granularity::Epoch), 1.0, "never even probed");
-    assert_eq!(choices[0].to_string(), "epoch: nothing has been measured yet");
-    assert_eq!(choices[999].to_string(), "epoch: access 3.1 ms is below the 7.9 ms of the other stages");
-}
-
-#[test]
-fn serial_while_operations_are_cheap() {
-    let workload = Workload { access: 160.0, chain: 90.0, others: 100.0, operations: 2 };
-    let (choices, _) = simulate(&mut Decision::new(2), workload, 1000, 1);
-    assert_eq!(share(&choices, Granularity::Epoch), 1.0);
-    let expected = "epoch: access is the bottleneck, but 80 ns per operation is too cheap to share out";
-    assert_eq!(choices[999].to_string(), expected);
-}
-
-#[test]
-fn chains_when_they_are_cheaper() {
-    let workload = Workload { access: 20_000.0, chain: 10_500.0, others: 800.0, operations: 2 };
-    for lag in [0, 1, 3] {
-        let (choices, over) = simulate(&mut Decision::new(2), workload, 5000, lag);
-        assert!(share(&choices[..20], Granularity::Chain) > 0.5, "soon");
-        assert!(share(&choices, Granularity::Chain) > 0.97, "and for good");
-        assert!(over < 1.0 + 1.1 * REGRET_MAX, "lag {lag}: {over} times the best");
-        assert!(choices.iter().any(|choice| choice.to_string() == "chain: measured 109.0 ms against 200.0 ms"));
-        assert!(choices.iter().any(|choice| choice.to_string() == "chain: probing what would replace 200.0 ms"));
+        (last.expect("an epoch"), taken / (self.best() * epochs as f64))
     }
 }
 
-/// A hot row: expensive, the bottleneck, and nothing runs in parallel.
-#[test]
-fn probes_that_lose_cost_less_than_two_percent() {
-    for slower in [1.05, 1.5, 3.0, 10.0] {
-        let workload = Workload { access: 2_000.0, chain: 2_000.0 * slower, others: 100.0, operations: 2 };
-        let mut decision = Decision::new(2);
-        let (early, early_over) = simulate(&mut decision, workload, 2000, 1);
-        assert!(share(&early, Granularity::Chain) > 0.0, "{slower}: probed at least once");
-        assert!(early_over < 1.0 + REGRET_MAX, "{slower}: {early_over} times the best, early on");
-        let (choices, over) = simulate(&mut decision, workload, 100_000, 1);
-        assert!(over < 1.0 + REGRET_MAX, "{slower}: {over} times the best");
-        let probes = |choices: &[Choice]| {
-            choices.iter().filter(|choice| choice.policy.granularity == Granularity::Chain).count()
-        };
-        assert!(probes(&choices) > 0, "{slower}: still asking");
-        assert!(probes(&choices[50_000..]) <= probes(&choices[..50_000]), "{slower}: but ever less");
-    }
-}
-
-#[test]
-fn follows_a_workload_that_changes() {
-    let cheap = Workload { access: 100.0, chain: 200.0, others: 300.0, operations: 2 };
-    let costly = Workload { access: 20_000.0, chain: 10_500.0, others: 300.0, operations: 2 };
-    let hot = Workload { access: 20_000.0, chain: 23_000.0, others: 300.0, operations: 2 };
-    let mut decision = Decision::new(2);
-    let mut total = 0.0;
-    let phases = [cheap, costly, cheap, hot, costly, hot, cheap, costly];
-    for (number, phase) in phases.into_iter().enumerate() {
-        let (choices, over) = simulate(&mut decision, phase, 1000, 1);
-        let best = if phase.best(2.0) == phase.pipeline(Granularity::Chain, 2.0) {
-            Granularity::Chain
-        } else {
-            Granularity::Epoch
-        };
-        assert!(share(&choices[500..], best) > 0.95, "phase {number} settles");
-        assert!(over < 1.25, "phase {number}: {over} times the best");
-        total += over;
-    }
-    assert!(total / 8.0 < 1.06, "{} times the best on average", total / 8.0);
-}
-
-/// What the workers together spend on chains bounds the serial cost, so no probe is needed to see that access is
-/// no bottleneck any more.
-#[test]
-fn goes_back_to_serial_when_chains_have_become_cheap() {
-    let costly = Workload { access: 20_000.0, chain: 10_500.0, others: 18_000.0, operations: 2 };
-    let cheap = Workload { access: 200.0, chain: 300.0, others: 18_000.0, operations: 2 };
-    let mut decision = Decision::new(2);
-    let (choices, _) = simulate(&mut decision, costly, 200, 0);
-    assert_eq!(choices[199].policy, Policy::CHAIN);
-    let (choices, _) = simulate(&mut decision, cheap, 40, 0);
-    let first = choices.iter().find(|choice| choice.policy == Policy::EPOCH).expect("goes back");
-    assert!(matches!(first.reason, Reason::OthersLonger { .. }), "{first}");
-    assert_eq!(choices[39].policy, Policy::EPOCH);
+fn decision(workers: usize) -> Decision {
+    Decision::new(workers, Model::Measured, true)
 }
 
 #[test]
 fn small_epochs_and_lonely_workers_are_serial_and_teach_nothing() {
-    let mut lonely = Decision::new(1);
-    lonely.record(EpochCost {
-        policy: Policy::EPOCH,
-        transactions: 10_000,
-        operations: 20_000,
-        access_ns: 1 << 40,
-        other_ns: 1,
-    });
-    assert_eq!(lonely.choose(10_000).to_string(), "epoch: there is one worker");
-    let mut decision = Decision::new(2);
-    let workload = Workload { access: 20_000.0, chain: 10_500.0, others: 800.0, operations: 2 };
-    assert_eq!(decision.choose(5).to_string(), "epoch: 5 transactions are too few to share out");
-    decision.record(workload.run(Policy::EPOCH, 5));
-    decision.record(workload.run(Policy::EPOCH, 0));
-    assert_eq!(decision.choose(10_000).reason, Reason::Unmeasured);
+    let mut alone = decision(1);
+    assert!(!alone.wants_sample(1_000) && !alone.wants_survey(1_000));
+    assert_eq!(alone.choose(1_000).reason, Reason::OneWorker);
+    let mut several = decision(4);
+    assert!(!several.wants_sample(63));
+    assert_eq!(several.choose(63).reason, Reason::Small { transactions: 63 });
+    assert_eq!(several.choose(64).reason, Reason::Unmeasured);
+}
+
+#[test]
+fn serial_while_the_other_stages_take_longer_and_no_survey_is_taken() {
+    let world = World { workers: 2, survey: survey(100, true, 2), access_ns: 500.0, other_ns: 600.0, ratio: &|_| 1.0 };
+    let mut decision = decision(2);
+    let (choice, cost) = world.run(&mut decision, 20);
+    assert_eq!(choice.to_string(), "epoch: access 500.0 µs is below the 600.0 µs of the other stages");
+    assert!(decision.survey().is_none() && cost <= 1.0);
+}
+
+#[test]
+fn serial_while_operations_are_cheap_and_no_survey_is_taken() {
+    let world = World { workers: 2, survey: survey(100, true, 2), access_ns: 80.0, other_ns: 40.0, ratio: &|_| 1.0 };
+    let mut decision = decision(2);
+    let (choice, _) = world.run(&mut decision, 20);
+    assert_eq!(choice.reason, Reason::Cheap { operation_ns: 40.0 });
+    assert!(decision.survey().is_none());
+}
+
+#[test]
+fn the_first_epoch_of_an_expensive_load_is_parallel() {
+    let (access_ns, other_ns) = (20_000.0, 100.0);
+    let world = World { workers: 2, survey: survey(1_000, true, 2), access_ns, other_ns, ratio: &|_| 1.0 };
+    let (choice, _) = world.epoch(&mut decision(2));
+    assert_eq!(choice.policy, Policy::CHAIN);
+    assert_eq!(choice.to_string().split(" expected, against ").count(), 2, "{choice}");
+}
+
+#[test]
+fn one_hot_row_that_is_written_stays_serial_and_one_that_is_read_goes_by_operation() {
+    let world = |writes| World {
+        workers: 4,
+        survey: survey(1, writes, 4),
+        access_ns: 20_000.0,
+        other_ns: 100.0,
+        ratio: &|_| 1.0,
+    };
+    assert_eq!(world(true).run(&mut decision(4), 50).0.policy, Policy::EPOCH);
+    let read = world(false).run(&mut decision(4), 50).0.policy;
+    assert_eq!((read.granularity, read.abort), (Granularity::Operation, Abort::VoteFirst));
+}
+
+/// Predictions that are wrong in every way: whatever the model thinks, a long run is near the best.
+#[test]
+fn wrong_predictions_cost_little_in_the_long_run() {
+    let wrong: [&dyn Fn(Policy) -> f64; 5] = [
+        &|policy| if policy == Policy::CHAIN { 3.0 } else { 1.0 },
+        &|policy| if policy.on_versions() { 0.6 } else { 1.3 },
+        &|policy| if policy.granularity == Granularity::Epoch { 1.0 } else { 4.0 },
+        &|policy| if policy.explore == Explore::Unstructured { 1.5 } else { 0.9 },
+        &|policy| if policy.speculates() { 0.5 } else { 2.5 },
+    ];
+    for (w, ratio) in wrong.into_iter().enumerate() {
+        for rows in [3, 1_000] {
+            let world = World { workers: 2, survey: survey(rows, true, 2), access_ns: 8_000.0, other_ns: 100.0, ratio };
+            let mut decision = decision(2);
+            let (choice, cost) = world.run(&mut decision, 30_000);
+            assert!(cost < 1.05, "world {w}, {rows} rows: {cost} of the best, at last {choice}");
+        }
+    }
+}
+
+#[test]
+fn regret_never_exceeds_its_bound_by_more_than_one_probe() {
+    // Everything but the serial loop is far worse than predicted.
+    let ratio = |policy: Policy| if policy.granularity == Granularity::Epoch { 1.0 } else { 10.0 };
+    let world = World { workers: 2, survey: survey(1_000, true, 2), access_ns: 5_000.0, other_ns: 10.0, ratio: &ratio };
+    let mut decision = decision(2);
+    let (mut elapsed, mut best) = (0.0, 0.0);
+    for epoch in 0..5_000 {
+        elapsed += world.epoch(&mut decision).1;
+        best += world.best();
+        // The first choices are by prediction alone: a few epochs at ten times the price.
+        let allowed = 40.0 * world.best() + elapsed * REGRET_MAX;
+        assert!(elapsed - best <= allowed, "epoch {epoch}: {elapsed} against {best}");
+    }
+    assert!(elapsed / best < 1.05, "{}", elapsed / best);
+}
+
+#[test]
+fn follows_a_workload_that_changes() {
+    let at =
+        |access_ns| World { workers: 2, survey: survey(1_000, true, 2), access_ns, other_ns: 150.0, ratio: &|_| 1.0 };
+    let (cheap, dear) = (at(100.0), at(10_000.0));
+    let mut decision = decision(2);
+    for round in 0..5 {
+        assert_eq!(cheap.run(&mut decision, 50).0.policy, Policy::EPOCH, "round {round}");
+        assert_ne!(dear.run(&mut decision, 50).0.policy.granularity, Granularity::Epoch, "round {round}");
+    }
+}
+
+#[test]
+fn one_epoch_that_was_disturbed_changes_nothing() {
+    let (access_ns, other_ns) = (10_000.0, 100.0);
+    let world = World { workers: 2, survey: survey(1_000, true, 2), access_ns, other_ns, ratio: &|_| 1.0 };
+    let disturbed = World { access_ns: 80_000.0, survey: world.survey, ..world };
+    let mut decision = decision(2);
+    world.run(&mut decision, 100);
+    for _ in 0..10 {
+        disturbed.epoch(&mut decision);
+        // Which of the policies that are alike may change.
+        assert_ne!(world.run(&mut decision, 5).0.policy.granularity, Granularity::Epoch);
+    }
+}
+
+#[test]
+fn what_cannot_be_run_again_is_not_speculated_upon() {
+    // Speculation would be by far the best.
+    let ratio = |policy: Policy| if policy.speculates() { 0.1 } else { 1.0 };
+    let world = World { workers: 2, survey: survey(3, true, 2), access_ns: 8_000.0, other_ns: 10.0, ratio: &ratio };
+    for model in [Model::Measured, Model::MorphStream] {
+        let mut decision = Decision::new(2, model, false);
+        for _ in 0..300 {
+            assert!(!world.epoch(&mut decision).0.policy.speculates());
+        }
+    }
 }
 
 #[test]
 fn the_same_costs_give_the_same_choices() {
-    let workload = Workload { access: 900.0, chain: 700.0, others: 350.0, operations: 3 };
-    let run = || simulate(&mut Decision::new(2), workload, 500, 2).0;
-    assert_eq!(run(), run());
+    let world = World { workers: 3, survey: survey(7, true, 3), access_ns: 900.0, other_ns: 300.0, ratio: &|_| 1.2 };
+    let choices = || {
+        let mut decision = decision(3);
+        (0..200).map(|_| world.epoch(&mut decision).0).collect::<Vec<_>>()
+    };
+    assert_eq!(choices(), choices());
 }
 
 #[test]
-fn times_print_in_their_unit() {
-    let print = |ns| Time(ns).to_string();
-    assert_eq!([print(12.0), print(1.5e4), print(3.1e6), print(2e9)], ["12 ns", "15.0 µs", "3.1 ms", "2.0 s"]);
+fn morphstream_decides_by_the_qualities_of_the_graph() {
+    let load = |access_ns, aborts| Load { access_ns, other_ns: 0.0, aborts };
+    let mut scattered = survey(500, true, 2);
+    scattered.parametric_edges = 0;
+    scattered.is_cyclic = false;
+    let chains = morphstream::morphstream(&scattered, &load(20_000.0, 0.01));
+    assert_eq!(chains.to_string(), "chain,eager", "few parametric edges, no cycle: chains");
+    let dependent = Survey { parametric_edges: 1_000, ..scattered };
+    assert_eq!(morphstream::morphstream(&dependent, &load(20_000.0, 0.01)).to_string(), "operation,dfs,eager");
+    let skewed = survey(1, true, 2);
+    let skewed = Survey { parametric_edges: 1_000, chains: skewed.chains, ..dependent };
+    assert_eq!(morphstream::morphstream(&skewed, &load(20_000.0, 0.01)).explore, Explore::Unstructured);
+    assert_eq!(morphstream::morphstream(&scattered, &load(500.0, 0.5)).to_string(), "chain,lazy");
 }

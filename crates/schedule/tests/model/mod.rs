@@ -43,6 +43,22 @@ fn written(transaction: u32, reads: u32, found: u32) -> u32 {
     mix(found ^ mix(reads.wrapping_add(transaction)))
 }
 
+/// Two transactions in parts, of which the first aborts, and the second does if it finds what the first wrote, and
+/// does not if it finds what was there before.
+#[allow(dead_code, reason = "not all tests use all of it")]
+pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
+    let aborts = |reads: u32| mix(reads).is_multiple_of(aborting);
+    for (first, other) in (0..1_000).flat_map(|first| (1_000..1_100).map(move |other| (first, other))) {
+        let found = row(first);
+        let reads = mix(1 ^ found);
+        let second = |value: u32| mix(mix(1 ^ value) ^ row(other));
+        if aborts(reads) && aborts(second(written(0, reads, found))) && !aborts(second(found)) {
+            return vec![(1, vec![(first, 0, true)]), (1, vec![(first, 0, true), (other, 1, false)])];
+        }
+    }
+    unreachable!("there are rows enough")
+}
+
 impl Model {
     /// Prepares an epoch under a policy that works on versions.
     #[allow(dead_code, reason = "not all tests use all of it")]

@@ -264,6 +264,7 @@ pub fn process(
         environment: Arc::new(SimEnvironment::new(setting.seed, setting.workers)),
         control: control.clone(),
         durability: Some(Durability { directory, options }),
+        records: None,
     };
     engine.run(request, &mut || {})
 }

@@ -1,0 +1,53 @@
+//! What a transaction of each input costs, of late: by the few that are timed.
+
+use crate::epoch::Sampled;
+
+/// How much of the weight of earlier epochs remains with each new one.
+const DECAY: f64 = 0.75;
+
+/// By input.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    time: Vec<f64>,
+    transactions: Vec<f64>,
+}
+
+impl Costs {
+    /// Of so many inputs, unknown.
+    pub fn new(inputs: usize) -> Self {
+        Costs { time: vec![0.0; inputs], transactions: vec![0.0; inputs] }
+    }
+
+    /// Takes in an epoch.
+    pub fn add(&mut self, sampled: &[Sampled]) {
+        for (input, sampled) in sampled.iter().enumerate().filter(|(_, sampled)| sampled.transactions > 0) {
+            self.time[input] = self.time[input] * DECAY + sampled.time as f64;
+            self.transactions[input] = self.transactions[input] * DECAY + sampled.transactions as f64;
+        }
+    }
+
+    /// What a transaction costs, nanoseconds; of an input that was never seen, what others do.
+    pub fn of(&self, input: usize) -> f64 {
+        let mean = |time: f64, transactions: f64| (transactions > 0.0).then(|| time / transactions);
+        let own = mean(self.time[input], self.transactions[input]);
+        let all = || mean(self.time.iter().sum(), self.transactions.iter().sum());
+        own.or_else(all).unwrap_or(1.0).max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_by_input_and_of_others_where_unknown() {
+        let mut costs = Costs::new(3);
+        assert_eq!(costs.of(0), 1.0);
+        costs.add(&[
+            Sampled { time: 100, transactions: 10 },
+            Sampled { time: 900, transactions: 10 },
+            Sampled::default(),
+        ]);
+        assert_eq!([0, 1, 2].map(|input| costs.of(input)), [10.0, 90.0, 50.0]);
+    }
+}

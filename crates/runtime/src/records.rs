@@ -1,0 +1,139 @@
+//! A record of each epoch, for whoever wants to know what the scheduling did: sizes, policy and reason, times.
+//!
+//! Records go to a [`Sink`] like events, in batches, and need no memory beyond one.
+
+use crate::environment::Environment;
+use crate::epoch::Epoch;
+use crate::io::{IoFailure, Sink};
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_schedule::Breakdown;
+use tidemill_txn::Survey;
+
+/// Records of a batch.
+const BATCH: usize = 1024;
+
+/// The columns of a record. Times are nanoseconds.
+///
+/// | | |
+/// |---|---|
+/// | `epoch`, `finished_ns` | its number, and when it was taken down on the run's clock |
+/// | `events`, `transactions`, `operations`, `aborted`, `redone` | how many; an operation is an access to a row |
+/// | `policy`, `reason` | how access was scheduled, and why |
+/// | `expected_ns`, `measured_ns` | access as the model expected it, and as it was: without what was run first to know costs; none where nothing was expected |
+/// | `prepare_ns`, `access_ns`, `finish_ns` | its stages, access as wall time |
+/// | `idle_ns` | time of workers that had nothing to do, since the epoch before |
+/// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
+/// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, of the last survey by then ([`Survey`]); the longest chain as a share of the operations, the path as a share of the work; none where there was no survey |
+pub fn epoch_record_schema() -> Schema {
+    let required = |name: &'static str, ty| (name, ColumnType::required(ty));
+    let optional = |name: &'static str, ty| (name, ColumnType::optional(ty));
+    let int = |name: &'static str| required(name, Type::Int);
+    let float = |name: &'static str| optional(name, Type::Float);
+    Schema::scalars([
+        int("epoch"),
+        int("finished_ns"),
+        int("events"),
+        int("transactions"),
+        int("operations"),
+        int("aborted"),
+        int("redone"),
+        required("policy", Type::Str),
+        required("reason", Type::Str),
+        float("expected_ns"),
+        int("measured_ns"),
+        int("prepare_ns"),
+        int("access_ns"),
+        int("finish_ns"),
+        int("idle_ns"),
+        int("useful_ns"),
+        int("sync_ns"),
+        int("lock_ns"),
+        int("construct_ns"),
+        int("explore_ns"),
+        int("abort_ns"),
+        int("other_ns"),
+        float("temporal_edges"),
+        float("parametric_edges"),
+        float("logical_edges"),
+        float("longest_chain"),
+        optional("is_cyclic", Type::Bool),
+        float("critical_path"),
+    ])
+}
+
+/// A finished epoch as a row.
+fn record(epoch: &Epoch, now: u64) -> Vec<Value> {
+    let int = |number: u64| Value::Int(number as i64);
+    let float = |number: Option<f64>| number.map_or(Value::Null, Value::Float);
+    let Breakdown { useful, sync, lock, construct, explore, abort, other } = epoch.breakdown;
+    let survey = epoch.survey.as_ref();
+    let each = |count: fn(&Survey) -> u32| {
+        float(survey.map(|survey| f64::from(count(survey)) / f64::from(survey.transactions.max(1))))
+    };
+    let longest = |s: &Survey| f64::from(s.chains.longest) / f64::from(s.chains.operations.max(1));
+    vec![
+        int(epoch.number),
+        int(now),
+        int(epoch.events as u64),
+        int(epoch.transactions() as u64),
+        int(epoch.operations() as u64),
+        int(epoch.aborted()),
+        int(u64::from(epoch.redone)),
+        Value::Str(epoch.choice.policy.to_string()),
+        Value::Str(epoch.choice.reason.to_string()),
+        float(epoch.choice.expected_ns),
+        int(epoch.decided.access),
+        int(epoch.times.prepare),
+        int(epoch.times.access),
+        int(epoch.times.finish),
+        int(epoch.idle),
+        int(useful),
+        int(sync),
+        int(lock),
+        int(construct),
+        int(explore),
+        int(abort),
+        int(other),
+        each(|survey| survey.chains.temporal_edges()),
+        each(|survey| survey.parametric_edges),
+        each(|survey| survey.logical_edges),
+        float(survey.map(longest)),
+        survey.map_or(Value::Null, |survey| Value::Bool(survey.is_cyclic)),
+        float(survey.map(|survey| survey.paths(tidemill_txn::Cut::InPlace).critical)),
+    ]
+}
+
+/// Collects records and hands them on.
+pub struct Records {
+    sink: Box<dyn Sink>,
+    schema: Schema,
+    rows: Vec<Vec<Value>>,
+}
+
+impl Records {
+    /// To a sink for events of [`epoch_record_schema`].
+    pub fn new(sink: Box<dyn Sink>) -> Self {
+        Records { sink, schema: epoch_record_schema(), rows: Vec::new() }
+    }
+
+    /// Adds a finished epoch.
+    pub fn add(&mut self, epoch: &Epoch, environment: &dyn Environment) -> Result<(), IoFailure> {
+        self.rows.push(record(epoch, environment.now()));
+        if self.rows.len() == BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), IoFailure> {
+        let batch = batch_of(&self.schema, &self.rows);
+        self.rows.clear();
+        self.sink.write(&batch)
+    }
+
+    /// Hands on what is left and ends the sink.
+    pub fn finish(mut self) -> Result<(), IoFailure> {
+        if !self.rows.is_empty() {
+            self.flush()?;
+        }
+        self.sink.finish()
+    }
+}

@@ -1,0 +1,126 @@
+//! Why a policy was chosen, as one line.
+
+use crate::policy::Policy;
+use std::fmt;
+
+/// A policy for an epoch, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The policy.
+    pub policy: Policy,
+    /// Why. Prints as one line together with the policy: `to_string` of the choice.
+    pub reason: Reason,
+    /// How long access is expected to take, nanoseconds, where anything is known.
+    pub expected_ns: Option<f64>,
+}
+
+impl Choice {
+    /// One that is not measured against anything.
+    pub fn given(policy: Policy, reason: Reason) -> Choice {
+        Choice { policy, reason, expected_ns: None }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.policy, self.reason)
+    }
+}
+
+/// Why a policy was chosen. Times are expectations for the epoch at hand, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reason {
+    /// There is nobody to share the work with.
+    OneWorker,
+    /// The epoch is too small to be shared out.
+    Small {
+        /// Its transactions.
+        transactions: u32,
+    },
+    /// No epoch has been measured yet.
+    Unmeasured,
+    /// Access is not the bottleneck.
+    OthersLonger {
+        /// Serial access.
+        access_ns: f64,
+        /// The other stages, on the other workers.
+        others_ns: f64,
+    },
+    /// Access is the bottleneck, but operations are too cheap for a graph to pay.
+    Cheap {
+        /// One operation, serially.
+        operation_ns: f64,
+    },
+    /// The pipeline is expected to be faster than under any other policy.
+    Cheaper {
+        /// The epoch under this policy.
+        chosen_ns: f64,
+        /// And under the one next to it,
+        rejected_ns: f64,
+        /// which is this.
+        rejected: Policy,
+    },
+    /// By MorphStream's heuristic.
+    MorphStream,
+    /// It was asked for.
+    Fixed,
+    /// The program follows its events one by one: transactions reach others, or read keys from rows.
+    OneByOne,
+    /// To know what it costs.
+    Probe {
+        /// The epoch under the policy otherwise chosen.
+        instead_of_ns: f64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Reason::OneWorker => f.write_str("there is one worker"),
+            Reason::Small { transactions } => write!(f, "{transactions} transactions are too few to share out"),
+            Reason::Unmeasured => f.write_str("nothing has been measured yet"),
+            Reason::OthersLonger { access_ns, others_ns } => {
+                write!(f, "access {} is below the {} of the other stages", Time(access_ns), Time(others_ns))
+            }
+            Reason::Cheap { operation_ns } => {
+                let operation = Time(operation_ns);
+                write!(f, "access is the bottleneck, but {operation} per operation is too cheap to share out")
+            }
+            Reason::Cheaper { chosen_ns, rejected_ns, rejected } => {
+                write!(f, "{} expected, against {} as {rejected}", Time(chosen_ns), Time(rejected_ns))
+            }
+            Reason::MorphStream => f.write_str("by MorphStream's heuristic"),
+            Reason::Fixed => f.write_str("as asked for"),
+            Reason::OneByOne => f.write_str("each event is followed through before the next"),
+            Reason::Probe { instead_of_ns } => write!(f, "probing what would replace {}", Time(instead_of_ns)),
+        }
+    }
+}
+
+struct Time(f64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns < 1e3 => write!(f, "{ns:.0} ns"),
+            ns if ns < 1e6 => write!(f, "{:.1} µs", ns / 1e3),
+            ns if ns < 1e9 => write!(f, "{:.1} ms", ns / 1e6),
+            ns => write!(f, "{:.1} s", ns / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_one_line_with_times_in_their_unit() {
+        let rejected = Policy::CHAIN;
+        let reason = |chosen_ns, rejected_ns| Reason::Cheaper { chosen_ns, rejected_ns, rejected }.to_string();
+        assert_eq!(reason(1.0, 2_345.0), "1 ns expected, against 2.3 µs as chain");
+        assert_eq!(reason(2.35e6, 4.2e9), "2.4 ms expected, against 4.2 s as chain");
+        let choice = Choice::given(Policy::CHAIN, Reason::Fixed);
+        assert_eq!(choice.to_string(), "chain: as asked for");
+    }
+}

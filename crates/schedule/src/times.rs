@@ -1,0 +1,111 @@
+//! Where the time of the access stage goes, in the kinds of the papers (MorphStream §6.3.1).
+//!
+//! Time is asked of whoever executes ([`crate::Execute::now`]). Waiting and repair are timed whenever they happen;
+//! what units take by a sample of them, so seldom that asking costs less than 2 % of it; exploring is what is left
+//! of the time inside the executor.
+
+/// Nanoseconds of all workers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakdown {
+    /// Transactions and their parts.
+    pub useful: u64,
+    /// Waiting for other workers.
+    pub sync: u64,
+    /// Waiting for locks.
+    pub lock: u64,
+    /// Locating, partitioning, linking, strata; looking at the epoch to decide.
+    pub construct: u64,
+    /// Finding units and telling those that wait for them.
+    pub explore: u64,
+    /// Undoing and running again.
+    pub abort: u64,
+    /// What is left: putting versions into rows, coming and going.
+    pub other: u64,
+}
+
+impl Breakdown {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        let Breakdown { useful, sync, lock, construct, explore, abort, other } = self;
+        useful + sync + lock + construct + explore + abort + other
+    }
+
+    /// Takes in another.
+    pub fn add(&mut self, more: &Breakdown) {
+        self.useful += more.useful;
+        self.sync += more.sync;
+        self.lock += more.lock;
+        self.construct += more.construct;
+        self.explore += more.explore;
+        self.abort += more.abort;
+        self.other += more.other;
+    }
+}
+
+/// Time between samples: two looks at a clock, some 50 ns, are 2 % of it.
+const SAMPLE_NS: u64 = 2_500;
+/// Units between samples at the most.
+const INTERVAL_MAX: u64 = 64;
+
+/// Which units are timed, and what all take by that.
+///
+/// A unit that is timed stands for all since the one before. How many these are was decided before, by what units
+/// take on average, so it does not depend on the unit and the sum is right on average, also where some units take a
+/// thousand times as long as others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampler {
+    interval: u64,
+    left: u64,
+    units: u64,
+    sum: u64,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Sampler { interval: 1, left: 1, units: 0, sum: 0 }
+    }
+}
+
+impl Sampler {
+    /// Whether the next unit is to be timed.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// It took so long: what those since the last sample took, itself included.
+    pub(crate) fn took(&mut self, ns: u64) -> u64 {
+        let all = ns * self.interval;
+        self.units += self.interval;
+        self.sum += all;
+        self.interval = (SAMPLE_NS * self.units / self.sum.max(1)).clamp(1, INTERVAL_MAX);
+        self.left = self.interval;
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cheap_units_are_timed_seldom_and_expensive_ones_always() {
+        let run = |units: u64, cost: &dyn Fn(u64) -> u64| {
+            let (mut sampler, mut timed, mut sum) = (Sampler::default(), 0, 0);
+            for unit in 0..units {
+                if sampler.is_due() {
+                    timed += 1;
+                    sum += sampler.took(cost(unit));
+                }
+            }
+            (timed, sum)
+        };
+        assert_eq!(run(6401, &|_| 10), (101, 64_010));
+        // Two of three are cheap, the third takes ten microseconds.
+        let (timed, sum) = run(30_000, &|unit| if unit % 3 == 1 { 10_000 } else { 10 });
+        assert!((80_000_000..120_000_000).contains(&sum), "{sum} by {timed}");
+        let mut sampler = Sampler::default();
+        assert!((0..100).all(|_| sampler.is_due() && sampler.took(10_000) == 10_000));
+    }
+}
