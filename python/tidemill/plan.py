@@ -15,7 +15,7 @@ from .errors import PlanError
 if TYPE_CHECKING:
     from .compile.functions import Compiled
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """The format that the native module reads."""
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 use crate::arguments::{CheckArguments, Target};
 use crate::exit::{self, report};
-use crate::job::{Input, Job, JobError, Output, source_streams, table_schema};
+use crate::job::{Input, Job, JobError, Output, first_rows_schema, source_streams};
 use crate::loader::{Loader, Purpose};
 use crate::say;
 use crate::text::{count, counted, destination, origin, value};
@@ -101,7 +101,7 @@ fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
         }
     };
     for table in &program.tables {
-        opens("table", &table.name, job.tables.get(&table.name), &table_schema(table));
+        opens("table", &table.name, job.tables.get(&table.name), &first_rows_schema(table));
     }
     for stream in source_streams(program) {
         opens("source", &stream.name, job.sources.get(&stream.name), &stream.schema);
@@ -174,6 +174,10 @@ fn listing(job: &Job, program: &Program) -> String {
 fn columns(text: &mut String, table: &Table) {
     for (index, column) in table.columns.iter().enumerate() {
         let key = if table.key.contains(&index) { " (key)" } else { "" };
+        if let Some(window) = &column.window {
+            let _ = writeln!(text, "  {}: {window}", column.name);
+            continue;
+        }
         let default = column.default.as_ref().map_or(String::new(), |v| format!(" = {}", value(v, column.ty.ty)));
         let _ = writeln!(text, "  {}: {}{default}{key}", column.name, column.ty);
     }

@@ -267,6 +267,12 @@ fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<Str
     Ok(seeded.into_iter().map(|(name, _)| name).collect())
 }
 
+/// The schema of the rows that a table begins with: all windows are empty then.
+pub fn first_rows_schema(table: &Table) -> Schema {
+    let plain = table.columns.iter().filter(|c| c.window.is_none());
+    Schema::scalars(plain.map(|c| (c.name.as_str(), c.ty)))
+}
+
 /// Puts all of an input into a table. A row that cannot be decoded is a failure: a table that lacks
 /// rows would give wrong results without a sign.
 pub(crate) fn fill(
@@ -277,7 +283,7 @@ pub(crate) fn fill(
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
-    let mut source = input.open(&table_schema(table)).map_err(failed)?;
+    let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;
     while let Some(SourceBatch { events, bad }) = source.next().map_err(failed)? {
         if let Some(bad) = bad.first() {
             return Err(failed(IoFailure::schema(located(bad))));

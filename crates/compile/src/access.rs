@@ -19,8 +19,8 @@ use cranelift_frontend::Variable;
 use std::mem::{offset_of, size_of};
 use tidemill_model::ColumnType;
 use tidemill_model::Schema;
-use tidemill_plan::typed::{Expr, Stmt};
-use tidemill_plan::{LoopId, OutputField, RoleId, Transaction};
+use tidemill_plan::typed::{Expr, Node, Stmt};
+use tidemill_plan::{LoopId, OutputField, RoleId, Transaction, Window};
 use tidemill_state::EXISTS;
 
 /// What the statements of one transaction need to know beyond [`Body`].
@@ -69,6 +69,25 @@ impl Access<'_, '_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt, rest: &[Stmt], later: bool) -> bool {
+        if let Stmt::Set {
+            role,
+            element,
+            column,
+            value: Expr { node: Node::WindowAdd { window, cell, time, value }, .. },
+        } = stmt
+            && matches!(cell.node, Node::Cell { role: r, element: e, column: c } if (r, e, c) == (*role, *element, *column))
+        {
+            if !self.body.roles[*role].role.create {
+                // Here reading the cell fails.
+                self.writable_row(*role, *element);
+            }
+            let time = self.body.expr(time).word;
+            let [value, len] = self.body.window_item(window, value);
+            let row = self.writable_row(*role, *element);
+            let later = later || self.aborts_behind(stmt, rest);
+            self.add_to_window(row, self.body.roles[*role].layout.cell(*column), window, [time, value, len], later);
+            return true;
+        }
         if let Stmt::Set { role, element, column, value } = stmt {
             let value = self.body.expr(value);
             let row = self.writable_row(*role, *element);
@@ -341,6 +360,16 @@ impl Access<'_, '_> {
         }
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
         self.body.l.call(helpers::set_text as *const () as usize, &[self.body.l.context, cell, value.word, len], None);
+    }
+
+    /// Adds to the window in a cell.
+    fn add_to_window(&mut self, row: Value, offset: usize, window: &Window, item: [Value; 3], later: bool) {
+        let [time, value, len] = item;
+        let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
+        let window = self.body.window_address(window);
+        let last = self.body.l.int(i64::from(!later));
+        let arguments = [self.body.l.context, window, cell, time, value, len, last];
+        self.body.l.call(helpers::window_add_to as *const () as usize, &arguments, None);
     }
 
     /// Writes a word of a row, logging what it held where the transaction may still abort.

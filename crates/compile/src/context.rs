@@ -125,6 +125,10 @@ pub struct AccessContext {
     order: Vec<(u32, u32)>,
     ordered: bool,
     order_committed: usize,
+    /// Whether rows are written where they are, not copies of them that share texts.
+    in_place: bool,
+    /// Room for a text in the making.
+    buffer: Vec<u8>,
     /// Text cells set by the running transaction: address and the handle they held.
     text_log: Vec<(u64, u64)>,
     gathered: Gathered,
@@ -149,6 +153,8 @@ impl AccessContext {
             order: Vec::new(),
             ordered,
             order_committed: 0,
+            in_place: false,
+            buffer: Vec::new(),
             text_log: Vec::new(),
             gathered: Gathered::default(),
         });
@@ -208,6 +214,44 @@ impl AccessContext {
             self.text_log.push((address, cell.read()));
             cell.write(blob::new(bytes));
         }
+    }
+
+    /// Says whether the rows that code is called with are written by their one writer where they are. Otherwise they
+    /// are versions, which share texts with other versions: then a text is never changed, only replaced.
+    pub fn write_in_place(&mut self, in_place: bool) {
+        self.in_place = in_place;
+    }
+
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer
+    }
+
+    pub(crate) fn return_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffer = buffer;
+    }
+
+    /// Sets a text cell to what `change` makes of the bytes in it; no column of results may point to them. `last`:
+    /// the transaction cannot abort any more.
+    ///
+    /// # Safety
+    /// As of [`AccessContext::set_text`].
+    pub(crate) unsafe fn change_text(&mut self, address: u64, last: bool, change: impl FnOnce(&[u8], &mut Vec<u8>)) {
+        let mut new = self.take_buffer();
+        // SAFETY: by the caller; a text cell holds a live blob or 0. Where it is overwritten, nobody else reads it:
+        // the row is its only holder and this worker's, and nothing captured it.
+        unsafe {
+            let handle = (address as *const u64).read();
+            let old = blob::bytes(handle);
+            change(old, &mut new);
+            if last && self.in_place && old.len() == new.len() {
+                blob::overwrite(handle, &new);
+            } else {
+                self.set_text(address, &new);
+            }
+        }
+        self.return_buffer(new);
     }
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.

@@ -3,12 +3,13 @@
 use crate::body::Body;
 use crate::helpers;
 use crate::lower::Val;
+use crate::window::AGGREGATES;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::typed::{Expr, Node};
-use tidemill_plan::{Cast, CompareOp, FloatOp, ReasonId, TextOp, TextTest, WordOp};
+use tidemill_plan::{Aggregate, Cast, CompareOp, FloatOp, ReasonId, TextOp, TextTest, Window, WordOp};
 
 fn plain(word: Value) -> Val {
     Val { word, len: None, null: None }
@@ -116,6 +117,16 @@ impl Body<'_, '_> {
                 let word = self.l.call_word(helper as usize, &arguments);
                 plain(self.l.b.ins().ireduce(I8, word))
             }
+            Node::WindowAdd { window, cell, time, value } => {
+                let cell = self.expr(cell);
+                let time = self.expr(time).word;
+                let [value, len] = self.window_item(window, value);
+                let window = self.window_address(window);
+                let bytes = cell.len.expect("a window is bytes");
+                let arguments = [self.l.context, window, cell.word, bytes, time, value, len];
+                self.l.call_text(helpers::window_add as *const () as usize, &arguments)
+            }
+            Node::WindowRead { .. } => self.window_read(expr),
             Node::Len(value) => {
                 let ty = value.ty.ty;
                 let value = self.expr(value);
@@ -128,6 +139,38 @@ impl Body<'_, '_> {
             }
             other => unreachable!("lowered above: {other:?}"),
         }
+    }
+
+    /// A value to add to a window, as word and length (0 of what is no text).
+    pub fn window_item(&mut self, window: &Window, value: &Expr) -> [Value; 2] {
+        let value = self.expr(value);
+        let len = value.len.unwrap_or_else(|| self.l.int(0));
+        [self.l.to_word(value.word, window.value), len]
+    }
+
+    /// The address of what a helper must know of a window.
+    pub fn window_address(&mut self, window: &Window) -> Value {
+        let address = self.l.constants.window(window);
+        self.l.int(address)
+    }
+
+    fn window_read(&mut self, expr: &Expr) -> Val {
+        let Node::WindowRead { window, cell, time, within, aggregate, reason } = &expr.node else {
+            unreachable!("called for such")
+        };
+        let cell = self.expr(cell);
+        let time = self.expr(time).word;
+        let number = AGGREGATES.iter().position(|other| other == aggregate).expect("all are listed");
+        let (window, within, number) = (self.window_address(window), self.l.int(*within), self.l.int(number as i64));
+        let bytes = cell.len.expect("a window is bytes");
+        let arguments = [self.l.context, window, cell.word, bytes, time, within, number];
+        let found = self.l.call_word(helpers::window_read as *const () as usize, &arguments);
+        if *aggregate == Aggregate::Sum {
+            self.fail_if_zero(found, *reason);
+        }
+        let word = self.l.scratch(0);
+        let null = expr.ty.nullable.then(|| self.l.b.ins().icmp_imm_s(IntCC::Equal, found, 2));
+        Val { word: self.l.of_word(word, expr.ty.ty), len: None, null }
     }
 
     fn two_texts(&mut self, left: &Expr, right: &Expr) -> [Value; 4] {

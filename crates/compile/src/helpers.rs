@@ -5,7 +5,9 @@
 
 use crate::abi::UndoEntry;
 use crate::context::AccessContext;
-use tidemill_model::format_decimal;
+use crate::window::{self, Answer, Item};
+use tidemill_model::{Type, format_decimal};
+use tidemill_plan::Window;
 
 /// # Safety
 /// The bytes are readable (`len` of them) while the result lives.
@@ -23,6 +25,19 @@ unsafe fn bytes<'a>(start: *const u8, len: u64) -> &'a [u8] {
 unsafe fn text<'a>(start: *const u8, len: u64) -> &'a str {
     // SAFETY: by the caller.
     unsafe { std::str::from_utf8_unchecked(bytes(start, len)) }
+}
+
+/// A value to add to a window.
+///
+/// # Safety
+/// Of a window of texts, `value` and `len` are as of [`bytes`].
+unsafe fn item<'a>(spec: &Window, value: u64, len: u64) -> Item<'a> {
+    match spec.value {
+        Type::Float => Item::Float(f64::from_bits(value)),
+        // SAFETY: by the caller.
+        Type::Str | Type::Bytes => Item::Text(unsafe { bytes(value as *const u8, len) }),
+        _ => Item::Word(value as i64),
+    }
 }
 
 fn leave(context: &mut AccessContext, parts: &[&[u8]]) {
@@ -131,6 +146,37 @@ helpers! {
     fn set_text(context: *mut AccessContext, cell: u64, s: *const u8, len: u64) {
         (*context).set_text(cell, bytes(s, len))
     }
+    /// A window with one more value, as bytes.
+    fn window_add(
+        context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, value: u64, len: u64
+    ) {
+        let spec = &*spec;
+        let mut new = (*context).take_buffer();
+        window::add(spec, bytes(w, wl), time, item(spec, value, len), &mut new);
+        leave(&mut *context, &[&new]);
+        (*context).return_buffer(new);
+    }
+    /// Adds a value to the window in a cell; `last`: nothing behind can abort.
+    fn window_add_to(
+        context: *mut AccessContext, spec: *const Window, cell: u64, time: i64, value: u64, len: u64, last: u64
+    ) {
+        let spec = &*spec;
+        let item = item(spec, value, len);
+        (*context).change_text(cell, last != 0, |old, new| window::add(spec, old, time, item, new));
+    }
+    /// An aggregate of a window, in the scratch word: 0 if it does not fit, 1 if it is there, 2 if it is none.
+    fn window_read(
+        context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, aggregate: u64
+    ) -> i64 {
+        let (word, found) = match window::read(&*spec, bytes(w, wl), time, within, window::AGGREGATES[aggregate as usize]) {
+            Answer::Word(word) => (word as u64, 1),
+            Answer::Float(float) => (float.to_bits(), 1),
+            Answer::Null => (0, 2),
+            Answer::Overflow => (0, 0),
+        };
+        (*context).scratch[0] = word;
+        found
+    }
     /// Room for one more emission.
     fn emit(context: *mut AccessContext, number: u64, owner: u64) -> u64 {
         (*context).emit(number as usize, owner as u32)
@@ -158,7 +204,7 @@ fn parse_int(text: &[u8]) -> Option<i64> {
 }
 
 /// Quotient rounded half to even.
-fn divide_half_even(left: i128, right: i128) -> i128 {
+pub(crate) fn divide_half_even(left: i128, right: i128) -> i128 {
     let (quotient, remainder) = (left.div_euclid(right), left.rem_euclid(right));
     // `remainder` is in 0..|right|, so `left / right` lies `remainder / |right|` above the quotient
     // when right > 0, and below it when right < 0.

@@ -19,6 +19,7 @@ mod lower;
 mod native;
 mod pipeline;
 mod transaction;
+mod window;
 
 pub use code::{Code, CompileError, KeyCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};

@@ -9,6 +9,7 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Variable};
 use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type, Value as Constant};
+use tidemill_plan::Window;
 
 /// A value of an expression: a word, float or bool, or the address of a text; with its length for a
 /// text; with a byte that is 1 for null where it may be null. A null's other parts are arbitrary but
@@ -47,11 +48,12 @@ pub fn constant() -> MemFlagsData {
     MemFlagsData::trusted().with_readonly()
 }
 
-/// Text constants; their addresses are in the code, so they live as long as it does.
+/// Text and other constants; their addresses are in the code, so they live as long as it does.
 #[derive(Default)]
 pub struct Constants {
     texts: Vec<Box<[u8]>>,
     tables: Vec<Box<[u64]>>,
+    windows: Vec<Box<[Window]>>,
 }
 
 impl Constants {
@@ -60,6 +62,12 @@ impl Constants {
         self.texts.push(bytes.into());
         let kept = self.texts.last().expect("just pushed");
         (kept.as_ptr() as i64, kept.len() as i64)
+    }
+
+    /// The address of a copy that is never freed before the code.
+    pub fn window(&mut self, window: &Window) -> i64 {
+        self.windows.push([*window].into());
+        self.windows.last().expect("just pushed").as_ptr() as i64
     }
 
     /// The address of a table of address and length of each text.

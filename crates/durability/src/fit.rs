@@ -141,6 +141,13 @@ impl Changes {
         self.columns(&format!("table {name}"), &before, &after, false, |column| {
             new.columns.iter().any(|c| c.name == column && c.default.is_some())
         });
+        for column in &new.columns {
+            let before = old.columns.iter().find(|c| c.name == column.name);
+            let Some(before) = before.filter(|before| before.window != column.window) else { continue };
+            let text = |column: &Column| column.window.map_or("no window".into(), |window| window.to_string());
+            let (was, is) = (text(before), text(column));
+            self.refuse(format!("table {name}: {} is {was} in the state, and {is} in the program", column.name));
+        }
         let order = |table: &Table| table.columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         let same = |a: &[String], b: &[String]| a.len() == b.len() && a != b && a.iter().all(|name| b.contains(name));
         if same(&order(old), &order(new)) {
@@ -234,6 +241,24 @@ fn widens(was: ColumnType, is: ColumnType) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_stay_as_they_are() {
+        use tidemill_model::Value;
+        use tidemill_plan::{Keep, Slices, Window};
+        let table = |slide| {
+            let keep = Keep::Slices(Slices { count: 5, slide, time: Type::Int });
+            let window = Some(Window { value: Type::Int, keep });
+            let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None };
+            let default = Some(Value::Bytes(Vec::new()));
+            let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window };
+            Table { name: "t".into(), columns: vec![key, column], key: vec![0] }
+        };
+        assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
+        let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \
+                   of 3 in the program";
+        assert_eq!(table_fits(&table(2), &table(3)), Err(why.into()));
+    }
 
     #[test]
     fn types_widen() {

@@ -5,6 +5,7 @@ mod flows;
 mod rows;
 mod transfers;
 mod undo;
+mod windows;
 
 use crate::History;
 use tidemill_model::Value;
@@ -37,6 +38,9 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("arithmetic of extreme numbers", arithmetic::numbers()),
         ("conversions of extreme numbers", arithmetic::conversions()),
         ("strange texts", arithmetic::texts()),
+        ("windows at slice edges", windows::edges()),
+        ("windows in place", windows::in_place()),
+        ("windows of what comes late", windows::late()),
     ]
 }
 

@@ -3,7 +3,7 @@
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
     AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Function, OriginDef, PLAN_VERSION, Plan, Record,
-    RoleDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, UnaryOp,
+    RoleDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, UnaryOp, WindowDef,
 };
 
 /// A decimal of as many digits as there are.
@@ -125,6 +125,10 @@ pub fn insert(role: &str, values: Vec<(&str, Expr)>) -> Stmt {
     stmt(StmtNode::Insert { role: role.into(), values })
 }
 
+pub fn add_to(role: &str, column: &str, value: Expr) -> Stmt {
+    stmt(StmtNode::Add { role: role.into(), column: column.into(), value })
+}
+
 pub fn delete(role: &str) -> Stmt {
     stmt(StmtNode::Delete { role: role.into() })
 }
@@ -144,11 +148,16 @@ pub fn give_back(fields: Vec<(&str, Expr)>) -> Stmt {
 }
 
 pub fn key(name: &str, ty: Type) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: true, default: None }
+    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: true, default: None, window: None }
 }
 
 pub fn column(name: &str, ty: Type, default: Value) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: false, default: Some(default) }
+    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: false, default: Some(default), window: None }
+}
+
+pub fn windowed(name: &str, value: Type, window: WindowDef) -> ColumnDef {
+    let ty = ColumnType::required(value);
+    ColumnDef { name: name.into(), ty, key: false, default: None, window: Some(window) }
 }
 
 pub fn table(name: &str, columns: Vec<ColumnDef>) -> TableDef {

@@ -3,9 +3,11 @@
 use crate::ast::*;
 use crate::expressions::{View, Visible, column_type, constant};
 use crate::random::Random;
+use crate::windows::{aggregates, usable};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
-    AccessDef, BinaryOp, Expr, ExprNode, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TransactionDef,
+    AccessDef, BinaryOp, ColumnDef, Expr, ExprNode, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef,
+    TransactionDef,
 };
 
 /// Most rounds of a range loop.
@@ -20,6 +22,8 @@ pub struct Task<'a> {
     pub inputs: Vec<StreamRef>,
     pub schema: &'a Schema,
     pub lists_open: bool,
+    /// The field of event time that all inputs have.
+    pub time: Option<usize>,
     pub tables: &'a [TableDef],
     /// Roughly how many statements a block has.
     pub statements: usize,
@@ -134,7 +138,8 @@ fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&R
             columns.map(|c| random_key(random, &view, c.ty.ty)).collect()
         }
     };
-    let has_defaults = table.columns.iter().all(|c| c.key || c.default.is_some() || c.ty.nullable);
+    let has_defaults =
+        table.columns.iter().all(|c| c.key || c.default.is_some() || c.ty.nullable || c.window.is_some());
     let access = match has_defaults {
         true => *random.pick(&[Row, Row, Create, Create, Create, Read, ReadDefault]),
         false => *random.pick(&[Row, Row, Read]),
@@ -205,11 +210,22 @@ impl Body<'_> {
         for role in self.reachable() {
             view.roles.push(role.name.clone());
             for column in self.table(role).columns.iter().filter(|_| self.trusts(role)) {
+                if column.window.is_some() {
+                    if usable(column, self.time()) {
+                        view.values.extend(aggregates(&role.name, column));
+                    }
+                    continue;
+                }
                 let expr = cell(&role.name, &column.name);
                 view.values.push(Visible { expr, ty: column.ty, bounded: false });
             }
         }
         view
+    }
+
+    /// The type of the event's time.
+    fn time(&self) -> Option<Type> {
+        Some(self.task.schema.fields[self.task.time?].scalar_type().expect("an event time is a scalar").ty)
     }
 
     /// The roles that mean a row here.
@@ -331,9 +347,16 @@ impl Body<'_> {
     }
 
     fn set_cell(&mut self, random: &mut Random, role: &RoleDef) -> Option<Stmt> {
-        let columns: Vec<_> = self.table(role).columns.iter().filter(|c| !c.key).cloned().collect();
+        let can_set = |c: &&ColumnDef| !c.key && (c.window.is_none() || usable(c, self.time()));
+        let mut columns: Vec<_> = self.table(role).columns.iter().filter(can_set).cloned().collect();
+        if random.chance(50) && columns.iter().any(|c| c.window.is_some()) {
+            columns.retain(|c| c.window.is_some());
+        }
         let column = random.pick_any(&columns)?;
         let view = self.view();
+        if column.window.is_some() {
+            return Some(add_to(&role.name, &column.name, view.storable(random, column.ty, 2)));
+        }
         let addable = matches!(column.ty.ty, Type::Int | Type::Float | Type::Decimal { .. });
         if addable && !column.ty.nullable && random.chance(40) {
             let amount = view.value(random, column.ty.ty, 1);
@@ -397,7 +420,7 @@ impl Body<'_> {
         for role in self.reachable() {
             let writable = matches!(role.access, AccessDef::Row | AccessDef::Create) && self.trusts(role);
             for column in self.table(role).columns.iter().filter(|c| writable && !c.key) {
-                if column.ty == ColumnType::required(Type::Int) {
+                if column.ty == ColumnType::required(Type::Int) && column.window.is_none() {
                     counters.push(increase(&role.name, &column.name, int(random.int(1, 3))));
                 }
             }
@@ -417,7 +440,7 @@ impl Body<'_> {
         let role = self.writable(random)?;
         let view = self.view();
         let mut values = Vec::new();
-        for column in self.table(&role).columns.iter().filter(|c| !c.key) {
+        for column in self.table(&role).columns.iter().filter(|c| !c.key && c.window.is_none()) {
             let optional = column.default.is_some() || column.ty.nullable;
             if !optional || random.chance(60) {
                 values.push((column.name.clone(), view.storable(random, column.ty, 2)));

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use tidemill_model::{ColumnType, FieldType, ListItem, Type, Value};
-use tidemill_plan::{Origin, Program, Stream, Table, TableId};
+use tidemill_plan::{Column, Origin, Program, Stream, Table, TableId};
 
 /// Rows that are there before the first event.
 pub type Preload = Vec<(TableId, Vec<Vec<Value>>)>;
@@ -93,7 +93,8 @@ impl Values {
             Keys::Many => ROWS_MAX,
         };
         for _ in 0..wanted {
-            let row: Vec<Value> = table.columns.iter().map(|c| self.value(c.ty)).collect();
+            let cell = |c: &Column| if c.window.is_some() { Value::Bytes(Vec::new()) } else { self.value(c.ty) };
+            let row: Vec<Value> = table.columns.iter().map(cell).collect();
             let known = |other: &Vec<Value>| table.key.iter().all(|&k| other[k] == row[k]);
             if !rows.iter().any(known) {
                 rows.push(row);

@@ -12,6 +12,7 @@ mod data;
 mod expressions;
 mod plans;
 mod random;
+mod windows;
 
 pub use adversarial::adversarial;
 pub use apart::random_apart_plan;

@@ -5,6 +5,7 @@ use crate::ast::*;
 use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
 use crate::expressions::column_type;
 use crate::random::Random;
+use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
     ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamRef, TableDef, analyze,
@@ -29,6 +30,8 @@ struct Input {
     stream: StreamRef,
     schema: Schema,
     lists_open: bool,
+    /// The field of event time.
+    event_time: Option<usize>,
     level: usize,
 }
 
@@ -36,11 +39,11 @@ struct Input {
 pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     let mut random = Random::new(seed);
     let tables_max = if size == PlanSize::Small { 1 } else { 3 };
-    let tables = (0..random.between(1, tables_max)).map(|n| random_table(&mut random, n)).collect();
-    let mut plan = plan(&format!("random{seed}"), tables, Vec::new(), Vec::new());
-    let sources_max = if size == PlanSize::Small { 1 } else { 2 };
     // One clock for all sources.
     let time = *random.pick(&[None, Some(Type::Time), Some(Type::Int)]);
+    let tables = (0..random.between(1, tables_max)).map(|n| random_table(&mut random, n, time)).collect();
+    let mut plan = plan(&format!("random{seed}"), tables, Vec::new(), Vec::new());
+    let sources_max = if size == PlanSize::Small { 1 } else { 2 };
     for number in 0..random.between(1, sources_max) {
         let source = random_source(&mut random, &plan, number, time);
         plan.streams.push(source);
@@ -68,7 +71,7 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     plan
 }
 
-fn random_table(random: &mut Random, number: usize) -> TableDef {
+fn random_table(random: &mut Random, number: usize, time: Option<Type>) -> TableDef {
     let mut columns = Vec::new();
     let keys = *random.pick(&[1, 1, 1, 2, 2, 3]);
     for index in 0..keys {
@@ -82,7 +85,12 @@ fn random_table(random: &mut Random, number: usize) -> TableDef {
     for index in 0..random.between(1, 5) {
         let ty = ColumnType { ty: column_type(random), nullable: random.chance(25) };
         let default = (has_defaults || random.chance(50)).then(|| random_default(random, ty));
-        columns.push(ColumnDef { name: format!("c{index}"), ty, key: false, default });
+        columns.push(ColumnDef { name: format!("c{index}"), ty, key: false, default, window: None });
+    }
+    if random.chance(30) {
+        for index in 0..random.between(1, 2) {
+            columns.push(random_window(random, format!("w{index}"), time));
+        }
     }
     if random.chance(30) {
         random.shuffle(&mut columns);
@@ -188,6 +196,7 @@ impl Level {
                 inputs: chosen.iter().map(|i| i.stream.clone()).collect(),
                 schema: &first.schema,
                 lists_open: chosen.iter().all(|i| i.lists_open),
+                time: first.event_time.filter(|_| chosen.iter().all(|i| i.event_time == first.event_time)),
                 tables: &plan.tables,
                 statements: if self.size == PlanSize::Large { 6 } else { 4 },
                 fans_out: self.level == 0,
@@ -236,7 +245,8 @@ fn inputs(plan: &Plan) -> Vec<Input> {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
         let lists_open = matches!(program.streams[stream.root].origin, Origin::Source { .. });
-        inputs.push(Input { stream: reference, schema: stream.schema.clone(), lists_open, level });
+        let (schema, event_time) = (stream.schema.clone(), stream.event_time);
+        inputs.push(Input { stream: reference, schema, lists_open, event_time, level });
     }
     inputs
 }

@@ -92,6 +92,8 @@ const KINDS: &[&str] = &[
     "Cast ScaleUp", "Cast ScaleRound", "Cast ScaleTruncate", "Cast FitDigits", "Cast StrToInt", "Cast StrToFloat",
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
+    "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
+    "WindowRead min", "WindowRead max", "WindowRead distinct",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
     "cascade 1", "cascade 2", "several inputs", "several deliveries",
@@ -123,7 +125,7 @@ fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
 }
 
 fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
-    for name in ["op", "cast"] {
+    for name in ["op", "cast", "aggregate"] {
         if let Some(part) = inner.get(name) {
             kinds(part, &format!("{node} "), found);
         }

@@ -26,7 +26,7 @@ const fn swap(node: &'static str, part: &'static str, from: &'static str, to: &'
 }
 
 /// Mistakes in one operation.
-const SWAPS: [Swap; 27] = [
+const SWAPS: [Swap; 29] = [
     swap("Word", "op", "Add", "Sub"),
     swap("Word", "op", "Sub", "Add"),
     swap("Word", "op", "Mul", "Add"),
@@ -51,6 +51,8 @@ const SWAPS: [Swap; 27] = [
     swap("TextTest", "op", "StartsWith", "EndsWith"),
     swap("TextTest", "op", "EndsWith", "StartsWith"),
     swap("TextTest", "op", "Contains", "StartsWith"),
+    swap("WindowRead", "aggregate", "min", "max"),
+    swap("WindowRead", "aggregate", "max", "min"),
     swap("", "missing", "Default", "Abort"),
     swap("", "break", "Break", "Continue"),
     swap("", "break", "Continue", "Break"),

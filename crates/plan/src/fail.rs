@@ -1,7 +1,8 @@
 //! What can end a transaction with an abort.
 
 use crate::program::{Expr, Node, Stmt};
-use crate::{Cast, FloatOp, RoleId};
+use crate::{Aggregate, Cast, FloatOp, RoleId};
+use tidemill_model::Type;
 
 impl Stmt {
     /// Whether it, or a statement within, can end the transaction with an abort, where the rows of these roles
@@ -58,6 +59,7 @@ impl Expr {
                     | Cast::StrToFloat
                     | Cast::StrToInt
             ),
+            Node::WindowRead { window, aggregate, .. } => *aggregate == Aggregate::Sum && window.value != Type::Float,
             _ => false,
         };
         here || self.children().into_iter().any(|child| child.may_fail_where(exists))

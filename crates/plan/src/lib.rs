@@ -18,6 +18,7 @@ mod print;
 mod program;
 mod typed_visit;
 mod visit;
+mod window;
 
 use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
@@ -30,6 +31,7 @@ pub use program::{
     OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp, TextTest,
     Transaction, TransactionId, WordOp, bad_schema,
 };
+pub use window::{Keep, SLICE_BYTES, Slices, Window};
 
 /// Typed expressions and statements, named apart from the plan's own.
 pub mod typed {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
 /// The version of this format. A reader refuses a plan of a newer one.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
 /// A whole application.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +61,55 @@ pub struct ColumnDef {
     /// The value of a row that nothing was written to. Without one, an insert must give the value.
     #[serde(default)]
     pub default: Option<Value>,
+    /// Where it is there, the cell keeps values added of late, each of type `ty`, instead of one value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowDef>,
+}
+
+/// Which of the values added to a windowed column are kept. Spans are a `duration`, or an `int` where the event
+/// time is one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowDef {
+    /// Those of the last `span`, in slices of `slide`; without that, every time is a slice of its own.
+    Span {
+        span: Value,
+        #[serde(default)]
+        slide: Option<Value>,
+        /// Whether the distinct values are kept, not count, sum, least and greatest of each slice.
+        #[serde(default)]
+        distinct: bool,
+    },
+    /// The last so many.
+    Last(i64),
+}
+
+/// A part of a windowed column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowPart {
+    /// `window(span)`: the values of the last `span`.
+    Span(Value),
+    /// `last(count)`: the last so many.
+    Last(i64),
+}
+
+/// What is asked about the values in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregate {
+    /// How many there are.
+    Count,
+    /// Their sum; 0 of none.
+    Sum,
+    /// Their mean; `None` of none.
+    Mean,
+    /// The least; `None` of none.
+    Min,
+    /// The greatest; `None` of none.
+    Max,
+    /// How many different ones there are.
+    Distinct,
 }
 
 /// A stream with a name of its own.
@@ -214,6 +263,8 @@ pub enum StmtNode {
     Assign { name: String, value: Expr },
     /// `role.column = value`.
     Set { role: String, column: String, value: Expr },
+    /// `role.column.add(value)`, at the event's time.
+    Add { role: String, column: String, value: Expr },
     /// `if condition: then else: otherwise`
     If {
         condition: Expr,
@@ -292,6 +343,14 @@ pub enum ExprNode {
     },
     /// `role.column`
     Cell { role: String, column: String },
+    /// `role.column.aggregate()`, or of a part: `role.column.window(span).aggregate()`.
+    Window {
+        role: String,
+        column: String,
+        #[serde(default)]
+        part: Option<WindowPart>,
+        aggregate: Aggregate,
+    },
     /// `role.exists`
     Exists(String),
     /// `-x`, `not x`

@@ -2,7 +2,7 @@
 //!
 //! The event is always called `ev`. Parentheses appear only where the tree needs them.
 
-use crate::{BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp};
+use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowPart};
 use std::fmt::{self, Display, Formatter};
 use tidemill_model::Value;
 
@@ -29,6 +29,15 @@ impl Display for Expr {
             ExprNode::Element { variable, field } if field.is_empty() => f.write_str(variable),
             ExprNode::Element { variable, field } => write!(f, "{variable}.{field}"),
             ExprNode::Cell { role, column } => write!(f, "{role}.{column}"),
+            ExprNode::Window { role, column, part, aggregate } => {
+                write!(f, "{role}.{column}")?;
+                match part {
+                    None => {}
+                    Some(WindowPart::Span(span)) => write!(f, ".window({})", literal(span))?,
+                    Some(WindowPart::Last(count)) => write!(f, ".last({count})")?,
+                }
+                write!(f, ".{aggregate}()")
+            }
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),
             ExprNode::Unary { op: UnaryOp::Neg, value } => write!(f, "-{}", at(value, Level::Sign)),
@@ -148,6 +157,19 @@ impl Display for CompareOp {
             CompareOp::Le => "<=",
             CompareOp::Gt => ">",
             CompareOp::Ge => ">=",
+        })
+    }
+}
+
+impl Display for Aggregate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Aggregate::Count => "count",
+            Aggregate::Sum => "sum",
+            Aggregate::Mean => "mean",
+            Aggregate::Min => "min",
+            Aggregate::Max => "max",
+            Aggregate::Distinct => "distinct",
         })
     }
 }

@@ -23,6 +23,7 @@
 //! over that list at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
+use crate::{Aggregate, Window};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Value};
 
@@ -78,6 +79,9 @@ pub struct Column {
     pub ty: ColumnType,
     /// What an insert without a value gives it.
     pub default: Option<Value>,
+    /// Where the cell, of type `Bytes`, is a window: what it keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
 }
 
 /// A stream of events of one schema.
@@ -406,6 +410,14 @@ pub enum Node {
     Text { op: TextOp, value: Box<Expr> },
     /// A question about two texts.
     TextTest { op: TextTest, left: Box<Expr>, right: Box<Expr> },
+    /// The bytes of a window (`cell`) with one more value in it, added at `time` (the constant 0 where the
+    /// window keeps the last values, and has no slices). Never fails.
+    WindowAdd { window: Window, cell: Box<Expr>, time: Box<Expr>, value: Box<Expr> },
+    /// An aggregate over the last `within` slices of a window, or the last `within` values, as of `time`. `Count`
+    /// and `Distinct` are `Int`. `Sum` is of the type of the values; aborts with `reason` unless it fits 64 bits.
+    /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
+    /// and `Max` of no values are null.
+    WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
     /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
     Len(Box<Expr>),
 }

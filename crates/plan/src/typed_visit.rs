@@ -32,6 +32,8 @@ impl Expr {
             | Node::TextTest { left, right, .. } => vec![left, right],
             Node::And(left, right) | Node::Or(left, right) | Node::Concat(left, right) => vec![left, right],
             Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
+            Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
+            Node::WindowRead { cell, time, .. } => vec![cell, time],
         }
     }
 
@@ -64,6 +66,8 @@ impl Expr {
             | Node::Or(left, right)
             | Node::Concat(left, right) => vec![left, right],
             Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
+            Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
+            Node::WindowRead { cell, time, .. } => vec![cell, time],
         }
     }
 

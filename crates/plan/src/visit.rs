@@ -11,6 +11,7 @@ impl Expr {
             | ExprNode::Event(_)
             | ExprNode::Element { .. }
             | ExprNode::Cell { .. }
+            | ExprNode::Window { .. }
             | ExprNode::Exists(_)
             | ExprNode::Length(_) => vec![],
             ExprNode::Unary { value, .. } | ExprNode::IsNull(value) => vec![value],
@@ -27,7 +28,7 @@ impl Stmt {
     /// The expressions of the statement itself, without those of its blocks.
     pub fn expressions(&self) -> Vec<&Expr> {
         match &self.node {
-            StmtNode::Assign { value, .. } | StmtNode::Set { value, .. } => vec![value],
+            StmtNode::Assign { value, .. } | StmtNode::Set { value, .. } | StmtNode::Add { value, .. } => vec![value],
             StmtNode::If { condition, .. } | StmtNode::Require { condition, .. } => vec![condition],
             StmtNode::ForRange { start, stop, .. } => vec![start, stop],
             StmtNode::Insert { values, .. } => values.iter().map(|(_, v)| v).collect(),

@@ -1,8 +1,8 @@
 //! What `explain` and `warnings` say.
 
 use tidemill_model::{ColumnType, Type, Value};
-use tidemill_plan::build::{PlanBuilder, cell, committed, element, emitted, event, literal, local, named};
-use tidemill_plan::{Program, analyze, explain, warnings};
+use tidemill_plan::build::{PlanBuilder, cell, committed, element, emitted, event, literal, local, named, window};
+use tidemill_plan::{Aggregate, Program, WindowDef, WindowPart, analyze, explain, warnings};
 
 /// A shop: orders with lines take stock and pay, big ones are looked at again.
 fn shop() -> Program {
@@ -170,4 +170,41 @@ fn a_transaction_in_parts() {
     let text = explain(&analyze(&plan).expect("a good plan"));
     let expected = "  operations\n    update of src\n    update of dst\n    verdict\n  execution\n";
     assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn windows_are_explained() {
+    let minute = |count: i64| Value::Duration(count * 60_000_000);
+    let plan = PlanBuilder::new("tolls")
+        .table("segments", |t| {
+            t.key("id", Type::Int)
+                .window(
+                    "speed",
+                    Type::Float,
+                    WindowDef::Span { span: minute(5), slide: Some(minute(1)), distinct: false },
+                )
+                .window("cars", Type::Int, WindowDef::Span { span: minute(5), slide: None, distinct: true })
+                .window("last", Type::Int, WindowDef::Last(3))
+        })
+        .source("reports", |s| s.field("id", Type::Int).field("speed", Type::Float).event_time("at", Type::Time))
+        .transaction("toll", [named("reports")], |t| {
+            t.create("r", "segments", [event("id")]).body(|b| {
+                b.add("r", "speed", event("speed"));
+                let part = Some(WindowPart::Span(minute(1)));
+                b.require(window("r", "speed", part, Aggregate::Count).gt(1), "few");
+                b.require(window("r", "last", None, Aggregate::Sum).gt(1), "little");
+            })
+        })
+        .build();
+    let text = explain(&analyze(&plan).expect("a good plan"));
+    for line in [
+        "  segments: key id: int, speed: window of float over microseconds(300000000) in slides of \
+         microseconds(60000000), cars: window of distinct int over microseconds(300000000), last: window of the last 3 int",
+        "    r.speed",
+        "    r.speed.window(microseconds(60000000)).count() > 1, else \"few\"",
+        "    r.last.sum() > 1, else \"little\"",
+        "    integer overflow in r.last.sum()",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
 }

@@ -4,9 +4,9 @@ use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use tidemill_plan::Function::{self, *};
 use tidemill_plan::build::{
     Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
-    length, literal, local, max, named, none, record,
+    length, literal, local, max, named, none, record, window,
 };
-use tidemill_plan::{Expr, ExprNode, Span, StmtNode, analyze};
+use tidemill_plan::{Aggregate, Expr, ExprNode, Span, StmtNode, WindowDef, WindowPart, analyze};
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
     match analyze(&plan.build()) {
@@ -80,7 +80,7 @@ fn plans_of_the_future() {
     let mut plan = base().build();
     plan.version = 9;
     let errors = analyze(&plan).expect_err("a plan of the future");
-    assert_eq!(errors[0].to_string(), "plan 'p': its version is 9, this is version 1; run it with a newer tidemill");
+    assert_eq!(errors[0].to_string(), "plan 'p': its version is 9, this is version 2; run it with a newer tidemill");
 }
 
 #[test]
@@ -551,4 +551,146 @@ fn places_are_those_of_the_narrowest_part() {
     let lone = ExprNode::Local("y".into());
     let plan = base().transaction("tx", [named("s")], |t| t.body(|b| b.assign("x", Expr::from(lone).at(span(2)))));
     refuse(plan, &["transaction 'tx': no name 'y' (line 2, column 5); known: x"]);
+}
+
+/// A plan with windows to misuse: over time in durations, in ints, of distinct values, of the last three.
+fn windows(fill: impl FnOnce(&mut Block)) -> PlanBuilder {
+    let span = |span: Value, slide: Option<Value>, distinct| WindowDef::Span { span, slide, distinct };
+    PlanBuilder::new("p")
+        .table("t", |t| {
+            t.key("id", Type::Int)
+                .window("speed", Type::Float, span(Value::Duration(60), Some(Value::Duration(20)), false))
+                .window("cars", Type::Int, span(Value::Duration(60), None, true))
+                .window("ticks", Type::Int, span(Value::Int(60), None, false))
+                .window("last", Type::Float, WindowDef::Last(3))
+                .window("names", Type::Str, WindowDef::Last(3))
+                .column_or("n", Type::Int, Value::Int(0))
+        })
+        .source("s", |s| s.field("id", Type::Int).field("x", Type::Float).event_time("at", Type::Time))
+        .transaction("tx", [named("s")], |t| t.row("r", "t", [event("id")]).body(fill))
+}
+
+#[track_caller]
+fn refuse_window(fill: impl FnOnce(&mut Block), expected: &str) {
+    refuse(windows(fill), &[&format!("transaction 'tx': {expected}")]);
+}
+
+#[test]
+fn windows_that_are_asked_wrongly() {
+    use Aggregate::*;
+    let ask = |column: &str, part: Option<WindowPart>, aggregate| window("r", column, part, aggregate);
+    let span = |length| Some(WindowPart::Span(Value::Duration(length)));
+    refuse_window(
+        |b| b.assign("x", cell("r", "speed")),
+        "r.speed is a window, not a value; ask for an aggregate, as in r.speed.count()",
+    );
+    refuse_window(
+        |b| b.set("r", "speed", event("x")),
+        "r.speed is a window and cannot be set; add a value: r.speed.add(value)",
+    );
+    refuse_window(
+        |b| b.add("r", "n", 1),
+        "r.n is int, not a window; declare the column as a window to keep values of the recent past",
+    );
+    refuse_window(
+        |b| b.add("r", "cars", event("x")),
+        "a value of r.cars is int but ev.x is float; write int(ev.x) or round(ev.x)",
+    );
+    refuse_window(
+        |b| b.add("r", "ticks", 1),
+        "the event time is a Time, but r.ticks is a window of another unit; give its span and slide as durations",
+    );
+    refuse_window(
+        |b| b.assign("x", ask("speed", None, Distinct)),
+        "r.speed has no distinct(); declare the window with distinct=True",
+    );
+    refuse_window(
+        |b| b.assign("x", ask("cars", None, Count)),
+        "r.cars has no count(); it keeps each value once: ask for distinct(), or declare a second window",
+    );
+    refuse_window(|b| b.assign("x", ask("names", None, Sum)), "r.names has no sum(); only numbers have one");
+    refuse_window(|b| b.assign("x", ask("names", None, Min)), "r.names has no min(); only numbers and times have one");
+    refuse_window(
+        |b| b.assign("x", ask("last", None, Distinct)),
+        "r.last has no distinct(); floats that are nearly equal are different; use a Decimal or an int",
+    );
+    for length in [30, 80, 0] {
+        let text = match length {
+            0 => "r.speed has a span of microseconds(0); a span is a duration greater than zero, or an int where the event time is one".into(),
+            _ => format!("r.speed cannot be asked for microseconds({length}); its slides are 20, its span is 60: ask for whole slides within it"),
+        };
+        refuse_window(|b| b.assign("x", ask("speed", span(length), Mean)), &text);
+    }
+    refuse_window(
+        |b| b.assign("x", ask("last", span(20), Mean)),
+        "r.last keeps the last values, not a span of time; write r.last.last(count), or keep a span",
+    );
+    refuse_window(
+        |b| b.assign("x", ask("last", Some(WindowPart::Last(4)), Mean)),
+        "r.last keeps the last 3 values, not 4; ask for fewer, or keep more",
+    );
+    refuse_window(
+        |b| b.assign("x", ask("speed", Some(WindowPart::Last(4)), Mean)),
+        "r.speed keeps a span of time, not the last values; write r.speed.window(span), or keep the last values",
+    );
+    refuse_window(
+        |b| b.insert("r", [("speed", 1)]),
+        "r.speed is a window and cannot be set; add a value: r.speed.add(value)",
+    );
+}
+
+#[test]
+fn windows_without_a_time() {
+    let plan = PlanBuilder::new("p")
+        .table("t", |t| {
+            let span = WindowDef::Span { span: Value::Int(60), slide: None, distinct: false };
+            t.key("id", Type::Int).window("ticks", Type::Int, span)
+        })
+        .source("s", |s| s.field("id", Type::Int))
+        .transaction("tx", [named("s")], |t| t.row("r", "t", [event("id")]).body(|b| b.add("r", "ticks", 1)));
+    let message = "transaction 'tx': r.ticks is a window over time, but the event has none; declare the event time, or \
+                   keep the last so many values";
+    refuse(plan, &[message]);
+}
+
+#[test]
+fn windows_that_cannot_be() {
+    let declare =
+        |ty: ColumnType, window| PlanBuilder::new("p").table("t", |t| t.key("id", Type::Int).window("w", ty, window));
+    let span = |span: i64, slide: Option<i64>, distinct| WindowDef::Span {
+        span: Value::Duration(span),
+        slide: slide.map(Value::Duration),
+        distinct,
+    };
+    for (ty, window, expected) in [
+        (
+            Type::Float.into(),
+            span(60, Some(25), false),
+            "the window 'w' of microseconds(60) is no whole number of slides of 25; give a slide that divides it",
+        ),
+        (
+            Type::Float.into(),
+            span(0, None, false),
+            "the window 'w' has a span of microseconds(0); a span is a duration greater than zero, or an int where the event time is one",
+        ),
+        (
+            Type::Float.into(),
+            span(60, None, true),
+            "the window 'w' keeps float; floats that are nearly equal are different; use a Decimal or an int",
+        ),
+        (
+            Type::Str.into(),
+            span(60, None, false),
+            "the window 'w' keeps str; of texts the distinct ones can be kept: distinct=True",
+        ),
+        (Type::Bool.into(), WindowDef::Last(3), "the window 'w' keeps bool; keep an int, as in int(x)"),
+        (Type::Int.into(), WindowDef::Last(0), "'w' keeps the last 0 values; keep 1 to 65536"),
+        (
+            ColumnType::optional(Type::Int),
+            WindowDef::Last(2),
+            "the values of the window 'w' may be None; add a value only where there is one",
+        ),
+    ] {
+        refuse(declare(ty, window), &[&format!("table 't': {expected}")]);
+    }
 }

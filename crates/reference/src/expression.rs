@@ -114,6 +114,14 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
                 TextTest::Contains => (0..=left.len()).any(|at| left[at..].starts_with(&right)),
             })
         }
+        Node::WindowAdd { window, cell, time, value } => {
+            let (cell, time, value) = (eval(cell)?, as_word(time)?, eval(value)?);
+            Value::Bytes(crate::window::add(window, bytes(&cell), time, value))
+        }
+        Node::WindowRead { window, cell, time, within, aggregate, reason } => {
+            let (cell, time) = (eval(cell)?, as_word(time)?);
+            crate::window::read(window, bytes(&cell), time, *within, *aggregate).ok_or(*reason)?
+        }
         Node::Len(value) => Value::Int(match eval(value)? {
             Value::Str(text) => text.chars().count() as i64,
             Value::Bytes(bytes) => bytes.len() as i64,

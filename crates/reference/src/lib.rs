@@ -25,6 +25,7 @@ mod flow;
 mod table;
 mod trace;
 mod transaction;
+mod window;
 
 use std::collections::BTreeMap;
 use table::Table;

@@ -67,6 +67,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn run(&self, context: &mut AccessContext, first: usize, count: usize) {
         debug_assert!(first + count <= self.len);
+        context.write_in_place(true);
         #[allow(unsafe_code)]
         // SAFETY: the view was taken of a prepared input, whose index, rows and result columns cover its
         // events; row addresses come from the tables' `resolve`; the schedule gives this worker alone
@@ -270,6 +271,7 @@ pub fn run_one(
     let wiring = &machine.wiring.inputs[id];
     let view = epoch.inputs[id].view(identity);
     let run = machine.code.transactions[wiring.transaction][wiring.input].run;
+    context.write_in_place(true);
     #[allow(unsafe_code)]
     // SAFETY: as in `Call::run`; the input was pointed after it last grew.
     unsafe {

@@ -373,6 +373,7 @@ impl<'a> VersionWork<'a> {
         let starts = if further.is_empty() { view.starts } else { desk.starts.as_ptr() };
         let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
         let view = InputView { rows: desk.roles.as_ptr(), starts, verdicts, ..*view };
+        context.write_in_place(false);
         #[allow(unsafe_code)]
         // SAFETY: as in `Call::run`, with rows that are this unit's copies, or sources that nobody writes
         // now; addresses that are moved by the event's number lead back to where they came from.

@@ -43,6 +43,23 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
 }
 
+/// Gives a blob other bytes, as many as it has.
+///
+/// # Safety
+/// `handle` came from [`new`] and is not freed, and nobody else reads it meanwhile.
+pub unsafe fn overwrite(handle: u64, bytes: &[u8]) {
+    if handle == 0 {
+        assert!(bytes.is_empty(), "the empty value has no bytes");
+        return;
+    }
+    let blob = handle as *mut u8;
+    // SAFETY: by the caller's promise this is a live blob, laid out by `new`, that nobody else reads.
+    unsafe {
+        assert_eq!(blob.cast::<u64>().read() as usize, bytes.len(), "a blob keeps its length");
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), blob.add(PREFIX), bytes.len());
+    }
+}
+
 /// Frees a blob.
 ///
 /// # Safety

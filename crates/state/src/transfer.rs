@@ -8,11 +8,12 @@ use crate::table::{Table, read, write};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatchOptions};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use tidemill_model::arrow::{array_of, arrow_schema};
 use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_plan::Column;
 
 /// Why rows cannot be put into a table before the first event.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,16 @@ pub enum PreloadError {
         /// 0-based.
         row: usize,
     },
+    /// Bytes are no window.
+    #[error("table '{table}' is given bytes for '{column}' that are no window (row {row} of its batch)")]
+    Window {
+        /// The table.
+        table: String,
+        /// The windowed column.
+        column: String,
+        /// 0-based.
+        row: usize,
+    },
 }
 
 impl Table {
@@ -42,13 +53,23 @@ impl Table {
         Schema::scalars(self.definition().columns.iter().map(|c| (c.name.as_str(), c.ty)))
     }
 
-    /// Adds rows: a batch in canonical form of [`Table::schema`]. Call it while nothing else runs.
+    /// Adds rows: a batch in canonical form of [`Table::schema`], or of that without the windowed columns, which
+    /// are empty then. Call it while nothing else runs.
     pub fn preload(&self, batch: &RecordBatch) -> Result<(), PreloadError> {
+        let arrays = self.arrays(batch);
         let columns: Vec<Cells> =
-            self.definition().columns.iter().zip(batch.columns()).map(|(c, a)| Cells::new(a, c.ty)).collect();
+            self.definition().columns.iter().zip(&arrays).map(|(c, a)| Cells::new(a, c.ty)).collect();
+        let name = || self.definition().name.clone();
         for (row, nulls) in (0..batch.num_rows()).map(|r| (r, self.definition().key.iter())) {
-            if nulls.into_iter().any(|&c| batch.column(c).is_null(row)) {
-                return Err(PreloadError::NullKey { table: self.definition().name.clone(), row });
+            if nulls.into_iter().any(|&c| arrays[c].is_null(row)) {
+                return Err(PreloadError::NullKey { table: name(), row });
+            }
+        }
+        for (column, cells) in self.definition().columns.iter().zip(&columns) {
+            if let (Some(window), Cells::Texts { texts, .. }) = (&column.window, cells)
+                && let Some(row) = texts.iter().position(|bytes| !window.holds(bytes))
+            {
+                return Err(PreloadError::Window { table: name(), column: column.name.clone(), row });
             }
         }
         let mut slots = vec![0; batch.num_rows()];
@@ -57,6 +78,21 @@ impl Table {
             self.fill(slot, row, &columns)?;
         }
         Ok(())
+    }
+
+    /// The columns of a batch, with empty windows where it has none.
+    fn arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        let columns = &self.definition().columns;
+        if batch.num_columns() == columns.len() {
+            return batch.columns().to_vec();
+        }
+        let mut given = batch.columns().iter();
+        let empty = Arc::new(BinaryArray::from_iter_values(std::iter::repeat_n(b"", batch.num_rows()))) as ArrayRef;
+        let array = |column: &Column| match column.window {
+            Some(_) => empty.clone(),
+            None => given.next().expect("a column of the table").clone(),
+        };
+        columns.iter().map(array).collect()
     }
 
     fn resolve_cells(&self, columns: &[Cells<'_>], slots: &mut [RowAddress]) {

@@ -12,7 +12,7 @@ use tidemill_state::{
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
     let columns = keys.chain(others.iter().copied()).enumerate();
-    let columns = columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None }).collect();
+    let columns = columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None }).collect();
     Definition { name: "things".into(), columns, key: (0..key.len()).collect() }
 }
 
@@ -497,4 +497,36 @@ fn threads_agree_on_slots() {
     }
     assert_eq!(numbers.stats().slots, 10_000);
     assert_eq!(texts.stats().slots, 10_000);
+}
+
+#[test]
+fn windows_that_are_none_are_refused() {
+    use tidemill_plan::{Keep, Slices, Window};
+    let slices = Slices { count: 2, slide: 10, time: Type::Int };
+    let words = |words: &[i64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let slice = |number: i64, count: i64| words(&[number, count, 1, 0, 1, 1]);
+    let both = |a: &[u8], b: &[u8]| [a, b].concat();
+    let text = |text: &[u8]| [&words(&[text.len() as i64]), text].concat();
+    for (value, keep, bytes, holds) in [
+        (Type::Int, Keep::Slices(slices), vec![], true),
+        (Type::Int, Keep::Slices(slices), both(&slice(1, 1), &slice(2, 1)), true),
+        (Type::Int, Keep::Slices(slices), both(&slice(2, 1), &slice(2, 1)), false),
+        (Type::Int, Keep::Slices(slices), slice(1, 0), false),
+        (Type::Int, Keep::Slices(slices), slice(1, 1)[..47].to_vec(), false),
+        (Type::Int, Keep::Slices(slices), both(&both(&slice(1, 1), &slice(2, 1)), &slice(3, 1)), false),
+        (Type::Int, Keep::Distinct(slices), words(&[4, 7, 4, 8]), true),
+        (Type::Int, Keep::Distinct(slices), words(&[4, 7, 3, 8]), false),
+        (Type::Str, Keep::Last(2), both(&text(b"a"), &text(b"")), true),
+        (Type::Str, Keep::Last(1), both(&text(b"a"), &text(b"")), false),
+        (Type::Str, Keep::Last(2), words(&[1]), false),
+        (Type::Str, Keep::Last(2), words(&[-1]), false),
+        (Type::Int, Keep::Last(2), vec![0; 9], false),
+    ] {
+        let window = Window { value, keep };
+        let column = |name: &str, ty: Type, window| Column { name: name.into(), ty: ty.into(), default: None, window };
+        let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
+        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0] });
+        let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
+        assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");
+    }
 }

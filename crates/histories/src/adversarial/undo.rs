@@ -7,10 +7,20 @@ use tidemill_model::{ColumnType, ListItem, Schema, Type, Value};
 use tidemill_plan::{AccessDef, ColumnDef, CompareOp, Expr, ExprNode, Stmt, TableDef};
 
 fn cells() -> TableDef {
-    let text =
-        |name: &str| ColumnDef { name: name.into(), ty: ColumnType::optional(Type::Str), key: false, default: None };
-    let number =
-        ColumnDef { name: "m".into(), ty: ColumnType::optional(Type::Int), key: false, default: Some(Value::Null) };
+    let text = |name: &str| ColumnDef {
+        name: name.into(),
+        ty: ColumnType::optional(Type::Str),
+        key: false,
+        default: None,
+        window: None,
+    };
+    let number = ColumnDef {
+        name: "m".into(),
+        ty: ColumnType::optional(Type::Int),
+        key: false,
+        default: Some(Value::Null),
+        window: None,
+    };
     let columns = vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0)), number, text("t"), text("u")];
     table("cells", columns)
 }

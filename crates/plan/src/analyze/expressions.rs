@@ -26,6 +26,9 @@ impl Scope<'_> {
             ExprNode::Event(name) => self.event_field(name),
             ExprNode::Element { variable, field } => self.element(variable, field),
             ExprNode::Cell { role, column } => self.cell(role, column),
+            ExprNode::Window { role, column, part, aggregate } => {
+                self.window(expr, (role, column), part.as_ref(), *aggregate)
+            }
             ExprNode::Exists(role) => self.exists(role),
             ExprNode::Unary { op: UnaryOp::Neg, value } => self.negate(expr, value),
             ExprNode::Unary { op: UnaryOp::Not, value } => Ok(not(self.condition(value)?)),

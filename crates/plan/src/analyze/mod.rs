@@ -27,6 +27,7 @@ mod tables;
 mod transactions;
 mod types;
 mod whole;
+mod windows;
 
 use crate::{
     CommittedOutput, EmitOutput, Origin, Plan, PlanError, Program, Sink, StreamRef, Transaction, TransactionDef,

@@ -50,6 +50,8 @@ pub(super) struct LocalDraft {
 pub(super) struct Scope<'a> {
     pub site: Site,
     pub event: &'a Schema,
+    /// The field that holds their time.
+    pub event_time: Option<usize>,
     /// Whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
     pub tables: &'a [Table],
@@ -66,6 +68,7 @@ impl<'a> Scope<'a> {
         Scope {
             site,
             event,
+            event_time: None,
             lists_open,
             tables: &[],
             roles: &[],
@@ -199,7 +202,17 @@ impl<'a> Scope<'a> {
     /// The cell of a role as an expression; notes the read.
     pub fn cell(&mut self, role: &str, column: &str) -> Checked<Typed> {
         let (role, element) = self.role(role)?;
-        let column = self.column(role, column)?;
+        let index = self.column(role, column)?;
+        if self.table(role).columns[index].window.is_some() {
+            let name = format!("{}.{column}", self.roles[role].name);
+            return Err(Fault::new(format!("{name} is a window, not a value"))
+                .hint(format!("ask for an aggregate, as in {name}.count()")));
+        }
+        Ok(self.read(role, element, index))
+    }
+
+    /// A cell as an expression, of a window too; notes the read.
+    pub fn read(&mut self, role: RoleId, element: Option<LoopId>, column: usize) -> Typed {
         self.usage[role].reads.insert(column);
         if self.roles[role].aborts_when_missing() {
             self.no_row(role);
@@ -208,7 +221,7 @@ impl<'a> Scope<'a> {
             self.no_key(role);
         }
         let ty = self.table(role).columns[column].ty;
-        Ok(Typed { ty, node: Node::Cell { role, element, column } })
+        Typed { ty, node: Node::Cell { role, element, column } }
     }
 
     /// Whether a role's row exists.

@@ -35,6 +35,7 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(match &statement.node {
             StmtNode::Assign { name, value } => self.assign(name, value)?,
             StmtNode::Set { role, column, value } => self.set(role, column, value)?,
+            StmtNode::Add { role, column, value } => self.add(role, column, value)?,
             StmtNode::If { condition, then, otherwise } => TypedStmt::If {
                 condition: self.scope.condition(condition)?,
                 then: self.block(then)?,
@@ -108,12 +109,23 @@ impl<'b, 'a> Body<'b, 'a> {
                 .hint("delete the row and insert one with the other key"));
         }
         let value = self.cell_value(role, column, value)?;
+        Ok(self.setting(role, element, column, value))
+    }
+
+    fn setting(&mut self, role: RoleId, element: Option<LoopId>, column: usize, value: Typed) -> TypedStmt {
         self.scope.usage[role].writes.insert(column);
         self.scope.no_key(role);
         if !self.scope.roles[role].create() {
             self.scope.no_row(role);
         }
-        Ok(TypedStmt::Set { role, element, column, value })
+        TypedStmt::Set { role, element, column, value }
+    }
+
+    fn add(&mut self, name: &str, column_name: &str, value: &Expr) -> Checked<TypedStmt> {
+        let (role, element) = self.written(name)?;
+        let column = self.scope.column(role, column_name)?;
+        let value = self.scope.window_with((role, element, column), value)?;
+        Ok(self.setting(role, element, column, value))
     }
 
     /// A value for a column of a role's row.
@@ -121,6 +133,10 @@ impl<'b, 'a> Body<'b, 'a> {
         let typed = self.scope.expression(value)?;
         let column = &self.scope.table(role).columns[column];
         let target = format!("{}.{}", self.scope.roles[role].name, column.name);
+        if column.window.is_some() {
+            return Err(Fault::new(format!("{target} is a window and cannot be set"))
+                .hint(format!("add a value: {target}.add(value)")));
+        }
         self.scope.store(typed, column.ty, value, &target)
     }
 

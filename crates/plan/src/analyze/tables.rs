@@ -2,6 +2,7 @@
 
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::types::check_column_type;
+use super::windows;
 use crate::{Column, ColumnDef, Plan, PlanError, Table, TableDef};
 use tidemill_model::{Type, Value, parse_decimal};
 
@@ -34,6 +35,11 @@ fn column(def: &ColumnDef) -> Checked<Column> {
         return Err(Fault::new("a column cannot be called 'exists'").hint("`role.exists` asks whether the row exists"));
     }
     check_column_type(&def.name, def.ty.ty)?;
+    if let Some(window) = &def.window {
+        let ty = Type::Bytes.into();
+        let default = Some(Value::Bytes(Vec::new()));
+        return Ok(Column { name: def.name.clone(), ty, default, window: Some(windows::declared(def, window)?) });
+    }
     if def.key {
         check_key(def)?;
     }
@@ -42,7 +48,7 @@ fn column(def: &ColumnDef) -> Checked<Column> {
         None if def.ty.nullable => Some(Value::Null),
         None => None,
     };
-    Ok(Column { name: def.name.clone(), ty: def.ty, default })
+    Ok(Column { name: def.name.clone(), ty: def.ty, default, window: None })
 }
 
 fn check_key(def: &ColumnDef) -> Checked<()> {

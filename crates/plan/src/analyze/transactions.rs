@@ -45,6 +45,7 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Tab
     check_identifier("transaction", &def.name)?;
     let drafts = roles(def, input.schema, input.lists_open, tables)?;
     let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
+    scope.event_time = input.event_time;
     scope.locals = locals::collect(&def.body);
     locals::check(&def.body, &scope)?;
     locals::infer(&def.body, &mut scope)?;
@@ -95,13 +96,15 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Tab
     })
 }
 
-/// The columns that an abort shows: for each role its key, then what the body reads or sets.
+/// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value
+/// to show.
 fn seen(roles: &[Role], tables: &[Table]) -> Vec<Seen> {
     let mut seen = Vec::new();
     for (index, role) in roles.iter().enumerate() {
         let key = &tables[role.table].key;
         let used: BTreeSet<usize> = role.reads.iter().chain(&role.writes).copied().collect();
-        let others = used.into_iter().filter(|column| !key.contains(column));
+        let columns = &tables[role.table].columns;
+        let others = used.into_iter().filter(|column| !key.contains(column) && columns[*column].window.is_none());
         seen.extend(key.iter().copied().chain(others).map(|column| Seen { role: index, column }));
     }
     seen

@@ -1,6 +1,6 @@
 //! Expressions by operators and methods. Plain Rust values stand for constants: `event("n") + 1`.
 
-use crate::{BinaryOp, CompareOp, Expr, ExprNode, Function, Span, UnaryOp};
+use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, Span, UnaryOp, WindowPart};
 use std::ops::{Add, Div, Mul, Neg, Not, Rem, Sub};
 use tidemill_model::Value;
 
@@ -12,6 +12,11 @@ pub fn event(field: impl Into<String>) -> Expr {
 /// A column of a role's row, as of now.
 pub fn cell(role: impl Into<String>, column: impl Into<String>) -> Expr {
     ExprNode::Cell { role: role.into(), column: column.into() }.into()
+}
+
+/// An aggregate of a windowed column, or of a part of it, as of now.
+pub fn window(role: &str, column: &str, part: Option<WindowPart>, aggregate: Aggregate) -> Expr {
+    ExprNode::Window { role: role.into(), column: column.into(), part, aggregate }.into()
 }
 
 /// Whether a role's row exists, as of now.

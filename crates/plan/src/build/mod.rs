@@ -27,6 +27,7 @@ mod transaction;
 
 pub use expression::{
     all, any, cell, decimal, duration, element, event, exists, if_else, length, literal, local, max, min, none, time,
+    window,
 };
 pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};

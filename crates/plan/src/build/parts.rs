@@ -1,6 +1,6 @@
 //! Tables, sources and records.
 
-use crate::{ColumnDef, Expr, OriginDef, Record, TableDef};
+use crate::{ColumnDef, Expr, OriginDef, Record, TableDef, WindowDef};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Value};
 
 /// A table in the making.
@@ -16,17 +16,22 @@ impl TableBuilder {
 
     /// Adds a key column.
     pub fn key(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None })
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None, window: None })
     }
 
     /// Adds a column without a default (a nullable one is `None` by default).
     pub fn column(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None })
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None })
     }
 
     /// Adds a column with a default.
     pub fn column_or(self, name: impl Into<String>, ty: impl Into<ColumnType>, default: Value) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: Some(default) })
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: Some(default), window: None })
+    }
+
+    /// Adds a windowed column, whose values are of that type.
+    pub fn window(self, name: impl Into<String>, value: impl Into<ColumnType>, window: WindowDef) -> Self {
+        self.push(ColumnDef { name: name.into(), ty: value.into(), key: false, default: None, window: Some(window) })
     }
 
     fn push(mut self, column: ColumnDef) -> Self {

@@ -91,6 +91,11 @@ impl Block {
         self.push(StmtNode::Set { role: role.into(), column: column.into(), value: value.into() });
     }
 
+    /// `role.column.add(value)`, of a windowed column
+    pub fn add(&mut self, role: &str, column: &str, value: impl Into<Expr>) {
+        self.push(StmtNode::Add { role: role.into(), column: column.into(), value: value.into() });
+    }
+
     /// `if condition: then`
     pub fn when(&mut self, condition: impl Into<Expr>, then: impl FnOnce(&mut Block)) {
         self.when_else(condition, then, |_| {});

@@ -2,7 +2,7 @@
 
 use crate::print::{Level, literal};
 use crate::program::{Cast, Expr, FloatOp, Node, TextOp, TextTest, WordOp};
-use crate::{Program, Transaction};
+use crate::{Keep, Program, Transaction, Window};
 use tidemill_model::{ListItem, Schema, Type, Value, format_decimal};
 
 /// What the indices of an expression are called.
@@ -85,6 +85,12 @@ impl<'a> Names<'a> {
             }
             Node::TextTest { op, left, right } => self.text_test(*op, left, right),
             Node::Len(value) => atom(self.call("len", &[value])),
+            Node::WindowAdd { cell, value, .. } => {
+                atom(format!("{}.add({})", self.expression(cell), self.expression(value)))
+            }
+            Node::WindowRead { window, cell, within, aggregate, .. } => {
+                atom(format!("{}{}.{aggregate}()", self.expression(cell), part(window, *within)))
+            }
         }
     }
 
@@ -169,6 +175,17 @@ impl<'a> Names<'a> {
             TextTest::Contains => return self.infix("in", Level::Comparison, right, left),
         };
         (format!("{}.{name}({})", self.at(left, Level::Atom), self.expression(right)), Level::Atom)
+    }
+}
+
+/// The part of a window, where it is not the whole.
+fn part(window: &Window, within: i64) -> String {
+    match window.keep {
+        Keep::Slices(slices) | Keep::Distinct(slices) if within < slices.count => {
+            format!(".window({})", slices.span(within))
+        }
+        Keep::Last(count) if within < count => format!(".last({within})"),
+        _ => String::new(),
     }
 }
 

@@ -32,6 +32,9 @@ pub fn explain(program: &Program) -> String {
 }
 
 fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String {
+    if let Some(window) = &column.window {
+        return format!("{}: {window}", column.name);
+    }
     let key = if table.key.contains(&index) { "key " } else { "" };
     let default = match &column.default {
         Some(value) => format!(" = {}", expression::value(value, column.ty.ty)),

@@ -207,6 +207,16 @@ impl Check<'_> {
                 self.same(left, right);
                 self.present(&[left, right]);
             }
+            Node::WindowAdd { window, cell, time, value } => {
+                assert_eq!((cell.ty, ty), (Type::Bytes.into(), Type::Bytes.into()));
+                assert_eq!(time.ty, window.slices().map_or(Type::Int, |slices| slices.time).into());
+                self.expr(value, window.value.into());
+                assert!(matches!(cell.node, Node::Cell { .. }));
+            }
+            Node::WindowRead { cell, within, reason, .. } => {
+                assert!(*within > 0 && matches!(cell.node, Node::Cell { .. }));
+                self.reason(*reason);
+            }
             Node::Len(value) => {
                 assert!(value.ty.ty.is_bytes());
                 self.present(&[value]);

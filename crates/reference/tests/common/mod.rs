@@ -110,8 +110,9 @@ pub fn events() -> StreamDef {
 
 /// A program with the table `cells`.
 pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Program {
-    let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None };
-    let n = ColumnDef { name: "n".into(), ty: Type::Int.into(), key: false, default: Some(Value::Int(5)) };
+    let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None, window: None };
+    let n =
+        ColumnDef { name: "n".into(), ty: Type::Int.into(), key: false, default: Some(Value::Int(5)), window: None };
     let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n] }];
     let plan =
         Plan { version: 1, name: "test".into(), schema_version: 1, tables, streams, transactions, sinks: vec![] };

@@ -1,0 +1,137 @@
+//! Windows whose edges are met exactly, leapt over, and met again by what comes late.
+
+use crate::History;
+use crate::ast::*;
+use crate::windows::aggregates;
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::{AccessDef, ColumnDef, Expr, OriginDef, Stmt, StreamDef, WindowDef};
+
+fn span(length: i64) -> Value {
+    Value::Duration(length)
+}
+
+fn columns() -> Vec<ColumnDef> {
+    let sliced = |span_of, slide| WindowDef::Span { span: span(span_of), slide: Some(span(slide)), distinct: false };
+    let distinct = |span_of, slide| WindowDef::Span { span: span(span_of), slide: Some(span(slide)), distinct: true };
+    let exact = WindowDef::Span { span: span(10), slide: None, distinct: false };
+    vec![
+        key("id", Type::Int),
+        windowed("exact", Type::Int, exact),
+        windowed("sliced", Type::Float, sliced(30, 10)),
+        windowed("money", decimal(2), sliced(20, 5)),
+        windowed("seen", Type::Int, distinct(30, 10)),
+        windowed("names", Type::Str, distinct(20, 10)),
+        windowed("last", Type::Float, WindowDef::Last(3)),
+        windowed("words", Type::Bytes, WindowDef::Last(2)),
+    ]
+}
+
+/// What every window says, as fields of a record.
+fn answers(columns: &[ColumnDef]) -> Vec<(String, Expr)> {
+    let windows = columns.iter().filter(|column| column.window.is_some());
+    let all = windows.flat_map(|column| aggregates("r", column));
+    all.enumerate().map(|(number, asked)| (format!("a{number}"), asked.expr)).collect()
+}
+
+fn source_of(lateness: i64) -> StreamDef {
+    let time = ("at", Type::Time.into());
+    let schema = Schema::scalars([
+        time,
+        ("id", Type::Int.into()),
+        ("n", Type::Int.into()),
+        ("x", Type::Float.into()),
+        ("money", decimal(2).into()),
+        ("name", Type::Str.into()),
+        ("raw", Type::Bytes.into()),
+        ("fails", Type::Int.into()),
+    ]);
+    let origin = OriginDef::Source { schema, event_time: Some("at".into()), lateness };
+    StreamDef { name: "events".into(), origin }
+}
+
+fn record_of(at: i64, number: i64) -> Vec<Value> {
+    let floats = [0.1, 0.2, -0.0, 1e300, 5e-324, f64::NAN, f64::INFINITY, -2.5];
+    let big = if number % 11 == 7 { i64::MAX } else { number % 5 - 2 };
+    let name = ["a", "b", "", "ß", "a much longer name than the others"][number as usize % 5];
+    vec![
+        Value::Time(at),
+        Value::Int(number % 2),
+        Value::Int(big),
+        Value::Float(floats[(number % 8) as usize]),
+        Value::Decimal(number * 7 % 23 - 11),
+        Value::Str(name.into()),
+        Value::Bytes(name.as_bytes().to_vec()),
+        Value::Int(i64::from(number % 6 == 5)),
+    ]
+}
+
+/// Times around every edge: just before it, on it, behind it; again at once, a window later, many windows later, and
+/// at the ends of what a time can be.
+fn times() -> Vec<i64> {
+    let mut times = vec![i64::MIN, i64::MIN + 1, -31, -30, -21, -20, -11, -10, -9, -1, 0, 0, 1, 4, 5, 9, 10, 10, 11];
+    times.extend([19, 20, 29, 30, 39, 40, 41, 49, 50, 59, 60, 69, 70, 100, 129, 130, 131, 1_000, 1_009, 1_010, 1_029]);
+    times.extend([1_030, 1_039, 1_040, 100_000, i64::MAX - 30, i64::MAX - 10, i64::MAX - 1, i64::MAX, i64::MAX]);
+    times
+}
+
+fn adds() -> Vec<Stmt> {
+    vec![
+        add_to("r", "exact", event("n")),
+        add_to("r", "sliced", event("x")),
+        add_to("r", "money", event("money")),
+        add_to("r", "seen", event("n")),
+        add_to("r", "names", event("name")),
+        add_to("r", "last", event("x")),
+        add_to("r", "words", event("raw")),
+    ]
+}
+
+fn history(name: &str, lateness: i64, body: Vec<Stmt>, times: Vec<i64>) -> History {
+    let roles = vec![
+        role("r", "windows", vec![event("id")], AccessDef::Create),
+        role("other", "windows", vec![int(0)], AccessDef::Create),
+    ];
+    let work = transaction("work", vec![named("events")], roles, body);
+    let plan = plan(name, vec![table("windows", columns())], vec![source_of(lateness)], vec![work]);
+    let records = times.iter().zip(0..).map(|(&at, number)| record_of(at, number)).collect();
+    History { plan, preload: vec![], sources: vec![records] }
+}
+
+fn give_back_all() -> Stmt {
+    let answers = answers(&columns());
+    give_back(answers.iter().map(|(name, answer)| (name.as_str(), answer.clone())).collect())
+}
+
+/// Every edge in order, everything asked before and after each add; a sum that does not fit aborts behind it all.
+pub fn edges() -> History {
+    let mut body = vec![emit("before", {
+        let asked = columns();
+        let asked: Vec<_> = aggregates("r", &asked[4]).into_iter().chain(aggregates("r", &asked[1])).take(6).collect();
+        ["s", "t", "u", "v", "w", "x"].into_iter().zip(asked).map(|(name, asked)| (name, asked.expr)).collect()
+    })];
+    body.extend(adds());
+    body.push(give_back_all());
+    history("window_edges", 0, body, times())
+}
+
+/// The same, with nothing behind the adds that could abort, so that they work in place; other windows are asked then.
+pub fn in_place() -> History {
+    let mut body = vec![when(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(1)), vec![abort("no")], vec![])];
+    body.extend(adds());
+    body.push(add_to("other", "seen", event("n")));
+    let mut times = times();
+    times.extend((0..40).map(|_| i64::MAX));
+    history("windows_in_place", 0, body, times)
+}
+
+/// Times that go back within the lateness, over slice edges and back.
+pub fn late() -> History {
+    let mut body = adds();
+    body.push(add_to("other", "names", event("name")));
+    body.push(require(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(0)), "in the end"));
+    let seen = aggregates("r", &columns()[4]);
+    let names = aggregates("other", &columns()[5]);
+    body.push(give_back(vec![("seen", seen[0].expr.clone()), ("names", names[0].expr.clone())]));
+    let times = (0..120).map(|i| i * 3 + [0, -12, 4, -25, 9, 0, -1][i as usize % 7]).collect();
+    history("windows_late", 15, body, times)
+}

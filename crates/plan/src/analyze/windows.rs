@@ -1,0 +1,207 @@
+//! Windowed columns: what is declared, what is added, what is asked.
+
+use super::coerce::constant;
+use super::fault::{Checked, Fault};
+use super::scope::{Scope, Site};
+use super::types::decimal;
+use crate::program::{Expr as Typed, Node};
+use crate::{Aggregate, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Window, WindowDef, WindowPart};
+use tidemill_model::{ColumnType, Type, Value};
+
+/// Most values of a window of the last so many: an add copies them.
+const LAST_MAX: i64 = 1 << 16;
+
+/// A span of time, its length in the unit of the event time.
+#[derive(Clone, Copy, PartialEq)]
+struct Span {
+    length: i64,
+    /// Of the event time.
+    time: Type,
+}
+
+/// The window of a column.
+pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
+    let (name, value) = (&def.name, def.ty.ty);
+    if def.key || def.default.is_some() {
+        let what = if def.key { "the key" } else { "a default" };
+        return Err(Fault::new(format!("'{name}' is a window and {what}")).hint("a window begins empty"));
+    }
+    if def.ty.nullable {
+        return Err(Fault::new(format!("the values of the window '{name}' may be None"))
+            .hint("add a value only where there is one"));
+    }
+    let keep = match window {
+        WindowDef::Last(count @ 1..=LAST_MAX) => Keep::Last(*count),
+        WindowDef::Last(count) => {
+            return Err(
+                Fault::new(format!("'{name}' keeps the last {count} values")).hint(format!("keep 1 to {LAST_MAX}"))
+            );
+        }
+        WindowDef::Span { span, slide, distinct } => {
+            let slices = slices(name, span, slide.as_ref())?;
+            if *distinct { Keep::Distinct(slices) } else { Keep::Slices(slices) }
+        }
+    };
+    let fits = match keep {
+        Keep::Slices(_) => value.is_word() || value == Type::Float,
+        Keep::Distinct(_) => value.is_word() || value.is_bytes(),
+        Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
+    };
+    if fits {
+        return Ok(Window { value, keep });
+    }
+    let hint = match (keep, value) {
+        (_, Type::Bool) => "keep an int, as in int(x)",
+        (Keep::Distinct(_), _) => "floats that are nearly equal are different; use a Decimal or an int",
+        _ => "of texts the distinct ones can be kept: distinct=True",
+    };
+    Err(Fault::new(format!("the window '{name}' keeps {value}")).hint(hint))
+}
+
+fn slices(name: &str, span: &Value, slide: Option<&Value>) -> Checked<Slices> {
+    let whole = duration(&format!("the window '{name}'"), span)?;
+    let slide = match slide {
+        None => Span { length: 1, ..whole },
+        Some(slide) => duration(&format!("the slide of '{name}'"), slide)?,
+    };
+    if slide.time != whole.time || whole.length % slide.length != 0 {
+        let (span, slide) = (crate::print::literal(span), slide.length);
+        return Err(Fault::new(format!("the window '{name}' of {span} is no whole number of slides of {slide}"))
+            .hint("give a slide that divides it"));
+    }
+    Ok(Slices { count: whole.length / slide.length, slide: slide.length, time: whole.time })
+}
+
+fn duration(what: &str, span: &Value) -> Checked<Span> {
+    match span {
+        Value::Duration(length @ 1..) => Ok(Span { length: *length, time: Type::Time }),
+        Value::Int(length @ 1..) => Ok(Span { length: *length, time: Type::Int }),
+        other => Err(Fault::new(format!("{what} has a span of {}", crate::print::literal(other)))
+            .hint("a span is a duration greater than zero, or an int where the event time is one")),
+    }
+}
+
+impl Scope<'_> {
+    /// A window with one more value.
+    pub fn window_with(
+        &mut self,
+        (role, element, column): (RoleId, Option<LoopId>, usize),
+        value: &Expr,
+    ) -> Checked<Typed> {
+        let (name, window) = self.window_of(role, column)?;
+        let typed = self.expression(value)?;
+        let value = self.store(typed, window.value.into(), value, &format!("a value of {name}"))?;
+        let time = self.window_time(&name, &window)?;
+        let cell = Box::new(self.read(role, element, column));
+        let node = Node::WindowAdd { window, cell, time: Box::new(time), value: Box::new(value) };
+        Ok(Typed { ty: Type::Bytes.into(), node })
+    }
+
+    /// An aggregate of a window, or of a part of it.
+    pub fn window(
+        &mut self,
+        surface: &Expr,
+        (role, column): (&str, &str),
+        part: Option<&WindowPart>,
+        aggregate: Aggregate,
+    ) -> Checked<Typed> {
+        if self.site != Site::Body {
+            return Err(Fault::new(format!("{surface} is asked outside of a body"))
+                .hint("keys are made from the event, or are columns of a row"));
+        }
+        let (role, element) = self.role(role)?;
+        let column = self.column(role, column)?;
+        let (name, window) = self.window_of(role, column)?;
+        let within = within(&name, &window, part)?;
+        let ty = answer(&name, &window, aggregate)?;
+        let reason = match aggregate {
+            Aggregate::Sum if window.value != Type::Float => self.overflow(window.value, surface),
+            _ => self.reasons.never(),
+        };
+        let time = Box::new(self.window_time(&name, &window)?);
+        let cell = Box::new(self.read(role, element, column));
+        Ok(Typed { ty, node: Node::WindowRead { window, cell, time, within, aggregate, reason } })
+    }
+
+    /// `role.column`, and its window.
+    fn window_of(&self, role: RoleId, column: usize) -> Checked<(String, Window)> {
+        let definition = &self.table(role).columns[column];
+        let name = format!("{}.{}", self.roles[role].name, definition.name);
+        let Some(window) = definition.window else {
+            return Err(Fault::new(format!("{name} is {}, not a window", definition.ty))
+                .hint("declare the column as a window to keep values of the recent past"));
+        };
+        Ok((name, window))
+    }
+
+    /// The time of the event, where the window needs it.
+    fn window_time(&self, name: &str, window: &Window) -> Checked<Typed> {
+        let Some(slices) = window.slices() else { return Ok(constant(Type::Int, Value::Int(0))) };
+        let Some(field) = self.event_time else {
+            return Err(Fault::new(format!("{name} is a window over time, but the event has none"))
+                .hint("declare the event time, or keep the last so many values"));
+        };
+        let ty = self.event.fields[field].scalar_type().expect("an event time is a scalar");
+        if ty.ty != slices.time {
+            let (has, unit) = if ty.ty == Type::Int { ("an int", "ints") } else { ("a Time", "durations") };
+            return Err(Fault::new(format!("the event time is {has}, but {name} is a window of another unit"))
+                .hint(format!("give its span and slide as {unit}")));
+        }
+        Ok(Typed { ty, node: Node::Field(field) })
+    }
+}
+
+/// How many slices or values a part of a window has.
+fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64> {
+    match (part, window.keep) {
+        (None, Keep::Last(count)) => Ok(count),
+        (None, Keep::Slices(slices) | Keep::Distinct(slices)) => Ok(slices.count),
+        (Some(WindowPart::Last(count)), Keep::Last(all)) if (1..=all).contains(count) => Ok(*count),
+        (Some(WindowPart::Last(count)), Keep::Last(all)) => {
+            Err(Fault::new(format!("{name} keeps the last {all} values, not {count}"))
+                .hint("ask for fewer, or keep more"))
+        }
+        (Some(WindowPart::Last(_)), _) => Err(Fault::new(format!("{name} keeps a span of time, not the last values"))
+            .hint(format!("write {name}.window(span), or keep the last values"))),
+        (Some(WindowPart::Span(_)), Keep::Last(_)) => {
+            Err(Fault::new(format!("{name} keeps the last values, not a span of time"))
+                .hint(format!("write {name}.last(count), or keep a span")))
+        }
+        (Some(WindowPart::Span(span)), Keep::Slices(slices) | Keep::Distinct(slices)) => {
+            let Span { length, time } = duration(name, span)?;
+            let count = length / slices.slide;
+            if time == slices.time && length % slices.slide == 0 && count <= slices.count {
+                return Ok(count);
+            }
+            let longest = slices.slide.saturating_mul(slices.count);
+            Err(Fault::new(format!("{name} cannot be asked for {}", crate::print::literal(span))).hint(format!(
+                "its slides are {}, its span is {longest}: ask for whole slides within it",
+                slices.slide
+            )))
+        }
+    }
+}
+
+/// The type of an aggregate.
+fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnType> {
+    let value = window.value;
+    let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
+    let refuse = |hint: &str| Err(Fault::new(format!("{name} has no {aggregate}()")).hint(hint));
+    match (aggregate, window.keep) {
+        (Aggregate::Distinct, Keep::Slices(_)) => refuse("declare the window with distinct=True"),
+        (Aggregate::Distinct, _) if value == Type::Float => {
+            refuse("floats that are nearly equal are different; use a Decimal or an int")
+        }
+        (Aggregate::Distinct, _) => Ok(Type::Int.into()),
+        (_, Keep::Distinct(_)) => refuse("it keeps each value once: ask for distinct(), or declare a second window"),
+        (Aggregate::Count, _) => Ok(Type::Int.into()),
+        (Aggregate::Sum | Aggregate::Mean, _) if !number => refuse("only numbers have one"),
+        (Aggregate::Min | Aggregate::Max, _) if value.is_bytes() => refuse("only numbers and times have one"),
+        (Aggregate::Sum, _) => Ok(match value {
+            Type::Decimal { scale, .. } => decimal(scale).into(),
+            other => other.into(),
+        }),
+        (Aggregate::Mean, _) if value == Type::Int => Ok(ColumnType::optional(Type::Float)),
+        (Aggregate::Mean | Aggregate::Min | Aggregate::Max, _) => Ok(ColumnType::optional(value)),
+    }
+}

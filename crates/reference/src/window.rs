@@ -1,0 +1,284 @@
+//! Windows as lists of entries, decoded and encoded at every step. What they mean, and the bytes, are said in
+//! `tidemill_plan`'s `window`.
+
+use std::cmp::Ordering;
+use tidemill_model::{Type, Value};
+use tidemill_plan::{Aggregate, Keep, Window};
+
+/// What was added in one slice (`Slices`), or one value (`Distinct`, and `Last`, where all slices are 0).
+#[derive(Clone)]
+enum Entry {
+    Slice { slice: i64, count: i64, sum: Sum, least: Value, greatest: Value },
+    Single { slice: i64, value: Value },
+}
+
+#[derive(Clone, Copy)]
+enum Sum {
+    Words(i128),
+    Floats(f64),
+}
+
+impl Sum {
+    fn plus(self, other: Sum) -> Sum {
+        match (self, other) {
+            (Sum::Words(a), Sum::Words(b)) => Sum::Words(a.wrapping_add(b)),
+            (Sum::Floats(a), Sum::Floats(b)) => Sum::Floats(a + b),
+            _ => panic!("sums of one window are of one kind"),
+        }
+    }
+}
+
+impl Entry {
+    fn slice(&self) -> i64 {
+        match self {
+            Entry::Slice { slice, .. } | Entry::Single { slice, .. } => *slice,
+        }
+    }
+}
+
+/// The bytes of a window with one more value.
+pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
+    let mut entries = decode(window, bytes);
+    let now = now(window, &entries, time);
+    match window.keep {
+        Keep::Slices(slices) => {
+            entries.retain(|entry| is_within(entry, now, slices.count));
+            let new = alone(now, value);
+            let last = entries.pop_if(|last| last.slice() == now);
+            entries.push(match last {
+                Some(last) => merged(&last, &new),
+                None => new,
+            });
+        }
+        Keep::Distinct(slices) => {
+            entries.retain(|entry| is_within(entry, now, slices.count));
+            let known = entries.iter().any(|entry| entry.slice() == now && single(entry) == &value);
+            if !known {
+                entries.retain(|entry| single(entry) != &value);
+                entries.push(Entry::Single { slice: now, value });
+            }
+        }
+        Keep::Last(count) => {
+            entries.push(Entry::Single { slice: 0, value });
+            if entries.len() as i64 > count {
+                entries.remove(0);
+            }
+        }
+    }
+    encode(window, &entries)
+}
+
+/// An aggregate; none where a sum does not fit 64 bits.
+pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Aggregate) -> Option<Value> {
+    let mut entries = decode(window, bytes);
+    let now = now(window, &entries, time);
+    match window.keep {
+        Keep::Slices(_) | Keep::Distinct(_) => entries.retain(|entry| is_within(entry, now, within)),
+        Keep::Last(_) => {
+            let surplus = (entries.len() as i64 - within).max(0);
+            entries.drain(..surplus as usize);
+        }
+    }
+    if aggregate == Aggregate::Distinct {
+        let mut values: Vec<&Value> = Vec::new();
+        for value in entries.iter().map(single) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        return Some(Value::Int(values.len() as i64));
+    }
+    if window.value.is_bytes() {
+        assert_eq!(aggregate, Aggregate::Count, "analysis refuses all else of texts");
+        return Some(Value::Int(entries.len() as i64));
+    }
+    let whole = entries.iter().map(as_slice).reduce(|a, b| merged(&a, &b));
+    let Some(Entry::Slice { count, sum, least, greatest, .. }) = whole else {
+        return Some(match (aggregate, window.value) {
+            (Aggregate::Count, _) => Value::Int(0),
+            (Aggregate::Sum, Type::Float) => Value::Float(0.0),
+            (Aggregate::Sum, ty) => Value::from_word(ty, 0),
+            _ => Value::Null,
+        });
+    };
+    Some(match (aggregate, sum) {
+        (Aggregate::Count, _) => Value::Int(count),
+        (Aggregate::Sum, Sum::Floats(sum)) => Value::Float(sum),
+        (Aggregate::Sum, Sum::Words(sum)) => Value::from_word(window.value, i64::try_from(sum).ok()?),
+        (Aggregate::Mean, Sum::Floats(sum)) => Value::Float(sum / count as f64),
+        (Aggregate::Mean, Sum::Words(sum)) if window.value == Type::Int => Value::Float(sum as f64 / count as f64),
+        (Aggregate::Mean, Sum::Words(sum)) => Value::Decimal(half_even(sum, count.into())),
+        (Aggregate::Min, _) => least,
+        (Aggregate::Max, _) => greatest,
+        (Aggregate::Distinct, _) => unreachable!("answered above"),
+    })
+}
+
+/// The slice of now: the time's, or the newest entry's where that is later.
+fn now(window: &Window, entries: &[Entry], time: i64) -> i64 {
+    let Some(slices) = window.slices() else { return 0 };
+    let slice = time.div_euclid(slices.slide);
+    entries.iter().map(Entry::slice).fold(slice, i64::max)
+}
+
+fn is_within(entry: &Entry, now: i64, slices: i64) -> bool {
+    let slice = i128::from(entry.slice());
+    slice > i128::from(now) - i128::from(slices) && slice <= i128::from(now)
+}
+
+fn single(entry: &Entry) -> &Value {
+    match entry {
+        Entry::Single { value, .. } => value,
+        Entry::Slice { .. } => panic!("a slice where a value belongs"),
+    }
+}
+
+fn as_slice(entry: &Entry) -> Entry {
+    match entry {
+        Entry::Single { slice, value } => alone(*slice, value.clone()),
+        slice => slice.clone(),
+    }
+}
+
+/// A slice with one value in it.
+fn alone(slice: i64, value: Value) -> Entry {
+    let (value, sum) = match value {
+        Value::Float(x) => {
+            let x = plain(x);
+            (Value::Float(x), Sum::Floats(x))
+        }
+        other => {
+            let sum = Sum::Words(other.word().expect("a word or a float").into());
+            (other, sum)
+        }
+    };
+    Entry::Slice { slice, count: 1, sum, least: value.clone(), greatest: value }
+}
+
+/// Two slices as one, the older first.
+fn merged(older: &Entry, newer: &Entry) -> Entry {
+    let (
+        Entry::Slice { count: a, sum: s, least: l, greatest: g, .. },
+        Entry::Slice { slice, count, sum, least, greatest },
+    ) = (older, newer)
+    else {
+        panic!("only slices are merged")
+    };
+    Entry::Slice {
+        slice: *slice,
+        count: a + count,
+        sum: s.plus(*sum),
+        least: if replaces(l, least, Ordering::Less) { least.clone() } else { l.clone() },
+        greatest: if replaces(g, greatest, Ordering::Greater) { greatest.clone() } else { g.clone() },
+    }
+}
+
+/// Whether the least or greatest so far is replaced by a new one: where that is less or greater, or the first NaN.
+fn replaces(old: &Value, new: &Value, wanted: Ordering) -> bool {
+    match (old, new) {
+        (Value::Float(old), Value::Float(new)) => {
+            !old.is_nan() && (new.is_nan() || new.partial_cmp(old) == Some(wanted))
+        }
+        (old, new) => new.word().cmp(&old.word()) == wanted,
+    }
+}
+
+/// The one NaN, or the number.
+fn plain(x: f64) -> f64 {
+    if x.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { x }
+}
+
+/// A quotient rounded half to even; the divisor is positive.
+fn half_even(left: i128, right: i128) -> i64 {
+    let (below, rest) = (left.div_euclid(right), left.rem_euclid(right));
+    let up = match (2 * rest).cmp(&right) {
+        Ordering::Less => false,
+        Ordering::Equal => below % 2 != 0,
+        Ordering::Greater => true,
+    };
+    i64::try_from(below + i128::from(up)).expect("a mean is not beyond its values")
+}
+
+fn decode(window: &Window, bytes: &[u8]) -> Vec<Entry> {
+    let mut rest = bytes;
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let slice = if window.slices().is_some() { take_word(&mut rest) } else { 0 };
+        entries.push(match window.keep {
+            Keep::Slices(_) => {
+                let count = take_word(&mut rest);
+                let sum = match window.value {
+                    Type::Float => {
+                        let sum = f64::from_bits(take_word(&mut rest) as u64);
+                        take_word(&mut rest);
+                        Sum::Floats(sum)
+                    }
+                    _ => Sum::Words(i128::from_le_bytes(take(&mut rest, 16).try_into().expect("16 bytes"))),
+                };
+                let [least, greatest] = [(); 2].map(|_| take_value(window.value, &mut rest));
+                Entry::Slice { slice, count, sum, least, greatest }
+            }
+            _ => Entry::Single { slice, value: take_value(window.value, &mut rest) },
+        });
+    }
+    entries
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(count);
+    *bytes = rest;
+    taken
+}
+
+fn take_word(bytes: &mut &[u8]) -> i64 {
+    i64::from_le_bytes(take(bytes, 8).try_into().expect("8 bytes"))
+}
+
+fn take_value(ty: Type, bytes: &mut &[u8]) -> Value {
+    let word = take_word(bytes);
+    match ty {
+        Type::Float => Value::Float(f64::from_bits(word as u64)),
+        Type::Str => Value::Str(String::from_utf8(take(bytes, word as usize).to_vec()).expect("a text")),
+        Type::Bytes => Value::Bytes(take(bytes, word as usize).to_vec()),
+        ty => Value::from_word(ty, word),
+    }
+}
+
+fn encode(window: &Window, entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in entries {
+        if window.slices().is_some() {
+            bytes.extend(entry.slice().to_le_bytes());
+        }
+        match entry {
+            Entry::Single { value, .. } => put_value(&mut bytes, value),
+            Entry::Slice { count, sum, least, greatest, .. } => {
+                bytes.extend(count.to_le_bytes());
+                match sum {
+                    Sum::Words(sum) => bytes.extend(sum.to_le_bytes()),
+                    Sum::Floats(sum) => {
+                        bytes.extend(plain(*sum).to_le_bytes());
+                        bytes.extend([0; 8]);
+                    }
+                }
+                put_value(&mut bytes, least);
+                put_value(&mut bytes, greatest);
+            }
+        }
+    }
+    bytes
+}
+
+fn put_value(bytes: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Float(x) => bytes.extend(plain(*x).to_le_bytes()),
+        Value::Str(text) => put_bytes(bytes, text.as_bytes()),
+        Value::Bytes(more) => put_bytes(bytes, more),
+        word => bytes.extend(word.word().expect("a word").to_le_bytes()),
+    }
+}
+
+fn put_bytes(bytes: &mut Vec<u8>, more: &[u8]) {
+    bytes.extend((more.len() as i64).to_le_bytes());
+    bytes.extend(more);
+}
