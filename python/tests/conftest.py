@@ -53,6 +53,14 @@ stock = app.table(Stock)
 transfers = app.source(Transfer)
 LIMIT = 100
 COLORS = ("red", "green")
+
+class Segment(tm.Row):
+    id: str = tm.key()
+    speed: tm.Window[float] = tm.window("5m", slide="1m")
+    cars: tm.Window[str] = tm.window("5m", slide="1m", distinct=True)
+    last: tm.Window[int] = tm.window(last=10)
+
+segments = app.table(Segment)
 """
 
 _numbers = count()
@@ -81,13 +89,13 @@ def module(tmp_path):
 
 TRANSACTION = """
 @app.transaction(transfers)
-def t(ev, src=accounts.row("src"), items=stock.row("store", "lines.item")):
+def t(ev, src=accounts.row("src"), items=stock.row("store", "lines.item"), seg=segments.row("src")):
 """
 
 
 @pytest.fixture
 def body(module):
-    """The plan's transaction for a body, with the roles src and items."""
+    """The plan's transaction for a body, with the roles src, items and seg."""
 
     def compile_body(text):
         loaded = module(TRANSACTION + textwrap.indent(textwrap.dedent(text), "    "))

@@ -153,7 +153,7 @@ def test_instances():
 ROWS = "int, float, bool, str, bytes, tm.Time, tm.Decimal(digits, scale), and 'X | None' of these"
 EVENTS = ROWS + ", list[...] of a scalar or of an event class"
 REFUSED = [
-    ("Row", "a: complex", f"X.a has the type complex; allowed are {ROWS}"),
+    ("Row", "a: complex", f"X.a has the type complex; allowed are {ROWS}, tm.Window[...] of a scalar"),
     ("Event", "a: dict[str, int]", f"X.a has the type dict[str, int]; allowed are {EVENTS}"),
     ("Event", "a: int | str", f"X.a has the type int | str; allowed are {EVENTS}"),
     (

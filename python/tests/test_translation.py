@@ -292,6 +292,7 @@ def test_roles_and_head(body):
             "over": "lines",
             "access": "row",
         },
+        {"name": "seg", "table": "segments", "key": [ev("src")], "over": None, "access": "row"},
     ]
 
 

@@ -28,6 +28,7 @@ from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
 from .types import Decimal
+from .windows import Window, window
 
 __all__ = [
     "App",
@@ -50,6 +51,7 @@ __all__ = [
     "TidemillError",
     "Time",
     "Transaction",
+    "Window",
     "abort",
     "choice",
     "constant",
@@ -72,5 +74,6 @@ __all__ = [
     "seconds",
     "sequence",
     "uniform",
+    "window",
     "zipf",
 ]

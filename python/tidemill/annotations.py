@@ -9,9 +9,11 @@ from typing import Any
 
 from .errors import SchemaError
 from .types import FieldType, ListType, ScalarType
+from .windows import Window, WindowType
 
-ROW_TYPES = "int, float, bool, str, bytes, tm.Time, tm.Decimal(digits, scale), and 'X | None' of these"
-EVENT_TYPES = ROW_TYPES + ", list[...] of a scalar or of an event class"
+_SCALAR_TYPES = "int, float, bool, str, bytes, tm.Time, tm.Decimal(digits, scale), and 'X | None' of these"
+ROW_TYPES = _SCALAR_TYPES + ", tm.Window[...] of a scalar"
+EVENT_TYPES = _SCALAR_TYPES + ", list[...] of a scalar or of an event class"
 
 _SCALARS = {
     int: ScalarType("int"),
@@ -50,11 +52,13 @@ class AnnotationReader:
         self._namespaces = namespaces
         self._allowed = EVENT_TYPES if lists_allowed else ROW_TYPES
 
-    def field_type(self, name: str, annotation: object) -> FieldType:
+    def field_type(self, name: str, annotation: object) -> FieldType | WindowType:
         """The type of a field. Raises ``SchemaError``, or ``UnresolvedError`` for a forward reference."""
         annotation = evaluate(annotation, self._namespaces)
         if annotation is list or typing.get_origin(annotation) is list:
             return self._list_type(name, annotation)
+        if annotation is Window or typing.get_origin(annotation) is Window:
+            return self._window_type(name, annotation)
         return self._scalar(name, annotation)
 
     def _refuse(self, name: str, annotation: object) -> SchemaError:
@@ -86,6 +90,15 @@ class AnnotationReader:
         if len(rest) != 1 or len(arms) != 2:
             raise self._refuse(name, annotation)
         return self._scalar(name, rest[0]).optional()
+
+    def _window_type(self, name: str, annotation: object) -> WindowType:
+        if self._lists_allowed:
+            hint = "windows are columns of rows; an event has a value"
+            raise SchemaError(f"{self._owner}.{name} is a window, which events cannot hold", hint)
+        arguments = typing.get_args(annotation)
+        if len(arguments) != 1:
+            raise SchemaError(f"{self._owner}.{name} is a window of nothing", "write tm.Window[float]")
+        return WindowType(self._scalar(name, arguments[0]))
 
     def _list_type(self, name: str, annotation: object) -> ListType:
         arguments = typing.get_args(annotation)

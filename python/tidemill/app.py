@@ -299,7 +299,7 @@ class App:
     def _table_inputs(self) -> dict[str, Input]:
         initial = {name: table.initial() for name, table in self._tables.items()}
         given = {name: rows for name, rows in initial.items() if rows is not None}
-        return {name: _input(rows, self._tables[name].schema, name) for name, rows in given.items()}
+        return {name: _input(rows, self._tables[name].schema.without_windows(), name) for name, rows in given.items()}
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object]) -> Input:
         given = data.get(source.name, source.connector)

@@ -19,6 +19,7 @@ from .annotations import AnnotationReader, UnresolvedError
 from .errors import SchemaError
 from .literals import column_value
 from .types import FieldType, ListType, ScalarType
+from .windows import WindowSpec, WindowType, window
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -62,6 +63,8 @@ class FieldSpec:
     key: bool = False
     event_time: bool = False
     default: object = MISSING
+    window: tuple[WindowType, WindowSpec] | None = None
+    """Of a windowed column; its ``type`` is that of the bytes that a cell holds."""
 
     @property
     def has_default(self) -> bool:
@@ -71,6 +74,9 @@ class FieldSpec:
     def to_column(self) -> dict[str, Any]:
         """The plan's ``ColumnDef``. Scalars only, which the class has checked."""
         assert isinstance(self.type, ScalarType)
+        if self.window is not None:
+            ty, spec = self.window
+            return {"name": self.name, **ty.value.to_json(), "key": False, "window": spec.definition}
         default = column_value(self.default, self.type) if self.has_default else None
         return {"name": self.name, **self.type.to_json(), "key": self.key, "default": default}
 
@@ -95,6 +101,10 @@ class RecordSchema:
     def event_time(self) -> str | None:
         """The name of the event-time field."""
         return next((f.name for f in self.fields if f.event_time), None)
+
+    def without_windows(self) -> RecordSchema:
+        """The fields that are not windowed columns: those of rows that a table begins with."""
+        return RecordSchema(self.name, tuple(f for f in self.fields if f.window is None))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -147,14 +157,15 @@ class Record:
         return f"{type(self).__name__}({inner})"
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(key,))
+@dataclass_transform(kw_only_default=True, field_specifiers=(key, window))
 class Row(Record):
     """The base of table rows: each annotated name is a column.
 
     ``tm.key()`` marks key columns; ``= value`` is the default of a row that nothing was written to
     (``X | None`` without one has None).
     Columns are int (64 bits), float, bool, str, bytes, ``tm.Time``, ``tm.Decimal(digits, scale)``, and
-    ``X | None``. Raises ``SchemaError`` where the class is defined.
+    ``X | None``; and ``tm.Window[X]``, declared with ``tm.window(...)``, which keeps values added of late.
+    Raises ``SchemaError`` where the class is defined.
 
     In a transaction body a role also has what is declared here: ``exists``, ``insert``, ``delete``.
     """
@@ -260,6 +271,8 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
         raise SchemaError(f"{place} has the name of an operation on rows", "choose another name")
     ty = reader.field_type(name, annotation)
     value = cls.__dict__.get(name, MISSING)
+    if isinstance(ty, WindowType) or isinstance(value, WindowSpec):
+        return _window_field(place, name, ty, value)
     if isinstance(value, _Mark):
         _check_mark(cls, place, ty, value)
         return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time")
@@ -273,6 +286,14 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
     elif isinstance(ty, ScalarType) and ty.nullable:
         value = None
     return FieldSpec(name, ty, default=value)
+
+
+def _window_field(place: str, name: str, ty: FieldType | WindowType, value: object) -> FieldSpec:
+    if not isinstance(value, WindowSpec):
+        raise SchemaError(f"{place} is a window without a span", "write '= tm.window(\"5m\")'")
+    if not isinstance(ty, WindowType):
+        raise SchemaError(f"{place} is declared with tm.window(...) but has the type {ty}", f"write tm.Window[{ty}]")
+    return FieldSpec(name, ScalarType("bytes"), default=b"", window=(ty, value))
 
 
 def _check_mark(cls: type[Record], place: str, ty: FieldType, mark: _Mark) -> None:

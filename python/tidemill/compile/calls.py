@@ -46,6 +46,7 @@ _METHODS = {
     "timestamp": ("total_seconds", 0),
     "total_microseconds": ("total_microseconds", 0),
 }
+_AGGREGATES = ("count", "sum", "mean", "min", "max", "distinct")
 _DURATIONS = {times.microseconds, times.milliseconds, times.seconds, times.minutes, times.hours, times.days}
 _STATEMENTS = {bodies.require: "tm.require", bodies.abort: "tm.abort", bodies.emit: "tm.emit"}
 _UNREPEATABLE = {"time", "random", "datetime", "uuid", "secrets", "os"}
@@ -141,12 +142,65 @@ class Calls:
         name, owner = node.func.attr, node.func.value
         if self._scope.is_role(owner) and name in ("insert", "delete"):
             raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")
+        window = self.window(node)
+        if window is not None:
+            return window
         if name not in _METHODS:
             raise self._refuse(node, f"the method '{name}' cannot be compiled", _METHODS_KNOWN)
         function, count = _METHODS[name]
         arguments = self.arguments(node, name, count, count)
         operands = [self._expressions.translate(e) for e in (owner, *arguments)]
         return ir.call(function, operands, self._scope.source.span(node))
+
+    def window(self, node: ast.Call) -> Json | None:
+        """An aggregate of a windowed column, ``row.column.mean()``, or of a part of it,
+        ``row.column.window("5m").mean()``; none where the call is nothing of the kind."""
+        assert isinstance(node.func, ast.Attribute)
+        name, owner, part = node.func.attr, node.func.value, None
+        if (
+            isinstance(owner, ast.Call)
+            and isinstance(owner.func, ast.Attribute)
+            and owner.func.attr in ("window", "last")
+        ):
+            if self.column(owner.func.value) is None:
+                return None
+            part = self._window_part(owner, owner.func.attr)
+            owner = owner.func.value
+        column = self.column(owner)
+        if column is None or name not in (*_AGGREGATES, "add", "window", "last"):
+            return None
+        shown = ast.unparse(owner)
+        if name == "add":
+            raise self._refuse(node, "'add' has no value", "write it on a line of its own")
+        if name not in _AGGREGATES:
+            hint = f"ask for an aggregate: {ast.unparse(node)}.mean()"
+            raise self._refuse(node, f"a part of '{shown}' is no value", hint)
+        self.arguments(node, name, 0, 0)
+        asked = {"role": column[0], "column": column[1], "part": part, "aggregate": name}
+        return ir.expr({"window": asked}, self._scope.source.span(node))
+
+    def column(self, node: ast.expr) -> tuple[str, str] | None:
+        """Role and column of ``row.column``."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and self._scope.is_role(node.value):
+            return node.value.id, node.attr
+        return None
+
+    def _window_part(self, node: ast.Call, kind: str) -> Json:
+        (argument,) = self.arguments(node, kind, 1, 1)
+        value = self._expressions.translate(argument)["node"].get("literal")
+        if kind == "last":
+            if not isinstance(value, dict) or "int" not in value:
+                raise self._refuse(argument, "last takes a constant int", "write last(10)")
+            return {"last": value["int"]}
+        if isinstance(value, dict) and "str" in value:
+            try:
+                value = {"duration": times.parse_duration(value["str"])}
+            except ValueError as error:
+                raise self._refuse(argument, f"the span {error}") from None
+        if not isinstance(value, dict) or not ("duration" in value or "int" in value):
+            hint = "write a text such as '5m', or an int where the event time is one"
+            raise self._refuse(argument, "window takes a constant span", hint)
+        return {"span": value}
 
     def _unknown(self, node: ast.Call, function: Any, shown: str) -> CompileError:
         if _is_in(function, _STATEMENTS):

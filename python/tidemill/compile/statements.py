@@ -203,6 +203,13 @@ class Statements:
     def _call(self, node: ast.Expr, call: ast.Call) -> Json:
         if isinstance(call.func, ast.Attribute) and self._scope.is_role(call.func.value):
             return self._row_call(node, call, call.func)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add":
+            column = self._expressions.calls.column(call.func.value)
+            if column is not None:
+                (value,) = self._expressions.calls.arguments(call, "add", 1, 1)
+                role, name = column
+                added = {"role": role, "column": name, "value": self._expressions.translate(value)}
+                return self._stmt(node, {"add": added})
         function = self._scope.static(call.func)
         if function is bodies.require:
             return self._require(node, call)
