@@ -9,6 +9,7 @@ pub mod bidding;
 pub mod grep_sum;
 pub mod ledger;
 pub mod toll;
+pub mod toll_windows;
 
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
@@ -40,15 +41,18 @@ pub enum Workload {
     Bidding,
     /// Toll Processing.
     Toll,
+    /// Toll Processing over windows.
+    TollWindows,
 }
 
 /// All of them, by the names that the command line knows.
-pub const WORKLOADS: [(&str, Workload); 5] = [
+pub const WORKLOADS: [(&str, Workload); 6] = [
     ("gs", Workload::GrepSum),
     ("sl", Workload::Ledger),
     ("sl-phases", Workload::LedgerPhases),
     ("ob", Workload::Bidding),
     ("tp", Workload::Toll),
+    ("tp-windows", Workload::TollWindows),
 ];
 
 /// The characteristics that MorphStream's Table 5 varies, and the sizes.
@@ -89,7 +93,7 @@ impl Workload {
             Workload::GrepSum => Knobs { accesses: 2, ..knobs },
             Workload::Ledger | Workload::LedgerPhases => knobs,
             Workload::Bidding => Knobs { length: 20, ..knobs },
-            Workload::Toll => Knobs { rows: 1_000, epoch: 40_960, ..knobs },
+            Workload::Toll | Workload::TollWindows => Knobs { rows: 1_000, epoch: 40_960, ..knobs },
         }
     }
 
@@ -99,7 +103,7 @@ impl Workload {
             Workload::GrepSum => knobs.length as f64,
             Workload::Ledger | Workload::LedgerPhases => 3.0,
             Workload::Bidding => (6.0 + 2.0 * knobs.length as f64) / 8.0,
-            Workload::Toll => 2.0,
+            Workload::Toll | Workload::TollWindows => 2.0,
         }
     }
 
@@ -111,6 +115,7 @@ impl Workload {
             Workload::LedgerPhases => ledger::input(knobs, true),
             Workload::Bidding => bidding::input(knobs),
             Workload::Toll => toll::input(knobs),
+            Workload::TollWindows => toll_windows::input(knobs),
         }
     }
 }
@@ -215,10 +220,11 @@ pub fn lists(schema: &Schema, field: usize, ends: &[usize], columns: Vec<Vec<i64
     Arc::new(ListArray::new(item.clone(), offsets, Arc::new(values), None))
 }
 
-/// A table of a plan: a row per key 0 to `rows` − 1, the other columns all the same.
+/// A table of a plan: a row per key 0 to `rows` − 1, the other columns all the same, windows left out.
 pub fn table_rows(plan: &Plan, table: usize, rows: u64, values: &[i64]) -> RecordBatch {
     let columns = &plan.tables[table].columns;
-    let schema = Schema::scalars(columns.iter().map(|column| (column.name.as_str(), column.ty)));
+    let plain = columns.iter().filter(|column| column.window.is_none());
+    let schema = Schema::scalars(plain.map(|column| (column.name.as_str(), column.ty)));
     let mut arrays = vec![ints((0..rows as i64).collect())];
     arrays.extend(values.iter().map(|&value| ints(vec![value; rows as usize])));
     RecordBatch::try_new(arrow_schema(&schema), arrays).expect("columns of the table")
@@ -272,9 +278,10 @@ fn mix(hash: u64, value: i64) -> u64 {
     (hash.rotate_left(5) ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A batch of ints as rows of values.
+/// A batch of ints as rows of values, windows left out.
 pub fn int_rows(batch: &RecordBatch) -> Vec<Vec<i64>> {
-    let columns: Vec<&[i64]> = (0..batch.num_columns()).map(|c| column(batch, c)).collect();
+    let is_int = |c: &usize| *batch.column(*c).data_type() == DataType::Int64;
+    let columns: Vec<&[i64]> = (0..batch.num_columns()).filter(is_int).map(|c| column(batch, c)).collect();
     (0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
 }
 
