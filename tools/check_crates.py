@@ -2,7 +2,8 @@
 
 Run by ``make lint``. Tests stand above everything: what only they need is not looked at, but for
 ``histories`` and ``sim``, which nothing else may use, and ``reference``, which shares nothing with
-what is held against it: only ``audit``, which does that, has it. It also sees to it that the core crates deny what clippy.toml disallows.
+what is held against it: only ``audit``, which does that, has it. It also sees to it that the core
+crates deny what clippy.toml disallows.
 """
 
 from __future__ import annotations
