@@ -21,7 +21,7 @@ const HEAD: &str = "tidemill state ";
 /// What a state directory says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT`] of the writer.
+    /// The format of the writer.
     pub format: u32,
     /// Tells this state from every other; its log and checkpoints bear it.
     pub id: u64,

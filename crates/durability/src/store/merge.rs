@@ -10,7 +10,7 @@ const FACTOR: u64 = 3;
 const RUNS_FREE: usize = 3;
 
 /// The first of the runs that are to become one with all behind it; none where there are few enough. Each run
-/// that is left has more than [`FACTOR`] times the rows of all behind it, so their number is logarithmic.
+/// that is left has more than `FACTOR` times the rows of all behind it, so their number is logarithmic.
 pub fn due(runs: &[Run]) -> Option<usize> {
     if runs.len() <= RUNS_FREE {
         return None;
