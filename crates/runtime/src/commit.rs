@@ -175,7 +175,9 @@ impl Committer {
             let added = records.map_or(Ok(()), |records| records.add(epoch, self.environment.as_ref()));
             self.recorded(added);
         }
-        let oldest = epoch.arrivals.iter().map(|(arrived, _)| *arrived).min();
+        // An event that arrived before the gate had room for its epoch waited for epochs before: larger ones would
+        // have let it wait less.
+        let oldest = epoch.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.opened)).min();
         let (number, events, is_new) = (epoch.number, epoch.events, !epoch.replayed);
         let outputs = epoch.outputs.iter_mut().map(std::mem::take).collect();
         let pending = Pending {

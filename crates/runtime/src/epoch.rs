@@ -70,6 +70,8 @@ pub struct Epoch {
     pub replayed: bool,
     /// Events of all sources.
     pub events: usize,
+    /// When the gate had room for it (clock).
+    pub opened: u64,
     /// When they arrived (clock) and how many.
     pub arrivals: Vec<(u64, u64)>,
     /// By source number.
@@ -135,6 +137,7 @@ impl Epoch {
             number: 0,
             replayed: false,
             events: 0,
+            opened: 0,
             arrivals: Vec::new(),
             sources: wiring.sources.iter().map(|_| SourceSlice::default()).collect(),
             merge: Vec::new(),

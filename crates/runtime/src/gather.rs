@@ -94,6 +94,7 @@ impl Gatherer {
         while go_on && !self.failure.is_set() {
             self.sweep();
             let Some(mut epoch) = self.slot() else { break };
+            epoch.opened = self.environment.now();
             go_on = self.fill();
             let most = self.events_max();
             let empty = self.gate.ready(1) == 0 && !self.gate.has_rejects();

@@ -1,7 +1,8 @@
 //! How many events an epoch may have where the user has not said: the more, the higher the throughput, up to where
 //! results would come too late.
 //!
-//! **How.** Of each epoch that is done the oldest event's latency is known. Above the target, the limit shrinks in
+//! **How.** Of each epoch that is done the oldest event's latency is known, from when there was room for it: where
+//! input is ahead of the engine, smaller epochs would only make the queue longer. Above the target, the limit shrinks in
 //! proportion, since latency under load is a number of epochs in flight times what one takes; well below it, and
 //! where the limit was what closed the epoch, the limit grows by a quarter. An epoch that was gathered under an
 //! earlier limit says nothing about the present one and is passed over.
