@@ -102,14 +102,27 @@ impl Gatherer {
                 self.stash.push(epoch);
                 continue;
             }
-            epoch.number = self.number;
-            self.number += 1;
-            self.gate.cut(most, &mut epoch);
-            if let Some(durable) = &mut self.durable {
-                durable.cut(&mut epoch, &self.gate);
-            }
-            self.pipeline.put(epoch);
+            self.put(epoch, most);
         }
+        // What was taken since and is held back is in the last checkpoint: the log is to have it, too, for who
+        // goes through it from an earlier one.
+        if !self.failure.is_set()
+            && self.durable.as_ref().is_some_and(|durable| durable.intake.has_uncut())
+            && let Some(epoch) = self.slot()
+        {
+            self.put(epoch, 0);
+        }
+    }
+
+    /// Cuts the next epoch, of so many events at the most, and has it run.
+    fn put(&mut self, mut epoch: Box<Epoch>, events_max: usize) {
+        epoch.number = self.number;
+        self.number += 1;
+        self.gate.cut(events_max, &mut epoch);
+        if let Some(durable) = &mut self.durable {
+            durable.cut(&mut epoch, &self.gate);
+        }
+        self.pipeline.put(epoch);
     }
 
     fn events_max(&self) -> usize {

@@ -63,6 +63,11 @@ impl Intake {
         }
     }
 
+    /// Whether anything was taken since the last epoch was cut.
+    pub fn has_uncut(&self) -> bool {
+        self.sources.iter().any(|of| of.since_cut != Taken::default())
+    }
+
     /// An epoch was cut: what is to be logged of it.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
         let entry = |(s, of): (usize, &mut OfSource)| {

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Fit, StateDirectory, StateError, Written};
+use tidemill_durability::{Bug, Fit, Log, StateDirectory, StateError, Written};
 use tidemill_model::StreamDigest;
 use tidemill_plan::Program;
 use tidemill_state::Generation;
@@ -212,7 +212,11 @@ impl Finish {
         let gate = gathered.durable.expect("a durable run has a durable gate");
         // Without a log the replay was broken off: the next run begins where this one began.
         let changed = gathered.epoch > checkpoint;
-        if let Some(mut log) = gate.end_log()?
+        let mut log = gate.end_log()?;
+        if let Some(log) = &mut log {
+            note_rest(log, &digests)?;
+        }
+        if let Some(mut log) = log
             && changed
         {
             if directory.planted().is(Bug::TruncatesFirst) {
@@ -226,14 +230,6 @@ impl Finish {
                 }
                 if directory.planted().is(Bug::CheckpointForgetsTimes) {
                     standing.greatest = None;
-                }
-            }
-            let digests_left = digests.take_unlogged();
-            if !digests_left.is_empty() {
-                note(&mut log, &digests_left);
-                // Without room they are missing; nothing else depends on them.
-                if let Written::All = log.write()? {
-                    log.sync()?;
                 }
             }
             let outputs = outputs(&machine.program, digests.total());
@@ -262,6 +258,20 @@ impl Finish {
             },
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
         })
+    }
+}
+
+/// Notes the digests of epochs that were committed when the logger had come to its end.
+fn note_rest(log: &mut Log, digests: &Digests) -> Result<(), StateError> {
+    let rest = digests.take_unlogged();
+    if rest.is_empty() {
+        return Ok(());
+    }
+    note(log, &rest);
+    // Without room they are missing; nothing else depends on them.
+    match log.write()? {
+        Written::All => log.sync(),
+        Written::Full(_) => Ok(()),
     }
 }
 

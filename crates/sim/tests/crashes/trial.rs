@@ -177,12 +177,6 @@ fn recorded(history: &History) -> Recorded {
 /// The name of the savepoint that some trials begin with.
 const START: &str = "start";
 
-/// Whether random trials are audited: where `TIDEMILL_AUDIT` is set. Some histories are then said to differ,
-/// whose tables and outputs are those of the reference; why is not known yet.
-fn audits() -> bool {
-    std::env::var_os("TIDEMILL_AUDIT").is_some()
-}
-
 /// What the reference interpreter says against a state, from its newest checkpoint and from the savepoint.
 fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Option<String> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
@@ -339,7 +333,7 @@ pub fn run(
                     .wrong_outputs(|path| read_all(&storage, path), Whole::There)
                     .or_else(|| expected.wrong_tables(&engine));
                 if life >= lives || wrong.is_some() {
-                    let audited = setting.records && random.chance(50) && audits();
+                    let audited = setting.records && random.chance(50);
                     let wrong = wrong.or_else(|| match audited {
                         true => unverified(&expected.subject.history, &storage, &setting),
                         false => None,
@@ -364,7 +358,7 @@ pub fn run(
             true => storage.cut_power(),
             false => storage.kill(),
         }
-        let wrong = match setting.records && random.chance(20) && audits() {
+        let wrong = match setting.records && random.chance(20) {
             true => wrong.or_else(|| unverified(&expected.subject.history, &storage, &setting)),
             false => wrong,
         };
