@@ -85,6 +85,17 @@ class Bank:
         assert process.returncode == 130, text
         return text
 
+    def run_and_kill(self, state, *arguments):
+        """Kills a run when some of what it took is in the log."""
+        command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", state, *arguments]
+        process = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while not any(p.stat().st_size > 3000 for p in self.folder.glob(f"{state}/log/*.log")):
+            assert time.monotonic() < deadline and process.poll() is None, "it logs"
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
     def command(self, *arguments, code=0):
         done = self.done(*arguments)
         assert done.returncode == code, done.stdout + done.stderr
@@ -226,14 +237,7 @@ def test_what_a_crash_left_is_replayed_by_the_program_as_it_was(bank):
     rows = "".join(f"{at},{'ada' if at % 2 else 'bob'},{'bob' if at % 2 else 'ada'},1\n" for at in range(300_000))
     (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n1,ada,bob,50\n" + rows[rows.index("1,") :])
     bank.write(source="transfers.csv")
-    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state", "--epoch", "500"]
-    process = subprocess.Popen(command, cwd=bank.folder, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not any(p.stat().st_size > 3000 for p in bank.folder.glob("state/log/*.log")):
-        assert time.monotonic() < deadline and process.poll() is None, "it logs"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    bank.run_and_kill("state", "--epoch", "500")
     # Committed transfers come out otherwise now: the old ones as they were, the new ones as they are.
     negated = '\n    return {"at": ev.at, "src": ev.src, "dst": ev.dst, "amount": 0 - ev.amount}'
     bank.write(extra=negated, source="transfers.csv")
@@ -276,14 +280,7 @@ def test_the_weaker_mode_is_named_and_loses_nothing_when_the_process_ends(bank):
     (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + rows)
     other = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "other", "--sync", "1h"]
     assert subprocess.run(other, cwd=bank.folder, capture_output=True, timeout=60, check=False).returncode == 2
-    command = [*other[:-1], "3600s", "--epoch", "100"]
-    process = subprocess.Popen(command, cwd=bank.folder, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not any(p.stat().st_size > 3000 for p in bank.folder.glob("other/log/*.log")):
-        assert time.monotonic() < deadline and process.poll() is None, "it logs"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    bank.run_and_kill("other", "--sync", "3600s", "--epoch", "100")
     summary = json.loads(bank.command("run", "bank.py", "--state", "other", "--json"))
     assert summary["durability"]["lost_epochs"] == 0
     ended = [bank.folder / name for name in ("done1.jsonl", "rejected1.jsonl")]

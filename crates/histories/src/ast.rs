@@ -1,9 +1,10 @@
 //! Short names for building plans.
 
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
+use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Function, OriginDef, PLAN_VERSION, Plan, Record,
-    RoleDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, UnaryOp, WindowDef,
+    AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Function, OriginDef, Plan, Record, RoleDef, Stmt,
+    StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, UnaryOp, WindowDef,
 };
 
 /// A decimal of as many digits as there are.
@@ -202,13 +203,5 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 }
 
 pub fn plan(name: &str, tables: Vec<TableDef>, streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Plan {
-    Plan {
-        version: PLAN_VERSION,
-        name: name.into(),
-        schema_version: 1,
-        tables,
-        streams,
-        transactions,
-        sinks: Vec::new(),
-    }
+    Plan { tables, streams, transactions, ..PlanBuilder::new(name).build() }
 }

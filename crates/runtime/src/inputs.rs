@@ -114,31 +114,18 @@ impl Inputs {
 
     /// Exactly so many records of a source, in batches. A failure if it has less.
     pub fn take_exactly(&mut self, source: usize, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
-        let of = &mut self.sources[source];
-        let (mut batches, mut left) = (Vec::new(), wanted);
-        let mut rest: Option<SourceBatch> = None;
-        while left != Taken::default() {
-            let (next, token) = match of.rest.take().or_else(|| of.receiver.recv().ok()) {
-                Some(FromSource::Batch(next, token, _)) => (next, token),
-                Some(FromSource::Failed(failure)) => return Err(failure),
-                Some(FromSource::End) | None => {
-                    let (events, bad) = (left.events, left.bad);
-                    return Err(IoFailure::new(format!(
-                        "{events} events and {bad} bad records that were taken of it before are not there any more"
-                    )));
-                }
-            };
-            // What is left over may be all of the kind that is not wanted.
-            let (first, behind) = split(join(rest.take(), next)?, left);
-            left.events -= first.events.num_rows() as u64;
-            left.bad -= first.bad.len() as u64;
-            batches.push(first);
-            if left == Taken::default() {
-                of.rest = behind.map(|behind| FromSource::Batch(behind, token, None));
-            } else {
-                rest = behind;
+        let OfSource { receiver, rest, .. } = &mut self.sources[source];
+        // Of the batch that was received last: what is left of it stands before the same token.
+        let mut token = None;
+        let (batches, left) = take_exactly(wanted, || match rest.take().or_else(|| receiver.recv().ok()) {
+            Some(FromSource::Batch(next, behind, _)) => {
+                token = behind;
+                Ok(Some(next))
             }
-        }
+            Some(FromSource::Failed(failure)) => Err(failure),
+            Some(FromSource::End) | None => Ok(None),
+        })?;
+        *rest = left.map(|left| FromSource::Batch(left, token, None));
         Ok(batches)
     }
 
@@ -156,8 +143,32 @@ impl Inputs {
     }
 }
 
+/// Exactly so many records of those that `next` gives, in batches, and what is left of the last batch. A failure
+/// where it ends before.
+pub fn take_exactly(
+    wanted: Taken,
+    mut next: impl FnMut() -> Result<Option<SourceBatch>, IoFailure>,
+) -> Result<(Vec<SourceBatch>, Option<SourceBatch>), IoFailure> {
+    let (mut batches, mut left, mut rest) = (Vec::new(), wanted, None);
+    while left != Taken::default() {
+        let Some(next) = next()? else {
+            let (events, bad) = (left.events, left.bad);
+            return Err(IoFailure::new(format!(
+                "{events} events and {bad} bad records that were taken of it before are not there any more"
+            )));
+        };
+        // What is left over may be all of the kind that is not wanted.
+        let (first, behind) = split(join(rest.take(), next)?, left);
+        left.events -= first.events.num_rows() as u64;
+        left.bad -= first.bad.len() as u64;
+        batches.push(first);
+        rest = behind;
+    }
+    Ok((batches, rest))
+}
+
 /// Two batches as one.
-pub fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
+fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
     let Some(mut first) = first else { return Ok(next) };
     let schema = next.events.schema();
     let events = concat_batches(&schema, [&first.events, &next.events]);
@@ -166,7 +177,7 @@ pub fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch
 }
 
 /// The first records of a batch, at most so many of each kind, and the rest if there is any.
-pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
+fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
     let events = (batch.events.num_rows() as u64).min(most.events) as usize;
     let bad = batch.bad.len().min(most.bad as usize);
     if events == batch.events.num_rows() && bad == batch.bad.len() {

@@ -6,6 +6,7 @@
 
 mod durable;
 mod memory;
+mod pace;
 mod support;
 
 use std::collections::HashMap;

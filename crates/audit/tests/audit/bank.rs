@@ -65,6 +65,15 @@ pub fn program(fault: Fault) -> Program {
 /// Transfers: time, source, destination, amount.
 pub type Transfers<'a> = &'a [(i64, &'a str, &'a str, i64)];
 
+/// One that aborts and one that is late among them.
+pub const TRANSFERS: Transfers<'_> = &[
+    (1, "ada", "bob", 70),
+    (2, "ada", "bob", 70),
+    (20, "bob", "ada", 13),
+    (3, "bob", "ada", 1),
+    (21, "ada", "bob", 5),
+];
+
 /// Runs transfers through a durable engine with a fault, on the machine's state, which is told that the
 /// engine is as it should be. A savepoint "start" is made where the state is new.
 pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Result<(), RunError> {

@@ -1,14 +1,6 @@
-use crate::bank::{Fault, Transfers, logged, open, run};
+use crate::bank::{Fault, TRANSFERS, logged, open, run};
 use tidemill_audit::show;
 use tidemill_sim::SimStorage;
-
-const TRANSFERS: Transfers<'_> = &[
-    (1, "ada", "bob", 70),
-    (2, "ada", "bob", 70),
-    (20, "bob", "ada", 13),
-    (3, "bob", "ada", 1),
-    (21, "ada", "bob", 5),
-];
 
 fn shown(position: &str) -> String {
     let machine = SimStorage::new(1);

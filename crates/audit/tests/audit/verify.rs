@@ -1,16 +1,8 @@
-use crate::bank::{Fault, Transfers, logged, open, run};
+use crate::bank::{Fault, TRANSFERS, logged, open, run};
 use std::path::Path;
 use tidemill_audit::{Verified, verify};
 use tidemill_durability::{Manifest, Planted, overwrite, read_all};
 use tidemill_sim::SimStorage;
-
-const TRANSFERS: Transfers<'_> = &[
-    (1, "ada", "bob", 70),
-    (2, "ada", "bob", 70),
-    (20, "bob", "ada", 13),
-    (3, "bob", "ada", 1),
-    (21, "ada", "bob", 5),
-];
 
 fn from_start(machine: &SimStorage) -> Result<Verified, String> {
     verify(&open(machine), Some("start"), &logged).map_err(|error| error.to_string())

@@ -8,7 +8,7 @@ use super::intake::Taken;
 use super::load::checkpoint_rows;
 use crate::engine::RunError;
 use crate::gate::Standing;
-use crate::inputs::{join, split};
+use crate::inputs::take_exactly;
 use crate::io::{IoFailure, Resumed, Source, SourceBatch};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
@@ -181,26 +181,10 @@ impl Rereading {
 
     /// Exactly so many records.
     fn take(&mut self, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
-        let (mut batches, mut left) = (Vec::new(), wanted);
-        let mut rest = None;
-        while left != Taken::default() {
-            let Some(next) = self.rest.take().map_or_else(|| self.source.next(), |rest| Ok(Some(rest)))? else {
-                let (events, bad) = (left.events, left.bad);
-                return Err(IoFailure::new(format!(
-                    "{events} events and {bad} bad records that were taken of it before are not there any more"
-                )));
-            };
-            // What is left over may be all of the kind that is not wanted.
-            let (first, behind) = split(join(rest.take(), next)?, left);
-            left.events -= first.events.num_rows() as u64;
-            left.bad -= first.bad.len() as u64;
-            batches.push(first);
-            if left == Taken::default() {
-                self.rest = behind;
-            } else {
-                rest = behind;
-            }
-        }
+        let Rereading { source, rest } = self;
+        let (batches, left) =
+            take_exactly(wanted, || rest.take().map_or_else(|| source.next(), |rest| Ok(Some(rest))))?;
+        *rest = left;
         Ok(batches)
     }
 }

@@ -1,0 +1,75 @@
+//! How large epochs become where nobody has said.
+
+use crate::support::Kept;
+use std::sync::Arc;
+use tidemill_connect::System;
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Type, Value};
+use tidemill_plan::analyze;
+use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
+use tidemill_runtime::{Control, Engine, Environment, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
+
+const EVENTS: usize = 6_000_000;
+const BATCH: usize = 16_384;
+/// Well above what an epoch takes here, and well below what the run takes.
+const LATENCY_NS: u64 = 20_000_000;
+
+/// The same batch over and over, all of it there from the beginning.
+struct Backlog {
+    batch: SourceBatch,
+    left: usize,
+    arrived: u64,
+}
+
+impl Source for Backlog {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let length = self.left.min(BATCH);
+        self.left -= length;
+        let events = self.batch.events.slice(0, length);
+        Ok((length > 0).then(|| SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn arrived(&self) -> Option<u64> {
+        Some(self.arrived)
+    }
+}
+
+fn run() -> Summary {
+    let plan = PlanBuilder::new("counters")
+        .table("counters", |t| t.key("id", Type::Int).column_or("count", Type::Int, Value::Int(0)))
+        .source("clicks", |s| s.field("id", Type::Int))
+        .transaction("count", [named("clicks")], |t| {
+            t.create("counter", "counters", [event("id")]).body(|b| {
+                b.set("counter", "count", cell("counter", "count") + 1);
+                b.give([("count", cell("counter", "count"))]);
+            })
+        })
+        .sink("counted", committed("count"))
+        .build();
+    let program = analyze(&plan).expect("a right plan");
+    let events: Vec<Vec<Value>> = (0..BATCH as i64).map(|i| vec![Value::Int(i % 1000)]).collect();
+    let events = batch_of(&program.streams[0].schema, &events);
+    let environment: Arc<dyn Environment> = Arc::new(System::new());
+    let batch = SourceBatch { events, bad: Vec::new() };
+    let backlog = Backlog { batch, left: EVENTS, arrived: environment.now() };
+    let engine = Engine::new(program).expect("it compiles");
+    let request = Request {
+        sources: vec![Box::new(backlog)],
+        sinks: vec![Box::new(Kept::default()) as Box<dyn Sink>],
+        options: Options { workers: 2, latency: LATENCY_NS, ..Options::default() },
+        environment,
+        control: Arc::new(Control::default()),
+        durability: None,
+        records: None,
+    };
+    engine.run(request, &mut || {}).expect("it ends")
+}
+
+/// Smaller epochs would not take from the time that input has waited in a queue; they only make it longer.
+#[test]
+fn a_backlog_does_not_make_epochs_small() {
+    let summary = run();
+    assert_eq!(summary.events, EVENTS as u64);
+    let mean = summary.events / summary.epochs;
+    assert!(mean > 1_000, "{} epochs of {mean} events each", summary.epochs);
+}
