@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long torture bench clean machine develop release
+.PHONY: help demo test lint test-rust test-python test-long torture bench figures clean machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -62,6 +62,11 @@ bench: machine ## the report of docs/performance.md
 	cargo run --release -p tidemill-bench -- ledger
 	cargo run --release -p tidemill-bench -- files
 	cargo run --release -p tidemill-bench -- memory
+
+figures: $(READY) ## the figures of the papers, docs/figures.md; goes on where it was ended (target/figures)
+	cargo run --release -p tidemill-bench -- figures $(if $(ONLY),--again --only $(ONLY))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	$(BIN)/python bench/figures.py target/figures docs/figures docs/figures.md
 
 clean: ## remove all that was built, set up or made
 	cargo clean

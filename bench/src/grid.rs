@@ -5,15 +5,13 @@
 //! printed are the medians of the rounds. Every run's outputs and tables must have the digest of the loop's, but
 //! for those under schemes that do not keep the order.
 
+use crate::median;
 use crate::run::Arrival;
-use crate::workloads::{Input, Knobs, Output, OutputDigest, WORKLOADS, Workload};
-use crate::workloads::{int_rows, ns_per_round, rounds, state_digest};
-use crate::{median, pin, run};
-use arrow_array::RecordBatch;
+use crate::session::{HEADER, Line, Session, Way, scheduling_name};
+use crate::workloads::{Knobs, WORKLOADS, Workload, ns_per_round, rounds};
 use clap::{Parser, ValueEnum};
-use std::time::Instant;
-use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling, Scheme, SchemeError, Summary};
+use std::io;
+use tidemill_runtime::{EpochSize, Options, Policy, Scheduling, Scheme, SchemeError, Summary};
 
 /// What is run.
 #[derive(Parser)]
@@ -110,11 +108,6 @@ fn schemes(text: &str) -> Result<Schedulings, String> {
     schemes.map(|s| Schedulings(s.into_iter().map(Scheduling::Baseline).collect())).map_err(|e| e.to_string())
 }
 
-/// Whether results must be the loop's.
-fn keeps_order(scheduling: Scheduling) -> bool {
-    !matches!(scheduling, Scheduling::Baseline(scheme) if !scheme.keeps_order())
-}
-
 /// The other knobs as they are.
 fn varied<T: Copy>(knobs: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -> Vec<Knobs> {
     let with = |knobs: &Knobs, value| {
@@ -195,159 +188,50 @@ impl Grid {
                 false => self.knobs.points(defaults, round_ns),
             };
             for knobs in points {
-                self.point(workload, self.sized(workload, knobs, round_ns), round_ns);
+                let sized = workload.sized(knobs, self.seconds, round_ns);
+                self.point(workload, Knobs { events: self.events.unwrap_or(sized.events), ..knobs }, round_ns);
             }
         }
     }
 
-    /// With its number of events: about 100 ns each, and the user functions; at least a few epochs.
-    fn sized(&self, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
-        let event_ns = 100.0 + workload.functions(&knobs) * knobs.work as f64 * round_ns;
-        let events = (self.seconds * 1e9 / event_ns) as usize;
-        Knobs { events: self.events.unwrap_or(events.clamp(2 * knobs.epoch, 2_000_000)), ..knobs }
-    }
-
     fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64) {
-        let input = workload.input(&knobs);
-        let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
+        let mut session = Session::new(workload, knobs);
         let mut policies = match &self.policies {
             Some(Schedulings(policies)) => policies.clone(),
             None => Policy::all().into_iter().map(Scheduling::Fixed).chain([Scheduling::Auto]).collect(),
         };
         policies.extend(self.schemes.iter().flat_map(|Schedulings(schemes)| schemes));
-        let ways: Vec<(Scheduling, usize)> =
-            policies.iter().flat_map(|policy| self.workers.iter().map(|workers| (*policy, *workers))).collect();
+        let way = |scheduling| self.workers.iter().map(move |&workers| Way { scheduling, workers });
+        let ways: Vec<Way> = policies.iter().flat_map(|&policy| way(policy)).collect();
         let mut loop_seconds = Vec::new();
         let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
-        let mut last = None;
         for _ in 0..self.runs {
-            let (seconds, expected) = run_plain(&input);
-            loop_seconds.push(seconds);
-            for (way, runs) in ways.iter().zip(&mut runs) {
-                let (summary, seen);
-                let options = self.options(*way, EpochSize::Events(knobs.epoch));
-                let arrival = Arrival::WhenThereIsRoom { size: knobs.epoch };
-                (engine, summary, seen) = run_engine(engine, &input, options, arrival, &expected);
-                let is_right = seen == expected || !keeps_order(way.0);
-                assert!(is_right, "{} under {way:?} differs from the loop at {knobs:?}", workload.name());
-                runs.push(summary);
-            }
-            last = Some(expected);
+            loop_seconds.push(session.run_loop());
+            ways.iter().zip(&mut runs).for_each(|(way, runs)| runs.push(session.run(*way)));
         }
-        let point = Line { workload, knobs, micros: knobs.work as f64 * round_ns / 1e3 };
         let loop_seconds = median(&loop_seconds);
-        point.print(("loop", 1, None), loop_seconds, loop_seconds, None);
-        for ((scheduling, workers), mut runs) in ways.into_iter().zip(runs) {
+        let print = |way: (&str, usize, Option<f64>), seconds: f64, summary: Option<&Summary>| {
+            let (scheduling, workers, load) = way;
+            let line = Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, summary };
+            line.write(&mut io::stdout().lock()).expect("standard output takes it");
+        };
+        print(("loop", 1, None), loop_seconds, None);
+        for (way, mut runs) in ways.into_iter().zip(runs) {
             runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             let middle = &runs[runs.len() / 2];
-            let name = scheduling_name(scheduling);
-            point.print((&name, workers, None), middle.seconds, loop_seconds, Some(middle));
+            let name = scheduling_name(way.scheduling);
+            print((&name, way.workers, None), middle.seconds, Some(middle));
             for &load in &self.open_loop {
-                let (summary, seen);
-                let options = self.options((scheduling, workers), EpochSize::Auto);
                 let arrival = Arrival::PerSecond(load * middle.events_per_second);
-                let expected = last.as_ref().expect("a round was run");
-                (engine, summary, seen) = run_engine(engine, &input, options, arrival, expected);
-                let is_right = seen == *expected || !keeps_order(scheduling);
-                assert!(is_right, "{} under {name} differs from the loop at {knobs:?}", workload.name());
-                point.print((&name, workers, Some(load)), summary.seconds, loop_seconds, Some(&summary));
+                let (summary, _) = session.run_with(way, self.open_options(way), arrival);
+                print((&name, way.workers, Some(load)), summary.seconds, Some(&summary));
             }
         }
     }
 
-    fn options(&self, (scheduling, workers): (Scheduling, usize), epoch: EpochSize) -> Options {
+    fn open_options(&self, Way { scheduling, workers }: Way) -> Options {
         let latency = (self.latency * 1e6) as u64;
-        Options { workers, scheduling, epoch, latency, ..Options::default() }
-    }
-}
-
-fn scheduling_name(scheduling: Scheduling) -> String {
-    match scheduling {
-        Scheduling::Auto => "auto".into(),
-        Scheduling::MorphStream => "morphstream".into(),
-        Scheduling::Fixed(policy) => policy.to_string(),
-        Scheduling::Baseline(scheme) => scheme.to_string(),
-    }
-}
-
-/// What must be equal: outputs by sink, and the tables.
-#[derive(Clone, PartialEq)]
-struct Seen {
-    outputs: Vec<OutputDigest>,
-    tables: u64,
-}
-
-/// The loop once, on one processor: seconds, and what it left.
-fn run_plain(input: &Input) -> (f64, Seen) {
-    let mut plain = (input.plain)();
-    pin(true);
-    let start = Instant::now();
-    let outputs: Vec<Output> = plain.run(&input.events);
-    let seconds = start.elapsed().as_secs_f64();
-    pin(false);
-    let outputs = outputs.iter().map(OutputDigest::of).collect();
-    (seconds, Seen { outputs, tables: state_digest(plain.tables().into_iter()) })
-}
-
-/// The engine once, from the tables before the first event.
-fn run_engine(
-    engine: Engine,
-    input: &Input,
-    options: Options,
-    arrival: Arrival,
-    expected: &Seen,
-) -> (Engine, Summary, Seen) {
-    let engine = engine.with_empty_tables();
-    for (table, rows) in input.tables.iter().enumerate() {
-        engine.preload(table, rows).expect("distinct keys");
-    }
-    pin(options.workers == 1);
-    let (summary, outputs) = run::run_and_keep(&engine, &input.events, arrival, options);
-    pin(false);
-    let outputs = expected.outputs.iter().zip(&outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
-    let tables = engine.program().tables.len();
-    let rows = |table| int_rows(&engine.table(table) as &RecordBatch);
-    let seen = Seen { outputs, tables: state_digest((0..tables).map(rows)) };
-    (engine, summary, seen)
-}
-
-const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,events,scheduling,workers,load,\
-    events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,sinks_s,\
-    useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,policies";
-
-struct Line {
-    workload: Workload,
-    knobs: Knobs,
-    micros: f64,
-}
-
-impl Line {
-    /// `load`: the share of the rate, where the loop was open.
-    fn print(
-        &self,
-        (scheduling, workers, load): (&str, usize, Option<f64>),
-        seconds: f64,
-        loop_seconds: f64,
-        summary: Option<&Summary>,
-    ) {
-        let Knobs { rows, theta, abort, length, accesses, epoch, events, .. } = self.knobs;
-        let (name, micros) = (self.workload.name(), self.micros);
-        print!("{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{events},");
-        let load = load.map_or(String::new(), |load| format!("{load}"));
-        print!("\"{scheduling}\",{workers},{load},{:.0},{:.3}", events as f64 / seconds, loop_seconds / seconds);
-        match summary {
-            None => println!("{}", ",".repeat(16)),
-            Some(Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. }) => {
-                print!(",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms);
-                print!(",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks);
-                for seconds in [a.useful, a.sync, a.lock, a.construct, a.explore, a.abort, a.other] {
-                    print!(",{seconds:.4}");
-                }
-                let policies: Vec<String> =
-                    policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
-                println!(",\"{}\"", policies.join("; "));
-            }
-        }
+        Options { workers, scheduling, epoch: EpochSize::Auto, latency, ..Options::default() }
     }
 }
 

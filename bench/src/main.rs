@@ -1,6 +1,6 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
 //! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- durable`: runs with a state; `-- grid`: the workloads of
-//! the papers over their knobs, the policies and the workers, as CSV.
+//! the papers over their knobs, the policies and the workers, as CSV; `-- figures`: the papers' figures.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
@@ -8,11 +8,13 @@
 //! to the other: on rented machines it can be five times longer an hour later, and two workers live by it.
 
 mod durable;
+mod figures;
 mod files;
 mod grid;
 mod memory;
 mod processors;
 mod run;
+mod session;
 mod workloads;
 mod zipf;
 
@@ -37,6 +39,8 @@ enum Command {
     Files(Files),
     /// The workloads of the papers over knobs, policies and workers, as CSV on standard output.
     Grid(Box<grid::Grid>),
+    /// The figures of the papers, as CSV; and the grid of all policies.
+    Figures(figures::Figures),
     /// What a whole run holds in memory, against what it may.
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.
@@ -112,6 +116,7 @@ fn main() {
         Command::Memory(memory) => memory::measure(&memory.rows, memory.keys, memory.events),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
         Command::Grid(grid) => grid.report(),
+        Command::Figures(figures) => figures.report(),
         Command::Durable(durable) => durable.report(),
     }
 }

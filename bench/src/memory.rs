@@ -1,12 +1,10 @@
 //! What a whole run holds in memory, beside the rows that live: the process's peak from before the
 //! tables are filled to after the last epoch, with nothing else in the process.
 
-use crate::run;
+use crate::run::{self, Again};
 use crate::workloads::ledger::{self, KeySpread, Shape};
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use std::sync::Arc;
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, IoFailure, Options, Source, SourceBatch};
+use tidemill_runtime::{Engine, Options};
 
 /// Events of a batch that the source hands over again and again.
 const BATCH: usize = 1 << 16;
@@ -38,35 +36,13 @@ fn peak_of(rows: u64, keys: KeySpread, events: usize) -> u64 {
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
         ledger::initial_rows(rows, keys, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));
     }
-    let source = Again { batch, left: events.div_ceil(BATCH), at: 0 };
-    let (summary, _) = run::run_counted(&engine, Box::new(source), Options::default());
+    let (summary, _) = run::run_counted(&engine, Box::new(Again::new(batch, events)), Options::default());
     assert!(summary.events >= events as u64, "a run over all events");
     peak().saturating_sub(before)
 }
 
-/// Hands over one batch so many times, the event times going on.
-struct Again {
-    batch: RecordBatch,
-    left: usize,
-    at: i64,
-}
-
-impl Source for Again {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        self.left -= 1;
-        let mut columns: Vec<ArrayRef> = self.batch.columns().to_vec();
-        columns[0] = Arc::new(Int64Array::from_iter_values(self.at..self.at + self.batch.num_rows() as i64));
-        self.at += self.batch.num_rows() as i64;
-        let events = RecordBatch::try_new(self.batch.schema(), columns).expect("columns of the schema");
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
-    }
-}
-
 /// Bytes of the process in memory now.
-fn resident() -> u64 {
+pub fn resident() -> u64 {
     status("VmRSS:")
 }
 

@@ -1,6 +1,6 @@
 //! Running an engine on batches in memory, its results counted and dropped.
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,6 +72,34 @@ impl Source for Paced {
     }
 }
 
+/// Hands over one batch so many times, the event times going on.
+pub struct Again {
+    batch: RecordBatch,
+    left: usize,
+    at: i64,
+}
+
+impl Again {
+    /// As often as it takes for so many events.
+    pub fn new(batch: RecordBatch, events: usize) -> Again {
+        Again { left: events.div_ceil(batch.num_rows()), batch, at: 0 }
+    }
+}
+
+impl Source for Again {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let mut columns: Vec<ArrayRef> = self.batch.columns().to_vec();
+        columns[0] = Arc::new(Int64Array::from_iter_values(self.at..self.at + self.batch.num_rows() as i64));
+        self.at += self.batch.num_rows() as i64;
+        let events = RecordBatch::try_new(self.batch.schema(), columns).expect("columns of the schema");
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+}
+
 /// Keeps what it is given.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<RecordBatch>>>);
@@ -110,7 +138,7 @@ pub fn run(engine: &Engine, events: &RecordBatch, options: Options) -> (Summary,
 pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -> (Summary, u64) {
     let rows = Arc::new(AtomicU64::new(0));
     let sinks = engine.program().sinks.iter().map(|_| Box::new(Counted(rows.clone())) as Box<dyn Sink>).collect();
-    let summary = run_from(engine, source, sinks, options, Arc::new(System::new()));
+    let summary = run_from(engine, source, sinks, options, Arc::new(System::new()), None);
     (summary, rows.load(Ordering::Relaxed))
 }
 
@@ -126,13 +154,18 @@ pub enum Arrival {
     PerSecond(f64),
 }
 
-/// One run over a batch; the summary, and by sink what came out.
-pub fn run_and_keep(
-    engine: &Engine,
-    events: &RecordBatch,
-    arrival: Arrival,
-    options: Options,
-) -> (Summary, Vec<Vec<RecordBatch>>) {
+/// What a run gave out.
+pub struct Ran {
+    /// What the engine says about it.
+    pub summary: Summary,
+    /// By sink.
+    pub outputs: Vec<Vec<RecordBatch>>,
+    /// A row per epoch ([`tidemill_runtime::epoch_record_schema`]).
+    pub records: Vec<RecordBatch>,
+}
+
+/// One run over a batch.
+pub fn run_and_keep(engine: &Engine, events: &RecordBatch, arrival: Arrival, options: Options) -> Ran {
     let kept: Vec<Kept> = engine.program().sinks.iter().map(|_| Kept::default()).collect();
     let sinks = kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect();
     let clock = Arc::new(System::new());
@@ -143,9 +176,10 @@ pub fn run_and_keep(
             Box::new(Paced { events, next: 0, per_second, clock: clock.clone(), start: None, arrived: 0 })
         }
     };
-    let summary = run_from(engine, source, sinks, options, clock);
+    let records = Kept::default();
+    let summary = run_from(engine, source, sinks, options, clock, Some(Box::new(records.clone())));
     let batches = |kept: Kept| std::mem::take(&mut *kept.0.lock().expect("nobody panics with it"));
-    (summary, kept.into_iter().map(batches).collect())
+    Ran { summary, outputs: kept.into_iter().map(batches).collect(), records: batches(records) }
 }
 
 fn run_from(
@@ -154,6 +188,7 @@ fn run_from(
     sinks: Vec<Box<dyn Sink>>,
     options: Options,
     clock: Arc<System>,
+    records: Option<Box<dyn Sink>>,
 ) -> Summary {
     let request = Request {
         sources: vec![source],
@@ -162,7 +197,7 @@ fn run_from(
         environment: clock,
         control: Arc::new(Control::default()),
         durability: None,
-        records: None,
+        records,
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

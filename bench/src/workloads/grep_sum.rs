@@ -2,7 +2,8 @@
 //! others write such a list. As in MorphStream an operation has r rows: a write puts a function of all of
 //! them into the first, a read adds one to the sum.
 //!
-//! A doomed write would make a record negative.
+//! A doomed write would make a record negative. Where not all transactions have all rows (`multiple`), the others
+//! are transactions of their own, with one operation on one row.
 
 use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, ints, table_rows, toil, with_udf, zero};
 use crate::zipf::{Random, Zipf};
@@ -30,40 +31,53 @@ fn function(b: &mut Block, o: usize, knobs: &Knobs) -> Expr {
     with_udf(b, &format!("f{o}"), cell(role(first), "value"), knobs.work, sum)
 }
 
+fn roles(t: TransactionBuilder, knobs: &Knobs, writes: bool) -> TransactionBuilder {
+    (0..knobs.length * knobs.accesses).fold(t, |t, k| match writes && k % knobs.accesses == 0 {
+        true => t.row(&role(k), "records", [event(role(k))]),
+        false => t.read(&role(k), "records", [event(role(k))]),
+    })
+}
+
+fn sum(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
+    roles(t, knobs, false).body(|b| {
+        let sum = (0..knobs.length).map(|o| function(b, o, knobs)).reduce(|sum, value| sum + value);
+        b.give([("at", event("at")), ("sum", sum.expect("l is at least 1"))]);
+    })
+}
+
+fn write(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
+    roles(t, knobs, true).body(|b| {
+        b.require((cell(role(0), "value") + event("value")).ge(0), "negative value");
+        for o in 0..knobs.length {
+            let value = (function(b, o, knobs) + event("value")) % VALUE_MAX;
+            b.set(&role(o * knobs.accesses), "value", value);
+        }
+        b.give([("at", event("at")), ("written", literal(knobs.length as i64))]);
+    })
+}
+
 /// The application.
 pub fn plan(knobs: &Knobs) -> Plan {
-    let (length, accesses) = (knobs.length, knobs.accesses);
-    let keys = length * accesses;
-    let roles = |t: TransactionBuilder, writes: bool| {
-        (0..keys).fold(t, |t, k| match writes && k % accesses == 0 {
-            true => t.row(&role(k), "records", [event(role(k))]),
-            false => t.read(&role(k), "records", [event(role(k))]),
-        })
-    };
+    let one = Knobs { length: 1, accesses: 1, ..*knobs };
+    let is_single = || event("is_single");
     PlanBuilder::new("grep and sum")
         .table("records", |t| t.key("id", Type::Int).column_or("value", Type::Int, zero()))
         .source("events", |s| {
-            let s = s.event_time("at", Type::Int).field("is_read", Type::Bool).field("value", Type::Int);
-            (0..keys).fold(s, |s, k| s.field(role(k), Type::Int))
+            let s = s.event_time("at", Type::Int).field("is_read", Type::Bool).field("is_single", Type::Bool);
+            let s = s.field("value", Type::Int);
+            (0..knobs.length * knobs.accesses).fold(s, |s, k| s.field(role(k), Type::Int))
         })
-        .filter("reads", named("events"), event("is_read"))
-        .filter("writes", named("events"), !event("is_read"))
-        .transaction("sum", [named("reads")], |t| {
-            roles(t, false).body(|b| {
-                let sum = (0..length).map(|o| function(b, o, knobs)).reduce(|sum, value| sum + value);
-                b.give([("at", event("at")), ("sum", sum.expect("l is at least 1"))]);
-            })
-        })
-        .transaction("write", [named("writes")], |t| {
-            roles(t, true).body(|b| {
-                b.require((cell(role(0), "value") + event("value")).ge(0), "negative value");
-                for o in 0..length {
-                    let value = (function(b, o, knobs) + event("value")) % VALUE_MAX;
-                    b.set(&role(o * accesses), "value", value);
-                }
-                b.give([("at", event("at")), ("written", literal(length as i64))]);
-            })
-        })
+        .filter("reads", named("events"), event("is_read").and(!is_single()))
+        .filter("writes", named("events"), (!event("is_read")).and(!is_single()))
+        .filter("single_reads", named("events"), event("is_read").and(is_single()))
+        .filter("single_writes", named("events"), (!event("is_read")).and(is_single()))
+        .transaction("sum", [named("reads")], |t| sum(t, knobs))
+        .transaction("write", [named("writes")], |t| write(t, knobs))
+        .transaction("read_one", [named("single_reads")], |t| sum(t, &one))
+        .transaction("write_one", [named("single_writes")], |t| write(t, &one))
+        .sink("values", committed("read_one"))
+        .sink("written_one", committed("write_one"))
+        .sink("rejected_one", aborted("write_one"))
         .sink("sums", committed("sum"))
         .sink("written", committed("write"))
         .sink("rejected", aborted("write"))
@@ -77,19 +91,24 @@ pub fn input(knobs: &Knobs) -> Input {
     let zipf = Zipf::new(knobs.rows, knobs.theta);
     let count = knobs.length * knobs.accesses;
     let mut columns = vec![Vec::with_capacity(knobs.events); count + 2];
-    let mut reads = Vec::with_capacity(knobs.events);
+    let (mut reads, mut singles) = (Vec::with_capacity(knobs.events), Vec::with_capacity(knobs.events));
     let mut keys = Vec::new();
     for at in 0..knobs.events {
-        let is_read = random.bits() & 1 == 1;
+        let is_read = random.unit() < knobs.reads;
         let doomed = !is_read && random.unit() < knobs.abort;
         reads.push(is_read);
+        singles.push(random.unit() >= knobs.multiple);
         columns[0].push(at as i64);
         columns[1].push(if doomed { TOO_LITTLE } else { random.below(1000) as i64 });
         distinct(&zipf, &mut random, count, &mut keys);
+        if knobs.acyclic {
+            keys.chunks_mut(knobs.accesses).for_each(|keys| keys.sort_unstable_by_key(|key| -key));
+        }
         keys.iter().zip(&mut columns[2..]).for_each(|(&key, column)| column.push(key));
     }
     let mut columns = columns.into_iter().map(ints).collect::<Vec<_>>();
     columns.insert(1, Arc::new(BooleanArray::from(reads)));
+    columns.insert(2, Arc::new(BooleanArray::from(singles)));
     let (events, tables) = (event_batch(&plan, columns), vec![table_rows(&plan, 0, knobs.rows, &[1])]);
     let knobs = *knobs;
     Input { plan, tables, events, plain: Box::new(move || Box::new(Loop::new(&knobs))) }
@@ -100,17 +119,24 @@ struct Loop {
     knobs: Knobs,
 }
 
+/// What one kind of transaction gives out.
+#[derive(Default)]
+struct Results {
+    sums: [Vec<i64>; 2],
+    written: [Vec<i64>; 2],
+    rejected: [Vec<i64>; 2],
+}
+
 impl Loop {
     fn new(knobs: &Knobs) -> Self {
         Loop { records: (0..knobs.rows as i64).map(|key| (key, 1)).collect(), knobs: *knobs }
     }
 
     #[inline(always)]
-    fn function(&self, keys: &[&[i64]], o: usize, i: usize) -> Option<i64> {
-        let first = o * self.knobs.accesses;
+    fn function(&self, keys: &[&[i64]], (first, accesses): (usize, usize), i: usize) -> Option<i64> {
         let start = *self.records.get(&keys[first][i])?;
         let mut sum = start;
-        for column in &keys[first + 1..first + self.knobs.accesses] {
+        for column in &keys[first + 1..first + accesses] {
             sum = sum.checked_add(*self.records.get(&column[i])?)?;
         }
         sum.checked_add(toil(start, self.knobs.work))
@@ -119,47 +145,60 @@ impl Loop {
 
 impl Plain for Loop {
     fn run(&mut self, events: &RecordBatch) -> Vec<Output> {
-        let (at, is_read, value) = (column(events, 0), events.column(1).as_boolean(), column(events, 2));
-        let keys: Vec<&[i64]> = (3..events.num_columns()).map(|c| column(events, c)).collect();
-        let half = || Vec::with_capacity(events.num_rows() / 2 + events.num_rows() / 16);
-        let (mut sums, mut written) = ([half(), half()], [half(), half()]);
-        let mut rejected = [Vec::new(), Vec::new()];
+        let is = |column: usize| events.column(column).as_boolean();
+        let (at, is_read, is_single, value) = (column(events, 0), is(1), is(2), column(events, 3));
+        let keys: Vec<&[i64]> = (4..events.num_columns()).map(|c| column(events, c)).collect();
+        let (mut all, mut one) = (Results::with_capacity(events.num_rows()), Results::default());
         let mut values = Vec::with_capacity(self.knobs.length);
         for i in 0..events.num_rows() {
-            let functions = 0..self.knobs.length;
+            let (length, accesses, results) = match is_single.value(i) {
+                true => (1, 1, &mut one),
+                false => (self.knobs.length, self.knobs.accesses, &mut all),
+            };
+            let functions = (0..length).map(|o| (o * accesses, accesses));
             if is_read.value(i) {
-                let sum = functions.map(|o| self.function(&keys, o, i)).reduce(|a, b| a?.checked_add(b?));
+                let sum = functions.map(|rows| self.function(&keys, rows, i)).reduce(|a, b| a?.checked_add(b?));
                 let Some(Some(sum)) = sum else { continue };
-                sums[0].push(at[i]);
-                sums[1].push(sum);
+                results.sums[0].push(at[i]);
+                results.sums[1].push(sum);
                 continue;
             }
             let Some(&first) = self.records.get(&keys[0][i]) else { continue };
             if first + value[i] < 0 {
-                rejected[0].push(at[i]);
-                rejected[1].push(first);
+                results.rejected[0].push(at[i]);
+                results.rejected[1].push(first);
                 continue;
             }
+            let function = |rows| Some((self.function(&keys, rows, i)? + value[i]).rem_euclid(VALUE_MAX));
             values.clear();
-            values
-                .extend(functions.filter_map(|o| Some((self.function(&keys, o, i)? + value[i]).rem_euclid(VALUE_MAX))));
+            values.extend(functions.filter_map(function));
             for (o, &value) in values.iter().enumerate() {
-                *self.records.get_mut(&keys[o * self.knobs.accesses][i]).expect("just read") = value;
+                *self.records.get_mut(&keys[o * accesses][i]).expect("just read") = value;
             }
-            written[0].push(at[i]);
-            written[1].push(self.knobs.length as i64);
+            results.written[0].push(at[i]);
+            results.written[1].push(length as i64);
         }
-        let [at, sum] = sums;
-        let [written_at, count] = written;
-        let [rejected_at, seen] = rejected;
-        vec![
-            vec![("at", at), ("sum", sum)],
-            vec![("at", written_at), ("written", count)],
-            vec![("at", rejected_at), ("k0.value", seen)],
-        ]
+        [one, all].into_iter().flat_map(Results::outputs).collect()
     }
 
     fn tables(&self) -> Vec<Vec<Vec<i64>>> {
         vec![self.records.iter().map(|(&key, &value)| vec![key, value]).collect()]
+    }
+}
+
+impl Results {
+    /// With room for a half of so many events that read, and one that writes.
+    fn with_capacity(events: usize) -> Self {
+        let half = || Vec::with_capacity(events / 2 + events / 16);
+        Results { sums: [half(), half()], written: [half(), half()], rejected: Default::default() }
+    }
+
+    fn outputs(self) -> [Output; 3] {
+        let named = |names: [&'static str; 2], columns: [Vec<i64>; 2]| names.into_iter().zip(columns).collect();
+        [
+            named(["at", "sum"], self.sums),
+            named(["at", "written"], self.written),
+            named(["at", "k0.value"], self.rejected),
+        ]
     }
 }

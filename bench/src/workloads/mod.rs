@@ -72,6 +72,13 @@ pub struct Knobs {
     pub accesses: usize,
     /// T: events of an epoch.
     pub epoch: usize,
+    /// The share of events that only read (gs).
+    pub reads: f64,
+    /// The share of transactions with all l · r rows; the others have one (gs).
+    pub multiple: f64,
+    /// Whether what is written is always the last of an operation's rows by key, so that chains never wait for each
+    /// other in a cycle (gs).
+    pub acyclic: bool,
     /// Events in all.
     pub events: usize,
 }
@@ -87,8 +94,19 @@ impl Workload {
     /// is TStream's, the rest as for the others.
     pub fn defaults(self, round_ns: f64) -> Knobs {
         let work = rounds(10.0, round_ns);
-        let knobs =
-            Knobs { rows: 100_000, theta: 0.2, abort: 0.01, length: 1, work, accesses: 1, epoch: 10_240, events: 0 };
+        let knobs = Knobs {
+            rows: 100_000,
+            theta: 0.2,
+            abort: 0.01,
+            length: 1,
+            work,
+            accesses: 1,
+            epoch: 10_240,
+            reads: 0.5,
+            multiple: 1.0,
+            acyclic: false,
+            events: 0,
+        };
         match self {
             Workload::GrepSum => Knobs { accesses: 2, ..knobs },
             Workload::Ledger | Workload::LedgerPhases => knobs,
@@ -100,11 +118,18 @@ impl Workload {
     /// User functions that an event runs, on average.
     pub fn functions(self, knobs: &Knobs) -> f64 {
         match self {
-            Workload::GrepSum => knobs.length as f64,
+            Workload::GrepSum => 1.0 + knobs.multiple * (knobs.length as f64 - 1.0),
             Workload::Ledger | Workload::LedgerPhases => 3.0,
             Workload::Bidding => (6.0 + 2.0 * knobs.length as f64) / 8.0,
             Workload::Toll | Workload::TollWindows => 2.0,
         }
+    }
+
+    /// With as many events as take the loop about so long, at about 100 ns each and the user functions; at least
+    /// two epochs.
+    pub fn sized(self, knobs: Knobs, seconds: f64, round_ns: f64) -> Knobs {
+        let event_ns = 100.0 + self.functions(&knobs) * knobs.work as f64 * round_ns;
+        Knobs { events: ((seconds * 1e9 / event_ns) as usize).clamp(2 * knobs.epoch, 2_000_000), ..knobs }
     }
 
     /// Plan, tables, events.

@@ -58,6 +58,8 @@ pub struct StageTimes {
     pub prepare: u64,
     /// Transactions.
     pub access: u64,
+    /// Of it, looking at the epoch and deciding how to schedule it.
+    pub decide: u64,
     /// Stateless, after access.
     pub finish: u64,
 }

@@ -256,13 +256,12 @@ impl Pipeline {
         if self.state.lock().decision.wants_sample(count) {
             range.start = self.sample(scratch, epoch);
         }
-        let count = range.len() as u32;
+        let (count, start) = (range.len() as u32, self.environment.now());
         let costs = {
             let state = self.state.lock();
             state.decision.wants_survey(count).then(|| state.costs.clone())
         };
         if let Some(costs) = costs {
-            let start = self.environment.now();
             let mut memory = self.memory();
             let survey = memory.survey(&self.machine, epoch, &range, (self.workers, &|input| costs.of(input)));
             let took = self.environment.now() - start;
@@ -274,6 +273,8 @@ impl Pipeline {
         let mut state = self.state.lock();
         epoch.choice = state.decision.choose(count);
         epoch.survey = state.decision.survey().copied();
+        drop(state);
+        epoch.times.decide = self.environment.now() - start;
         range
     }
 

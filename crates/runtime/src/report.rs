@@ -64,6 +64,7 @@ impl Report {
         self.access.add(&epoch.breakdown);
         self.stages.prepare += seconds(epoch.times.prepare);
         self.stages.access += seconds(epoch.times.access);
+        self.stages.decide += seconds(epoch.times.decide);
         self.stages.finish += seconds(epoch.times.finish);
     }
 

@@ -157,6 +157,8 @@ pub struct StageSummary {
     pub prepare: f64,
     /// Transactions (wall time of the stage).
     pub access: f64,
+    /// Of it, looking at epochs and deciding how to schedule them.
+    pub decide: f64,
     /// Stateless, after access.
     pub finish: f64,
     /// Writing to sinks.

@@ -161,7 +161,7 @@ impl Job {
         let Memory { located, versions, executor, baseline, .. } = &self.memory;
         match self.method {
             Method::Policy(_) => executor.work(worker, execute),
-            Method::Scheme(_) => baseline.work(worker.id(), located.accesses(), &versions.uses, execute),
+            Method::Scheme(_) => baseline.work(worker, located.accesses(), &versions.uses, execute),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Baseline, Execute, Scheme};
+use tidemill_schedule::{Baseline, Execute, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, RowId, Use, UseBuffer};
 
@@ -106,7 +106,7 @@ fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -
     thread::scope(|scope| {
         for worker in 0..workers {
             let (baseline, state, accesses, uses) = (&*baseline, &state, &accesses, &uses);
-            scope.spawn(move || baseline.work(worker, accesses.accesses(), uses, state));
+            scope.spawn(move || baseline.work(&mut Worker::new(worker), accesses.accesses(), uses, state));
         }
     });
     assert!(state.ran.iter().all(|ran| ran.load(Relaxed) == 1), "{scheme}: a transaction was lost or run twice");
@@ -244,7 +244,7 @@ fn a_panic_stops_all_workers() {
         thread::scope(|scope| {
             let work = |worker| {
                 let (baseline, accesses, uses) = (&baseline, &accesses, &uses);
-                scope.spawn(move || baseline.work(worker, accesses.accesses(), uses, &Faulty))
+                scope.spawn(move || baseline.work(&mut Worker::new(worker), accesses.accesses(), uses, &Faulty))
             };
             let workers: Vec<_> = (0..3).map(work).collect();
             assert!(workers.into_iter().all(|worker| worker.join().is_err()), "{scheme}: a worker got through");

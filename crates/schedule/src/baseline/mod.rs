@@ -24,7 +24,9 @@ mod unordered;
 mod versions;
 
 use crate::execute::Execute;
+use crate::executor::Worker;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, SPINS_MAX, spin_loop, yield_now};
+use crate::times::Sampler;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::str::FromStr;
@@ -189,21 +191,53 @@ impl Baseline {
         if self.scheme == Scheme::TStream { self.rounds.passes() } else { 1 }
     }
 
-    /// Takes part in the epoch until all has run, as the worker of that number, which no other has.
+    /// Takes part in the epoch until all has run. Where its time goes, the worker keeps: inserting requests is `lock`,
+    /// passes of TStream behind the first are `abort`, what is between units and waiting is `explore`.
     ///
     /// # Panics
     ///
     /// If `execute` panics, here or on another worker.
-    pub fn work<E: Execute + ?Sized>(&self, worker: usize, accesses: Accesses<'_>, uses: &UseBuffer, execute: &E) {
+    pub fn work<E: Execute + ?Sized>(
+        &self,
+        worker: &mut Worker,
+        accesses: Accesses<'_>,
+        uses: &UseBuffer,
+        execute: &E,
+    ) {
         let _presence = Presence(self);
+        worker.sampler = Sampler::default();
+        let (start, before) = (execute.now(), worker.times.total());
         match self.scheme {
             Scheme::NoLock => self.run_without_locks(worker, execute),
             Scheme::Lock | Scheme::Partitioned(_) => self.run_in_turns(worker, accesses, uses, execute),
             Scheme::MultiVersion => self.run_on_versions(worker, execute),
-            Scheme::TStream => return self.run_in_rounds(worker, execute),
+            Scheme::TStream => self.run_in_rounds(worker, execute),
             Scheme::NoOrder => self.run_in_any_order(worker, accesses, uses, execute),
         }
-        self.wait(|| self.finished.load(Ordering::Acquire) == self.transactions);
+        if self.scheme != Scheme::TStream {
+            self.wait_as(worker, execute, || self.finished.load(Ordering::Acquire) == self.transactions);
+        }
+        let accounted = worker.times.total() - before;
+        worker.times.explore += (execute.now() - start).saturating_sub(accounted);
+    }
+
+    /// Waits as `wait` does, on the worker's account.
+    fn wait_as<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, condition: impl Fn() -> bool) {
+        if !condition() {
+            worker.wait(execute, || self.wait(condition));
+        }
+    }
+
+    /// Runs a transaction, and times some of them.
+    #[inline]
+    fn run_timed<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, transaction: u32) {
+        if worker.sampler.is_due() {
+            let start = execute.now();
+            execute.execute(worker.id, transaction);
+            worker.times.useful += worker.sampler.took(execute.now() - start);
+        } else {
+            execute.execute(worker.id, transaction);
+        }
     }
 
     /// Claims the next transactions, at most so many; none are left where the range is empty.

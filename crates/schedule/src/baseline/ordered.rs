@@ -9,6 +9,7 @@
 use super::locks::{self, Request, TicketLock, lock_of, requests_of};
 use super::{Baseline, Scheme};
 use crate::execute::Execute;
+use crate::executor::Worker;
 use crate::sync::{AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 use tidemill_txn::{Accesses, UseBuffer};
@@ -64,7 +65,7 @@ impl Baseline {
 
     pub(super) fn run_in_turns<E: Execute + ?Sized>(
         &self,
-        worker: usize,
+        worker: &mut Worker,
         accesses: Accesses<'_>,
         uses: &UseBuffer,
         execute: &E,
@@ -84,16 +85,26 @@ impl Baseline {
                 }
             };
             for &(partition, number) in turns {
-                self.wait(|| self.turns.counter(partition).load(Ordering::Acquire) == number);
+                self.wait_as(worker, execute, || self.turns.counter(partition).load(Ordering::Acquire) == number);
             }
+            let is_timed = worker.sampler.is_due();
+            let start = if is_timed { execute.now() } else { 0 };
             requests.iter_mut().for_each(|request| self.locks[request.lock as usize].insert(request));
             for &(partition, number) in turns {
                 self.turns.counter(partition).store(number + 1, Ordering::Release);
             }
+            let inserted = if is_timed { execute.now() - start } else { 0 };
             for request in &requests {
-                self.wait(|| lock(request).is_granted(request));
+                self.wait_as(worker, execute, || lock(request).is_granted(request));
             }
-            execute.execute(worker, transaction);
+            let granted = if is_timed { execute.now() } else { 0 };
+            execute.execute(worker.id, transaction);
+            if is_timed {
+                let took = (execute.now() - granted).max(1);
+                let useful = worker.sampler.took(took);
+                worker.times.useful += useful;
+                worker.times.lock += inserted * useful / took;
+            }
             requests.iter().for_each(|request| lock(request).release(request));
             self.finish(1);
         }

@@ -22,6 +22,7 @@
 
 use super::Baseline;
 use crate::execute::Execute;
+use crate::executor::Worker;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, BLOCK_MAX, Ordering};
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
@@ -181,15 +182,19 @@ impl Baseline {
         }
     }
 
-    pub(super) fn run_in_rounds<E: Execute + ?Sized>(&self, worker: usize, execute: &E) {
+    pub(super) fn run_in_rounds<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) {
         loop {
             match self.rounds.claim(8) {
                 Ok((round, kind, piece)) => {
-                    let count = piece.len() as u32;
+                    let (count, start) = (piece.len() as u32, execute.now());
                     match kind {
-                        Kind::Explore => piece.for_each(|at| self.evaluate(worker, execute, round, at)),
-                        Kind::Judge => piece.for_each(|transaction| self.look_at(worker, execute, transaction)),
+                        Kind::Explore => piece.for_each(|at| self.evaluate(worker.id, execute, round, at)),
+                        Kind::Judge => piece.for_each(|transaction| self.look_at(worker.id, execute, transaction)),
                         Kind::Done => unreachable!("an empty round"),
+                    }
+                    match self.rounds.passes() {
+                        1 => worker.times.useful += execute.now() - start,
+                        _ => worker.times.abort += execute.now() - start,
                     }
                     let completed = self.rounds.completed.fetch_add(count, Ordering::AcqRel) + count;
                     if completed == self.rounds.size.load(Ordering::Relaxed) {
@@ -200,7 +205,9 @@ impl Baseline {
                     if self.rounds.kind() == Kind::Done {
                         return;
                     }
-                    self.wait(|| (self.rounds.claims.load(Ordering::Acquire) >> 32) as u32 != round);
+                    self.wait_as(worker, execute, || {
+                        (self.rounds.claims.load(Ordering::Acquire) >> 32) as u32 != round
+                    });
                 }
             }
         }

@@ -6,6 +6,7 @@
 use super::Baseline;
 use super::locks::requests_of;
 use crate::execute::Execute;
+use crate::executor::Worker;
 use crate::sync::{BLOCK_MAX, spin_loop, yield_now};
 use tidemill_txn::{Accesses, UseBuffer};
 
@@ -26,13 +27,13 @@ impl Baseline {
         }
     }
 
-    pub(super) fn run_without_locks<E: Execute + ?Sized>(&self, worker: usize, execute: &E) {
-        self.each(execute, |transaction| execute.execute(worker, transaction));
+    pub(super) fn run_without_locks<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) {
+        self.each(execute, |transaction| self.run_timed(worker, execute, transaction));
     }
 
     pub(super) fn run_in_any_order<E: Execute + ?Sized>(
         &self,
-        worker: usize,
+        worker: &mut Worker,
         accesses: Accesses<'_>,
         uses: &UseBuffer,
         execute: &E,
@@ -45,7 +46,7 @@ impl Baseline {
                 let taken = requests.iter().take_while(|r| self.flags[r.lock as usize].try_take(r.exclusive)).count();
                 let has_all = taken == requests.len();
                 if has_all {
-                    execute.execute(worker, transaction);
+                    self.run_timed(worker, execute, transaction);
                 }
                 requests[..taken].iter().for_each(|r| self.flags[r.lock as usize].release(r.exclusive));
                 if has_all {

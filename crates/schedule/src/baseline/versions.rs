@@ -8,6 +8,7 @@
 
 use super::Baseline;
 use crate::execute::Execute;
+use crate::executor::Worker;
 use crate::sync::{AtomicU32, Ordering};
 use tidemill_txn::Accesses;
 
@@ -23,19 +24,19 @@ impl Baseline {
         &self.marks[self.chain[operation as usize] as usize]
     }
 
-    pub(super) fn run_on_versions<E: Execute + ?Sized>(&self, worker: usize, execute: &E) {
+    pub(super) fn run_on_versions<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) {
         loop {
             let Some(transaction) = self.claim(1).next() else { return };
             execute.prefetch(transaction);
             let turn = self.turns.counter(0);
-            self.wait(|| turn.load(Ordering::Acquire) == transaction);
+            self.wait_as(worker, execute, || turn.load(Ordering::Acquire) == transaction);
             turn.store(transaction + 1, Ordering::Release);
             for operation in self.graph.operations(transaction) {
                 if let Some(source) = self.flow.source(operation) {
-                    self.wait(|| self.mark(operation).load(Ordering::Acquire) > source);
+                    self.wait_as(worker, execute, || self.mark(operation).load(Ordering::Acquire) > source);
                 }
             }
-            execute.execute(worker, transaction);
+            self.run_timed(worker, execute, transaction);
             for operation in self.graph.operations(transaction).filter(|&o| self.flow.use_of(o).writes()) {
                 self.mark(operation).store(operation + 1, Ordering::Release);
             }

@@ -103,7 +103,7 @@ impl Model {
     /// Takes part as one worker.
     pub fn work(&self, id: usize) {
         match &self.baseline {
-            Some(baseline) => baseline.work(id, self.epoch.accesses(), &self.uses, self),
+            Some(baseline) => baseline.work(&mut Worker::new(id), self.epoch.accesses(), &self.uses, self),
             None => self.executor.work(&mut Worker::new(id), self),
         }
     }

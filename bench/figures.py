@@ -1,0 +1,368 @@
+"""Draws what ``tidemill-bench figures`` measured, and fills in ``docs/figures.md``.
+
+    python bench/figures.py target/figures docs/figures docs/figures.md
+
+The page has a pair of comments for each figure, ``<!-- ms10 -->`` and ``<!-- /ms10 -->``. What stands
+between them is written anew: the plot, and a table of the medians. Figures whose files are missing
+are left as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+Row = dict[str, str]
+MILLION = 1e6
+TO_LOOP = "ratio to the loop"
+RATIO: dict[str, Any] = {"y": "ratio_to_loop", "scale": 1, "label": TO_LOOP}
+COLOURS = [f"C{number}" for number in range(10)]
+NAMED = {"loop": "black", "auto": COLOURS[3], "tstream": COLOURS[0], "epoch": "grey", "pat:16": COLOURS[2]}
+MEANING = {
+    "epoch": "events of an epoch",
+    "theta": "θ",
+    "abort": "share of aborts",
+    "micros": "C, µs",
+    "accesses": "r",
+    "length": "length",
+    "multiple": "share of transactions with all rows",
+    "reads": "share of reads",
+}
+KINDS = ["useful_s", "sync_s", "lock_s", "construct_s", "explore_s", "abort_s", "other_s"]
+
+
+def read(path: Path) -> list[Row]:
+    """The lines of a figure."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Each once, in the order of their first."""
+    return list(dict.fromkeys(values))
+
+
+def number(text: str) -> float:
+    return float(text) if text else math.nan
+
+
+def colour(series: str, all_series: list[str]) -> Any:
+    others = [name for name in all_series if name not in NAMED]
+    free = [COLOURS[i] for i in (1, 4, 5, 6, 8, 9, 7)]
+    return NAMED.get(series) or free[others.index(series) % len(free)]
+
+
+def table(head: list[str], body: list[list[str]]) -> str:
+    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in body)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def short(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+class Panel:
+    """One plot: the lines that it takes, what is along it, what is up, and a series per scheduling."""
+
+    def __init__(self, title: str, where: Callable[[Row], bool], x: str, **options: Any):
+        self.title, self.where, self.x = title, where, x
+        self.y = options.get("y", "events_per_second")
+        self.scale = options.get("scale", MILLION)
+        self.log_x, self.log_y = options.get("log_x", False), options.get("log_y", False)
+        self.label = options.get("label", "million events/s")
+
+    def draw(self, axis: Any, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+        rows = [row for row in rows if self.where(row)]
+        series = distinct(row["scheduling"] for row in rows)
+        along = distinct(row[self.x] for row in rows)
+        values = {(row["scheduling"], row[self.x]): number(row[self.y]) / self.scale for row in rows}
+        is_number = all(re.fullmatch(r"[-\d.e]+", x) for x in along)
+        for name in series:
+            height = [values.get((name, x), math.nan) for x in along]
+            style = {"color": colour(name, series), "label": name, "marker": "o", "markersize": 3}
+            if name == "loop":
+                style |= {"linestyle": ":", "marker": None}
+            axis.plot([float(x) for x in along] if is_number else along, height, **style)
+        if self.log_x:
+            axis.set_xscale("log", base=2)
+        if self.log_y:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
+        axis.set(title=self.title, xlabel=MEANING.get(self.x, self.x), ylabel=self.label)
+        axis.legend(fontsize=6)
+        body = [[x, *(short(values.get((name, x), math.nan)) for name in series)] for x in along]
+        return [MEANING.get(self.x, self.x), *series], body
+
+
+def panels(axes: Any, rows: list[Row], all_panels: list[Panel]) -> str:
+    texts = []
+    for axis, panel in zip(axes, all_panels, strict=True):
+        head, body = panel.draw(axis, rows)
+        texts.append(f"{panel.title}, {panel.label}:\n\n{table(head, body)}")
+    return "\n\n".join(texts)
+
+
+def bars(axis: Any, rows: list[Row], title: str, along: str, value: Callable[[Row], float], label: str) -> str:
+    """A group of bars per value of a column, a bar per scheduling."""
+    groups, series = distinct(row[along] for row in rows), distinct(row["scheduling"] for row in rows)
+    values = {(row["scheduling"], row[along]): value(row) for row in rows}
+    width = 0.8 / len(series)
+    for number_, name in enumerate(series):
+        places = [group + (number_ - len(series) / 2) * width for group in range(len(groups))]
+        heights = [values.get((name, group), math.nan) for group in groups]
+        axis.bar(places, heights, width, label=name, color=colour(name, series))
+    axis.set_xticks(range(len(groups)), groups)
+    axis.set(title=title, ylabel=label)
+    axis.legend(fontsize=6, ncol=2)
+    body = [[group, *(short(values.get((name, group), math.nan)) for name in series)] for group in groups]
+    return f"{title}, {label}:\n\n{table([along, *series], body)}"
+
+
+def breakdown(axis: Any, rows: list[Row], title: str) -> str:
+    """Where workers spent their time in access, per event."""
+    names = [f"{row['scheduling']}, {row['workers']}" for row in rows]
+    below = [0.0] * len(rows)
+    body = [[name] for name in names]
+    for kind in KINDS:
+        heights = [number(row[kind]) / float(row["events"]) * 1e6 for row in rows]
+        axis.bar(names, heights, bottom=below, label=kind.removesuffix("_s"))
+        below = [a + b for a, b in zip(below, heights, strict=True)]
+        for line, height in zip(body, heights, strict=True):
+            line.append(short(height))
+    axis.tick_params(axis="x", rotation=60, labelsize=6)
+    axis.set(title=title, ylabel="µs of workers per event")
+    axis.legend(fontsize=6)
+    return f"{title}, µs of workers per event:\n\n{table(['', *(k.removesuffix('_s') for k in KINDS)], body)}"
+
+
+def at(**columns: str) -> Callable[[Row], bool]:
+    return lambda row: all(row[name] == value for name, value in columns.items())
+
+
+def engine(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["scheduling"] != "loop"]
+
+
+def per_second(row: Row) -> float:
+    return number(row["events_per_second"]) / MILLION
+
+
+def ratio(row: Row) -> float:
+    return number(row["ratio_to_loop"])
+
+
+def costs(rows: list[Row]) -> list[str]:
+    return distinct(row["micros"] for row in rows)
+
+
+def ms10(rows: list[Row], axes: list[Any]) -> str:
+    return bars(axes[0], rows, "Streaming Ledger, by C (µs)", "micros", ratio, TO_LOOP)
+
+
+def ms11(rows: list[Row], axes: list[Any]) -> str:
+    order = sorted(engine(rows), key=per_second, reverse=True)
+    axes[0].barh([row["scheduling"] for row in order], [per_second(row) for row in order])
+    axes[0].invert_yaxis()
+    axes[0].tick_params(axis="y", labelsize=6)
+    axes[0].set(title="the whole run", xlabel="million events/s")
+    whole = table(
+        ["", "ratio to the loop", "p99 ms", "policies"],
+        [
+            [r["scheduling"], short(number(r["ratio_to_loop"])), short(number(r["p99_ms"])), r["policies"]]
+            for r in order[:8]
+        ],
+    )
+    some = [row for row in order if row["scheduling"] in ("auto", "morphstream", "tstream", "pat:16", "lal", "epoch")]
+    return f"The fastest over the whole run:\n\n{whole}\n\n{breakdown(axes[1], some, 'Figure 13a')}"
+
+
+def ms11_time(rows: list[Row], axes: list[Any]) -> str:
+    series = distinct(row["scheduling"] for row in rows)
+    for name in series:
+        own = [row for row in rows if row["scheduling"] == name]
+        share = [(i + 1) / len(own) * 4 for i in range(len(own))]
+        times = [0.0, *(number(row["finished_s"]) for row in own)]
+        window = 4
+        rate = [
+            sum(number(r["events"]) for r in own[max(0, i - window + 1) : i + 1])
+            / max(1e-9, times[i + 1] - times[max(0, i - window + 1)])
+            / MILLION
+            for i in range(len(own))
+        ]
+        axes[0].plot(share, rate, label=name, color=colour(name, series))
+        axes[1].plot(share, [number(row["access_s"]) * 1e3 for row in own], color=colour(name, series))
+    for axis, label in ((axes[0], "million events/s"), (axes[1], "access of an epoch, ms")):
+        [axis.axvline(phase, color="lightgrey", linewidth=0.5) for phase in (1, 2, 3)]
+        axis.set(xlabel="phase", ylabel=label, ylim=(0, None))
+    axes[0].legend(fontsize=6)
+    phases = [[name] for name in series]
+    for line, name in zip(phases, series, strict=True):
+        own = [row for row in rows if row["scheduling"] == name]
+        quarter = max(1, len(own) // 4)
+        for phase in range(4):
+            part = own[phase * quarter : (phase + 1) * quarter]
+            access = sum(number(row["access_s"]) for row in part)
+            line.append(short(sum(number(row["events"]) for row in part) / access / MILLION if access else math.nan))
+    return "Million events per second of access, by phase:\n\n" + table(["", "1", "2", "3", "4"], phases)
+
+
+def ms13b(rows: list[Row], axes: list[Any]) -> str:
+    series = distinct(row["scheduling"] for row in rows)
+    body = []
+    for name in series:
+        line = [name]
+        for axis, epoch in zip(axes, distinct(row["epoch"] for row in rows), strict=True):
+            own = [row for row in rows if row["scheduling"] == name and row["epoch"] == epoch]
+            held = [number(row["mib"]) for row in own]
+            axis.plot([number(row["seconds"]) for row in own], held, label=name, color=colour(name, series))
+            axis.set(title=f"epochs of {epoch}", xlabel="seconds", ylabel="MiB", ylim=(0, None))
+            line.append(short(max(held)))
+        body.append(line)
+    axes[0].legend(fontsize=6)
+    head = ["", *(f"epochs of {epoch}" for epoch in distinct(row["epoch"] for row in rows))]
+    return f"The most that was held, MiB:\n\n{table(head, body)}"
+
+
+def simple(title: str, x: str, **options: Any) -> Callable[[list[Row], list[Any]], str]:
+    return lambda rows, axes: panels(axes, engine(rows), [Panel(title, lambda row: True, x, **options)])
+
+
+def ms16a(rows: list[Row], axes: list[Any]) -> str:
+    kinds = [Panel(name, at(acyclic=flag), "accesses") for name, flag in (("with cycles", "0"), ("without", "1"))]
+    return panels(axes, engine(rows), kinds)
+
+
+def by_cost(x: str) -> Callable[[list[Row], list[Any]], str]:
+    def draw(rows: list[Row], axes: list[Any]) -> str:
+        return panels(
+            axes,
+            rows,
+            [Panel(f"C = {c} µs", at(micros=c), x, **RATIO) for c in costs(rows)],
+        )
+
+    return draw
+
+
+def ts8(rows: list[Row], axes: list[Any]) -> str:
+    texts = []
+    for axis, (app, cost) in zip(axes, [(a, c) for c in costs(rows) for a in ("gs", "sl", "ob", "tp")], strict=False):
+        own = [r for r in engine(rows) if r["workload"] == app and r["micros"] == cost]
+        texts.append(bars(axis, own, f"{app}, C = {cost} µs", "workers", ratio, TO_LOOP))
+    ledger = [r for r in engine(rows) if r["workload"] == "sl" and r["micros"] == costs(rows)[-1]]
+    texts.append(breakdown(axes[8], ledger, f"Figure 9: sl, C = {costs(rows)[-1]} µs"))
+    two = [r for r in engine(rows) if r["workers"] == "2" and r["micros"] == costs(rows)[-1]]
+    texts.append(
+        bars(axes[9], two, f"Figure 13: p99, C = {costs(rows)[-1]} µs", "workload", lambda r: number(r["p99_ms"]), "ms")
+    )
+    return "\n\n".join(texts)
+
+
+def ts12(rows: list[Row], axes: list[Any]) -> str:
+    apps = ("gs", "sl", "ob", "tp")
+    high = [Panel(f"{app}: throughput", at(workload=app), "epoch", log_x=True) for app in apps]
+    late = [
+        Panel(f"{app}: p99", at(workload=app), "epoch", y="p99_ms", scale=1, label="ms", log_x=True) for app in apps
+    ]
+    return panels(axes, engine(rows), [*high, *late])
+
+
+def ts14(rows: list[Row], axes: list[Any]) -> str:
+    return bars(axes[0], engine(rows), "by application", "workload", ratio, TO_LOOP)
+
+
+def grid(rows: list[Row], axes: list[Any]) -> str:
+    knobs = ["workload", "rows", "theta", "abort", "length", "micros", "accesses", "epoch", "reads"]
+    points: dict[tuple[str, ...], dict[str, Row]] = defaultdict(dict)
+    for row in engine(rows):
+        points[tuple(row[knob] for knob in knobs)][row["scheduling"]] = row
+    found = []
+    for point, ways in points.items():
+        best = max((name for name in ways if name != "auto"), key=lambda name: per_second(ways[name]))
+        found.append((per_second(ways["auto"]) / per_second(ways[best]), point, best, ways["auto"]))
+    found.sort(key=lambda f: f[0])
+    ratios = [ratio for ratio, *_ in found]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    decided = max(number(auto["decide_s"]) / number(auto["access_s"]) for *_, auto in found)
+    axes[0].plot(ratios, marker="o", markersize=3)
+    axes[0].axhline(1.0, color="black", linewidth=0.5)
+    axes[0].axhline(0.85, color="red", linewidth=0.5)
+    axes[0].set(title="auto over the best fixed policy", xlabel="point, from the worst", ylabel="ratio", ylim=(0, None))
+    worst = [[*point, best, auto["policies"], short(ratio)] for ratio, point, best, auto in found[:12]]
+    winners: dict[str, int] = defaultdict(int)
+    for _, _, best, _ in found:
+        winners[best] += 1
+    won = "; ".join(f"{name} at {count}" for name, count in sorted(winners.items(), key=lambda w: -w[1]))
+    return (
+        f"{len(found)} points. `auto` over the best fixed policy at each: {mean:.3f} on geometric average, "
+        f"{ratios[0]:.2f} at the worst point; deciding took at most {decided * 100:.1f} % of access. "
+        f"Best were: {won}.\n\nThe worst points:\n\n" + table([*knobs, "best", "epochs of auto", "ratio"], worst)
+    )
+
+
+FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
+    "ms10": (1, ms10),
+    "ms11": (2, ms11),
+    "ms11-time": (2, ms11_time),
+    "ms13b": (3, ms13b),
+    "ms15a": (1, simple("θ = 0", "epoch", log_x=True)),
+    "ms15b": (1, simple("epochs of 10,240", "theta")),
+    "ms16a": (2, ms16a),
+    "ms16b": (1, simple("r = 1", "epoch", log_x=True)),
+    "ms16c": (1, simple("r = 4", "multiple")),
+    "ms17a": (1, simple("60 % aborts", "micros", **RATIO)),
+    "ms17b": (2, by_cost("abort")),
+    "ts8": (10, ts8),
+    "ts10a": (
+        1,
+        simple("transactions of six rows among those of one", "multiple", **RATIO),
+    ),
+    "ts10b": (1, simple("half of the transactions", "length", **RATIO)),
+    "ts11a": (1, simple("θ = 0", "reads")),
+    "ts11b": (1, simple("writes only", "theta")),
+    "ts12": (8, ts12),
+    "ts14": (1, ts14),
+    "grid": (1, grid),
+}
+
+
+def main(source: Path, target: Path, page: Path) -> None:
+    """Draws all figures that were measured."""
+    target.mkdir(parents=True, exist_ok=True)
+    text = page.read_text()
+    for name, (count, draw) in FIGURES.items():
+        file = source / f"{name}.csv"
+        if not file.exists():
+            print(f"{name}: not measured")
+            continue
+        columns = min(count, 4)
+        lines = math.ceil(count / columns)
+        figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 3.2 * lines), squeeze=False)
+        flat = list(axes.flat)
+        words = draw(read(file), flat)
+        [axis.remove() for axis in flat if not axis.has_data()]
+        figure.tight_layout()
+        figure.savefig(target / f"{name}.png", dpi=80)
+        plt.close(figure)
+        block = f"<!-- {name} -->\n![{name}]({target.name}/{name}.png)\n\n{words}\n<!-- /{name} -->"
+        text, found = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _: block, text, flags=re.DOTALL)  # noqa: B023
+        if not found:
+            print(f"{name}: no place in {page}")
+    page.write_text(text)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:4]))

@@ -1,0 +1,249 @@
+//! Which figures there are: points, and the ways to run them.
+//!
+//! Sizes are the papers' but for two things. Epochs of MorphStream's 10,240 events of 10 µs would take a run of
+//! seconds each, and this machine has two processors, not 24: they are ten times smaller unless they are what is
+//! varied. And where a figure of the papers is about the cost of scheduling, C is also 0.2 µs: beside operations that
+//! cost this engine a tenth of a microsecond that is what 10 µs was beside theirs.
+
+use crate::session::Way;
+use crate::workloads::{Knobs, Workload, rounds};
+use tidemill_runtime::{Policy, Scheduling, Scheme};
+
+/// What a figure's file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line per point and way.
+    Throughput,
+    /// The same, with runs long enough for a decision to settle: three times as long, and at least so many epochs. Of
+    /// the fixed policies, only the fastest few are run more than once.
+    Decision {
+        /// Epochs of a run at the least.
+        epochs: usize,
+    },
+    /// A line per epoch and way.
+    OverTime,
+    /// What the process holds as it goes on.
+    Memory,
+}
+
+/// A figure.
+pub struct Figure {
+    /// Its file's name.
+    pub id: &'static str,
+    /// In the papers' words, shortened.
+    pub title: &'static str,
+    /// What its file has.
+    pub kind: Kind,
+    /// What is run.
+    pub points: Vec<(Workload, Knobs)>,
+    /// How.
+    pub ways: Vec<Way>,
+}
+
+impl Figure {
+    /// Runs of the engine, in so many rounds.
+    pub fn runs(&self, rounds: usize) -> usize {
+        let again = match self.kind {
+            Kind::Throughput => self.ways.len(),
+            Kind::Decision { .. } => {
+                let fixed = self.ways.iter().filter(|way| matches!(way.scheduling, Scheduling::Fixed(_))).count();
+                self.ways.len() - fixed + fixed.min(FINALISTS)
+            }
+            Kind::OverTime | Kind::Memory => 0,
+        };
+        self.points.len() * (self.ways.len() + (rounds - 1) * again)
+    }
+}
+
+/// Fixed policies that are run in every round, where a decision is measured against all.
+pub const FINALISTS: usize = 3;
+
+/// With two workers, by the names of the command line.
+fn ways(names: &str) -> Vec<Way> {
+    ways_with(names, &[2])
+}
+
+fn ways_with(names: &str, workers: &[usize]) -> Vec<Way> {
+    let way = |name: &str| {
+        let scheme = name.parse::<Scheme>().ok().map(Scheduling::Baseline);
+        scheme.unwrap_or_else(|| name.parse().unwrap_or_else(|e| panic!("{e}")))
+    };
+    let all = names.split(' ').map(way);
+    all.flat_map(|scheduling| workers.iter().map(move |&workers| Way { scheduling, workers })).collect()
+}
+
+fn all_policies() -> Vec<Way> {
+    let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
+    fixed.chain([Scheduling::Auto]).map(|scheduling| Way { scheduling, workers: 2 }).collect()
+}
+
+/// The points that one knob makes of others.
+fn vary<T: Copy>(from: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -> Vec<Knobs> {
+    let with = |knobs: &Knobs, value| {
+        let mut knobs = *knobs;
+        set(&mut knobs, value);
+        knobs
+    };
+    from.iter().flat_map(|knobs| values.iter().map(|&value| with(knobs, value))).collect()
+}
+
+fn of(workload: Workload, points: Vec<Knobs>) -> Vec<(Workload, Knobs)> {
+    points.into_iter().map(|knobs| (workload, knobs)).collect()
+}
+
+const SCHEMES: &str = "auto epoch tstream pat:16 lal lwm no-lock";
+
+/// All figures; a round of a user function takes so long.
+pub fn all(round_ns: f64) -> Vec<Figure> {
+    let mut all = morphstream(round_ns);
+    all.extend(tstream(round_ns));
+    all.push(grid(round_ns));
+    all
+}
+
+/// MorphStream (2023), §6. Figure 13a is drawn from what Figure 11 measures.
+fn morphstream(round_ns: f64) -> Vec<Figure> {
+    use Workload::{GrepSum, Ledger, LedgerPhases};
+    let cost = |micros: f64| rounds(micros, round_ns);
+    let small = |workload: Workload| {
+        let defaults = workload.defaults(round_ns);
+        Knobs { epoch: defaults.epoch / 10, ..defaults }
+    };
+    let figure = |id, title, points, names| Figure { id, title, kind: Kind::Throughput, points, ways: ways(names) };
+    let both = |k: &[Knobs]| vary(k, &[cost(0.2), cost(10.0)], |k, v| k.work = v);
+    let ledger = both(&[small(Ledger)]);
+    let phases = small(LedgerPhases);
+    let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
+    let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
+    let explore = "operation operation,bfs operation,dfs chain chain,bfs chain,dfs";
+    let granularity = "chain operation";
+    let abort = "operation operation,eager operation,lazy tstream auto";
+    let uniform = Knobs { theta: 0.0, abort: 0.0, ..gs };
+    let skewed =
+        vary(&[Knobs { abort: 0.0, epoch: 10_240, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
+    let cycles = vary(&[Knobs { abort: 0.0, ..gs }], &[false, true], |k, v| k.acyclic = v);
+    let rows = vary(&cycles, &[2, 5, 10], |k, v| k.accesses = v);
+    let single = vary(&[Knobs { accesses: 1, abort: 0.0, ..gs }], &epochs, |k, v| k.epoch = v);
+    let shares = vary(&[Knobs { accesses: 4, abort: 0.0, ..gs }], &[0.0, 0.25, 0.5, 0.75, 1.0], |k, v| k.multiple = v);
+    let costs = vary(&[Knobs { abort: 0.6, ..gs }], &[0.0, 0.5, 1.0, 5.0, 10.0, 20.0], |k, v| k.work = cost(v));
+    let aborts = vary(&both(&[gs]), &[0.0, 0.1, 0.3, 0.5, 0.7, 0.9], |k, v| k.abort = v);
+    let mut dynamic = ways("auto morphstream tstream pat:16 lal");
+    dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
+    let over_time = ways("auto morphstream tstream pat:16 epoch chain operation operation,bfs operation,lazy");
+    vec![
+        figure("ms10", "Streaming Ledger, this engine and earlier schemes", of(Ledger, ledger), SCHEMES),
+        Figure {
+            id: "ms11",
+            title: "dynamic workload: the whole run, and where time goes (13a)",
+            kind: Kind::Decision { epochs: 64 },
+            points: vec![(LedgerPhases, phases)],
+            ways: dynamic,
+        },
+        Figure {
+            id: "ms11-time",
+            title: "dynamic workload, epoch by epoch",
+            kind: Kind::OverTime,
+            points: vec![(LedgerPhases, phases)],
+            ways: over_time,
+        },
+        Figure {
+            id: "ms13b",
+            title: "memory as a run goes on (13b, 14)",
+            kind: Kind::Memory,
+            points: vec![(Ledger, small(Ledger))],
+            ways: ways("epoch chain operation operation,lazy tstream pat:16"),
+        },
+        figure(
+            "ms15a",
+            "exploration, over the punctuation interval",
+            of(GrepSum, vary(&[uniform], &epochs, |k, v| k.epoch = v)),
+            explore,
+        ),
+        figure("ms15b", "exploration, over skew", of(GrepSum, skewed), explore),
+        figure("ms16a", "granularity, with and without cycles, over r", of(GrepSum, rows), granularity),
+        figure("ms16b", "granularity, over the punctuation interval", of(GrepSum, single), granularity),
+        figure("ms16c", "granularity, over the share of several accesses", of(GrepSum, shares), granularity),
+        figure("ms17a", "aborts, over the cost of functions", of(GrepSum, costs), abort),
+        figure("ms17b", "aborts, over their share", of(GrepSum, aborts), abort),
+    ]
+}
+
+/// TStream (2020), §VI. Figures 9 and 13 are drawn from what Figure 8 measures.
+fn tstream(round_ns: f64) -> Vec<Figure> {
+    use Workload::{Bidding, GrepSum, Ledger, Toll};
+    let defaults = |workload: Workload| {
+        let knobs = Knobs { rows: 10_000, theta: 0.6, abort: 0.0, work: 0, epoch: 500, ..workload.defaults(round_ns) };
+        match workload {
+            GrepSum => Knobs { length: 10, accesses: 1, ..knobs },
+            Toll => Knobs { rows: 100, theta: 0.2, ..knobs },
+            _ => knobs,
+        }
+    };
+    let apps = || [GrepSum, Ledger, Bidding, Toll].map(|app| (app, defaults(app)));
+    let figure = |id, title, points, ways| Figure { id, title, kind: Kind::Throughput, points, ways };
+    let gs = defaults(GrepSum);
+    let long = Knobs { length: 6, ..gs };
+    let shares = vary(&[long], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.multiple = v);
+    let lengths = vary(&[Knobs { multiple: 0.5, ..long }], &[1, 2, 4, 6, 8, 10], |k, v| k.length = v);
+    let reads = vary(&[Knobs { theta: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.reads = v);
+    let skews = vary(&[Knobs { reads: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
+    let intervals = apps().into_iter().flat_map(|(app, knobs)| {
+        of(app, vary(&[knobs], &[25, 50, 100, 250, 500, 750, 1_000, 4_000], |k, v| k.epoch = v))
+    });
+    let costly = apps()
+        .into_iter()
+        .flat_map(|(app, knobs)| of(app, vary(&[knobs], &[0.0, 1.0], |k, v| k.work = rounds(v, round_ns))));
+    let with_time = apps().map(|(app, knobs)| (app, Knobs { work: rounds(1.0, round_ns), ..knobs }));
+    let schemes = || ways("auto tstream pat:16 lal lwm no-lock");
+    vec![
+        figure(
+            "ts8",
+            "four applications under all schemes (also 9 and 13)",
+            costly.collect(),
+            ways_with("auto chain tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
+        ),
+        figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
+        figure("ts10b", "the length of transactions on several partitions", of(GrepSum, lengths), schemes()),
+        figure("ts11a", "the share of reads", of(GrepSum, reads), schemes()),
+        figure("ts11b", "skew, writes only", of(GrepSum, skews), schemes()),
+        figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),
+        figure(
+            "ts14",
+            "sharing work: shares that workers own, a common pool",
+            with_time.into(),
+            ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
+        ),
+    ]
+}
+
+/// The decision against every fixed policy, over all knobs.
+fn grid(round_ns: f64) -> Figure {
+    use Workload::{Bidding, GrepSum, Ledger, Toll};
+    let cost = |micros: f64| rounds(micros, round_ns);
+    let mut points = Vec::new();
+    for workload in [GrepSum, Ledger, Bidding, Toll] {
+        let defaults = workload.defaults(round_ns);
+        let base = Knobs { rows: defaults.rows / 10, epoch: 512, ..defaults };
+        let cheap = [Knobs { work: cost(1.0), ..base }];
+        let mut knobs = vary(&[base], &[0.0, 0.2, 1.0, 10.0, 50.0], |k, v| k.work = cost(v));
+        knobs.extend(vary(&[base], &[0.0, 0.6, 0.9, 0.99], |k, v| k.theta = v));
+        knobs.extend(vary(&cheap, &[0.0, 0.1, 0.5, 0.9], |k, v| k.abort = v));
+        knobs.extend(vary(&cheap, &[128, 2_048], |k, v| k.epoch = v));
+        if matches!(workload, GrepSum | Bidding) {
+            knobs.extend(vary(&cheap, &[3, 10], |k, v| k.length = v));
+        }
+        if workload == GrepSum {
+            knobs.extend(vary(&cheap, &[1, 5, 10], |k, v| k.accesses = v));
+            knobs.extend(vary(&cheap, &[0.0, 0.9], |k, v| k.reads = v));
+        }
+        points.extend(of(workload, knobs));
+    }
+    let mut distinct: Vec<(Workload, Knobs)> = Vec::new();
+    points.into_iter().for_each(|point| {
+        if !distinct.contains(&point) {
+            distinct.push(point)
+        }
+    });
+    let kind = Kind::Decision { epochs: 30 };
+    Figure { id: "grid", title: "the decision and every fixed policy", kind, points: distinct, ways: all_policies() }
+}

@@ -1,0 +1,225 @@
+//! The figures of the papers, measured here: one file of CSV each, which `bench/figures.py` draws and
+//! `docs/figures.md` sets beside what the papers say.
+//!
+//! A figure whose file is there is left out, so a sweep that was ended goes on where it was. Its file appears, by a
+//! rename, when it is complete.
+
+mod catalog;
+mod over_time;
+
+use crate::median;
+use crate::session::{HEADER, Line, Session, Way, scheduling_name};
+use crate::workloads::{Knobs, Workload, ns_per_round};
+use catalog::{Figure, Kind};
+use clap::Parser;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+use tidemill_runtime::{Scheduling, Summary};
+
+/// What is measured.
+#[derive(Parser)]
+pub struct Figures {
+    /// Where the files of CSV are.
+    #[arg(long, default_value = "target/figures")]
+    out: PathBuf,
+    /// Only these figures, by their files' names; `list` names them all.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measures also what is there already.
+    #[arg(long)]
+    again: bool,
+    /// Rounds; lines are the medians.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// How long a run takes about, under a policy that suits it.
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    /// Events of a run at the most.
+    #[arg(long, default_value_t = 2_000_000)]
+    events: usize,
+    /// For a process of its own: runs Streaming Ledger under this policy or scheme in epochs of so many events, and
+    /// prints what the process holds, in MiB, as it goes on.
+    #[arg(long, num_args = 2, value_names = ["POLICY", "EPOCH"])]
+    memory_of: Option<Vec<String>>,
+}
+
+/// How far the sweep is.
+struct Progress {
+    start: Instant,
+    /// Runs, of all rounds.
+    done: usize,
+    in_all: usize,
+}
+
+impl Progress {
+    fn show(&mut self, what: &str, runs: usize) {
+        self.done += runs;
+        let share = self.done as f64 / self.in_all.max(1) as f64;
+        let left = self.start.elapsed().as_secs_f64() * (1.0 - share) / share.max(1e-9);
+        eprintln!("{:>3.0} %, {:>2.0} min left: {what}", share * 100.0, (left / 60.0).ceil());
+    }
+}
+
+impl Figures {
+    /// Measures all that is not there.
+    pub fn report(&self) {
+        if let Some(of) = &self.memory_of {
+            return over_time::print_memory(&of[0], of[1].parse().expect("events of an epoch"), self.events);
+        }
+        let round_ns = ns_per_round();
+        let figures = catalog::all(round_ns);
+        if self.only.iter().any(|name| name == "list") {
+            return figures.iter().for_each(|figure| println!("{:<12} {}", figure.id, figure.title));
+        }
+        let unknown = |name: &&String| figures.iter().all(|figure| figure.id != **name);
+        if let Some(name) = self.only.iter().find(unknown) {
+            panic!("there is no figure '{name}'; --only list names those there are");
+        }
+        fs::create_dir_all(&self.out).expect("a folder for the figures");
+        let is_wanted = |figure: &Figure| {
+            let is_named = self.only.is_empty() || self.only.iter().any(|name| name == figure.id);
+            is_named && (self.again || !self.file(figure).exists())
+        };
+        let figures: Vec<Figure> = figures.into_iter().filter(is_wanted).collect();
+        let in_all = figures.iter().map(|figure| figure.runs(self.runs)).sum();
+        let mut progress = Progress { start: Instant::now(), done: 0, in_all };
+        eprintln!("{} figures, {in_all} runs; a round of a user function takes {round_ns:.2} ns", figures.len());
+        for figure in &figures {
+            self.measure(figure, round_ns, &mut progress);
+        }
+    }
+
+    fn file(&self, figure: &Figure) -> PathBuf {
+        self.out.join(format!("{}.csv", figure.id))
+    }
+
+    fn measure(&self, figure: &Figure, round_ns: f64, progress: &mut Progress) {
+        let file = self.file(figure);
+        let unfinished = file.with_extension("csv.part");
+        let mut out = BufWriter::new(File::create(&unfinished).expect("a file for the figure"));
+        self.write(figure, round_ns, progress, &mut out);
+        out.into_inner().map_err(|error| error.into_error()).expect("a file that takes it");
+        fs::rename(&unfinished, &file).expect("a file for the figure");
+    }
+
+    fn write(&self, figure: &Figure, round_ns: f64, progress: &mut Progress, out: &mut dyn Write) {
+        match figure.kind {
+            Kind::Throughput | Kind::Decision { .. } => {
+                writeln!(out, "{HEADER}").expect("a file that takes it");
+                for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
+                    let knobs = self.sized(figure.kind, workload, knobs, round_ns);
+                    self.point(figure, (workload, knobs, round_ns), out);
+                    let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
+                    progress.show(&what, figure.runs(self.runs) / figure.points.len());
+                }
+            }
+            Kind::OverTime => {
+                let (workload, knobs) = figure.points[0];
+                // A phase has to be long enough for several epochs.
+                let knobs = Knobs { events: (64 * knobs.epoch).min(self.events), ..knobs };
+                over_time::epochs(workload, knobs, &figure.ways, out);
+                progress.show(figure.id, figure.runs(self.runs));
+            }
+            Kind::Memory => {
+                over_time::memory(&figure.ways, self.events.min(over_time::MEMORY_EVENTS), out);
+                progress.show(figure.id, figure.runs(self.runs));
+            }
+        }
+    }
+
+    /// So that a policy with a graph, some 600 ns an event, takes about as long as it should.
+    fn sized(&self, kind: Kind, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
+        let (times, epochs) = match kind {
+            Kind::Decision { epochs } => (3.0, epochs),
+            _ => (1.0, 3),
+        };
+        let event_ns = 600.0 + workload.functions(&knobs) * knobs.work as f64 * round_ns;
+        let events = (times * self.seconds * 1e9 / event_ns) as usize;
+        Knobs { events: events.max(epochs * knobs.epoch).min(self.events), ..knobs }
+    }
+
+    /// All ways at a point.
+    fn point(&self, figure: &Figure, (workload, knobs, round_ns): (Workload, Knobs, f64), out: &mut dyn Write) {
+        let mut session = Session::new(workload, knobs);
+        let mut loops = Vec::new();
+        let mut runs: Vec<(Way, Vec<Summary>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
+        let mut eliminated = vec![false; runs.len()];
+        for round in 0..self.runs {
+            loops.push(session.run_loop());
+            for ((way, runs), _) in runs.iter_mut().zip(&eliminated).filter(|(_, eliminated)| !**eliminated) {
+                runs.push(session.run(*way));
+            }
+            if round == 0 && figure.kind != Kind::Throughput {
+                let mut fixed: Vec<usize> =
+                    (0..runs.len()).filter(|&way| matches!(runs[way].0.scheduling, Scheduling::Fixed(_))).collect();
+                fixed.sort_by(|&a, &b| runs[a].1[0].seconds.total_cmp(&runs[b].1[0].seconds));
+                fixed.iter().skip(catalog::FINALISTS).for_each(|&way| eliminated[way] = true);
+            }
+        }
+        let loop_seconds = median(&loops);
+        let mut write = |scheduling: &str, workers: usize, seconds: f64, summary: Option<&Summary>| {
+            let line =
+                Line { workload, knobs, round_ns, scheduling, workers, load: None, seconds, loop_seconds, summary };
+            line.write(out).expect("a file that takes it");
+        };
+        write("loop", 1, loop_seconds, None);
+        for (way, mut runs) in runs {
+            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let middle = &runs[runs.len() / 2];
+            write(&scheduling_name(way.scheduling), way.workers, middle.seconds, Some(middle));
+        }
+    }
+}
+
+/// The files that are there, by figure, for tests.
+#[cfg(test)]
+fn lines(out: &std::path::Path, id: &str) -> Vec<String> {
+    let text = fs::read_to_string(out.join(format!("{id}.csv"))).expect("a figure");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of them, as small as can be: every line is there, and a second sweep has nothing to do.
+    #[test]
+    fn every_figure_is_measured_once() {
+        let out = std::env::temp_dir().join(format!("tidemill-bench-figures-{}", std::process::id()));
+        let folder = out.to_str().expect("UTF-8");
+        let small = ["figures", "--out", folder, "--events", "300", "--runs", "1"];
+        let sweep = Figures::parse_from(small);
+        let figures = catalog::all(1.0);
+        let is_small = |figure: &&Figure| figure.kind != Kind::Memory;
+        for figure in figures.iter().filter(is_small) {
+            Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
+            let lines = lines(&out, figure.id);
+            let columns = lines[0].split(',').count();
+            assert!(lines[1..].iter().all(|line| fields(line) == columns), "{}: {lines:?}", figure.id);
+            if figure.kind != Kind::OverTime {
+                assert_eq!(lines.len(), 1 + figure.points.len() * (1 + figure.ways.len()), "{}", figure.id);
+            }
+            let written = fs::metadata(sweep.file(figure)).expect("a file").modified().expect("a time");
+            Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
+            assert_eq!(fs::metadata(sweep.file(figure)).expect("a file").modified().expect("a time"), written);
+        }
+        fs::remove_dir_all(&out).expect("what was made");
+    }
+
+    /// Fields of a line, some of them quoted.
+    fn fields(line: &str) -> usize {
+        line.split('"').step_by(2).map(|outside| outside.matches(',').count()).sum::<usize>() + 1
+    }
+
+    #[test]
+    fn the_grid_has_at_least_sixty_points_and_all_policies() {
+        let figures = catalog::all(1.0);
+        let grid = figures.iter().find(|figure| figure.id == "grid").expect("a grid");
+        assert!(grid.points.len() >= 60, "{}", grid.points.len());
+        for (number, point) in grid.points.iter().enumerate() {
+            assert!(!grid.points[..number].contains(point), "{point:?} is there twice");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What changes as a run goes on: throughput and latency epoch by epoch, and the memory of a process of its own.
+
+use crate::memory::resident;
+use crate::run::{self, Again};
+use crate::session::{Session, Way, scheduling_name};
+use crate::workloads::ledger::{self, KeySpread, Shape};
+use crate::workloads::{Knobs, Workload};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Scheme};
+
+/// Events of a run whose memory is watched.
+pub const MEMORY_EVENTS: usize = 1_500_000;
+/// Events of an epoch there.
+const MEMORY_EPOCHS: [usize; 3] = [1_024, 10_240, 81_920];
+const MEMORY_ROWS: u64 = 200_000;
+const SAMPLE: Duration = Duration::from_millis(5);
+
+/// A line per epoch: which, when it was finished, its events and policy, and what its access took.
+pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Write) {
+    writeln!(out, "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s").expect("a file");
+    let mut session = Session::new(workload, knobs);
+    session.run_loop();
+    for &way in ways {
+        let name = scheduling_name(way.scheduling);
+        for batch in session.run_recorded(way) {
+            let column = |name: &str| batch.column_by_name(name).expect("a column of records");
+            let ints = |name: &str| column(name).as_primitive::<Int64Type>().values();
+            let policies = column("policy").as_string::<i32>();
+            for row in 0..batch.num_rows() {
+                let [epoch, events, transactions, aborted] =
+                    ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
+                let [finished, access] = ["finished_ns", "access_ns"].map(|name| ints(name)[row] as f64 / 1e9);
+                let policy = policies.value(row);
+                writeln!(
+                    out,
+                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6}"
+                )
+                .expect("a file");
+            }
+        }
+    }
+}
+
+/// A line per sample: policy, events of an epoch, seconds, MiB; each run in a process of its own.
+pub fn memory(ways: &[Way], events: usize, out: &mut dyn Write) {
+    writeln!(out, "scheduling,epoch,seconds,mib").expect("a file");
+    let program = std::env::current_exe().expect("this program");
+    for way in ways {
+        for epoch in MEMORY_EPOCHS {
+            let name = scheduling_name(way.scheduling);
+            let arguments = ["figures", "--events", &events.to_string(), "--memory-of", &name, &epoch.to_string()];
+            let ran = Command::new(&program).args(arguments).output().expect("this program runs");
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+            out.write_all(&ran.stdout).expect("a file");
+        }
+    }
+}
+
+/// Runs Streaming Ledger and prints what this process holds beyond what it held before.
+pub fn print_memory(name: &str, epoch: usize, events: usize) {
+    let scheme = name.parse::<Scheme>().ok().map(Scheduling::Baseline);
+    let scheduling = scheme.unwrap_or_else(|| name.parse().unwrap_or_else(|e| panic!("{e}")));
+    let keys = KeySpread::Sequence;
+    let shape = Shape { rows: MEMORY_ROWS, theta: 0.2, events: 1 << 16, doomed: 0.01, work: 0, keys };
+    let batch = ledger::events(shape, 42);
+    let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
+    let before = resident();
+    for table in 0..2 {
+        let columns = &engine.program().tables[table].columns;
+        let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        ledger::initial_rows(MEMORY_ROWS, keys, &schema)
+            .for_each(|b| engine.preload(table, &b).expect("distinct keys"));
+    }
+    let is_over = AtomicBool::new(false);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let mib = resident().saturating_sub(before) as f64 / f64::from(1 << 20);
+                println!("\"{name}\",{epoch},{:.3},{mib:.1}", start.elapsed().as_secs_f64());
+                std::thread::sleep(SAMPLE);
+            }
+        });
+        let options = Options { workers: 2, scheduling, epoch: EpochSize::Events(epoch), ..Options::default() };
+        run::run_counted(&engine, Box::new(Again::new(batch, events)), options);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,183 @@
+//! A workload at one point of its knobs, run in several ways and held against the loop; and the lines of CSV that
+//! come of it.
+
+use crate::pin;
+use crate::run::{self, Arrival, Ran};
+use crate::workloads::{Input, Knobs, Output, OutputDigest, Workload, int_rows, state_digest};
+use arrow_array::RecordBatch;
+use std::io::{self, Write};
+use std::time::Instant;
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
+
+/// What must be equal: outputs by sink, and the tables.
+#[derive(Clone, PartialEq)]
+pub struct Seen {
+    /// By sink.
+    pub outputs: Vec<OutputDigest>,
+    /// A digest of the tables.
+    pub tables: u64,
+}
+
+/// How the engine runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// Policy, scheme, or who decides.
+    pub scheduling: Scheduling,
+    /// Workers.
+    pub workers: usize,
+}
+
+impl Way {
+    /// Whether results must be the loop's.
+    fn keeps_order(self) -> bool {
+        !matches!(self.scheduling, Scheduling::Baseline(scheme) if !scheme.keeps_order())
+    }
+}
+
+/// What the command line calls it.
+pub fn scheduling_name(scheduling: Scheduling) -> String {
+    match scheduling {
+        Scheduling::Auto => "auto".into(),
+        Scheduling::MorphStream => "morphstream".into(),
+        Scheduling::Fixed(policy) => policy.to_string(),
+        Scheduling::Baseline(scheme) => scheme.to_string(),
+    }
+}
+
+/// A workload with its input and an engine.
+pub struct Session {
+    workload: Workload,
+    knobs: Knobs,
+    input: Input,
+    engine: Option<Engine>,
+    expected: Option<Seen>,
+}
+
+impl Session {
+    /// Makes the input and compiles.
+    pub fn new(workload: Workload, knobs: Knobs) -> Session {
+        let input = workload.input(&knobs);
+        let engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
+        Session { workload, knobs, input, engine: Some(engine), expected: None }
+    }
+
+    /// Runs the loop, on one processor: seconds.
+    pub fn run_loop(&mut self) -> f64 {
+        let (seconds, seen) = run_plain(&self.input);
+        self.expected = Some(seen);
+        seconds
+    }
+
+    /// Runs the engine in epochs of the knobs' size, each arriving when there is room for it (a closed loop).
+    pub fn run(&mut self, way: Way) -> Summary {
+        self.run_closed(way).0
+    }
+
+    /// The same, for a record of each epoch.
+    pub fn run_recorded(&mut self, way: Way) -> Vec<RecordBatch> {
+        self.run_closed(way).1
+    }
+
+    fn run_closed(&mut self, way: Way) -> (Summary, Vec<RecordBatch>) {
+        let Way { scheduling, workers } = way;
+        let options = Options { workers, scheduling, epoch: EpochSize::Events(self.knobs.epoch), ..Options::default() };
+        self.run_with(way, options, Arrival::WhenThereIsRoom { size: self.knobs.epoch })
+    }
+
+    /// Runs the engine, after the loop. Panics if its results are not the loop's and should be.
+    pub fn run_with(&mut self, way: Way, options: Options, arrival: Arrival) -> (Summary, Vec<RecordBatch>) {
+        let engine = self.engine.take().expect("between runs there is an engine");
+        let expected = self.expected.as_ref().expect("the loop was run");
+        let (engine, ran, seen) = run_engine(engine, &self.input, options, arrival, expected);
+        let is_right = seen == *expected || !way.keeps_order();
+        let (name, knobs) = (self.workload.name(), self.knobs);
+        assert!(is_right, "{name} under {way:?} differs from the loop at {knobs:?}");
+        self.engine = Some(engine);
+        (ran.summary, ran.records)
+    }
+}
+
+/// The loop once, on one processor: seconds, and what it left.
+pub fn run_plain(input: &Input) -> (f64, Seen) {
+    let mut plain = (input.plain)();
+    pin(true);
+    let start = Instant::now();
+    let outputs: Vec<Output> = plain.run(&input.events);
+    let seconds = start.elapsed().as_secs_f64();
+    pin(false);
+    let outputs = outputs.iter().map(OutputDigest::of).collect();
+    (seconds, Seen { outputs, tables: state_digest(plain.tables().into_iter()) })
+}
+
+/// The engine once, from the tables before the first event.
+pub fn run_engine(
+    engine: Engine,
+    input: &Input,
+    options: Options,
+    arrival: Arrival,
+    expected: &Seen,
+) -> (Engine, Ran, Seen) {
+    let engine = engine.with_empty_tables();
+    for (table, rows) in input.tables.iter().enumerate() {
+        engine.preload(table, rows).expect("distinct keys");
+    }
+    pin(options.workers == 1);
+    let ran = run::run_and_keep(&engine, &input.events, arrival, options);
+    pin(false);
+    let outputs = expected.outputs.iter().zip(&ran.outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
+    let tables = engine.program().tables.len();
+    let rows = |table| int_rows(&engine.table(table) as &RecordBatch);
+    let seen = Seen { outputs, tables: state_digest((0..tables).map(rows)) };
+    (engine, ran, seen)
+}
+
+/// The columns of [`Line`].
+pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,acyclic,events,\
+    scheduling,workers,load,events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,\
+    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,policies";
+
+/// A line of CSV: a run, or the middle one of several.
+pub struct Line<'a> {
+    /// What was run.
+    pub workload: Workload,
+    /// Where.
+    pub knobs: Knobs,
+    /// How long a round of a user function takes.
+    pub round_ns: f64,
+    /// How: the policy's name and workers.
+    pub scheduling: &'a str,
+    /// Workers.
+    pub workers: usize,
+    /// The share of the rate that it reached in a closed loop, where the loop was open.
+    pub load: Option<f64>,
+    /// What it took.
+    pub seconds: f64,
+    /// What the loop took.
+    pub loop_seconds: f64,
+    /// What the engine says about it; none of the loop.
+    pub summary: Option<&'a Summary>,
+}
+
+impl Line<'_> {
+    /// Writes it.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Knobs { rows, theta, abort, length, work, accesses, epoch, reads, multiple, acyclic, events } = self.knobs;
+        let (name, micros) = (self.workload.name(), work as f64 * self.round_ns / 1e3);
+        write!(out, "{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{reads},{multiple},")?;
+        let load = self.load.map_or(String::new(), |load| format!("{load}"));
+        write!(out, "{},{events},\"{}\",{},{load},", u8::from(acyclic), self.scheduling, self.workers)?;
+        write!(out, "{:.0},{:.3}", events as f64 / self.seconds, self.loop_seconds / self.seconds)?;
+        let Some(Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. }) = self.summary else {
+            return writeln!(out, "{}", ",".repeat(17));
+        };
+        write!(out, ",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms)?;
+        write!(out, ",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks)?;
+        for seconds in [a.useful, a.sync, a.lock, a.construct, a.explore, a.abort, a.other, s.decide] {
+            write!(out, ",{seconds:.5}")?;
+        }
+        let policies: Vec<String> =
+            policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
+        writeln!(out, ",\"{}\"", policies.join("; "))
+    }
+}
