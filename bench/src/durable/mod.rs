@@ -6,18 +6,17 @@ mod recovery;
 mod store;
 mod watch;
 
-use crate::run::Counted;
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidemill_connect::{System, open_state};
 use tidemill_plan::analyze;
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary,
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, Resumed, Sink, Source, SourceBatch,
+    Summary,
 };
 use watch::Watch;
 
@@ -146,10 +145,18 @@ fn open(engine: &Engine, state: &Path, options: DurabilityOptions) -> Durability
     Durability { directory: open_state(state, engine.program(), None).expect("a state"), options }
 }
 
-fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>, control: &Arc<Control>) -> Summary {
-    let sink = |_| Box::new(Counted(Arc::new(AtomicU64::new(0)))) as Box<dyn Sink>;
+/// A run, and the seconds from when its first events were asked for to when its last results were released: what it
+/// costs to open a state and to leave it is no part of the rate at which events go through.
+fn run_timed(
+    engine: &Engine,
+    source: Box<dyn Source>,
+    durability: Option<Durability>,
+    control: &Arc<Control>,
+) -> (Summary, f64) {
+    let span = Arc::new(Mutex::new(None));
+    let sink = |_| Box::new(Released(span.clone())) as Box<dyn Sink>;
     let request = Request {
-        sources: vec![source],
+        sources: vec![Box::new(Begun { source, span: span.clone() })],
         sinks: engine.program().sinks.iter().map(sink).collect(),
         options: Options::default(),
         environment: Arc::new(System::new()),
@@ -157,7 +164,69 @@ fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>,
         durability,
         records: None,
     };
-    engine.run(request, &mut || {}).expect("a run")
+    let summary = engine.run(request, &mut || {}).expect("a run");
+    let (first, last) = span.lock().expect("no panic under it").expect("results");
+    (summary, last.duration_since(first).as_secs_f64())
+}
+
+fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>, control: &Arc<Control>) -> Summary {
+    run_timed(engine, source, durability, control).0
+}
+
+/// When events were asked for first, and results released last.
+type Span = Arc<Mutex<Option<(Instant, Instant)>>>;
+
+/// A source that notes when it is asked first.
+struct Begun {
+    source: Box<dyn Source>,
+    span: Span,
+}
+
+impl Source for Begun {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let now = Instant::now();
+        self.span.lock().expect("no panic under it").get_or_insert((now, now));
+        self.source.next()
+    }
+
+    fn token(&self) -> Option<String> {
+        self.source.token()
+    }
+
+    fn replays(&self) -> bool {
+        self.source.replays()
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        self.source.resume(token)
+    }
+}
+
+/// Drops results and notes when the last were released.
+struct Released(Span);
+
+impl Released {
+    fn note(&self) {
+        if let Some((_, last)) = &mut *self.0.lock().expect("no panic under it") {
+            *last = Instant::now();
+        }
+    }
+}
+
+impl Sink for Released {
+    fn write(&mut self, _: &RecordBatch) -> Result<(), IoFailure> {
+        self.note();
+        Ok(())
+    }
+
+    fn commit(&mut self, _: u64) -> Result<(), IoFailure> {
+        self.note();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        Ok(())
+    }
 }
 
 /// Goes through a batch again and again, the event times going on.

@@ -23,7 +23,7 @@ use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// What is logged of an epoch.
 #[derive(Debug)]
