@@ -3,7 +3,7 @@
 //!
 //! 1. The worker that finishes an epoch digests its outputs, beside other epochs.
 //! 2. The committer, which sees epochs in order, hands the digest over and adds it to the total.
-//! 3. The logger writes digests that wait with the entry of a later epoch; the rest go into a note at
+//! 3. The logger writes digests that wait with an entry of that or a later epoch; the rest go into a note at
 //!    the end of the run. So all but the last few before a crash are in the log.
 //! 4. A replay must come to the digests that it finds in the log; those that it does not find, it logs.
 //! 5. A checkpoint has the total up to its epoch.
@@ -186,9 +186,12 @@ impl Digests {
         state.unlogged.splice(..0, replayed);
     }
 
-    /// Those that are to be logged.
-    pub fn take_unlogged(&self) -> EpochDigests {
-        std::mem::take(&mut self.0.lock().unlogged)
+    /// Those that are to be logged with, or behind, the entry of an epoch. Never one of a later epoch: it would be
+    /// there still where a crash takes that epoch, and another gets its number.
+    pub fn take_unlogged(&self, through: u64) -> EpochDigests {
+        let unlogged = &mut self.0.lock().unlogged;
+        let count = unlogged.partition_point(|(epoch, _)| *epoch <= through);
+        unlogged.drain(..count).collect()
     }
 
     /// Of all epochs so far, by sink.
@@ -209,6 +212,18 @@ fn agree(epoch: u64, logged: &EpochDigest, replayed: &EpochDigest, program: &Pro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A logger that is behind the workers must not log what a crash may take without the digest.
+    #[test]
+    fn a_digest_waits_for_its_entry() {
+        let program = tidemill_plan::analyze(&tidemill_plan::build::PlanBuilder::new("none").build()).expect("a plan");
+        let digests = Digests::new(Vec::new());
+        for epoch in 1..=3 {
+            digests.finished(epoch, EpochDigest::default(), false, &program).expect("nothing to compare with");
+        }
+        let epochs = |through| digests.take_unlogged(through).iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>();
+        assert_eq!([epochs(0), epochs(2), epochs(2), epochs(9)], [vec![], vec![1, 2], vec![], vec![3]]);
+    }
 
     #[test]
     fn digests_read_back() {

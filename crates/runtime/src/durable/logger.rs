@@ -81,7 +81,7 @@ impl Logger {
             let (mut next, mut bytes, before) = (Some(first), 0, self.log.position());
             while let Some(mut entry) = next.take() {
                 payload.clear();
-                entry.digests = self.digests.take_unlogged();
+                entry.digests = self.digests.take_unlogged(entry.epoch);
                 entry.write(&mut codec, &mut payload);
                 bytes += payload.len();
                 self.log.push(entry.epoch, &payload);
@@ -150,7 +150,7 @@ impl Logger {
             return Ok(());
         }
         self.log.mark();
-        let digests = self.digests.take_unlogged();
+        let digests = self.digests.take_unlogged(self.log.epoch());
         if !digests.is_empty() {
             note(&mut self.log, &digests);
         }

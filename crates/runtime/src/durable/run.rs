@@ -263,7 +263,7 @@ impl Finish {
 
 /// Notes the digests of epochs that were committed when the logger had come to its end.
 fn note_rest(log: &mut Log, digests: &Digests) -> Result<(), StateError> {
-    let rest = digests.take_unlogged();
+    let rest = digests.take_unlogged(log.epoch());
     if rest.is_empty() {
         return Ok(());
     }
