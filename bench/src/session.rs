@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use std::io::{self, Write};
 use std::time::Instant;
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
+use tidemill_runtime::{Engine, EpochShape, EpochSize, Options, Scheduling, Summary};
 
 /// What must be equal: outputs by sink, and the tables.
 #[derive(Clone, PartialEq)]
@@ -41,6 +41,7 @@ pub fn scheduling_name(scheduling: Scheduling) -> String {
         Scheduling::Auto => "auto".into(),
         Scheduling::MorphStream => "morphstream".into(),
         Scheduling::Fixed(policy) => policy.to_string(),
+        Scheduling::ByGroup(policies) => policies.to_string(),
         Scheduling::Baseline(scheme) => scheme.to_string(),
     }
 }
@@ -67,6 +68,17 @@ impl Session {
         let (seconds, seen) = run_plain(&self.input);
         self.expected = Some(seen);
         seconds
+    }
+
+    /// The operations of the first epoch.
+    pub fn shape(&mut self) -> EpochShape {
+        let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
+        for (table, rows) in self.input.tables.iter().enumerate() {
+            engine.preload(table, rows).expect("distinct keys");
+        }
+        let shape = engine.shape(&self.input.events.slice(0, self.knobs.epoch.min(self.knobs.events)));
+        self.engine = Some(engine);
+        shape
     }
 
     /// Runs the engine in epochs of the knobs' size, each arriving when there is room for it (a closed loop).

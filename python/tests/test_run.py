@@ -674,3 +674,37 @@ def test_epoch_records(tmp_path):
     records = pa.ipc.open_file(tmp_path / "epochs.arrow").read_all()
     assert records["events"].to_pylist() == [1, 1, 1]
     assert sum(records["aborted"].to_pylist()) == 2
+
+
+def test_groups_of_keys_are_explained_and_change_nothing():
+    def outcome(groups):
+        app = tm.App("zones")
+
+        class Account(tm.Row):
+            zone: int = tm.key(groups=groups)
+            id: int = tm.key()
+            balance: int = 10
+
+        class Transfer(tm.Event):
+            zone: int
+            src: int
+            dst: int
+            amount: int
+
+        accounts, transfers = app.table(Account), app.source(Transfer)
+
+        @app.transaction(transfers)
+        def transfer(ev, src=accounts.row("zone", "src", create=True), dst=accounts.row("zone", "dst", create=True)):
+            tm.require(src.balance >= ev.amount, "insufficient funds")
+            src.balance -= ev.amount
+            dst.balance += ev.amount
+            return {"left": src.balance}
+
+        left = app.collect(transfer.committed)
+        explained = app.explain()
+        app.run(transfers=[{"zone": i % 2, "src": i % 5, "dst": i * 7 % 5, "amount": i % 4} for i in range(400)])
+        return explained, left.to_pylist()
+
+    (one, expected), (two, found) = outcome(None), outcome(2)
+    assert "groups" not in one and "accounts: zone 1 of 2: transfer" in two
+    assert found == expected and len(found) > 100

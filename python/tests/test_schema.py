@@ -209,6 +209,8 @@ REFUSED = [
     ),
     ("Row", "exists: bool", "X.exists has the name of an operation on rows; choose another name"),
     ("Event", "a: list[int] = []", "X.a is a list with a default; lists have none; leave it out"),
+    ("Row", "a: str = tm.key(groups=2)", "X.a is a key of type str in 2 groups; an int column has from 2 to 8 groups"),
+    ("Row", "a: int = tm.key(groups=9)", "X.a is a key of type int in 9 groups; an int column has from 2 to 8 groups"),
     ("Row", "pass", "X has no fields; annotate some, such as 'amount: int'"),
 ]
 

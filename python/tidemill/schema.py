@@ -32,6 +32,9 @@ else:
 
 __all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "event_time", "key"]
 
+GROUPS_MAX = 8
+"""Groups of keys at the most; the plan says the same."""
+
 MISSING: Any = inspect.Parameter.empty
 """Stands for a default that was not given."""
 
@@ -41,12 +44,19 @@ class _Mark:
     """What ``key()`` and ``event_time()`` leave in a class body."""
 
     role: str
+    groups: int | None = None
 
 
-def key() -> Any:
+def key(groups: int | None = None) -> Any:
     """Marks a column of a ``Row`` as part of the key, in column order. Keys are never null, never
-    float, and have no default."""
-    return _Mark("key")
+    float, and have no default.
+
+    ``groups`` (2 to 8; one ``int`` column of a table) says that rows fall into so many groups, by the
+    column's value modulo their number, and that transactions mostly keep to one: where all roles of
+    all transactions on such tables give this column the same expression of the event, the groups
+    are scheduled each by itself. It never changes a result.
+    """
+    return _Mark("key", groups)
 
 
 def event_time() -> Any:
@@ -65,6 +75,8 @@ class FieldSpec:
     default: object = MISSING
     window: tuple[WindowType, WindowSpec] | None = None
     """Of a windowed column; its ``type`` is that of the bytes that a cell holds."""
+    groups: int | None = None
+    """Of a key column that says into how many groups rows fall."""
 
     @property
     def has_default(self) -> bool:
@@ -105,6 +117,11 @@ class RecordSchema:
     def without_windows(self) -> RecordSchema:
         """The fields that are not windowed columns: those of rows that a table begins with."""
         return RecordSchema(self.name, tuple(f for f in self.fields if f.window is None))
+
+    @property
+    def groups(self) -> dict[str, Any] | None:
+        """The plan's ``KeyGroupsDef``."""
+        return next(({"column": f.name, "count": f.groups} for f in self.fields if f.groups is not None), None)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -275,7 +292,7 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
         return _window_field(place, name, ty, value)
     if isinstance(value, _Mark):
         _check_mark(cls, place, ty, value)
-        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time")
+        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time", groups=value.groups)
     if value is not MISSING:
         if isinstance(ty, ListType):
             raise SchemaError(f"{place} is a list with a default", "lists have none; leave it out")
@@ -303,6 +320,9 @@ def _check_mark(cls: type[Record], place: str, ty: FieldType, mark: _Mark) -> No
         if not isinstance(ty, ScalarType) or ty.nullable or ty.kind == "float":
             hint = "keys are int, bool, str, bytes, tm.Time or tm.Decimal(...), without None"
             raise SchemaError(f"{place} is a key of type {ty}", hint)
+        if mark.groups is not None and (ty.kind != "int" or not 2 <= mark.groups <= GROUPS_MAX):
+            hint = f"an int column has from 2 to {GROUPS_MAX} groups"
+            raise SchemaError(f"{place} is a key of type {ty} in {mark.groups} groups", hint)
     else:
         if cls._tidemill_kind != "event":
             raise SchemaError(f"{place} is marked as event time, which rows do not have", "use tm.Event for events")

@@ -64,6 +64,8 @@ class PolicySummary:
 
     policy: str = ""
     """As ``--scheduling`` takes it."""
+    group: str | None = None
+    """Of which group of transactions, where groups that share no row were scheduled by themselves."""
     epochs: int = 0
     transactions: int = 0
     redone: int = 0

@@ -41,7 +41,8 @@ class Table(Rows, Generic[R]):
 
     def definition(self) -> dict[str, Any]:
         """The plan's ``TableDef``."""
-        return {"name": self.name, "columns": [f.to_column() for f in self.schema.fields]}
+        definition = {"name": self.name, "columns": [f.to_column() for f in self.schema.fields]}
+        return definition if self.schema.groups is None else {**definition, "groups": self.schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
         """A row that the transaction may read and write. Touching a missing row aborts; with

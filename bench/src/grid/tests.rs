@@ -63,7 +63,8 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             assert!(run_reference(&input, &expected) == expected, "{name}: the loop is wrong at {knobs:?}");
             let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
             let policies = Policy::all().into_iter().map(Scheduling::Fixed);
-            let policies = policies.chain([Scheduling::Auto, Scheduling::MorphStream]);
+            let by_group = "chain+operation,lazy".parse().expect("a policy for each group");
+            let policies = policies.chain([Scheduling::Auto, Scheduling::MorphStream, by_group]);
             for scheduling in policies.chain(Scheme::ALL.map(Scheduling::Baseline)) {
                 let seen;
                 let epoch = EpochSize::Events(knobs.epoch);
@@ -90,6 +91,8 @@ fn inputs_have_aborts_of_the_share_that_was_asked_for() {
                 Workload::GrepSum | Workload::Ledger => 0.5 * abort,
                 Workload::Bidding => 0.75 * abort,
                 Workload::Toll | Workload::TollWindows => abort,
+                // Half of the reports are of a group in which none do.
+                Workload::TollGroups => 0.5 * abort,
                 // Not by the knob: from none to 90 % in the last quarter.
                 Workload::LedgerPhases => 0.25 * 0.45,
             };

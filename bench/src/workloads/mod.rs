@@ -9,6 +9,7 @@ pub mod bidding;
 pub mod grep_sum;
 pub mod ledger;
 pub mod toll;
+pub mod toll_groups;
 pub mod toll_windows;
 
 use crate::zipf::{Random, Zipf};
@@ -41,17 +42,20 @@ pub enum Workload {
     Bidding,
     /// Toll Processing.
     Toll,
+    /// Toll Processing in two groups of roads (MorphStream §6.2.3).
+    TollGroups,
     /// Toll Processing over windows.
     TollWindows,
 }
 
 /// All of them, by the names that the command line knows.
-pub const WORKLOADS: [(&str, Workload); 6] = [
+pub const WORKLOADS: [(&str, Workload); 7] = [
     ("gs", Workload::GrepSum),
     ("sl", Workload::Ledger),
     ("sl-phases", Workload::LedgerPhases),
     ("ob", Workload::Bidding),
     ("tp", Workload::Toll),
+    ("tp-groups", Workload::TollGroups),
     ("tp-windows", Workload::TollWindows),
 ];
 
@@ -111,7 +115,9 @@ impl Workload {
             Workload::GrepSum => Knobs { accesses: 2, ..knobs },
             Workload::Ledger | Workload::LedgerPhases => knobs,
             Workload::Bidding => Knobs { length: 20, ..knobs },
-            Workload::Toll | Workload::TollWindows => Knobs { rows: 1_000, epoch: 40_960, ..knobs },
+            Workload::Toll | Workload::TollGroups | Workload::TollWindows => {
+                Knobs { rows: 1_000, epoch: 40_960, ..knobs }
+            }
         }
     }
 
@@ -121,7 +127,7 @@ impl Workload {
             Workload::GrepSum => 1.0 + knobs.multiple * (knobs.length as f64 - 1.0),
             Workload::Ledger | Workload::LedgerPhases => 3.0,
             Workload::Bidding => (6.0 + 2.0 * knobs.length as f64) / 8.0,
-            Workload::Toll | Workload::TollWindows => 2.0,
+            Workload::Toll | Workload::TollGroups | Workload::TollWindows => 2.0,
         }
     }
 
@@ -140,6 +146,7 @@ impl Workload {
             Workload::LedgerPhases => ledger::input(knobs, true),
             Workload::Bidding => bidding::input(knobs),
             Workload::Toll => toll::input(knobs),
+            Workload::TollGroups => toll_groups::input(knobs),
             Workload::TollWindows => toll_windows::input(knobs),
         }
     }

@@ -252,7 +252,7 @@ mod tests {
             let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None };
             let default = Some(Value::Bytes(Vec::new()));
             let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window };
-            Table { name: "t".into(), columns: vec![key, column], key: vec![0] }
+            Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None }
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
         let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod flows;
+mod groups;
 mod rows;
 mod transfers;
 mod undo;
@@ -38,6 +39,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("arithmetic of extreme numbers", arithmetic::numbers()),
         ("conversions of extreme numbers", arithmetic::conversions()),
         ("strange texts", arithmetic::texts()),
+        ("groups that share no row", groups::in_zones()),
+        ("groups that are declared and share rows", groups::across_zones()),
         ("windows at slice edges", windows::edges()),
         ("windows in place", windows::in_place()),
         ("windows of what comes late", windows::late()),

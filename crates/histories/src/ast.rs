@@ -162,7 +162,7 @@ pub fn windowed(name: &str, value: Type, window: WindowDef) -> ColumnDef {
 }
 
 pub fn table(name: &str, columns: Vec<ColumnDef>) -> TableDef {
-    TableDef { name: name.into(), columns }
+    TableDef { name: name.into(), columns, groups: None }
 }
 
 pub fn role(name: &str, table: &str, key: Vec<Expr>, access: AccessDef) -> RoleDef {

@@ -10,6 +10,7 @@ mod ast;
 mod bodies;
 mod data;
 mod expressions;
+mod groups;
 mod plans;
 mod random;
 mod windows;
@@ -17,6 +18,7 @@ mod windows;
 pub use adversarial::adversarial;
 pub use apart::random_apart_plan;
 pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
+pub use groups::random_group_plan;
 pub use plans::{PlanSize, random_plan};
 pub use random::Random;
 
@@ -38,7 +40,8 @@ pub struct History {
 pub fn mixed_plan(seed: u64) -> Plan {
     match seed % 4 {
         0 => random_plan(seed, PlanSize::Large),
-        1 => random_apart_plan(seed),
+        1 if (seed / 4).is_multiple_of(2) => random_apart_plan(seed),
+        1 => random_group_plan(seed),
         _ => random_plan(seed, PlanSize::Small),
     }
 }

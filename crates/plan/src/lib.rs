@@ -12,6 +12,7 @@ mod dependencies;
 mod error;
 mod explain;
 mod fail;
+mod groups;
 mod operations;
 mod plan;
 mod print;
@@ -24,12 +25,13 @@ use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use error::PlanError;
 pub use explain::{explain, expression_text, warnings};
+pub use groups::{GROUPS_MAX, GroupOf, Groups};
 pub use operations::{Judge, Operation, Operations};
 pub use plan::*;
 pub use program::{
-    Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, Local, LocalId, LoopId, Missing, Node, Origin,
-    OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp, TextTest,
-    Transaction, TransactionId, WordOp, bad_schema,
+    Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, KeyGroups, Local, LocalId, LoopId, Missing, Node,
+    Origin, OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp,
+    TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use window::{Keep, SLICE_BYTES, Slices, Window};
 

@@ -45,6 +45,18 @@ pub struct TableDef {
     pub name: String,
     /// Columns in declaration order.
     pub columns: Vec<ColumnDef>,
+    /// Into which groups its keys fall that no transaction crosses ([`crate::Groups`]), if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<KeyGroupsDef>,
+}
+
+/// Groups of keys: the value of a key column modulo their number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyGroupsDef {
+    /// A key column of type int.
+    pub column: String,
+    /// How many, at least 2.
+    pub count: usize,
 }
 
 /// A column of a table.

@@ -68,6 +68,18 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// Indices of the key columns, in order; at least one.
     pub key: Vec<usize>,
+    /// Declared groups of keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<KeyGroups>,
+}
+
+/// Groups of keys: the value of a key column of ints modulo their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyGroups {
+    /// The column.
+    pub column: usize,
+    /// How many.
+    pub count: usize,
 }
 
 /// A column of a table.

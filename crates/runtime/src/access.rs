@@ -7,6 +7,7 @@
 
 use crate::environment::Environment;
 use crate::epoch::{Epoch, Run};
+use crate::grouping::{GroupSet, within};
 use crate::input::Identity;
 use crate::versions::Desk;
 use crate::worker::Machine;
@@ -146,12 +147,6 @@ pub fn run_serially(
     epoch.sampled = sampled;
 }
 
-/// Of a run of so many transactions that begins at `at`: how many come before a range, and how many are in it.
-fn within(range: &Range<usize>, at: usize, count: usize) -> (usize, usize) {
-    let skipped = range.start.saturating_sub(at).min(count);
-    (skipped, (count - skipped).min(range.end.saturating_sub(at + skipped)))
-}
-
 /// The transactions of an epoch by number, for the executor.
 #[derive(Default)]
 pub struct Located {
@@ -161,14 +156,14 @@ pub struct Located {
 }
 
 impl Located {
-    /// Numbers the transactions `range` of an epoch's order and lists their rows.
-    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>) {
+    /// Numbers the transactions of these groups in `range` of an epoch's order, at most so many, and lists their rows.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
         self.at.clear();
         self.accesses.clear();
         let mut next = vec![0usize; epoch.inputs.len()];
         let mut at = 0;
         for &Run { input: id, count } in &epoch.order {
-            if at >= range.end {
+            if at >= range.end || self.at.len() >= most {
                 break;
             }
             let (skipped, count) = within(range, at, count as usize);
@@ -180,6 +175,9 @@ impl Located {
             for _ in 0..count {
                 let i = next[id as usize];
                 next[id as usize] += 1;
+                if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(id as usize, i)) {
+                    continue;
+                }
                 self.at.push((id, i as u32));
                 let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
                 self.accesses.push(rows.copied().filter(|&row| row != 0).map(RowId));

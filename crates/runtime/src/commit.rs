@@ -170,9 +170,10 @@ impl Committer {
     /// Takes a finished epoch's results, and without durability writes them.
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.replayed {
-            self.report.add(epoch);
+            self.report.add(epoch, &self.machine.wiring);
             let records = self.records.as_mut().filter(|_| !self.failure.is_set());
-            let added = records.map_or(Ok(()), |records| records.add(epoch, self.environment.as_ref()));
+            let added =
+                records.map_or(Ok(()), |records| records.add(epoch, &self.machine.groups, self.environment.as_ref()));
             self.recorded(added);
         }
         // An event that arrived before the gate had room for its epoch waited for epochs before: larger ones would

@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::report::Report;
+use crate::shape::EpochShape;
 use crate::summary::Summary;
 use crate::wiring::Wiring;
 use crate::worker::Machine;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
 use tidemill_durability::{StateDirectory, StateError};
-use tidemill_plan::{Program, TableId};
+use tidemill_plan::{Groups, Program, TableId};
 use tidemill_state::{PreloadError, Table, TableStats};
 
 /// Why a run failed.
@@ -170,7 +171,8 @@ impl Engine {
         let code = Code::compile(&program, &wanted)?;
         let wiring = Wiring::of(&program, &code);
         let tables = program.tables.iter().map(Table::new).collect();
-        Ok(Engine { machine: Arc::new(Machine { program, code, wiring, tables }) })
+        let groups = Groups::of(&program);
+        Ok(Engine { machine: Arc::new(Machine { program, code, wiring, groups, tables }) })
     }
 
     /// The same application with empty tables. Panics while a run goes on.
@@ -210,6 +212,11 @@ impl Engine {
     /// The rows of a table, sorted by key. Between runs only.
     pub fn table(&self, table: TableId) -> RecordBatch {
         self.machine.tables[table].to_batch()
+    }
+
+    /// What an epoch of these events of the first source accesses. Between runs only; not of programs that cascade.
+    pub fn shape(&self, events: &RecordBatch) -> EpochShape {
+        EpochShape::of(&self.machine, events)
     }
 
     /// What a table holds.
@@ -258,7 +265,7 @@ impl Engine {
             pipeline: pipeline.clone(),
             sinks: sinks.into_iter().map(Some).collect(),
             free,
-            report: Report::new(&machine.program),
+            report: Report::new(&machine.program, &machine.groups),
             records: records.map(Records::new),
             first,
             finished_over: false,

@@ -3,14 +3,16 @@
 //! allocates little.
 
 use crate::durable::{Captured, Changes, Due, EpochDigest};
+use crate::grouping::{Grouping, Scheduled};
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
 use crate::wiring::{InputId, Wiring};
 use arrow_array::RecordBatch;
+use tidemill_compile::abi::COMMITTED_SILENTLY;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
-use tidemill_schedule::{Breakdown, Choice, Policy, Reason};
+use tidemill_schedule::Breakdown;
 use tidemill_txn::Survey;
 
 /// A run of consecutive transactions of one input.
@@ -31,15 +33,6 @@ pub struct SourceSlice {
     pub late: Vec<RecordBatch>,
     /// Its undecodable records.
     pub bad: Vec<BadRecord>,
-}
-
-/// What its scheduling was decided for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Decided {
-    /// Transactions: but for those that were run first to know what they cost.
-    pub transactions: u32,
-    /// Wall time of their access, nanoseconds.
-    pub access: u64,
 }
 
 /// Time that code was sampled for, and transactions that ran in it.
@@ -96,10 +89,10 @@ pub struct Epoch {
     pub counts: Vec<Vec<u64>>,
     /// By stream: events that failed in its filter or map.
     pub failed: Vec<u64>,
-    /// How it was scheduled, and why.
-    pub choice: Choice,
-    /// How often a transaction was run again because of an abort.
-    pub redone: u32,
+    /// The groups of its transactions, where there are several and they are told apart.
+    pub grouping: Grouping,
+    /// How it was scheduled, and why: as a whole, or group by group.
+    pub scheduled: Vec<Scheduled>,
     /// In a durable run: what came of it, once it is finished.
     pub digest: Option<EpochDigest>,
     /// In a durable run: how it marks the rows that it changes.
@@ -112,8 +105,9 @@ pub struct Epoch {
     pub times: StageTimes,
     /// And that of the workers in access.
     pub breakdown: Breakdown,
-    /// What was decided about.
-    pub decided: Decided,
+    /// Wall time of the access of what was decided about: without what was run first to know what transactions cost.
+    /// Nanoseconds.
+    pub decided: u64,
     /// By input: what transactions were seen to cost.
     pub sampled: Vec<Sampled>,
     /// What was known of epochs like it when it was decided about.
@@ -151,15 +145,15 @@ impl Epoch {
             outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; streams.len()],
-            choice: Choice::given(Policy::EPOCH, Reason::Unmeasured),
-            redone: 0,
+            grouping: Grouping::default(),
+            scheduled: Vec::new(),
             digest: None,
             changes: None,
             due: None,
             captured: None,
             times: StageTimes::default(),
             breakdown: Breakdown::default(),
-            decided: Decided::default(),
+            decided: 0,
             sampled: vec![Sampled::default(); wiring.inputs.len()],
             survey: None,
             idle: 0,
@@ -183,6 +177,17 @@ impl Epoch {
         self.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
+    /// Of those that were decided about, the ones that aborted: all, or those of a group.
+    pub fn aborted_of(&self, group: Option<usize>) -> u32 {
+        let Some(group) = group else { return self.aborted() as u32 };
+        let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
+        let of_input = |(id, input): (usize, &Input)| {
+            let aborts = (0..input.len).filter(|&i| is_abort(input.verdicts[i]));
+            aborts.filter(|&i| self.grouping.of(id, i) == group).count() as u32
+        };
+        self.inputs.iter().enumerate().map(of_input).sum()
+    }
+
     /// Empties it.
     pub fn clear(&mut self) {
         self.replayed = false;
@@ -202,10 +207,10 @@ impl Epoch {
         self.outputs.iter_mut().for_each(Vec::clear);
         self.counts.iter_mut().for_each(|c| c.fill(0));
         self.failed.fill(0);
-        self.redone = 0;
+        self.scheduled.clear();
         self.times = StageTimes::default();
         self.breakdown = Breakdown::default();
-        self.decided = Decided::default();
+        self.decided = 0;
         self.sampled.fill(Sampled::default());
         self.survey = None;
     }

@@ -17,6 +17,7 @@ mod finish;
 mod gate;
 mod gather;
 mod gather_columns;
+mod grouping;
 mod input;
 mod inputs;
 mod io;
@@ -24,10 +25,12 @@ mod keys;
 mod options;
 mod outputs;
 mod pace;
+mod part;
 mod pipeline;
 mod prepare;
 mod records;
 mod report;
+mod shape;
 mod stream_state;
 mod summary;
 mod together;
@@ -43,8 +46,9 @@ pub use durable::{
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};
 pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
-pub use options::{EpochSize, Options, Scheduling};
+pub use options::{EpochSize, Options, Policies, Scheduling};
 pub use records::epoch_record_schema;
+pub use shape::EpochShape;
 pub use summary::{
     DurabilitySummary, FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary,
     TransactionSummary, WorkerSummary,

@@ -17,10 +17,11 @@ use crate::access::{ensure_identity, run_serially};
 use crate::costs::Costs;
 use crate::durable::{Captured, changes};
 use crate::environment::Environment;
-use crate::epoch::{Decided, Epoch};
+use crate::epoch::Epoch;
+use crate::grouping::{GroupSet, Scheduled, within};
 use crate::options::{Options, Scheduling};
 use crate::pace::Pace;
-use crate::together::{Job, Memory, may_redo};
+use crate::together::{Job, Memory, Role, may_redo};
 use crate::worker::{Machine, Scratch};
 use crate::{cascade, finish, prepare};
 use crossbeam_channel::Sender;
@@ -52,10 +53,11 @@ struct State {
     accessed: VecDeque<Box<Epoch>>,
     job: Option<Arc<Job>>,
     /// Kept between such jobs.
-    spare: Option<Memory>,
+    spare: Vec<Memory>,
     closed: bool,
     stopped: bool,
-    decision: Decision,
+    /// By group of transactions.
+    decisions: Vec<Decision>,
     costs: Costs,
     pace: Pace,
     /// The number of the last epoch that was put in.
@@ -98,10 +100,10 @@ impl Pipeline {
             accessing: false,
             accessed: VecDeque::new(),
             job: None,
-            spare: None,
+            spare: Vec::new(),
             closed: false,
             stopped: false,
-            decision: Decision::new(workers, model, may_redo(&machine)),
+            decisions: vec![Decision::new(workers, model, may_redo(&machine)); machine.groups.names.len()],
             costs: Costs::new(machine.wiring.inputs.len()),
             pace: Pace::new(options.latency, options.epoch_events_max),
             gathered_last: 0,
@@ -157,7 +159,10 @@ impl Pipeline {
             match task {
                 Task::Prepare(epoch) => self.prepare(&mut scratch, epoch),
                 Task::Access(epoch) => self.access(&mut scratch, &mut worker, epoch),
-                Task::Help(job) => job.help(&self.machine, self.environment.as_ref(), &mut scratch, &mut worker),
+                Task::Help(job) => {
+                    let own = (&mut scratch, &mut worker);
+                    job.help(&self.machine, self.environment.as_ref(), own, Role::Helper);
+                }
                 Task::Finish(epoch) => {
                     let epoch = self.finish(&mut scratch, epoch);
                     if finished.send(epoch).is_err() {
@@ -203,13 +208,13 @@ impl Pipeline {
         changes::save(&self.machine, &epoch);
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
-        let transactions = range.len() as u32;
+        let is_serial = epoch.scheduled.iter().all(|s| s.choice.policy.granularity == Granularity::Epoch);
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.breakdown.useful += self.environment.now() - decided;
         } else if let Some(scheme) = self.scheme() {
             epoch = self.access_together(scratch, worker, epoch, range, Some(scheme));
-        } else if epoch.choice.policy.granularity == Granularity::Epoch {
+        } else if is_serial {
             self.access_serially(scratch, &mut epoch, range);
         } else {
             epoch = self.access_together(scratch, worker, epoch, range, None);
@@ -217,7 +222,10 @@ impl Pipeline {
         epoch.gathered.push(scratch.context.take());
         let end = self.environment.now();
         epoch.times.access = end - start;
-        epoch.decided = Decided { transactions, access: end - decided };
+        epoch.decided = end - decided;
+        if epoch.scheduled.iter().all(|scheduled| scheduled.access == 0) {
+            self.account(&mut epoch);
+        }
         if let Some(due) = epoch.due.take() {
             epoch.captured = Some(Captured::begin(&self.machine, epoch.number, due));
         }
@@ -237,45 +245,114 @@ impl Pipeline {
         epoch.breakdown.useful += self.environment.now() - start;
     }
 
+    /// Divides what an epoch took that was accessed in one part among its groups, by what their transactions cost.
+    fn account(&self, epoch: &mut Epoch) {
+        let Epoch { scheduled, decided, breakdown, .. } = epoch;
+        if let [whole] = &mut scheduled[..] {
+            (whole.access, whole.useful) = (*decided, breakdown.useful);
+            return;
+        }
+        let costs = self.state.lock().costs.clone();
+        let mut weights = vec![0.0; self.machine.groups.names.len()];
+        for (id, input) in epoch.inputs.iter().enumerate() {
+            (0..input.len).for_each(|i| weights[epoch.grouping.of(id, i)] += costs.of(id));
+        }
+        let in_all: f64 = weights.iter().sum();
+        for scheduled in &mut epoch.scheduled {
+            let share = scheduled.group.map_or(1.0, |group| weights[group] / in_all.max(1.0));
+            scheduled.access = (epoch.decided as f64 * share) as u64;
+            scheduled.useful = (epoch.breakdown.useful as f64 * share) as u64;
+        }
+    }
+
     /// Chooses how to access an epoch; what of its order is still to be.
     fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
         let all = 0..epoch.transactions();
-        epoch.choice = match self.scheduling {
+        let choice = match self.scheduling {
             _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
             Scheduling::Fixed(policy) => Choice::given(policy, Reason::Fixed),
             // The scheme stands in for the policy.
             Scheduling::Baseline(_) => Choice::given(Policy::EPOCH, Reason::Fixed),
+            Scheduling::ByGroup(policies) => {
+                self.group(epoch, &all);
+                for scheduled in &mut epoch.scheduled {
+                    let policy = policies.of(scheduled.group.unwrap_or(0));
+                    scheduled.choice = Choice::given(policy, Reason::Fixed);
+                }
+                return all;
+            }
             Scheduling::Auto | Scheduling::MorphStream => return self.decide(scratch, epoch, all),
         };
+        epoch.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
         all
+    }
+
+    /// Finds the groups of an epoch's transactions and those that have any in a part of its order.
+    fn group(&self, epoch: &mut Epoch, range: &Range<usize>) {
+        let groups = self.machine.groups.names.len();
+        if groups == 1 {
+            epoch.scheduled.push(Scheduled { transactions: range.len() as u32, ..Scheduled::default() });
+            return;
+        }
+        let Epoch { grouping, inputs, order, .. } = epoch;
+        grouping.fill(&self.machine, inputs);
+        let mut counts = vec![0u32; groups];
+        let mut next = vec![0; inputs.len()];
+        let mut at = 0;
+        for run in order.iter() {
+            let (skipped, count) = within(range, at, run.count as usize);
+            let first = next[run.input as usize] + skipped;
+            (first..first + count).for_each(|i| counts[grouping.of(run.input as usize, i)] += 1);
+            next[run.input as usize] += run.count as usize;
+            at += run.count as usize;
+        }
+        let some = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        let fresh = |(group, count)| Scheduled { group: Some(group), transactions: count, ..Scheduled::default() };
+        epoch.scheduled.extend(some.map(fresh));
+        if epoch.scheduled.is_empty() {
+            epoch.scheduled.push(Scheduled::default());
+        }
     }
 
     /// Chooses by what is known of transactions, and where need be finds out.
     fn decide(&self, scratch: &mut Scratch, epoch: &mut Epoch, mut range: Range<usize>) -> Range<usize> {
         let count = range.len() as u32;
-        if self.state.lock().decision.wants_sample(count) {
+        if self.state.lock().decisions.iter().any(|decision| decision.wants_sample(count)) {
             range.start = self.sample(scratch, epoch);
         }
-        let (count, start) = (range.len() as u32, self.environment.now());
-        let costs = {
-            let state = self.state.lock();
-            state.decision.wants_survey(count).then(|| state.costs.clone())
-        };
-        if let Some(costs) = costs {
-            let mut memory = self.memory();
-            let survey = memory.survey(&self.machine, epoch, &range, (self.workers, &|input| costs.of(input)));
-            let took = self.environment.now() - start;
-            epoch.breakdown.construct += took;
+        let start = self.environment.now();
+        self.group(epoch, &range);
+        let mut scheduled = std::mem::take(&mut epoch.scheduled);
+        for scheduled in &mut scheduled {
+            let group = scheduled.group.unwrap_or(0);
+            self.survey(epoch, &range, scheduled);
             let mut state = self.state.lock();
-            state.spare = Some(memory);
-            state.decision.surveyed(survey, took);
+            let decision = &mut state.decisions[group];
+            scheduled.choice = decision.choose(scheduled.transactions);
+            epoch.survey = epoch.survey.or(decision.survey().copied());
         }
-        let mut state = self.state.lock();
-        epoch.choice = state.decision.choose(count);
-        epoch.survey = state.decision.survey().copied();
-        drop(state);
+        epoch.scheduled = scheduled;
         epoch.times.decide = self.environment.now() - start;
         range
+    }
+
+    /// Looks at the transactions of a group, if its decision wants to know.
+    fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, scheduled: &Scheduled) {
+        let group = scheduled.group.unwrap_or(0);
+        let costs = {
+            let state = self.state.lock();
+            state.decisions[group].wants_survey(scheduled.transactions).then(|| state.costs.clone())
+        };
+        let Some(costs) = costs else { return };
+        let start = self.environment.now();
+        let mut memory = self.memory();
+        let groups = scheduled.group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
+        let survey = memory.survey(&self.machine, epoch, (range, groups), (self.workers, &|input| costs.of(input)));
+        let took = self.environment.now() - start;
+        epoch.breakdown.construct += took;
+        let mut state = self.state.lock();
+        state.spare.push(memory);
+        state.decisions[group].surveyed(survey, took);
     }
 
     /// Runs the first transactions of an epoch serially to see what they cost; how many they were.
@@ -293,13 +370,14 @@ impl Pipeline {
         }
         let count = (at - first) as u32;
         let operations = (operations as u64 * u64::from(count) / all.max(1) as u64) as u32;
-        self.state.lock().decision.sample(count, operations, time, (epoch.times.prepare, all as u32));
+        let others = (epoch.times.prepare, all as u32);
+        self.state.lock().decisions.iter_mut().for_each(|d| d.sample(count, operations, time, others));
         at
     }
 
     /// The memory of jobs.
     fn memory(&self) -> Memory {
-        let spare = self.state.lock().spare.take();
+        let spare = self.state.lock().spare.pop();
         spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers))
     }
 
@@ -324,15 +402,15 @@ impl Pipeline {
         scheme: Option<Scheme>,
     ) -> Box<Epoch> {
         let start = self.environment.now();
-        let job = Arc::new(Job::new(&self.machine, self.memory(), epoch, &range, scheme));
+        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range, scheme));
         let begun = self.environment.now();
         self.state.lock().job = Some(job.clone());
         self.changed.notify_all();
-        job.help(&self.machine, self.environment.as_ref(), scratch, worker);
+        job.help(&self.machine, self.environment.as_ref(), (scratch, worker), Role::Owner);
         let done = self.environment.now();
         self.state.lock().job = None;
-        let (mut epoch, memory) = Job::end(job);
-        self.state.lock().spare = Some(memory);
+        let (mut epoch, memories) = Job::end(job, self.workers);
+        self.state.lock().spare.extend(memories);
         epoch.breakdown.construct += begun - start;
         epoch.breakdown.other += self.environment.now() - done;
         epoch
@@ -344,19 +422,32 @@ impl Pipeline {
         epoch.times.finish = self.environment.now() - start;
         epoch.idle = self.idle.swap(0, Ordering::Relaxed);
         if matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) && !self.machine.wiring.cascades {
-            let mut state = self.state.lock();
-            state.costs.add(&epoch.sampled);
-            state.decision.record(EpochCost {
-                choice: epoch.choice,
-                transactions: epoch.decided.transactions,
-                operations: epoch.operations() as u32,
-                aborted: epoch.aborted() as u32,
-                access_ns: epoch.decided.access,
-                useful_ns: epoch.breakdown.useful,
-                other_ns: epoch.times.prepare + epoch.times.finish,
-            });
+            self.learn(&epoch);
         }
         epoch
+    }
+}
+
+impl Pipeline {
+    /// Lets decisions know what an epoch cost: each what was its group's, and its share of the other stages.
+    fn learn(&self, epoch: &Epoch) {
+        let aborted: Vec<u32> = epoch.scheduled.iter().map(|s| epoch.aborted_of(s.group)).collect();
+        let (operations, others) = (epoch.operations() as f64, (epoch.times.prepare + epoch.times.finish) as f64);
+        let in_all: u32 = epoch.scheduled.iter().map(|s| s.transactions).sum();
+        let mut state = self.state.lock();
+        state.costs.add(&epoch.sampled);
+        for (scheduled, aborted) in epoch.scheduled.iter().zip(aborted) {
+            let share = f64::from(scheduled.transactions) / f64::from(in_all.max(1));
+            state.decisions[scheduled.group.unwrap_or(0)].record(EpochCost {
+                choice: scheduled.choice,
+                transactions: scheduled.transactions,
+                operations: (operations * share) as u32,
+                aborted,
+                access_ns: scheduled.access,
+                useful_ns: scheduled.useful,
+                other_ns: (others * share) as u64,
+            });
+        }
     }
 }
 
@@ -370,7 +461,7 @@ impl State {
     }
 
     fn pick(&mut self) -> Option<Task> {
-        if let Some(job) = self.job.as_ref().filter(|job| !job.is_done()) {
+        if let Some(job) = self.job.as_ref().filter(|job| job.wants_help()) {
             return Some(Task::Help(job.clone()));
         }
         if !self.accessing

@@ -4,9 +4,11 @@
 
 use crate::environment::Environment;
 use crate::epoch::Epoch;
+use crate::grouping::Scheduled;
 use crate::io::{IoFailure, Sink};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_plan::Groups;
 use tidemill_schedule::Breakdown;
 use tidemill_txn::Survey;
 
@@ -19,8 +21,8 @@ const BATCH: usize = 1024;
 /// |---|---|
 /// | `epoch`, `finished_ns` | its number, and when it was taken down on the run's clock |
 /// | `events`, `transactions`, `operations`, `aborted`, `redone` | how many; an operation is an access to a row |
-/// | `policy`, `reason` | how access was scheduled, and why |
-/// | `expected_ns`, `measured_ns` | access as the model expected it, and as it was: without what was run first to know costs; none where nothing was expected |
+/// | `policy`, `reason` | how access was scheduled, and why; where groups were scheduled by themselves, of each, with its name |
+/// | `expected_ns`, `measured_ns` | access as the model expected it (of groups the sum), and as it was: without what was run first to know costs; none where nothing was expected |
 /// | `prepare_ns`, `access_ns`, `finish_ns` | its stages, access as wall time |
 /// | `idle_ns` | time of workers that had nothing to do, since the epoch before |
 /// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
@@ -63,7 +65,15 @@ pub fn epoch_record_schema() -> Schema {
 }
 
 /// A finished epoch as a row.
-fn record(epoch: &Epoch, now: u64) -> Vec<Value> {
+fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
+    // Of a single group, or of all together, without a name.
+    let by_group = |text: &dyn Fn(&Scheduled) -> String| {
+        let named = |s: &Scheduled| match s.group {
+            Some(group) if groups.names.len() > 1 => format!("{} ({})", text(s), groups.names[group]),
+            _ => text(s),
+        };
+        Value::Str(epoch.scheduled.iter().map(named).collect::<Vec<_>>().join("; "))
+    };
     let int = |number: u64| Value::Int(number as i64);
     let float = |number: Option<f64>| number.map_or(Value::Null, Value::Float);
     let Breakdown { useful, sync, lock, construct, explore, abort, other } = epoch.breakdown;
@@ -79,11 +89,11 @@ fn record(epoch: &Epoch, now: u64) -> Vec<Value> {
         int(epoch.transactions() as u64),
         int(epoch.operations() as u64),
         int(epoch.aborted()),
-        int(u64::from(epoch.redone)),
-        Value::Str(epoch.choice.policy.to_string()),
-        Value::Str(epoch.choice.reason.to_string()),
-        float(epoch.choice.expected_ns),
-        int(epoch.decided.access),
+        int(epoch.scheduled.iter().map(|s| u64::from(s.redone)).sum()),
+        by_group(&|s| s.choice.policy.to_string()),
+        by_group(&|s| s.choice.reason.to_string()),
+        float(epoch.scheduled.iter().map(|s| s.choice.expected_ns).sum()),
+        int(epoch.decided),
         int(epoch.times.prepare),
         int(epoch.times.access),
         int(epoch.times.finish),
@@ -118,8 +128,8 @@ impl Records {
     }
 
     /// Adds a finished epoch.
-    pub fn add(&mut self, epoch: &Epoch, environment: &dyn Environment) -> Result<(), IoFailure> {
-        self.rows.push(record(epoch, environment.now()));
+    pub fn add(&mut self, epoch: &Epoch, groups: &Groups, environment: &dyn Environment) -> Result<(), IoFailure> {
+        self.rows.push(record(epoch, groups, environment.now()));
         if self.rows.len() == BATCH { self.flush() } else { Ok(()) }
     }
 

@@ -1,13 +1,15 @@
 //! Counting while a run goes on.
 
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, Sampled};
 use crate::gate::SourcePosition;
+use crate::grouping::Scheduled;
 use crate::summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,
 };
+use crate::wiring::Wiring;
 use hdrhistogram::Histogram;
-use tidemill_plan::{Origin, Program};
+use tidemill_plan::{Groups, Origin, Program};
 use tidemill_schedule::Breakdown;
 
 /// Longest latency that is told apart, nanoseconds: an hour.
@@ -22,10 +24,14 @@ pub struct Report {
     events: u64,
     epochs: u64,
     policies: Vec<PolicySummary>,
+    /// Their names.
+    groups: Vec<String>,
     late: Vec<u64>,
     bad: Vec<u64>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
+    /// By transaction.
+    sampled: Vec<Sampled>,
     latency: Histogram<u64>,
     stages: StageSummary,
     access: Breakdown,
@@ -33,16 +39,18 @@ pub struct Report {
 
 impl Report {
     /// Nothing yet.
-    pub fn new(program: &Program) -> Self {
+    pub fn new(program: &Program, groups: &Groups) -> Self {
         let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).count();
         Report {
             events: 0,
             epochs: 0,
             policies: Vec::new(),
+            groups: groups.names.clone(),
             late: vec![0; sources],
             bad: vec![0; sources],
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
+            sampled: vec![Sampled::default(); program.transactions.len()],
             latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
             stages: StageSummary::default(),
             access: Breakdown::default(),
@@ -50,10 +58,10 @@ impl Report {
     }
 
     /// Adds a finished epoch.
-    pub fn add(&mut self, epoch: &Epoch) {
+    pub fn add(&mut self, epoch: &Epoch, wiring: &Wiring) {
         self.events += epoch.events as u64;
         self.epochs += 1;
-        self.add_policy(epoch);
+        epoch.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
         for (s, source) in epoch.sources.iter().enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
@@ -61,6 +69,11 @@ impl Report {
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.counts).for_each(|(all, some)| sum(all, some));
         sum(&mut self.failed, &epoch.failed);
+        for (wired, sampled) in wiring.inputs.iter().zip(&epoch.sampled) {
+            let all = &mut self.sampled[wired.transaction];
+            all.time += sampled.time;
+            all.transactions += sampled.transactions;
+        }
         self.access.add(&epoch.breakdown);
         self.stages.prepare += seconds(epoch.times.prepare);
         self.stages.access += seconds(epoch.times.access);
@@ -80,19 +93,25 @@ impl Report {
         }
     }
 
-    fn add_policy(&mut self, epoch: &Epoch) {
-        let policy = epoch.choice.policy.to_string();
-        let known = self.policies.iter().position(|known| known.policy == policy);
+    fn add_policy(&mut self, epoch: &Epoch, scheduled: &Scheduled) {
+        let policy = scheduled.choice.policy.to_string();
+        let group = scheduled.group.filter(|_| self.groups.len() > 1).map(|group| &self.groups[group]);
+        let known = self.policies.iter().position(|known| known.policy == policy && known.group.as_ref() == group);
         let at = known.unwrap_or_else(|| {
-            self.policies.push(PolicySummary { policy, ..Default::default() });
+            self.policies.push(PolicySummary { policy, group: group.cloned(), ..Default::default() });
             self.policies.len() - 1
         });
         let summary = &mut self.policies[at];
         summary.epochs += 1;
-        summary.transactions += epoch.inputs.iter().map(|input| input.len as u64).sum::<u64>();
-        summary.redone += u64::from(epoch.redone);
-        summary.access_seconds += epoch.times.access as f64 / 1e9;
-        summary.why = epoch.choice.reason.to_string();
+        summary.redone += u64::from(scheduled.redone);
+        summary.why = scheduled.choice.reason.to_string();
+        let (transactions, access) = match scheduled.group {
+            // With those that were run first.
+            None => (epoch.transactions() as u64, epoch.times.access),
+            Some(_) => (scheduled.transactions.into(), scheduled.access),
+        };
+        summary.transactions += transactions;
+        summary.access_seconds += seconds(access);
     }
 
     /// The whole, after `elapsed` nanoseconds.
@@ -135,7 +154,7 @@ impl Report {
     }
 
     fn transactions(&self, program: &Program) -> Vec<TransactionSummary> {
-        let of = |(transaction, counts): (&tidemill_plan::Transaction, &Vec<u64>)| {
+        let of = |((transaction, counts), sampled): ((&tidemill_plan::Transaction, &Vec<u64>), &Sampled)| {
             let mut reasons: Vec<(String, u64)> = transaction
                 .reasons
                 .iter()
@@ -147,11 +166,12 @@ impl Report {
             TransactionSummary {
                 name: transaction.name.clone(),
                 committed: counts[0],
+                mean_ns: (sampled.transactions > 0).then(|| sampled.time as f64 / sampled.transactions as f64),
                 aborted: counts[1..].iter().sum(),
                 reasons,
             }
         };
-        program.transactions.iter().zip(&self.counts).map(of).collect()
+        program.transactions.iter().zip(&self.counts).zip(&self.sampled).map(of).collect()
     }
 
     fn failed(&self, program: &Program) -> Vec<FailedSummary> {

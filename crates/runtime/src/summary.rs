@@ -65,13 +65,16 @@ pub struct DurabilitySummary {
 pub struct PolicySummary {
     /// The policy, as `--scheduling` takes it.
     pub policy: String,
+    /// Of which group of transactions, where groups were scheduled by themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Epochs.
     pub epochs: u64,
     /// Their transactions.
     pub transactions: u64,
     /// Transactions that were run again because of an abort, as often as they were.
     pub redone: u64,
-    /// Seconds of their access stage.
+    /// Seconds of their access stage; of a group, of the part of it that was its own.
     pub access_seconds: f64,
     /// Why it was chosen, the last time.
     pub why: String,
@@ -122,6 +125,9 @@ pub struct TransactionSummary {
     pub committed: u64,
     /// Aborted.
     pub aborted: u64,
+    /// What one took in the access stage on average, by those that were timed, nanoseconds; none where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_ns: Option<f64>,
     /// Aborted by reason; reasons that occurred, most frequent first.
     pub reasons: Vec<(String, u64)>,
 }

@@ -1,214 +1,155 @@
-//! An epoch that all free workers access together.
+//! An epoch that all free workers access together: in one part, or in several where groups of its transactions, which
+//! share no row, are scheduled by themselves (MorphStream 2023, §6.2.3).
+//!
+//! **Several parts.** A worker begins with the part of its number and goes on to the next whenever there is nothing to
+//! do for it, so parts run beside each other as long as they are, and whoever is done with one helps with another. The
+//! last part that is left is waited for as a single one is. Parts share no row, so what orders transactions inside a
+//! part is all that need be ordered.
 
-use crate::access::{Located, RowWork, ensure_identity};
+use crate::access::ensure_identity;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
-use crate::versions::{Desk, VersionWork, Versions};
+use crate::grouping::{GroupSet, Scheduled};
+use crate::part::{Ended, Method, Part};
+pub use crate::part::{Memory, may_redo};
 use crate::worker::{Machine, Scratch};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_compile::AccessContext;
-use tidemill_schedule::{Abort, Baseline, Breakdown, Execute, Executor, Policy, Scheme, Worker};
-use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
+use tidemill_schedule::{Scheme, Worker};
 
-/// What access together needs; kept from epoch to epoch.
-pub struct Memory {
-    located: Located,
-    runs: Vec<Run>,
-    versions: Versions,
-    executor: Executor,
-    baseline: Baseline,
-    surveyor: Surveyor,
-    /// One per worker.
-    desks: Vec<Mutex<(Box<AccessContext>, Desk)>>,
-}
-
-impl Memory {
-    /// For so many workers.
-    pub fn new(machine: &Machine, workers: usize) -> Self {
-        let desk = |_| Mutex::new((AccessContext::new(&machine.code.emission_types, false), Desk::default()));
-        Memory {
-            located: Located::default(),
-            runs: Vec::new(),
-            versions: Versions::new(machine),
-            executor: Executor::new(workers),
-            baseline: Baseline::new(),
-            surveyor: Surveyor::default(),
-            desks: (0..workers).map(desk).collect(),
-        }
-    }
-
-    /// Looks at the first transactions of a part of an epoch's order. `cost`: what those of each input cost.
-    pub fn survey(
-        &mut self,
-        machine: &Machine,
-        epoch: &Epoch,
-        range: &Range<usize>,
-        (workers, cost): (usize, &dyn Fn(usize) -> f64),
-    ) -> Survey {
-        let Memory { located, versions, surveyor, .. } = self;
-        located.fill(machine, epoch, &(range.start..range.end.min(range.start + SURVEYED_MAX)));
-        versions.fill(machine, epoch, located, true);
-        let weight = |transaction: u32| cost(located.at()[transaction as usize].0 as usize);
-        surveyor.survey(located.buffer(), &versions.uses, workers, weight)
-    }
-
-    fn flow(&self, method: Method) -> (&Graph, &Flow) {
-        match method {
-            Method::Policy(_) => (self.executor.graph(), self.executor.flow()),
-            Method::Scheme(_) => (self.baseline.graph(), self.baseline.flow()),
-        }
-    }
-}
-
-/// Transactions that are looked at.
-const SURVEYED_MAX: usize = 2048;
-
-/// Under which policy, or as which system before.
-#[derive(Clone, Copy)]
-pub enum Method {
-    Policy(Policy),
-    Scheme(Scheme),
-}
-
-impl Method {
-    fn on_versions(self) -> bool {
-        match self {
-            Method::Policy(policy) => policy.on_versions(),
-            Method::Scheme(scheme) => scheme.on_versions(),
-        }
-    }
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Who began it and will end it.
+    Owner,
+    /// Any other.
+    Helper,
 }
 
 /// An epoch that all free workers access together.
 pub struct Job {
     epoch: Box<Epoch>,
-    method: Method,
-    memory: Memory,
+    parts: Vec<Part>,
     done: AtomicBool,
-    /// Of the workers that took part.
-    breakdown: Mutex<Breakdown>,
+    /// Whether a worker went by a panic: nobody waits for it.
+    abandoned: AtomicBool,
 }
 
 impl Job {
-    /// Locates a part of the epoch's order and arranges for its policy, or for a scheme instead, on one worker.
+    /// Locates a part of the epoch's order and arranges for its policies, or for a scheme instead, on one worker.
+    /// `memory` gives what a part needs.
     pub fn new(
         machine: &Machine,
-        mut memory: Memory,
+        mut memory: impl FnMut() -> Memory,
         epoch: Box<Epoch>,
         range: &Range<usize>,
         scheme: Option<Scheme>,
     ) -> Job {
-        let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
-        located.fill(machine, &epoch, range);
-        let method = match scheme {
-            None => {
-                let policy = possible(machine, epoch.choice.policy);
-                // What comes back are those of the epoch before.
-                runs.resize_with(1, Run::new);
-                runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
-                executor.prepare(runs);
-                if policy.on_versions() {
-                    versions.fill(machine, &epoch, located, policy.speculates());
-                }
-                executor.arrange(policy, located.accesses(), &versions.uses);
-                Method::Policy(policy)
-            }
-            Some(scheme) => {
-                match scheme.on_versions() {
-                    true => versions.fill(machine, &epoch, located, scheme.speculates() && may_redo(machine)),
-                    false => versions.fill_uses(machine, &epoch, located),
-                }
-                baseline.prepare(scheme, located.accesses(), &versions.uses);
-                Method::Scheme(scheme)
-            }
+        let wanted = match scheme {
+            Some(scheme) => vec![(GroupSet::ALL, Method::Scheme(scheme))],
+            None => parts(machine, &epoch.scheduled),
         };
-        let breakdown = Mutex::new(Breakdown::default());
-        Job { epoch, method, memory, done: AtomicBool::new(false), breakdown }
+        let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
+        let parts = wanted.into_iter().map(part).collect();
+        Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
-    /// Whether nobody need help any more.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
+    /// Whether somebody may find something to do in it.
+    pub fn wants_help(&self) -> bool {
+        !self.done.load(Ordering::Acquire) && !self.parts.iter().all(Part::is_taken)
     }
 
-    /// Takes part until all has run.
-    pub fn help(&self, machine: &Machine, environment: &dyn Environment, scratch: &mut Scratch, worker: &mut Worker) {
-        if self.is_done() {
+    /// Takes part until all has run, or for a helper, who has other work, until nobody can help.
+    pub fn help(
+        &self,
+        machine: &Machine,
+        environment: &dyn Environment,
+        (scratch, worker): (&mut Scratch, &mut Worker),
+        role: Role,
+    ) {
+        if self.done.load(Ordering::Acquire) {
             return;
         }
-        let start = environment.now();
         ensure_identity(&self.epoch, &mut scratch.identity);
-        let Memory { located, versions, desks, .. } = &self.memory;
-        if self.method.on_versions() {
-            let (graph, flow) = self.memory.flow(self.method);
-            let identity = &scratch.identity;
-            let work =
-                VersionWork::new(machine, environment, &self.epoch, located, versions, graph, flow, desks, identity);
-            self.work(worker, &work);
-        } else {
-            let identity = &scratch.identity;
-            self.work(worker, &RowWork::new(machine, environment, &self.epoch, located, desks, identity));
-        }
-        let mut times = worker.take_times();
-        times.other += (environment.now() - start).saturating_sub(times.total());
-        self.breakdown.lock().add(&times);
-    }
-
-    fn work<E: Execute>(&self, worker: &mut Worker, execute: &E) {
-        let Memory { located, versions, executor, baseline, .. } = &self.memory;
-        match self.method {
-            Method::Policy(_) => executor.work(worker, execute),
-            Method::Scheme(_) => baseline.work(worker, located.accesses(), &versions.uses, execute),
+        let _presence = Presence(self);
+        let epoch = (&*self.epoch, &scratch.identity);
+        let (count, first) = (self.parts.len(), worker.id() % self.parts.len());
+        let left = || (0..count).map(|k| &self.parts[(first + k) % count]).filter(|part| !part.is_done());
+        loop {
+            let waits = left().count() == 1;
+            left().for_each(|part| part.help(machine, environment, epoch, worker, waits));
+            if left().next().is_none() || role == Role::Helper && !self.wants_help() {
+                return;
+            }
+            assert!(!self.abandoned.load(Ordering::Acquire), "the epoch is stopped: another worker panicked");
+            std::thread::yield_now();
         }
     }
 
-    /// Ends it, when all has run, for the worker that began it: its epoch, and what is kept.
-    pub fn end(mut job: Arc<Job>) -> (Box<Epoch>, Memory) {
+    /// Ends it, when all has run, for its owner: its epoch, and what is kept. `workers`: how many there are.
+    pub fn end(mut job: Arc<Job>, workers: usize) -> (Box<Epoch>, Vec<Memory>) {
         job.done.store(true, Ordering::Release);
         // Helpers are on their way out; the last one's reference makes the job ours alone.
-        let mut job = loop {
+        let job = loop {
             match Arc::try_unwrap(job) {
                 Ok(own) => break own,
                 Err(shared) => job = shared,
             }
             std::hint::spin_loop();
         };
-        let Memory { located, versions, executor, baseline, desks, .. } = &mut job.memory;
-        let (graph, flow) = match job.method {
-            Method::Policy(policy) => {
-                job.epoch.choice.policy = policy;
-                job.epoch.redone = executor.redone();
-                (executor.graph(), executor.flow())
-            }
-            Method::Scheme(_) => (baseline.graph(), baseline.flow()),
-        };
-        if job.method.on_versions() {
-            versions.install(located, graph, flow);
+        let Job { mut epoch, parts, .. } = job;
+        let mut memories = Vec::with_capacity(parts.len());
+        let is_one = parts.len() == 1;
+        for part in parts {
+            let (ended, memory) = part.end(&mut epoch);
+            memories.push(memory);
+            account(&mut epoch.scheduled, &ended, (is_one, workers));
         }
-        for desk in desks {
-            let (context, desk) = desk.get_mut();
-            job.epoch.gathered.push(context.take());
-            desk.take_sampled(&mut job.epoch.sampled);
-        }
-        job.epoch.breakdown.add(job.breakdown.get_mut());
-        (job.epoch, job.memory)
+        (epoch, memories)
     }
 }
 
-/// The policy, without speculation where the program forbids it.
-fn possible(machine: &Machine, policy: Policy) -> Policy {
-    match policy.speculates() && !may_redo(machine) {
-        true => Policy { abort: Abort::VoteFirst, ..policy },
-        false => policy,
+/// The parts that groups are run in: those of one parallel policy together, since one graph is explored better than two;
+/// serial ones each by itself, for a worker each.
+fn parts(machine: &Machine, scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
+    let mut parts: Vec<(Vec<usize>, Method)> = Vec::new();
+    for scheduled in scheduled {
+        let method = Method::of(machine, scheduled.choice.policy);
+        let Some(group) = scheduled.group else { return vec![(GroupSet::ALL, method)] };
+        match parts.iter_mut().find(|part| part.1 == method && method != Method::Serially) {
+            Some(part) => part.0.push(group),
+            None => parts.push((vec![group], method)),
+        }
+    }
+    parts.into_iter().map(|(groups, method)| (GroupSet::of(groups.into_iter()), method)).collect()
+}
+
+/// Divides what a part took among its groups, by their transactions. (What a single part took, the wall says: that is
+/// not known here.)
+fn account(scheduled: &mut [Scheduled], ended: &Ended, (is_one, workers): (bool, usize)) {
+    let of_part = |s: &Scheduled| s.group.is_none_or(|group| ended.groups.has(group));
+    let in_all: u64 = scheduled.iter().filter(|s| of_part(s)).map(|s| u64::from(s.transactions)).sum();
+    let alone = if ended.method == Method::Serially { 1 } else { workers as u64 };
+    for scheduled in scheduled.iter_mut().filter(|s| of_part(s)) {
+        let share =
+            |time: u64| (u128::from(time) * u128::from(scheduled.transactions) / u128::from(in_all.max(1))) as u64;
+        (scheduled.access, scheduled.useful) =
+            (if is_one { 0 } else { share(ended.busy / alone) }, share(ended.useful));
+        scheduled.redone = share(u64::from(ended.redone)) as u32;
+        if let Method::Policy(_) = ended.method {
+            scheduled.choice.policy = ended.method.policy();
+        }
     }
 }
 
-/// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
-/// taken back.
-pub fn may_redo(machine: &Machine) -> bool {
-    let forbids = |t: &tidemill_plan::Transaction| !t.emits.is_empty() || t.sets_text(&machine.program);
-    !machine.program.transactions.iter().any(forbids)
+/// A worker inside; going by panic, it lets the others know.
+struct Presence<'a>(&'a Job);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandoned.store(true, Ordering::Release);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::keys::KeyScratch;
 use crate::wiring::Wiring;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code};
-use tidemill_plan::Program;
+use tidemill_plan::{Groups, Program};
 use tidemill_state::Table;
 
 /// What all workers read: the program and its code, the connections, the tables.
@@ -16,6 +16,8 @@ pub struct Machine {
     pub code: Code,
     /// Its connections.
     pub wiring: Wiring,
+    /// Which of its transactions never share a row.
+    pub groups: Groups,
     /// Its tables.
     pub tables: Vec<Table>,
 }

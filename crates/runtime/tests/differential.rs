@@ -15,9 +15,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 use support::Subject;
-use tidemill_histories::{DataShape, History, PlanSize, Random, adversarial, random_data, random_plan};
+use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Policy, Scheduling, Scheme};
+use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
 
 /// Executions per plan and data: each is one history.
 const CONFIGURATIONS: u64 = 4;
@@ -40,11 +40,12 @@ fn configuration(random: &mut Random) -> (Options, usize) {
         _ => EpochSize::Events(1 + random.below(100)),
     };
     let policies = Policy::all();
-    let scheduling = match random.below(6) {
+    let scheduling = match random.below(7) {
         0 => Scheduling::Auto,
         1 => Scheduling::MorphStream,
         2 => Scheduling::Fixed(Policy::EPOCH),
         3 => Scheduling::Baseline(ORDERED[random.below(ORDERED.len())]),
+        4 => Scheduling::ByGroup(Policies::new(&[0; 3].map(|_| policies[random.below(policies.len())]))),
         _ => Scheduling::Fixed(policies[random.below(policies.len())]),
     };
     let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
@@ -117,7 +118,9 @@ fn adversarial_histories() {
         let mut engine = Engine::new(subject.program.clone()).expect(name);
         for workers in [1, 2, 3] {
             let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
-            let decided = [Scheduling::Auto, Scheduling::MorphStream];
+            let by_group = ["chain+operation,lazy+epoch", "epoch+chain,bfs", "operation,dfs,eager+epoch+operation"];
+            let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
+            let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
             for scheduling in fixed.chain(ORDERED.map(Scheduling::Baseline)).chain(decided) {
                 for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
                     engine = engine.with_empty_tables();
@@ -126,6 +129,28 @@ fn adversarial_histories() {
                 }
             }
         }
+    }
+}
+
+/// Groups of transactions that share no row run under their own policies in one epoch; where they do share rows,
+/// whatever is declared, there is one group.
+#[test]
+fn groups_run_under_their_own_policies() {
+    for (name, groups) in [("groups that share no row", 3), ("groups that are declared and share rows", 2)] {
+        let history = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history").1;
+        let subject = Subject::new(history);
+        let engine = Engine::new(subject.program.clone()).expect(name);
+        let scheduling = "chain+operation,lazy+chain,bfs".parse().expect("policies");
+        let options = Options { workers: 2, epoch: EpochSize::Events(100), scheduling, ..Options::default() };
+        let outcome = subject.run(&engine, options, 50);
+        assert_eq!(subject.difference(&outcome), None);
+        let mut expected = ["chain", "operation,lazy", "chain,bfs"][..groups].to_vec();
+        let (mut named, mut policies): (Vec<_>, Vec<_>) = outcome.policies.into_iter().unzip();
+        named.sort();
+        policies.sort();
+        expected.sort_unstable();
+        assert_eq!(policies, expected);
+        assert!(named.windows(2).all(|pair| pair[0].is_some() && pair[0] != pair[1]), "{named:?}");
     }
 }
 
@@ -144,8 +169,7 @@ fn random_histories() {
 }
 
 fn random_plan_histories(seed: u64) {
-    let size = if seed.is_multiple_of(3) { PlanSize::Large } else { PlanSize::Small };
-    let plan = random_plan(seed, size);
+    let plan = mixed_plan(seed);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     for data in 0..DATA_PER_PLAN {

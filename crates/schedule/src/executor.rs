@@ -126,6 +126,13 @@ impl Worker {
         mem::take(&mut self.times)
     }
 
+    /// Runs units outside of the executor, all of it on the account of units.
+    pub fn account<E: Execute + ?Sized>(&mut self, execute: &E, run: impl FnOnce(usize)) {
+        let start = execute.now();
+        run(self.id);
+        self.times.useful += execute.now() - start;
+    }
+
     /// Waits as `wait` does.
     pub(crate) fn wait<E: Execute + ?Sized>(&mut self, execute: &E, wait: impl FnOnce()) {
         let start = execute.now();

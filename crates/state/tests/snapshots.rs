@@ -8,7 +8,12 @@ use tidemill_state::{EXISTS, Generation, Image, KeyColumn, Keys, RowAddress, Tab
 fn numbers() -> Table {
     let ty = ColumnType::required(Type::Int);
     let column = |name: &str| Column { name: name.into(), ty, default: None, window: None };
-    Table::new(&Definition { name: "numbers".into(), columns: vec![column("key"), column("value")], key: vec![0] })
+    Table::new(&Definition {
+        name: "numbers".into(),
+        columns: vec![column("key"), column("value")],
+        key: vec![0],
+        groups: None,
+    })
 }
 
 fn slots(table: &Table, keys: &[u64]) -> Vec<RowAddress> {

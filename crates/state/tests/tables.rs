@@ -13,7 +13,7 @@ fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
     let columns = keys.chain(others.iter().copied()).enumerate();
     let columns = columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None }).collect();
-    Definition { name: "things".into(), columns, key: (0..key.len()).collect() }
+    Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None }
 }
 
 fn numbers() -> Table {
@@ -525,7 +525,7 @@ fn windows_that_are_none_are_refused() {
         let window = Window { value, keep };
         let column = |name: &str, ty: Type, window| Column { name: name.into(), ty: ty.into(), default: None, window };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
-        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0] });
+        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
         assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");
     }

@@ -3,7 +3,7 @@
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::types::check_column_type;
 use super::windows;
-use crate::{Column, ColumnDef, Plan, PlanError, Table, TableDef};
+use crate::{Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanError, Table, TableDef};
 use tidemill_model::{Type, Value, parse_decimal};
 
 /// All tables, in declaration order.
@@ -26,7 +26,20 @@ fn table(def: &TableDef) -> Checked<Table> {
     if key.is_empty() {
         return Err(Fault::new("no column is the key").hint("mark at least one column as key"));
     }
-    Ok(Table { name: def.name.clone(), columns, key })
+    let groups = def.groups.as_ref().map(|groups| key_groups(def, groups)).transpose()?;
+    Ok(Table { name: def.name.clone(), columns, key, groups })
+}
+
+fn key_groups(def: &TableDef, groups: &KeyGroupsDef) -> Checked<KeyGroups> {
+    let KeyGroupsDef { column: name, count } = groups;
+    let is_it = |column: &ColumnDef| column.name == *name && column.key && column.ty.ty == Type::Int;
+    let Some(column) = def.columns.iter().position(is_it) else {
+        return Err(Fault::new(format!("keys are grouped by '{name}', which is no key column of type int")));
+    };
+    if !(2..=GROUPS_MAX).contains(count) {
+        return Err(Fault::new(format!("keys are in {count} groups")).hint(format!("say from 2 to {GROUPS_MAX}")));
+    }
+    Ok(KeyGroups { column, count: *count })
 }
 
 fn column(def: &ColumnDef) -> Checked<Column> {

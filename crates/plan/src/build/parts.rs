@@ -1,6 +1,6 @@
 //! Tables, sources and records.
 
-use crate::{ColumnDef, Expr, OriginDef, Record, TableDef, WindowDef};
+use crate::{ColumnDef, Expr, KeyGroupsDef, OriginDef, Record, TableDef, WindowDef};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Value};
 
 /// A table in the making.
@@ -11,7 +11,7 @@ pub struct TableBuilder {
 
 impl TableBuilder {
     pub(super) fn new(name: String) -> Self {
-        TableBuilder { table: TableDef { name, columns: Vec::new() } }
+        TableBuilder { table: TableDef { name, columns: Vec::new(), groups: None } }
     }
 
     /// Adds a key column.
@@ -32,6 +32,13 @@ impl TableBuilder {
     /// Adds a windowed column, whose values are of that type.
     pub fn window(self, name: impl Into<String>, value: impl Into<ColumnType>, window: WindowDef) -> Self {
         self.push(ColumnDef { name: name.into(), ty: value.into(), key: false, default: None, window: Some(window) })
+    }
+
+    /// Its keys are in so many groups, by the value of an int key column modulo their number: transactions that keep
+    /// to one are scheduled group by group ([`crate::Groups`]).
+    pub fn key_groups(mut self, column: impl Into<String>, count: usize) -> Self {
+        self.table.groups = Some(KeyGroupsDef { column: column.into(), count });
+        self
     }
 
     fn push(mut self, column: ColumnDef) -> Self {

@@ -4,7 +4,7 @@ mod expression;
 mod flow;
 mod transaction;
 
-use crate::{CANNOT_FAIL, Origin, Program, StreamId};
+use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId};
 use std::fmt::Write;
 
 /// A readable account of the whole program.
@@ -17,6 +17,7 @@ pub fn explain(program: &Program) -> String {
         let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
         let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
     }
+    groups(&mut text, program);
     text.push_str("\nflow\n");
     for id in 0..program.streams.len() {
         flow::stream(&mut text, program, id);
@@ -29,6 +30,24 @@ pub fn explain(program: &Program) -> String {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
+}
+
+/// Groups of transactions, where there are several.
+fn groups(text: &mut String, program: &Program) {
+    let groups = Groups::of(program);
+    if groups.names.len() < 2 {
+        return;
+    }
+    text.push_str("\ngroups of transactions that share no row, each scheduled by itself\n");
+    for (group, name) in groups.names.iter().enumerate() {
+        let is_in = |t: &usize| match groups.of[*t] {
+            GroupOf::All(all) => all == group,
+            GroupOf::ByKey { first, count } => (first..first + count).contains(&group),
+        };
+        let transactions = (0..program.transactions.len()).filter(is_in);
+        let names: Vec<&str> = transactions.map(|t| program.transactions[t].name.as_str()).collect();
+        let _ = writeln!(text, "  {name}: {}", names.join(", "));
+    }
 }
 
 fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String {

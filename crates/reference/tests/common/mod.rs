@@ -113,7 +113,7 @@ pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Pr
     let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None, window: None };
     let n =
         ColumnDef { name: "n".into(), ty: Type::Int.into(), key: false, default: Some(Value::Int(5)), window: None };
-    let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n] }];
+    let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n], groups: None }];
     let plan =
         Plan { version: 1, name: "test".into(), schema_version: 1, tables, streams, transactions, sinks: vec![] };
     analyze(&plan).unwrap_or_else(|errors| panic!("{errors:#?}"))

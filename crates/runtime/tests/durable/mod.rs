@@ -214,6 +214,7 @@ impl<'a> Trial<'a> {
             rows(&engine.table(t), &Schema::scalars(columns))
         };
         Outcome {
+            policies: Vec::new(),
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: (0..program.tables.len()).map(table).collect(),
             // Counts are those of one life.

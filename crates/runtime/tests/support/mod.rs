@@ -111,6 +111,8 @@ pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
     pub counts: Vec<(u64, u64)>,
+    /// Which policies ran, with the groups that ran under them; of the reference, none.
+    pub policies: Vec<(Option<String>, String)>,
 }
 
 /// A program and its data, ready to be run in many ways.
@@ -131,6 +133,7 @@ impl Subject {
         let expected = Outcome {
             outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
             tables: (0..program.tables.len()).map(|t| reference.table(t)).collect(),
+            policies: Vec::new(),
             counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
         };
         Subject { program, history, expected }
@@ -173,6 +176,7 @@ impl Subject {
                     rows(&engine.table(t), &schema)
                 })
                 .collect(),
+            policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }
