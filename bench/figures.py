@@ -220,6 +220,12 @@ def ms11_time(rows: list[Row], axes: list[Any]) -> str:
     return "Million events per second of access, by phase:\n\n" + table(["", "1", "2", "3", "4"], phases)
 
 
+def ms12(rows: list[Row], axes: list[Any]) -> str:
+    fast = [Panel(f"C = {c} µs", at(micros=c), "abort", **RATIO) for c in costs(rows)]
+    late = [Panel(f"C = {c} µs", at(micros=c), "abort", y="p99_ms", scale=1, label="p99, ms") for c in costs(rows)]
+    return panels(axes, engine(rows), [*fast, *late])
+
+
 def ms13b(rows: list[Row], axes: list[Any]) -> str:
     series = distinct(row["scheduling"] for row in rows)
     body = []
@@ -313,10 +319,70 @@ def grid(rows: list[Row], axes: list[Any]) -> str:
     )
 
 
+def simulation(rows: list[Row], axes: list[Any]) -> str:
+    def point(row: Row) -> tuple[str, str, str]:
+        return row["workload"], row["micros"], row["theta"]
+
+    errors: list[list[str]] = []
+    reached: list[list[str]] = []
+    for axis, at_point in zip(axes, distinct(map(point, rows)), strict=True):
+        own = [row for row in rows if point(row) == at_point]
+        series = distinct(row["scheduling"] for row in own)
+        for name in series:
+            line = [row for row in own if row["scheduling"] == name]
+            workers = [int(row["workers"]) for row in line]
+            axis.plot(
+                workers,
+                [number(row["predicted_per_second"]) / MILLION for row in line],
+                label=name,
+                color=colour(name, series),
+                linewidth=1,
+            )
+            here = [row for row in line if row["measured_per_second"]]
+            axis.plot(
+                [int(row["workers"]) for row in here],
+                [number(row["measured_per_second"]) / MILLION for row in here],
+                "o",
+                color=colour(name, series),
+                markersize=3,
+            )
+            off = [number(row["predicted_per_second"]) / number(row["measured_per_second"]) for row in here]
+            errors.append([*at_point, name, *(f"{ratio:.2f}" for ratio in off)])
+            reached.append([*at_point, name, *(short(number(row["predicted_per_second"]) / MILLION) for row in line)])
+        bounds = [row for row in own if row["scheduling"] == "chain"]
+        axis.plot(
+            [int(row["workers"]) for row in bounds],
+            [number(row["bound_per_second"]) / MILLION for row in bounds],
+            "k--",
+            linewidth=0.7,
+            label="bound of chains",
+        )
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log", base=2)
+        axis.set(
+            title=", ".join((at_point[0], f"C = {at_point[1]} µs", f"θ = {at_point[2]}")),
+            xlabel="workers",
+            ylabel="million events/s",
+        )
+    axes[0].legend(fontsize=5)
+    one, two = ([float(line[column]) for line in errors] for column in (4, 5))
+    mean = [math.exp(sum(abs(math.log(r)) for r in ratios) / len(ratios)) - 1 for ratios in (one, two)]
+    worst = [max(math.exp(abs(math.log(r))) - 1 for r in ratios) for ratios in (one, two)]
+    head = ["workload", "C, µs", "θ", "policy"]
+    return (
+        f"Predicted over measured is off by {mean[0]:.1%} with one worker and {mean[1]:.1%} with two on average, by "
+        f"{worst[0]:.0%} and {worst[1]:.0%} at most. Million events per second, predicted, by workers:\n\n"
+        + table([*head, *distinct(row["workers"] for row in rows)], reached)
+        + "\n\nPredicted over measured:\n\n"
+        + table([*head, "1 worker", "2 workers"], errors)
+    )
+
+
 FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ms10": (1, ms10),
     "ms11": (2, ms11),
     "ms11-time": (2, ms11_time),
+    "ms12": (4, ms12),
     "ms13b": (3, ms13b),
     "ms15a": (1, simple("θ = 0", "epoch", log_x=True)),
     "ms15b": (1, simple("epochs of 10,240", "theta")),
@@ -336,6 +402,7 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ts12": (8, ts12),
     "ts14": (1, ts14),
     "grid": (1, grid),
+    "simulation": (16, simulation),
 }
 
 

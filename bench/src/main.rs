@@ -15,6 +15,7 @@ mod memory;
 mod processors;
 mod run;
 mod session;
+mod simulation;
 mod workloads;
 mod zipf;
 

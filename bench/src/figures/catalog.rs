@@ -24,6 +24,8 @@ pub enum Kind {
     OverTime,
     /// What the process holds as it goes on.
     Memory,
+    /// Predictions for more processors, beside what was measured.
+    Simulation,
 }
 
 /// A figure.
@@ -49,6 +51,7 @@ impl Figure {
                 let fixed = self.ways.iter().filter(|way| matches!(way.scheduling, Scheduling::Fixed(_))).count();
                 self.ways.len() - fixed + fixed.min(FINALISTS)
             }
+            Kind::Simulation => 2 * self.ways.len(),
             Kind::OverTime | Kind::Memory => 0,
         };
         self.points.len() * (self.ways.len() + (rounds - 1) * again)
@@ -98,6 +101,7 @@ pub fn all(round_ns: f64) -> Vec<Figure> {
     let mut all = morphstream(round_ns);
     all.extend(tstream(round_ns));
     all.push(grid(round_ns));
+    all.push(simulation(round_ns));
     all
 }
 
@@ -127,6 +131,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let shares = vary(&[Knobs { accesses: 4, abort: 0.0, ..gs }], &[0.0, 0.25, 0.5, 0.75, 1.0], |k, v| k.multiple = v);
     let costs = vary(&[Knobs { abort: 0.6, ..gs }], &[0.0, 0.5, 1.0, 5.0, 10.0, 20.0], |k, v| k.work = cost(v));
     let aborts = vary(&both(&[gs]), &[0.0, 0.1, 0.3, 0.5, 0.7, 0.9], |k, v| k.abort = v);
+    let grouped = Knobs { theta: 0.9, epoch: 4_096, ..Workload::TollGroups.defaults(round_ns) };
+    let grouped =
+        vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
     let mut dynamic = ways("auto morphstream tstream pat:16 lal");
     dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
     let over_time = ways("auto morphstream tstream pat:16 epoch chain operation operation,bfs operation,lazy");
@@ -146,6 +153,12 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             points: vec![(LedgerPhases, phases)],
             ways: over_time,
         },
+        figure(
+            "ms12",
+            "two groups: a policy each, or one for both",
+            of(Workload::TollGroups, grouped),
+            "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager chain epoch+chain tstream pat:16",
+        ),
         Figure {
             id: "ms13b",
             title: "memory as a run goes on (13b, 14)",
@@ -214,6 +227,19 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
         ),
     ]
+}
+
+/// More processors than there are.
+fn simulation(round_ns: f64) -> Figure {
+    use Workload::{Bidding, GrepSum, Ledger, Toll};
+    let points = [GrepSum, Ledger, Bidding, Toll].into_iter().flat_map(|workload| {
+        let knobs = Knobs { epoch: 4_096, ..workload.defaults(round_ns) };
+        let skews = vary(&[knobs], &[0.2, 0.99], |k, v| k.theta = v);
+        of(workload, vary(&skews, &[1.0, 10.0], |k, v| k.work = rounds(v, round_ns)))
+    });
+    let ways = ways(&crate::simulation::POLICIES.join(" "));
+    let title = "policies on 1 to 64 processors, simulated";
+    Figure { id: "simulation", title, kind: Kind::Simulation, points: points.collect(), ways }
 }
 
 /// The decision against every fixed policy, over all knobs.

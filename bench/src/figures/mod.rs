@@ -7,9 +7,9 @@
 mod catalog;
 mod over_time;
 
-use crate::median;
 use crate::session::{HEADER, Line, Session, Way, scheduling_name};
 use crate::workloads::{Knobs, Workload, ns_per_round};
+use crate::{median, simulation};
 use catalog::{Figure, Kind};
 use clap::Parser;
 use std::fs::{self, File};
@@ -122,6 +122,16 @@ impl Figures {
                 over_time::epochs(workload, knobs, &figure.ways, out);
                 progress.show(figure.id, figure.runs(self.runs));
             }
+            Kind::Simulation => {
+                writeln!(out, "{}", simulation::HEADER).expect("a file that takes it");
+                for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
+                    let knobs = self.sized(figure.kind, workload, knobs, round_ns);
+                    let micros = (knobs.work as f64 * round_ns / 100.0).round() / 10.0;
+                    simulation::simulate(workload, knobs, (micros, self.runs), out);
+                    let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
+                    progress.show(&what, figure.runs(self.runs) / figure.points.len());
+                }
+            }
             Kind::Memory => {
                 over_time::memory(&figure.ways, self.events.min(over_time::MEMORY_EVENTS), out);
                 progress.show(figure.id, figure.runs(self.runs));
@@ -198,7 +208,7 @@ mod tests {
             let lines = lines(&out, figure.id);
             let columns = lines[0].split(',').count();
             assert!(lines[1..].iter().all(|line| fields(line) == columns), "{}: {lines:?}", figure.id);
-            if figure.kind != Kind::OverTime {
+            if matches!(figure.kind, Kind::Throughput | Kind::Decision { .. }) {
                 assert_eq!(lines.len(), 1 + figure.points.len() * (1 + figure.ways.len()), "{}", figure.id);
             }
             let written = fs::metadata(sweep.file(figure)).expect("a file").modified().expect("a time");
