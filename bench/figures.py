@@ -235,9 +235,11 @@ def ms13b(rows: list[Row], axes: list[Any]) -> str:
             own = [row for row in rows if row["scheduling"] == name and row["epoch"] == epoch]
             held = [number(row["mib"]) for row in own]
             axis.plot([number(row["seconds"]) for row in own], held, label=name, color=colour(name, series))
-            axis.set(title=f"epochs of {epoch}", xlabel="seconds", ylabel="MiB", ylim=(0, None))
+            axis.set(title=f"epochs of {epoch}", xlabel="seconds", ylabel="MiB")
             line.append(short(max(held)))
         body.append(line)
+    for axis in axes:
+        axis.set_ylim(bottom=0)
     axes[0].legend(fontsize=6)
     head = ["", *(f"epochs of {epoch}" for epoch in distinct(row["epoch"] for row in rows))]
     return f"The most that was held, MiB:\n\n{table(head, body)}"

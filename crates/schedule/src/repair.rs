@@ -43,22 +43,14 @@ pub(crate) struct Repair {
     states: Vec<AtomicU8>,
     /// Read by who runs a unit, written by who repairs.
     gate: RwLock<()>,
-    /// Repairs so far; changes under the gate.
-    repairs: AtomicU32,
     redone: AtomicU32,
-    /// Aborts that are known and not repaired.
-    found: Mutex<Vec<Found>>,
+    /// Transactions that were judged to abort and are not repaired. Added to under the gate for reading, emptied under
+    /// it for writing: so nothing was repaired since they were judged.
+    found: Mutex<Vec<u32>>,
     /// Lazy: the next transaction to judge, and how many were.
     next_judged: AtomicU32,
     judged: AtomicU32,
     settled: AtomicBool,
-}
-
-/// A transaction that was judged to abort, and the number of repairs before.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    transaction: u32,
-    repairs: u32,
 }
 
 impl Repair {
@@ -66,7 +58,6 @@ impl Repair {
         Repair {
             states: Vec::new(),
             gate: RwLock::new(()),
-            repairs: AtomicU32::new(0),
             redone: AtomicU32::new(0),
             next_judged: AtomicU32::new(0),
             judged: AtomicU32::new(0),
@@ -78,7 +69,6 @@ impl Repair {
     pub(crate) fn reset(&mut self, units: u32, transactions: u32) {
         self.states.clear();
         self.states.resize_with(units as usize, || AtomicU8::new(State::Blocked as u8));
-        self.repairs.store(0, Ordering::Relaxed);
         self.redone.store(0, Ordering::Relaxed);
         self.next_judged.store(0, Ordering::Relaxed);
         self.judged.store(0, Ordering::Relaxed);
@@ -90,7 +80,7 @@ impl Repair {
         self.redone.load(Ordering::Relaxed)
     }
 
-    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
+    fn found(&self) -> MutexGuard<'_, Vec<u32>> {
         // Nothing panics under it.
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,8 +139,7 @@ impl Executor {
         self.repair.pass(unit, Event::Resolved);
         self.repair.pass(unit, Event::Processed);
         if aborts {
-            let repairs = self.repair.repairs.load(Ordering::Relaxed);
-            self.repair.found().push(Found { transaction, repairs });
+            self.repair.found().push(transaction);
         }
         aborts
     }
@@ -172,7 +161,7 @@ impl Executor {
                 self.stop_if_poisoned();
                 presence.running.set(self.flow.units_of(transaction).start);
                 if execute.is_apart(transaction) && execute.judge(worker.id, transaction) {
-                    found.push(Found { transaction, repairs: 0 });
+                    found.push(transaction);
                 }
                 judged += 1;
             }
@@ -193,19 +182,19 @@ impl Executor {
     }
 
     /// Repairs after these transactions were found to abort. Alone.
-    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, found: &[Found]) {
+    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, found: &[u32]) {
         let start = execute.now();
         self.repair_after(worker.id, execute, found);
         worker.times.abort += execute.now() - start;
     }
 
-    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, found: &[Found]) {
-        let repairs = self.repair.repairs.fetch_add(1, Ordering::Relaxed);
-        // Per transaction, the parts that have to run again; none where it only has to be reverted. If something was
-        // repaired since it was judged, the verdict is in doubt.
-        let affected = |found: &Found| if found.repairs == repairs { 0 } else { u32::MAX };
-        let mut open: BTreeMap<u32, u32> = found.iter().map(|found| (found.transaction, affected(found))).collect();
+    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, found: &[u32]) {
+        // Per transaction, the parts that have to run again; none where it only has to be reverted.
+        let mut open: BTreeMap<u32, u32> = found.iter().map(|&transaction| (transaction, 0)).collect();
+        let mut last = None;
         while let Some((transaction, affected)) = open.pop_first() {
+            assert!(last < Some(transaction), "transaction {transaction} is repaired after {last:?}: out of order");
+            last = Some(transaction);
             let mut changed = Vec::new();
             let mut see = |slot: u32| changed.push(slot);
             if affected == 0 {

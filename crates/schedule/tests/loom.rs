@@ -175,9 +175,9 @@ fn eager_repair() {
     check_versions("chain,eager", 2, 1);
 }
 
-/// A verdict that another's repair turns round before it is acted upon.
+/// A verdict that another's repair turns round.
 #[test]
-fn eager_repair_of_what_is_in_doubt() {
+fn eager_repair_of_a_verdict_that_turns_round() {
     check_transactions(model::aborts_that_turn_round(2), "operation,eager", 2, 2);
 }
 

@@ -55,9 +55,12 @@ pub const REGRET_MAX: f64 = 0.03;
 pub const SURVEY_MAX: f64 = 0.01;
 /// How much dearer, or in a probe's favour cheaper, a policy may be than predicted that was never run.
 pub const DOUBT: f64 = 0.25;
-/// Epochs with fewer transactions per worker are run serially and not learned from: the cost of waking
-/// the workers would be most of what is measured.
+/// Epochs with fewer transactions per worker are run serially and not learned from, unless they take
+/// [`SHARED_NS_MIN`]: the cost of waking the workers would be most of what is measured.
 pub const TRANSACTIONS_PER_WORKER_MIN: u32 = 16;
+/// Access that takes longer serially, nanoseconds, may be shared out however few transactions it is: twenty times what
+/// waking workers costs.
+pub const SHARED_NS_MIN: f64 = 100_000.0;
 
 /// Epochs of a probe.
 const PROBE_EPOCHS: u32 = 2;
@@ -221,7 +224,7 @@ impl Decision {
 
     /// Whether an epoch of so many transactions should be begun serially, to know what they cost.
     pub fn wants_sample(&self, transactions: u32) -> bool {
-        self.workers > 1 && !self.is_small(transactions) && self.access.value.is_none()
+        self.workers > 1 && !self.is_few(transactions) && self.access.value.is_none()
     }
 
     /// Some transactions of the epoch at hand were run serially. `other_ns`: what the other stages took so far for
@@ -308,7 +311,7 @@ impl Decision {
     /// Learns from a finished epoch.
     pub fn record(&mut self, cost: EpochCost) {
         let EpochCost { choice, transactions, access_ns, .. } = cost;
-        if self.workers < 2 || self.is_small(transactions) {
+        if self.workers < 2 || self.is_few(transactions) && (access_ns as f64) < SHARED_NS_MIN {
             return;
         }
         let count = f64::from(transactions);
@@ -385,8 +388,14 @@ impl Decision {
         }
     }
 
-    fn is_small(&self, transactions: u32) -> bool {
+    fn is_few(&self, transactions: u32) -> bool {
         transactions < self.workers * TRANSACTIONS_PER_WORKER_MIN
+    }
+
+    /// Whether an epoch is not worth waking workers for: few transactions, and not known to take long.
+    fn is_small(&self, transactions: u32) -> bool {
+        let access_ns = self.access.value.unwrap_or(0.0) * f64::from(transactions);
+        transactions < 2 || self.is_few(transactions) && access_ns < SHARED_NS_MIN
     }
 
     fn load(&self) -> Option<Load> {

@@ -241,3 +241,34 @@ fn morphstream_decides_by_the_qualities_of_the_graph() {
     assert_eq!(morphstream::morphstream(&skewed, &load(20_000.0, 0.01)).explore, Explore::Unstructured);
     assert_eq!(morphstream::morphstream(&scattered, &load(500.0, 0.5)).to_string(), "chain,lazy");
 }
+
+/// Under light load epochs are small. If transactions are expensive that is no reason to run them one by one.
+#[test]
+fn few_transactions_are_shared_out_if_they_are_expensive() {
+    let few = 2 * TRANSACTIONS_PER_WORKER_MIN - 12;
+    let after = |access_ns: f64| {
+        let mut decision = Decision::new(2, Model::Measured, true);
+        let mut choice = decision.choose(few);
+        for _ in 0..4 {
+            assert!(!decision.wants_sample(few));
+            if decision.wants_survey(few) {
+                decision.surveyed(survey(u64::from(TRANSACTIONS), true, 2), 1_000);
+            }
+            choice = decision.choose(few);
+            let shared = if choice.policy == Policy::EPOCH { 1.0 } else { 0.5 };
+            let cost = EpochCost {
+                choice,
+                transactions: few,
+                operations: 2 * few,
+                aborted: 0,
+                access_ns: (access_ns * f64::from(few) * shared) as u64,
+                useful_ns: (access_ns * f64::from(few)) as u64,
+                other_ns: 100 * u64::from(few),
+            };
+            decision.record(cost);
+        }
+        choice
+    };
+    assert_ne!(after(10_000.0).policy, Policy::EPOCH);
+    assert_eq!(after(1_000.0).reason, Reason::Small { transactions: few });
+}
