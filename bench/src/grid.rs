@@ -5,6 +5,7 @@
 //! printed are the medians of the rounds. Every run's outputs and tables must have the digest of the loop's, but
 //! for those under schemes that do not keep the order.
 
+use crate::figures::over_time;
 use crate::median;
 use crate::run::Arrival;
 use crate::session::{HEADER, Line, Session, Way, scheduling_name};
@@ -45,6 +46,9 @@ pub struct Grid {
     /// epochs of the engine's own size.
     #[arg(long, value_delimiter = ',')]
     open_loop: Vec<f64>,
+    /// A line per epoch instead, with what was decided for it and why.
+    #[arg(long)]
+    epochs: bool,
     /// For the open loop: the latency that the engine is asked for, milliseconds.
     #[arg(long, default_value_t = 10.0)]
     latency: f64,
@@ -178,7 +182,7 @@ impl Grid {
     pub fn report(&self) {
         let round_ns = ns_per_round();
         eprintln!("a round of a user function takes {round_ns:.2} ns");
-        println!("{HEADER}");
+        println!("{}", if self.epochs { over_time::EPOCHS } else { HEADER });
         let all = WORKLOADS.map(|(_, workload)| workload);
         let workloads = if self.workloads.is_empty() { &all[..] } else { &self.workloads };
         for &workload in workloads {
@@ -195,7 +199,6 @@ impl Grid {
     }
 
     fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64) {
-        let mut session = Session::new(workload, knobs);
         let mut policies = match &self.policies {
             Some(Schedulings(policies)) => policies.clone(),
             None => Policy::all().into_iter().map(Scheduling::Fixed).chain([Scheduling::Auto]).collect(),
@@ -203,6 +206,10 @@ impl Grid {
         policies.extend(self.schemes.iter().flat_map(|Schedulings(schemes)| schemes));
         let way = |scheduling| self.workers.iter().map(move |&workers| Way { scheduling, workers });
         let ways: Vec<Way> = policies.iter().flat_map(|&policy| way(policy)).collect();
+        if self.epochs {
+            return over_time::epochs(workload, knobs, &ways, &mut io::stdout().lock());
+        }
+        let mut session = Session::new(workload, knobs);
         let mut loop_seconds = Vec::new();
         let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
         for _ in 0..self.runs {

@@ -131,7 +131,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let shares = vary(&[Knobs { accesses: 4, abort: 0.0, ..gs }], &[0.0, 0.25, 0.5, 0.75, 1.0], |k, v| k.multiple = v);
     let costs = vary(&[Knobs { abort: 0.6, ..gs }], &[0.0, 0.5, 1.0, 5.0, 10.0, 20.0], |k, v| k.work = cost(v));
     let aborts = vary(&both(&[gs]), &[0.0, 0.1, 0.3, 0.5, 0.7, 0.9], |k, v| k.abort = v);
-    let grouped = Knobs { theta: 0.9, epoch: 4_096, ..Workload::TollGroups.defaults(round_ns) };
+    let grouped = Knobs { theta: 0.9, epoch: 1_024, ..Workload::TollGroups.defaults(round_ns) };
     let grouped =
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
     let mut dynamic = ways("auto morphstream tstream pat:16 lal");
@@ -153,12 +153,15 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             points: vec![(LedgerPhases, phases)],
             ways: over_time,
         },
-        figure(
-            "ms12",
-            "two groups: a policy each, or one for both",
-            of(Workload::TollGroups, grouped),
-            "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager chain epoch+chain tstream pat:16",
-        ),
+        Figure {
+            kind: Kind::Decision { epochs: 30 },
+            ..figure(
+                "ms12",
+                "two groups: a policy each, or one for both",
+                of(Workload::TollGroups, grouped),
+                "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager chain epoch+chain tstream pat:16",
+            )
+        },
         Figure {
             id: "ms13b",
             title: "memory as a run goes on (13b, 14)",

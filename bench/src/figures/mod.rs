@@ -5,7 +5,7 @@
 //! rename, when it is complete.
 
 mod catalog;
-mod over_time;
+pub mod over_time;
 
 use crate::session::{HEADER, Line, Session, Way, scheduling_name};
 use crate::workloads::{Knobs, Workload, ns_per_round};
@@ -119,6 +119,7 @@ impl Figures {
                 let (workload, knobs) = figure.points[0];
                 // A phase has to be long enough for several epochs.
                 let knobs = Knobs { events: (64 * knobs.epoch).min(self.events), ..knobs };
+                writeln!(out, "{}", over_time::EPOCHS).expect("a file that takes it");
                 over_time::epochs(workload, knobs, &figure.ways, out);
                 progress.show(figure.id, figure.runs(self.runs));
             }

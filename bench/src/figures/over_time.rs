@@ -5,8 +5,9 @@ use crate::run::{self, Again};
 use crate::session::{Session, Way, scheduling_name};
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use crate::workloads::{Knobs, Workload};
+use arrow_array::Array;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
+use arrow_array::types::{Float64Type, Int64Type};
 use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +22,12 @@ const MEMORY_EPOCHS: [usize; 3] = [1_024, 10_240, 81_920];
 const MEMORY_ROWS: u64 = 200_000;
 const SAMPLE: Duration = Duration::from_millis(5);
 
-/// A line per epoch: which, when it was finished, its events and policy, and what its access took.
+/// The columns of [`epochs`].
+pub const EPOCHS: &str = "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s,expected_s,reason";
+
+/// A line per epoch: which, when it was finished, its events and policy, what its access took, without what was run
+/// first to know costs, and what it was expected to take.
 pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Write) {
-    writeln!(out, "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s").expect("a file");
     let mut session = Session::new(workload, knobs);
     session.run_loop();
     for &way in ways {
@@ -31,15 +35,19 @@ pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Writ
         for batch in session.run_recorded(way) {
             let column = |name: &str| batch.column_by_name(name).expect("a column of records");
             let ints = |name: &str| column(name).as_primitive::<Int64Type>().values();
-            let policies = column("policy").as_string::<i32>();
+            let text = |name: &str| column(name).as_string::<i32>();
+            let (policies, reasons) = (text("policy"), text("reason"));
+            let expected = column("expected_ns").as_primitive::<Float64Type>();
             for row in 0..batch.num_rows() {
                 let [epoch, events, transactions, aborted] =
                     ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
-                let [finished, access] = ["finished_ns", "access_ns"].map(|name| ints(name)[row] as f64 / 1e9);
-                let policy = policies.value(row);
+                let [finished, access] = ["finished_ns", "measured_ns"].map(|name| ints(name)[row] as f64 / 1e9);
+                let (policy, reason) = (policies.value(row), reasons.value(row).replace('"', "'"));
+                let expected = expected.is_valid(row).then(|| format!("{:.6}", expected.value(row) / 1e9));
+                let expected = expected.unwrap_or_default();
                 writeln!(
                     out,
-                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6}"
+                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{expected},\"{reason}\""
                 )
                 .expect("a file");
             }
