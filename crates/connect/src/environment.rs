@@ -37,13 +37,29 @@ impl Environment for System {
         self.parallelism
     }
 
-    /// As many workers as processors stay where they are; fewer are left to the system.
+    fn socket(&self, worker: usize, workers: usize) -> usize {
+        core_of(worker, workers).map_or(0, |core| socket_of(core.id))
+    }
+
     fn settle(&self, worker: usize, workers: usize) {
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
-        if workers > 1 && cores.len() == workers {
-            core_affinity::set_for_current(cores[worker]);
+        if let Some(core) = core_of(worker, workers) {
+            core_affinity::set_for_current(core);
         }
     }
+}
+
+/// The processor of a worker: as many workers as processors stay where they are; fewer are left to the system.
+fn core_of(worker: usize, workers: usize) -> Option<core_affinity::CoreId> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    (workers > 1 && cores.len() == workers).then(|| cores[worker])
+}
+
+/// The socket of a processor, as Linux says; elsewhere all are on one.
+fn socket_of(processor: usize) -> usize {
+    let file = format!("/sys/devices/system/cpu/cpu{processor}/topology/physical_package_id");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // Virtual machines may say −1.
+    text.trim().parse().unwrap_or(0)
 }
 
 struct Thread(JoinHandle<()>);

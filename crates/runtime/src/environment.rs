@@ -12,6 +12,11 @@ pub trait Environment: Send + Sync {
     /// How many workers can run at once.
     fn parallelism(&self) -> usize;
 
+    /// The socket that a worker, one of so many, runs on: workers of one share work first.
+    fn socket(&self, _worker: usize, _workers: usize) -> usize {
+        0
+    }
+
     /// Called on the thread of a worker, one of so many, when it begins: it may be given a processor of its own.
     fn settle(&self, _worker: usize, _workers: usize) {}
 }

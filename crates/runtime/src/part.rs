@@ -29,17 +29,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For so many workers.
-    pub fn new(machine: &Machine, workers: usize) -> Self {
-        let desk = |_| Mutex::new((AccessContext::new(&machine.code.emission_types, false), Desk::default()));
+    /// For workers on these sockets.
+    pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
+        let desk = |_: &usize| Mutex::new((AccessContext::new(&machine.code.emission_types, false), Desk::default()));
         Memory {
             located: Located::default(),
             runs: Vec::new(),
             versions: Versions::new(machine),
-            executor: Executor::new(workers),
+            executor: Executor::on_sockets(sockets),
             baseline: Baseline::new(),
             surveyor: Surveyor::default(),
-            desks: (0..workers).map(desk).collect(),
+            desks: sockets.iter().map(desk).collect(),
         }
     }
 

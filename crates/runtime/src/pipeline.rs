@@ -378,7 +378,10 @@ impl Pipeline {
     /// The memory of jobs.
     fn memory(&self) -> Memory {
         let spare = self.state.lock().spare.pop();
-        spare.unwrap_or_else(|| Memory::new(&self.machine, self.workers))
+        spare.unwrap_or_else(|| {
+            let sockets = (0..self.workers).map(|worker| self.environment.socket(worker, self.workers));
+            Memory::new(&self.machine, &sockets.collect::<Vec<_>>())
+        })
     }
 
     /// The scheme to measure, if any. Workers that race must not replace texts, whose memory they would free twice.

@@ -160,15 +160,29 @@ fn random_histories() {
     let first = number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let ways = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for t in 0..threads {
-            scope.spawn(move || (first + t..first + plans).step_by(threads as usize).for_each(random_plan_histories));
+            let (seeds, ways) = ((first + t..first + plans).step_by(threads as usize), &ways);
+            scope.spawn(move || seeds.for_each(|seed| random_plan_histories(seed, ways)));
         }
     });
-    println!("{} random histories over {plans} plans from seed {first}", plans * DATA_PER_PLAN * CONFIGURATIONS);
+    let (histories, ways) = (plans * DATA_PER_PLAN * CONFIGURATIONS, ways.into_inner().expect("nobody panicked"));
+    println!("{histories} random histories over {plans} plans from seed {first}, in {} ways", ways.len());
+    let has_all = Policy::all()
+        .into_iter()
+        .map(Scheduling::Fixed)
+        .all(|policy| (1..=4).all(|workers| [false, true].iter().all(|&two| ways.contains(&(policy, workers, two)))));
+    assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
 }
 
-fn random_plan_histories(seed: u64) {
+/// Under so many histories every policy runs with every number of workers, on one socket and on two.
+const ALL_WAYS: u64 = 300_000;
+
+/// Scheduling, workers, and whether they are on two sockets.
+type Way = (Scheduling, usize, bool);
+
+fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>) {
     let plan = mixed_plan(seed);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -181,6 +195,11 @@ fn random_plan_histories(seed: u64) {
             let (options, batch_size) = configuration(&mut random);
             engine = engine.with_empty_tables();
             check(&subject, &engine, options, batch_size, &format!("plan seed {seed}, data seed {data_seed}"));
+            let way = (options.scheduling, options.workers, batch_size % 2 == 1);
+            let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);
+            if !matches!(way.0, Scheduling::ByGroup(_)) && !ways.contains(&way) {
+                ways.push(way);
+            }
         }
     }
 }

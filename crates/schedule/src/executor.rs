@@ -84,7 +84,7 @@
 
 use crate::execute::Execute;
 use crate::policy::{Abort, Explore, Granularity, Policy};
-use crate::pool::Pool;
+use crate::pools::Pools;
 use crate::repair::Repair;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
 use crate::times::{Breakdown, Sampler};
@@ -190,7 +190,7 @@ pub struct Executor {
     pub(crate) next_look: CachePadded<AtomicU32>,
     /// What everybody reads often and few write seldom.
     pub(crate) common: CachePadded<Common>,
-    pub(crate) pool: CachePadded<Pool>,
+    pub(crate) pools: Pools,
     pub(crate) repair: Repair,
 }
 
@@ -220,6 +220,12 @@ pub(crate) struct Common {
 impl Executor {
     /// An executor for about so many workers, at least one: the number only sets how work is cut up.
     pub fn new(workers: usize) -> Self {
+        Executor::on_sockets(&vec![0; workers])
+    }
+
+    /// For workers on these sockets, by their numbers: work is shared inside a socket first.
+    pub fn on_sockets(sockets: &[usize]) -> Self {
+        let workers = sockets.len();
         assert!(workers > 0, "an epoch needs a worker");
         Executor {
             workers: workers as u32,
@@ -241,7 +247,7 @@ impl Executor {
                 poisoned: AtomicBool::new(false),
                 at_fault: AtomicU32::new(NO_UNIT),
             }),
-            pool: CachePadded::new(Pool::new()),
+            pools: Pools::new(sockets),
             repair: Repair::new(),
         }
     }
@@ -262,7 +268,7 @@ impl Executor {
         self.common.finished.store(0, Ordering::Relaxed);
         self.common.present.store(0, Ordering::Relaxed);
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
-        self.pool.reset();
+        self.pools.reset();
         if self.common.poisoned.swap(false, Ordering::Relaxed) {
             // A panic leaves counts behind.
             self.counters.clear();
@@ -411,11 +417,12 @@ impl Executor {
             if self.common.linked.fetch_add(linked, Ordering::AcqRel) + linked == partitions {
                 self.find_strata();
                 self.common.arranged.store(true, Ordering::Release);
-                self.pool.wake_all();
+                self.pools.wake_all();
             }
         }
         if idle == Idle::Wait {
-            worker.wait(execute, || self.pool.wait_for(|| is_arranged() || self.is_poisoned()));
+            let id = worker.id;
+            worker.wait(execute, || self.pools.wait_for(id, || is_arranged() || self.is_poisoned()));
             self.stop_if_poisoned();
         }
         if is_arranged() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
@@ -446,7 +453,7 @@ impl Executor {
         let finished = self.common.finished.fetch_add(executed, Ordering::AcqRel) + executed;
         assert!(finished <= self.units, "{finished} units run, more than there are");
         if finished == self.units || self.policy.explore != Explore::Unstructured {
-            self.pool.wake_all();
+            self.pools.wake_all();
         }
     }
 
@@ -505,7 +512,7 @@ impl Drop for Presence<'_> {
         if std::thread::panicking() && !common.poisoned.load(Ordering::Relaxed) {
             common.at_fault.store(self.running.get(), Ordering::Relaxed);
             common.poisoned.store(true, Ordering::Release);
-            self.executor.pool.wake_all();
+            self.executor.pools.wake_all();
         }
     }
 }

@@ -27,7 +27,7 @@ impl Executor {
             }
             let found = match self.policy.explore {
                 Explore::Unstructured => {
-                    self.pool.take(&mut worker.ready, self.workers as usize);
+                    self.pools.take(worker.id, &mut worker.ready);
                     !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
                 }
                 Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker, execute),
@@ -44,9 +44,10 @@ impl Executor {
             }
             match idle {
                 Idle::Wait => {
-                    worker.wait(execute, || self.pool.wait(|| self.is_finished() || self.is_poisoned()));
+                    let id = worker.id;
+                    worker.wait(execute, || self.pools.wait(id, || self.is_finished() || self.is_poisoned()));
                 }
-                Idle::Leave if self.pool.is_dry() => return Step::Stop(Progress::Starved),
+                Idle::Leave if self.pools.is_dry() => return Step::Stop(Progress::Starved),
                 Idle::Leave => {}
             }
             self.stop_if_poisoned();
@@ -89,7 +90,8 @@ impl Executor {
         let start = bounds(begin).start;
         if self.finished() < start {
             self.report(worker);
-            worker.wait(execute, || self.pool.wait_for(|| self.finished() >= start || self.is_poisoned()));
+            let id = worker.id;
+            worker.wait(execute, || self.pools.wait_for(id, || self.finished() >= start || self.is_poisoned()));
             self.stop_if_poisoned();
         }
         worker.ready.extend(members[begin as usize..end as usize].iter().rev());
@@ -141,7 +143,8 @@ impl Executor {
                 });
             } else if !self.take_share(worker) {
                 let is_ready = || counter.load(Ordering::Acquire) == pending || self.is_poisoned();
-                worker.wait(execute, || self.pool.wait_for(is_ready));
+                let id = worker.id;
+                worker.wait(execute, || self.pools.wait_for(id, is_ready));
             }
         }
     }
@@ -189,8 +192,8 @@ impl Executor {
                 Explore::Structured(Search::Bfs) => None,
                 Explore::Structured(Search::Dfs) => self.notify(precedence, unit),
             };
-            if !worker.ready.is_empty() && self.is_work_wanted() {
-                self.pool.put(&mut worker.ready);
+            if !worker.ready.is_empty() && self.is_work_wanted(worker.id) {
+                self.pools.put(worker.id, &mut worker.ready);
             }
         }
     }
@@ -233,7 +236,7 @@ impl Executor {
             self.counters[told as usize].fetch_add(1, Ordering::AcqRel);
         });
         if any {
-            self.pool.wake_all();
+            self.pools.wake_all();
         }
         None
     }
@@ -269,8 +272,8 @@ impl Executor {
     /// Whether somebody may be out of work: there is another worker, nothing left to claim, and nothing
     /// in the pool. All three are hints, looked at after every unit.
     #[inline]
-    fn is_work_wanted(&self) -> bool {
-        self.pool.is_dry()
+    fn is_work_wanted(&self, worker: usize) -> bool {
+        self.pools.is_wanting(worker)
             && self.common.present.load(Ordering::Relaxed) > 1
             && self.policy.explore == Explore::Unstructured
             && self.next_look.load(Ordering::Relaxed) >= self.units

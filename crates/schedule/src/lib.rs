@@ -28,6 +28,7 @@ mod executor;
 mod explore;
 mod policy;
 mod pool;
+mod pools;
 mod repair;
 mod sync;
 mod times;

@@ -58,6 +58,12 @@ impl Pool {
         self.dry.load(Ordering::Relaxed)
     }
 
+    /// Whether anybody waits here. A hint.
+    #[inline]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0
+    }
+
     /// Moves the older half of a worker's stack here.
     pub(crate) fn put(&self, stack: &mut Vec<u32>) {
         let mut ready = self.lock();

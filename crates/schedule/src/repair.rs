@@ -173,11 +173,12 @@ impl Executor {
                 let found = std::mem::take(&mut *self.repair.found());
                 self.repair(worker, execute, &found);
                 self.repair.settled.store(true, Ordering::Release);
-                self.pool.wake_all();
+                self.pools.wake_all();
             }
         }
         let is_settled = || self.repair.settled.load(Ordering::Acquire) || self.is_poisoned();
-        worker.wait(execute, || self.pool.wait_for(is_settled));
+        let id = worker.id;
+        worker.wait(execute, || self.pools.wait_for(id, is_settled));
         self.stop_if_poisoned();
     }
 

@@ -154,9 +154,9 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
 fn random_epochs_end_as_serially() {
     let _watchdog = Watchdog::new();
     let mut random = Random::new(42);
-    for workers in 1..=4 {
-        let mut executor = Executor::new(workers);
-        for round in 0..150 {
+    for (workers, sockets) in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (4, 4)] {
+        let mut executor = Executor::on_sockets(&(0..workers).map(|worker| worker % sockets).collect::<Vec<_>>());
+        for round in 0..100 {
             let epoch = sample::mixed(&mut random, if round % 5 == 0 { 1500 } else { 60 });
             parallel(&mut executor, &epoch, workers, &mut random);
         }
@@ -223,8 +223,9 @@ fn adversarial_epochs_end_as_serially() {
     add(3000, &|t| vec![row(0), row(1 + t)]); // one hot row among cold ones
     add(3000, &|_| vec![]); // nothing to wait for
     add(3000, &|t| vec![row(t / 2), row(t / 2), row(t / 2)]); // repeats
-    for workers in [1, 2, 3] {
-        let mut executor = Executor::new(workers);
+    for sockets in [&[0][..], &[0, 0], &[0, 1], &[0, 0, 0], &[0, 0, 1], &[2, 1, 0]] {
+        let workers = sockets.len();
+        let mut executor = Executor::on_sockets(sockets);
         for epoch in &epochs {
             parallel(&mut executor, epoch, workers, &mut random);
         }

@@ -36,6 +36,18 @@ impl Execute for Rows {
 
 /// Runs an epoch with one worker per element; `true` helps until starved before it works.
 fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: &'static [bool], preemptions: usize) {
+    const ONE: &[usize] = &[0; 4];
+    check_on(&ONE[..workers.len()], transactions, partition_bits, workers, preemptions);
+}
+
+/// The same, with workers on these sockets.
+fn check_on(
+    sockets: &'static [usize],
+    transactions: &'static [&'static [u64]],
+    partition_bits: u32,
+    workers: &'static [bool],
+    preemptions: usize,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
@@ -43,7 +55,7 @@ fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: 
         transactions.iter().for_each(|rows| epoch.push(rows.iter().map(|&row| RowId(row))));
         let mut run = Run::new();
         run.partition(Partitioning::with_bits(partition_bits), epoch.accesses());
-        let mut executor = Executor::new(workers.len());
+        let mut executor = Executor::on_sockets(sockets);
         executor.prepare(&mut vec![run]);
         let rows = Rows {
             transactions: transactions.iter().map(|rows| rows.to_vec()).collect(),
@@ -90,6 +102,12 @@ fn a_diamond() {
 #[test]
 fn two_partitions() {
     check(&[&[0, 1], &[1, 0]], 1, &[false, false], 3);
+}
+
+#[test]
+fn a_socket_for_each() {
+    check_on(&[0, 1], &[&[0], &[1], &[0, 1], &[0]], 0, &[false, false], 2);
+    check_on(&[0, 1], &[&[0, 1], &[0], &[1]], 0, &[false, true], 2);
 }
 
 #[test]

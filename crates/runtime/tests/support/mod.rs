@@ -11,7 +11,8 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Control, Engine, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary, epoch_record_schema,
+    Control, Engine, Environment, IoFailure, Joined, Options, Request, Sink, Source, SourceBatch, Summary,
+    epoch_record_schema,
 };
 
 /// Batches in memory, cut to size.
@@ -51,6 +52,30 @@ impl Sink for Kept {
 
     fn finish(self: Box<Self>) -> Result<(), IoFailure> {
         Ok(())
+    }
+}
+
+/// The machine as it is, but with so many sockets, over which workers are spread.
+pub struct Sockets {
+    pub system: System,
+    pub count: usize,
+}
+
+impl Environment for Sockets {
+    fn now(&self) -> u64 {
+        self.system.now()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
+        self.system.spawn(name, body)
+    }
+
+    fn parallelism(&self) -> usize {
+        self.system.parallelism()
+    }
+
+    fn socket(&self, worker: usize, _workers: usize) -> usize {
+        worker % self.count
     }
 }
 
@@ -139,7 +164,7 @@ impl Subject {
         Subject { program, history, expected }
     }
 
-    /// Runs it on fresh tables of a compiled engine.
+    /// Runs it on fresh tables of a compiled engine; on two sockets where the size of batches is odd.
     pub fn run(&self, engine: &Engine, options: Options, batch_size: usize) -> Outcome {
         let program = engine.program();
         for (table, rows) in &self.history.preload {
@@ -157,7 +182,7 @@ impl Subject {
             sources,
             sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
             options,
-            environment: Arc::new(System::new()),
+            environment: Arc::new(Sockets { system: System::new(), count: 1 + batch_size % 2 }),
             control: Arc::new(Control::default()),
             durability: None,
             records: Some(Box::new(records.clone())),

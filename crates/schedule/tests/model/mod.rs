@@ -66,7 +66,8 @@ impl Model {
         let mut model = Model::of(transactions, aborting, policy.speculates());
         let mut run = Run::new();
         run.partition(Partitioning::with_bits(1), model.epoch.accesses());
-        model.executor = Executor::new(workers);
+        // Every other worker on another socket.
+        model.executor = Executor::on_sockets(&(0..workers).map(|worker| worker % 2).collect::<Vec<_>>());
         model.executor.prepare(&mut vec![run]);
         model.executor.arrange(policy, model.epoch.accesses(), &model.uses);
         model
