@@ -556,6 +556,7 @@ impl Execute for VersionWork<'_> {
             }
             at += words;
         }
+        assert_eq!(at, before.len(), "what was there before is that of transaction {transaction} alone");
         desk.1.before = before;
         aborts
     }
