@@ -129,8 +129,10 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let rows = vary(&cycles, &[2, 5, 10], |k, v| k.accesses = v);
     let single = vary(&[Knobs { accesses: 1, abort: 0.0, ..gs }], &epochs, |k, v| k.epoch = v);
     let shares = vary(&[Knobs { accesses: 4, abort: 0.0, ..gs }], &[0.0, 0.25, 0.5, 0.75, 1.0], |k, v| k.multiple = v);
-    let costs = vary(&[Knobs { abort: 0.6, ..gs }], &[0.0, 0.5, 1.0, 5.0, 10.0, 20.0], |k, v| k.work = cost(v));
-    let aborts = vary(&both(&[gs]), &[0.0, 0.1, 0.3, 0.5, 0.7, 0.9], |k, v| k.abort = v);
+    // With one operation a transaction has no parts, and nothing to speculate on.
+    let apart = Knobs { length: 4, accesses: 1, ..gs };
+    let costs = vary(&[Knobs { abort: 0.6, ..apart }], &[0.0, 0.5, 1.0, 5.0, 10.0, 20.0], |k, v| k.work = cost(v));
+    let aborts = vary(&both(&[apart]), &[0.0, 0.1, 0.3, 0.5, 0.7, 0.9], |k, v| k.abort = v);
     let grouped = Knobs { theta: 0.9, epoch: 1_024, ..Workload::TollGroups.defaults(round_ns) };
     let grouped =
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);

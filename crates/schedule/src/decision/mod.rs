@@ -29,7 +29,7 @@
 //!
 //! # Exploration
 //!
-//! A policy that may be the best, if the doubt is in its favour, is *probed* for two epochs; the first warms up.
+//! A policy that may be the best, if the doubt is in its favour, is *probed* for a few epochs, of which the best counts, since the first warm up.
 //! What epochs cost over what the best known policy was expected to cost is *regret*, be they probes or choices that
 //! prediction was wrong about. A probe begins only if all regret so far, and that which it must be expected to cause,
 //! is below [`REGRET_MAX`] of all time. A policy that lost rests, twice as long each time.
@@ -62,8 +62,11 @@ pub const TRANSACTIONS_PER_WORKER_MIN: u32 = 16;
 /// waking workers costs.
 pub const SHARED_NS_MIN: f64 = 100_000.0;
 
-/// Epochs of a probe.
+/// Epochs of a probe at the least and at the most, and how long it takes about, nanoseconds: what is new to the caches
+/// stays so for some time, however short epochs are.
 const PROBE_EPOCHS: u32 = 2;
+const PROBE_EPOCHS_MAX: u32 = 6;
+const PROBE_NS: f64 = 2_000_000.0;
 /// As if so many epochs had run before the first, so that short runs explore a little, too.
 const HEAD_START: f64 = 16.0;
 /// A policy is replaced by one that is better by so much.
@@ -148,7 +151,7 @@ struct Known {
     policy: Policy,
     /// What its epochs took, of what was predicted.
     ratio: Level,
-    /// How many there were; the first warms up and is replaced by the second.
+    /// How many there were; the best of the first few counts, as they warm up.
     samples: u32,
     /// It is not probed before so much time has passed; how long it rested last.
     rests_until_ns: f64,
@@ -360,9 +363,11 @@ impl Decision {
 
     fn learn(&mut self, policy: Policy, ratio: f64) {
         if let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) {
-            match known.samples {
-                0 | 1 => known.ratio.set(ratio),
-                _ => known.ratio.add(ratio),
+            match known.ratio.value {
+                // It warms up: the best of the first few is what it takes.
+                Some(best) if known.samples < PROBE_EPOCHS_MAX => known.ratio.set(best.min(ratio)),
+                Some(_) => known.ratio.add(ratio),
+                None => known.ratio.set(ratio),
             }
             known.samples = known.samples.saturating_add(1);
         }
@@ -484,13 +489,15 @@ impl Decision {
         let candidates = estimates.iter().filter(|e| e.policy != best.policy && !rests(e.policy));
         let candidate = candidates.min_by(|a, b| a.hoped.total_cmp(&b.hoped))?;
         let feared = candidate.feared - best.pipeline;
-        let regret = self.regret_ns + f64::from(PROBE_EPOCHS) * feared.max(0.0) * count;
+        let epochs = (PROBE_NS / (candidate.pipeline * count)).ceil() as u32;
+        let epochs = epochs.clamp(PROBE_EPOCHS, PROBE_EPOCHS_MAX);
+        let regret = self.regret_ns + f64::from(epochs) * feared.max(0.0) * count;
         let is_promising = candidate.hoped < best.pipeline * (1.0 - ADVANTAGE_MIN);
         let elapsed = self.elapsed_ns + HEAD_START * best.pipeline * count;
         (is_promising && regret <= elapsed * REGRET_MAX).then_some(Probe {
             policy: candidate.policy,
-            to_choose: PROBE_EPOCHS,
-            to_record: PROBE_EPOCHS,
+            to_choose: epochs,
+            to_record: epochs,
             regret_ns: 0.0,
         })
     }

@@ -272,3 +272,19 @@ fn few_transactions_are_shared_out_if_they_are_expensive() {
     assert_ne!(after(10_000.0).policy, Policy::EPOCH);
     assert_eq!(after(1_000.0).reason, Reason::Small { transactions: few });
 }
+
+/// A policy takes twice as long until caches have it, whatever it takes then.
+#[test]
+fn a_probe_goes_on_until_a_policy_is_warm() {
+    let rows = survey(u64::from(TRANSACTIONS), true, 2);
+    let world = World { workers: 2, survey: rows, access_ns: 300.0, other_ns: 60.0, ratio: &|_| 1.0 };
+    let mut decision = Decision::new(2, Model::Measured, true);
+    let mut chains = 0;
+    let mut last = Policy::EPOCH;
+    for _ in 0..40 {
+        let cold = World { ratio: &|policy| if policy != Policy::EPOCH && chains < 3 { 2.0 } else { 1.0 }, ..world };
+        last = cold.epoch(&mut decision).0.policy;
+        chains += u32::from(last != Policy::EPOCH);
+    }
+    assert_ne!(last, Policy::EPOCH);
+}
