@@ -240,7 +240,7 @@ def ms13b(rows: list[Row], axes: list[Any]) -> str:
         body.append(line)
     for axis in axes:
         axis.set_ylim(bottom=0)
-    axes[0].legend(fontsize=6)
+    axes[0].legend(fontsize=6, loc="lower right")
     head = ["", *(f"epochs of {epoch}" for epoch in distinct(row["epoch"] for row in rows))]
     return f"The most that was held, MiB:\n\n{table(head, body)}"
 
