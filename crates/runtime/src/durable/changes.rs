@@ -85,6 +85,10 @@ fn each_written(
     event: Option<usize>,
     mut each: impl FnMut(&Table, &[RowAddress]),
 ) {
+    if input.len == 0 {
+        // Its rows are those of an epoch before, whose slots may be others' by now.
+        return;
+    }
     let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
     for (r, role) in roles.iter().enumerate().filter(|(_, role)| role.written) {
         let range: Range<usize> = match (event, role.over) {
