@@ -181,7 +181,8 @@ fn measure(ledger: &Ledger, shape: Shape) {
         plain.run(&events);
     }
     pin(false);
-    let same = plain.digest() == ledger::tables_digest(&engine.table(0), &engine.table(1));
+    let table = |table| engine.table(table).expect("in memory");
+    let same = plain.digest() == ledger::tables_digest(&table(0), &table(1));
     assert!(same, "the engine's state differs from the loop's");
     let rate = |s: &[f64]| shape.events as f64 / median(s) / 1e6;
     let [a, b, c] = [rate(&seconds[0]), rate(&seconds[1]), rate(&seconds[2])];

@@ -139,7 +139,7 @@ pub fn run_engine(
     pin(false);
     let outputs = expected.outputs.iter().zip(&ran.outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
     let tables = engine.program().tables.len();
-    let rows = |table| int_rows(&engine.table(table) as &RecordBatch);
+    let rows = |table| int_rows(&engine.table(table).expect("in memory") as &RecordBatch);
     let seen = Seen { outputs, tables: state_digest((0..tables).map(rows)) };
     (engine, ran, seen)
 }

@@ -1,6 +1,7 @@
 //! Rows that Python holds, as Arrow record batches behind the PyCapsule interface. Nothing is copied
 //! on the way out, but for [`Frame::__arrow_c_array__`] of several batches, which joins them.
 
+use crate::run::run_error;
 use crate::values::{ToPython, dict_of};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{arrow_schema, rows};
 use tidemill_plan::TableId;
-use tidemill_runtime::{BadRecord, Engine};
+use tidemill_runtime::{BadRecord, Engine, RunError};
 
 /// Rows of one schema, in canonical Arrow form.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -43,26 +44,26 @@ impl Frame {
     }
 
     /// The batches.
-    fn batches(&self, py: Python<'_>) -> Vec<RecordBatch> {
+    fn batches(&self, py: Python<'_>) -> PyResult<Vec<RecordBatch>> {
         // Never wait for the lock with the interpreter held: its owner may be waiting for that.
-        py.detach(|| self.loaded())
+        py.detach(|| self.loaded()).map_err(|error| run_error(py, &error))
     }
 
-    fn loaded(&self) -> Vec<RecordBatch> {
+    fn loaded(&self) -> Result<Vec<RecordBatch>, RunError> {
         let mut content: MutexGuard<'_, Content> = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if let Content::Table(engine, table) = &*content {
-            let batch = engine.table(*table);
+            let batch = engine.table(*table)?;
             *content = Content::Batches(vec![batch]);
         }
         match &*content {
-            Content::Batches(batches) => batches.clone(),
+            Content::Batches(batches) => Ok(batches.clone()),
             Content::Table(..) => unreachable!("replaced above"),
         }
     }
 
     /// All rows as one batch.
     pub fn whole(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        match self.batches(py).as_slice() {
+        match self.batches(py)?.as_slice() {
             [one] => Ok(one.clone()),
             several => py.detach(|| concat_batches(&arrow_schema(&self.schema), several)).map_err(arrow_error),
         }
@@ -80,8 +81,8 @@ fn arrow_error(error: ArrowError) -> PyErr {
 
 #[pymethods]
 impl Frame {
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.batches(py).iter().map(RecordBatch::num_rows).sum()
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.batches(py)?.iter().map(RecordBatch::num_rows).sum())
     }
 
     /// The records that did not fit.
@@ -124,7 +125,7 @@ impl Frame {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         drop(requested_schema);
-        let batches: Vec<Result<RecordBatch, ArrowError>> = self.batches(py).into_iter().map(Ok).collect();
+        let batches: Vec<Result<RecordBatch, ArrowError>> = self.batches(py)?.into_iter().map(Ok).collect();
         let reader = RecordBatchIterator::new(batches, arrow_schema(&self.schema));
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
@@ -133,7 +134,7 @@ impl Frame {
     fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let convert = ToPython::new(py)?;
-        for batch in &self.batches(py) {
+        for batch in &self.batches(py)? {
             for row in rows(batch, &self.schema) {
                 list.append(dict_of(&convert, &self.schema, &row)?)?;
             }

@@ -10,10 +10,10 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_latency, parse_sync, table_schema};
+use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_latency, parse_memory, parse_sync, table_schema};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
-use tidemill_runtime::{Control, Engine, Options, Sink, Source, Summary};
+use tidemill_runtime::{Control, Engine, Options, RunError, Sink, Source, Summary};
 
 /// Most threads that a run may ask for.
 const WORKERS_MAX: usize = 1024;
@@ -51,6 +51,12 @@ impl Given {
             state: job.getattr("state")?.extract::<Option<PathBuf>>()?,
             sync: parse_sync(&job.getattr("sync")?.extract::<String>()?)
                 .map_err(|message| error_of(job.py(), "RunError", (format!("sync: {message}"),)))?,
+            memory: job
+                .getattr("memory")?
+                .extract::<Option<String>>()?
+                .map(|text| parse_memory(&text))
+                .transpose()
+                .map_err(|message| error_of(job.py(), "RunError", (format!("memory: {message}"),)))?,
             savepoint: None,
             seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
             epoch_records: job.getattr("epoch_records")?.extract::<Option<PathBuf>>()?,
@@ -112,6 +118,11 @@ fn output(
 fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
     let error = py.import("tidemill.errors").and_then(|m| m.getattr(class)).and_then(|c| c.call1(arguments));
     error.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception for a run that failed.
+pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
+    error_of(py, "RunError", (error.to_string(),))
 }
 
 /// The exception for a failure, unless Python code raised one itself.

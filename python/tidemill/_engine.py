@@ -52,6 +52,8 @@ class Job:
     """The state directory of a durable run."""
     sync: str = "epoch"
     """When results are released: ``epoch``, or a time between syncs."""
+    memory: str | None = None
+    """What rows may take in memory, with its unit."""
     seed: str | None = None
     """A state or savepoint whose rows the tables begin with."""
     epoch_records: str | None = None

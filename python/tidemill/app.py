@@ -42,7 +42,8 @@ class App:
     application from then on. ``version`` is that of its schema: raise it when tables or events are changed,
     and the state is migrated where that loses nothing. ``sync`` says when results are released: with
     ``"epoch"`` when they are durable; with a time such as ``"50ms"`` before that, with a sync that often, which
-    is weaker: what was released since the last sync is lost if the machine stops. ``seed`` is a
+    is weaker: what was released since the last sync is lost if the machine stops. ``memory``, such as ``"2GiB"``,
+    is what rows may take in memory: the others are read from the state when they are needed. ``seed`` is a
     savepoint, or a state, whose rows the tables of the same names begin with, in the stead of their own.
     """
 
@@ -53,6 +54,7 @@ class App:
         *,
         version: int = 1,
         sync: str = "epoch",
+        memory: str | None = None,
         seed: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
@@ -63,6 +65,7 @@ class App:
         self.version = version
         self.state = None if state is None else os.fspath(state)
         self.sync = sync
+        self.memory = memory
         self.seed = None if seed is None else os.fspath(seed)
         self._plan = PlanBuilder(name, version)
         self._tables: dict[str, Table[Any]] = {}
@@ -281,6 +284,7 @@ class App:
             epoch=str(epoch),
             state=self.state,
             sync=self.sync,
+            memory=self.memory,
             seed=self.seed,
         )
 

@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use crate::epoch::{parse_epoch, parse_latency, parse_sync};
+use crate::epoch::{parse_epoch, parse_latency, parse_memory, parse_sync};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
@@ -201,6 +201,10 @@ pub struct RunArguments {
     /// may come twice [default: epoch].
     #[arg(long, value_name = "epoch|Xms", value_parser = parse_sync)]
     pub sync: Option<Sync>,
+    /// Have rows take so much memory at the most, such as 2GiB: the others are read from the state when they are
+    /// needed. Needs a state.
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
+    pub memory: Option<usize>,
     /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
     #[arg(long, value_name = "NAME")]
     pub savepoint: Option<String>,

@@ -22,6 +22,32 @@ pub fn parse_sync(text: &str) -> Result<Sync, String> {
     }
 }
 
+/// The least limit of memory: rows and index of a table are taken in blocks of 2 MiB.
+pub const MEMORY_MIN: usize = 16 << 20;
+
+/// Bytes with their unit (`512MiB`, `2GiB`, `4 GB`).
+pub fn parse_memory(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, usize); 8] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
+    let refused = || format!("'{text}' is no limit of memory; give bytes with their unit, such as 512MiB or 2GiB");
+    let (number, unit) =
+        UNITS.iter().find_map(|(unit, bytes)| Some((text.trim().strip_suffix(unit)?, *bytes))).ok_or_else(refused)?;
+    let number: usize = number.trim().parse().map_err(|_| refused())?;
+    match number.checked_mul(unit) {
+        Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
+        Some(_) => Err(format!("a limit of {} is too little; give 16MiB or more", text.trim())),
+        None => Err(refused()),
+    }
+}
+
 /// `auto`, a number of events (`1000`), or an age with its unit (`500us`, `20ms`, `1s`).
 pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
     let text = text.trim();
@@ -76,6 +102,16 @@ mod tests {
         assert_eq!(parse_sync("50ms"), Ok(Sync::Every(Duration::from_millis(50))));
         for text in ["", "auto", "50", "never", "0ms"] {
             assert!(parse_sync(text).unwrap_err().contains("is no mode of syncing"), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory() {
+        assert_eq!(parse_memory("2GiB"), Ok(2 << 30));
+        assert_eq!(parse_memory(" 64 MB "), Ok(64_000_000));
+        assert!(parse_memory("15MiB").unwrap_err().contains("is too little"));
+        for text in ["", "2", "GiB", "2 gigabytes", "-1GiB", "1.5GiB", "99999999999999TiB"] {
+            assert!(parse_memory(text).unwrap_err().contains("is no limit of memory"), "{text}");
         }
     }
 

@@ -62,6 +62,8 @@ pub struct Job {
     pub state: Option<PathBuf>,
     /// When results of a durable run are released.
     pub sync: Sync,
+    /// Bytes that rows may take in memory.
+    pub memory: Option<usize>,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
     pub savepoint: Option<String>,
     /// A state or savepoint whose rows the tables of the same names begin with.
@@ -127,6 +129,7 @@ pub enum Unit {
 /// A job whose sources and sinks are open and whose tables are filled.
 pub struct Ready {
     engine: Engine,
+    memory: Option<usize>,
     sources: Vec<Box<dyn Source>>,
     sinks: Vec<Box<dyn Sink>>,
     durability: Option<Durability>,
@@ -208,7 +211,7 @@ impl Job {
         let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
         let durability = directory.map(|directory| Durability { directory, options });
         let records = self.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
-        Ok(Ready { engine, sources, sinks, durability, patience, records, units, notes })
+        Ok(Ready { engine, sources, sinks, durability, patience, records, memory: self.memory, units, notes })
     }
 }
 
@@ -225,7 +228,8 @@ impl Ready {
         control: Arc<Control>,
         tick: &mut dyn FnMut(),
     ) -> Result<(Engine, Summary), JobError> {
-        let Ready { engine, sources, sinks, durability, patience, records, .. } = self;
+        let Ready { engine, sources, sinks, durability, patience, records, memory, .. } = self;
+        let options = Options { memory: options.memory.or(memory), ..options };
         let watched = control.clone();
         let environment = Arc::new(System::new());
         let request = Request { sources, sinks, options, environment, control, durability, records };

@@ -19,12 +19,17 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
         job.state = Some(state.clone());
     }
     job.savepoint.clone_from(&arguments.savepoint);
+    job.memory = arguments.memory.or(job.memory);
     job.sync = arguments.sync.unwrap_or(job.sync);
     if arguments.seed.is_some() {
         job.seed.clone_from(&arguments.seed);
     }
     if job.savepoint.is_some() && job.state.is_none() {
         say::error("--savepoint needs a state; give --state DIR");
+        return Ok(exit::USAGE);
+    }
+    if job.memory.is_some() && job.state.is_none() {
+        say::error("a memory limit needs a state, where the other rows are; give --state DIR");
         return Ok(exit::USAGE);
     }
     if let Some(records) = &arguments.epoch_records {

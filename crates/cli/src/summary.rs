@@ -68,6 +68,17 @@ fn source_counts(source: &SourceSummary) -> String {
 /// What a durable run did besides.
 fn state(text: &mut String, durability: &DurabilitySummary) {
     let _ = writeln!(text, "  state: epoch {}, {} bytes logged", count(durability.epoch), count(durability.log_bytes));
+    if let Some(memory) = durability.memory {
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        let _ = writeln!(
+            text,
+            "  memory: at most {} of {} MiB, {} read, {} evicted",
+            mib(memory.peak),
+            mib(memory.limit),
+            counted(memory.fetched, "row"),
+            count(memory.evicted)
+        );
+    }
     if let Some(every) = durability.sync_seconds {
         let every = seconds(every);
         let _ = writeln!(text, "  results were released before they were durable: a sync every {every}");

@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}: {} committed, {:?}", transaction.name, transaction.committed, transaction.reasons);
     }
     let mut total = 0;
-    for row in rows(&engine.table(0), &account) {
+    for row in rows(&engine.table(0)?, &account) {
         if let [Value::Int(id), Value::Int(balance)] = row[..] {
             println!("account {id}: {balance}");
             total += balance;

@@ -126,6 +126,29 @@ impl BlockReader {
         BlockReader { storage, directory, id, files: Mutex::default() }
     }
 
+    /// Another one, which has open what this one has of some files.
+    pub fn with_open(&self, numbers: impl Iterator<Item = u64>) -> BlockReader {
+        let open = self.files.lock();
+        let files = numbers.filter_map(|number| Some((number, open.get(&number)?.clone()))).collect();
+        let (storage, directory) = (self.storage.clone(), self.directory.clone());
+        BlockReader { storage, directory, id: self.id, files: Mutex::new(files) }
+    }
+
+    /// The bytes of a block, in the stead of what is in `into`; `what` is lost if they are damaged.
+    pub fn read_into(&self, block: &Block, what: &str, into: &mut Vec<u8>) -> Result<(), StateError> {
+        let length = usize::try_from(block.length).map_err(|_| self.malformed(block, what, "a block is too long"))?;
+        into.resize(length, 0);
+        let io = |error| StateError::io(&path(&self.directory, block.file), "read")(error);
+        let read = self.file(block.file)?.read_at(block.offset, into).map_err(io)?;
+        if read < length {
+            return Err(self.malformed(block, what, "the file ends inside a block"));
+        }
+        if xxh3_64_with_seed(into, seed(self.id, block.file, block.offset)) != block.check {
+            return Err(self.malformed(block, what, "a block does not have the check that it was written with"));
+        }
+        Ok(())
+    }
+
     fn file(&self, number: u64) -> Result<Arc<dyn File>, StateError> {
         let files = &mut *self.files.lock();
         if let Some(file) = files.get(&number) {

@@ -83,6 +83,10 @@ pub enum Bug {
     MergeDropsDeletions,
     /// A merge puts the newest of its runs first.
     MergeTurnsOrder,
+    /// Every fifth cold row that is looked for is taken for absent.
+    ColdIsAbsent,
+    /// Rows are evicted that no checkpoint has as they are.
+    EvictsDirty,
     /// Files that the next checkpoint does not need are removed before the manifest names what it needs.
     CheckpointRemovesFirst,
     /// The log is cut before the checkpoint is there that replaces it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidemill_durability::store::{Run, Runs, due};
 use tidemill_durability::{Identity, OpenState, Planted, StateDirectory};
 use tidemill_sim::SimStorage;
-use tidemill_state::{EXISTS, Image, RowShape};
+use tidemill_state::{EXISTS, Image, NOWHERE, RowShape};
 
 /// A header, a key of a number and a text, a number, a text.
 fn shape() -> Arc<RowShape> {
@@ -90,7 +90,14 @@ fn a_store_is_a_map() {
             .map(|key| ((key, if key.is_multiple_of(3) { String::new() } else { format!("key {key}") }), None))
             .collect();
         let expected = existing(sought.keys().filter_map(|key| Some((key.clone(), model.get(key)?.clone()))).collect());
-        assert_eq!(rows(&runs.get(&image(&sought)).expect("it reads")), expected, "round {round}");
+        let keys = image(&sought);
+        let found = runs.get(&keys).expect("it reads");
+        assert_eq!(rows(&found.rows), expected, "round {round}");
+        let has_key =
+            |(key, &place): (usize, &u32)| place == NOWHERE || keys.same_key(key, &found.rows, place as usize);
+        assert!(found.places.iter().enumerate().all(has_key), "a row is that of its key");
+        let count = found.places.iter().filter(|place| **place != NOWHERE).count();
+        assert_eq!(count, expected.len(), "every row has a key");
     }
     assert!(merges > 10 && live.len() < 10, "{merges} merges, {} runs", live.len());
 }

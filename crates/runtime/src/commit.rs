@@ -189,6 +189,8 @@ impl Committer {
             replayed: epoch.replayed,
         };
         match &mut self.durable {
+            // Cold rows that it needed may have been unreadable: then it came to wrong results, which are for nobody.
+            Some(_) if self.failure.is_set() => {}
             Some(durable) => {
                 durable.pending.push_back(pending);
                 let digest = epoch.digest.take().expect("a durable run digests its epochs");
@@ -234,7 +236,9 @@ impl Committer {
         }
         let durable = self.durable.as_ref().expect("looked at above");
         let age = self.environment.now().saturating_sub(durable.written_since);
-        let due = over || age >= durable.options.commit_age_max.as_nanos() as u64;
+        // Where memory is short, all wait for a checkpoint, and that for its epoch to be committed.
+        let presses = durable.checkpoints.presses.load(Ordering::Relaxed);
+        let due = over || presses || age >= durable.options.commit_age_max.as_nanos() as u64;
         if due && !durable.written.is_empty() && !self.failure.is_set() {
             self.commit();
         }

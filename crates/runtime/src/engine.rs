@@ -25,7 +25,7 @@ use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
 use tidemill_durability::{StateDirectory, StateError};
 use tidemill_plan::{Groups, Program, TableId};
-use tidemill_state::{PreloadError, Table, TableStats};
+use tidemill_state::{ColdError, PreloadError, Table, TableStats};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -209,9 +209,13 @@ impl Engine {
         seed(from, of, &self.machine.tables)
     }
 
-    /// The rows of a table, sorted by key. Between runs only.
-    pub fn table(&self, table: TableId) -> RecordBatch {
-        self.machine.tables[table].to_batch()
+    /// The rows of a table, sorted by key. Between runs only. Fails where rows are cold and cannot be read.
+    pub fn table(&self, table: TableId) -> Result<RecordBatch, RunError> {
+        let failed = |error: ColdError| match error.downcast::<StateError>() {
+            Ok(error) => RunError::State(*error),
+            Err(other) => RunError::Panic(other.to_string()),
+        };
+        self.machine.tables[table].to_batch().map_err(failed)
     }
 
     /// What an epoch of these events of the first source accesses. Between runs only; not of programs that cascade.
@@ -226,17 +230,26 @@ impl Engine {
 
     /// Runs until the sources end or the run is stopped. `tick` is called now and then on this thread.
     ///
-    /// A durable run of a state that is not new needs empty tables: it fills them.
+    /// A durable run of a state that is not new needs empty tables: it fills them. One with a memory limit reads
+    /// rows as they are needed, and goes on doing so for [`Engine::table`] when it has ended.
     pub fn run(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
         let Request { sources, mut sinks, options, environment, control, durability, records } = request;
         let started = environment.now();
-        let open = |durability| Durable::open(durability, &self.machine, &mut sinks, &environment, &control, tick);
+        if options.memory.is_some() && durability.is_none() {
+            return Err(RunError::State(StateError::Refused(
+                "a memory limit needs a state, in whose checkpoints the other rows are; give a state directory, or no limit".into(),
+            )));
+        }
+        let failure = Arc::new(Failure::default());
+        let open = |durability| {
+            let memory = options.memory;
+            Durable::open(durability, memory, &self.machine, &mut sinks, &environment, &control, &failure, tick)
+        };
         let durable = durability.map(open).transpose()?;
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let workers = if options.workers == 0 { environment.parallelism() } else { options.workers };
         let machine = self.machine.clone();
         let pipeline = Arc::new(Pipeline::new(machine.clone(), environment.clone(), options, workers, first));
-        let failure = Arc::new(Failure::default());
         let (free, slots) = unbounded();
         for _ in 0..workers + 2 {
             let _ = free.send(Box::new(Epoch::new(&machine.program, &machine.code, &machine.wiring)));

@@ -93,6 +93,7 @@ impl Gatherer {
         let mut go_on = true;
         while go_on && !self.failure.is_set() {
             self.sweep();
+            self.relieve();
             let Some(mut epoch) = self.slot() else { break };
             epoch.opened = self.environment.now();
             go_on = self.fill();
@@ -125,11 +126,21 @@ impl Gatherer {
         self.pipeline.put(epoch);
     }
 
-    fn events_max(&self) -> usize {
-        match self.options.epoch {
+    /// Events of the next epoch at the most.
+    pub fn events_max(&self) -> usize {
+        let most = match self.options.epoch {
             EpochSize::Events(events) => events.max(1),
             EpochSize::Auto => self.pipeline.events_max(),
             EpochSize::Age(_) => self.options.epoch_events_max,
+        };
+        self.durable.as_ref().map_or(most, |durable| durable.relief.events_max.min(most))
+    }
+
+    /// Makes room for the rows of the next epoch, where memory is limited.
+    fn relieve(&mut self) {
+        if let Some(mut durable) = self.durable.take() {
+            durable.relieve(self);
+            self.durable = Some(durable);
         }
     }
 

@@ -50,7 +50,7 @@ pub use options::{EpochSize, Options, Policies, Scheduling};
 pub use records::epoch_record_schema;
 pub use shape::EpochShape;
 pub use summary::{
-    DurabilitySummary, FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary,
-    TransactionSummary, WorkerSummary,
+    DurabilitySummary, FailedSummary, LatencySummary, MemorySummary, PolicySummary, SourceSummary, StageSummary,
+    Summary, TransactionSummary, WorkerSummary,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};

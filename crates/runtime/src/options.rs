@@ -99,6 +99,9 @@ pub struct Options {
     /// What 99 of 100 events should wait for their results at the most, nanoseconds: the size of epochs follows it
     /// where it is [`EpochSize::Auto`].
     pub latency: u64,
+    /// Bytes that rows, their keys' index and the checkpoint's may take in memory; the other rows are read from the
+    /// state's newest checkpoint when they are needed. For durable runs only. None: all rows are in memory.
+    pub memory: Option<usize>,
 }
 
 impl Default for Options {
@@ -110,6 +113,7 @@ impl Default for Options {
             epoch_events_max: 1 << 14,
             epoch_age_max: 10_000_000,
             latency: 10_000_000,
+            memory: None,
         }
     }
 }

@@ -58,6 +58,22 @@ pub struct DurabilitySummary {
     pub sync_seconds: Option<f64>,
     /// Seconds until the first new event could be taken.
     pub recovery_seconds: f64,
+    /// With a memory limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemorySummary>,
+}
+
+/// What a limit did to a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemorySummary {
+    /// Bytes that the state may take in memory.
+    pub limit: u64,
+    /// The most that it took.
+    pub peak: u64,
+    /// Rows that were read because an epoch needed them.
+    pub fetched: u64,
+    /// Rows whose memory others got.
+    pub evicted: u64,
 }
 
 /// What was done under one policy.

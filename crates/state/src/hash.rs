@@ -34,6 +34,12 @@ pub fn hash_parts(mut parts: impl ExactSizeIterator<Item = u64>) -> u64 {
     }
 }
 
+/// The hash of a composite key of words.
+#[inline]
+pub fn hash_of_words(words: impl ExactSizeIterator<Item = u64>) -> u64 {
+    hash_parts(words.map(hash_word))
+}
+
 /// The virtual node of a hash: its top bits.
 #[inline(always)]
 pub fn virtual_node_of(hash: u64) -> usize {

@@ -10,6 +10,7 @@ use crate::table::{Table, read};
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
+use std::cmp::Ordering;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::{arrow_schema, data_type};
@@ -24,6 +25,12 @@ pub struct Image {
     words: Vec<u64>,
     /// The length of a text as eight bytes, and its bytes.
     texts: Vec<u8>,
+}
+
+/// A part of a key.
+pub(crate) enum KeyPart<'a> {
+    Word(u64),
+    Text(&'a [u8]),
 }
 
 impl Image {
@@ -87,6 +94,15 @@ impl Image {
         })
     }
 
+    /// The order of two rows by their keys: words as whole numbers, texts by their bytes.
+    pub(crate) fn compare_keys(&self, a: usize, b: usize) -> Ordering {
+        let part = |&word: &usize| match self.shape.is_text(word) {
+            true => self.text(a, word).cmp(self.text(b, word)),
+            false => (self.row(a)[word] as i64).cmp(&(self.row(b)[word] as i64)),
+        };
+        self.shape.key.iter().map(part).fold(Ordering::Equal, Ordering::then)
+    }
+
     /// Adds a row, given its words and the texts behind those that stand for one.
     pub fn push<'a>(&mut self, words: impl IntoIterator<Item = u64>, text: impl Fn(usize) -> &'a [u8]) {
         let start = self.words.len();
@@ -101,6 +117,29 @@ impl Image {
                 self.texts.extend_from_slice(text);
             }
         }
+    }
+
+    /// Adds a row that does not exist, given the parts of its key by number.
+    pub(crate) fn push_key<'a>(&mut self, part: impl Fn(usize) -> KeyPart<'a>) {
+        let shape = self.shape.clone();
+        let start = self.words.len();
+        self.words.resize(start + shape.words, 0);
+        for (p, &word) in shape.key.iter().enumerate() {
+            match part(p) {
+                KeyPart::Word(value) => self.words[start + word] = value,
+                KeyPart::Text([]) => {}
+                KeyPart::Text(text) => {
+                    self.words[start + word] = self.texts.len() as u64 + 1;
+                    self.texts.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                    self.texts.extend_from_slice(text);
+                }
+            }
+        }
+    }
+
+    /// Bytes of texts.
+    pub fn text_bytes(&self) -> usize {
+        self.texts.len()
     }
 
     /// Adds a row of another image of the same shape.

@@ -20,6 +20,8 @@ const TAG_WORDS: usize = 2;
 /// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often,
 /// and a lookup that goes on to a second bucket reads a second cache line.
 const LOAD_PERCENT_MAX: usize = 85;
+/// How many rows ahead of the one that is hashed are asked for.
+const AHEAD: usize = 16;
 
 const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "a bucket is a cache line");
 
@@ -116,8 +118,23 @@ impl Index {
     /// Empties it and adds these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         let buckets = (rows.len() * 100).div_ceil(LANES * LOAD_PERCENT_MAX).next_power_of_two();
+        self.fill(buckets, rows, arena, rehash);
+    }
+
+    /// Empties it and adds these rows, which are some of those that it had. It stays as large: others will come
+    /// in the place of those that are gone.
+    pub fn retain(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+        self.fill(self.bucket_count(), rows, arena, rehash);
+    }
+
+    fn fill(&mut self, buckets: usize, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         self.replace(buckets, arena);
-        rows.iter().for_each(|&row| self.place(rehash(row), row));
+        for (i, &row) in rows.iter().enumerate() {
+            if let Some(&ahead) = rows.get(i + AHEAD) {
+                prefetch(ahead as *const u8);
+            }
+            self.place(rehash(row), row);
+        }
     }
 
     /// All rows, in no useful order.

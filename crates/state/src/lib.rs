@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A row's address is stable from its slot's creation until [`Table::sweep`] or drop.
+//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::evict`],
+//!    [`Table::chill`] or drop.
 //! 2. Key cells are written once, before the slot's address is published, and never change; so prepare
 //!    may compare keys while access writes other cells of the same row.
 //! 3. At any time at most one thread writes a row's other cells: the worker that executes the
@@ -18,13 +19,15 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `direct`, `image`, `load`, `marks`, `memory`, `rows`, `snapshot` and `table` and leans
+//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `load`, `marks`, `memory`, `rows`, `snapshot` and `table` and leans
 //! on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
+mod cold;
 mod direct;
+mod evict;
 mod hash;
 mod image;
 mod index;
@@ -40,7 +43,9 @@ mod snapshot;
 mod table;
 mod transfer;
 
-pub use hash::{hash_bytes, hash_word, virtual_node_of};
+pub use cold::{ColdError, ColdRows, Found, NOWHERE, TableMemory};
+pub use evict::{Evicted, Eviction, Wrongly};
+pub use hash::{hash_bytes, hash_of_words, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};

@@ -46,6 +46,15 @@ impl Table {
         slot
     }
 
+    /// Writes the cells of a copied row, but for those of its key, into a slot of that key.
+    pub(crate) fn fill_cells(&self, slot: RowAddress, image: &Image, row: usize) {
+        for (word, &value) in image.row(row).iter().enumerate().filter(|(word, _)| !self.shape().key.contains(word)) {
+            let value = if self.shape().is_text(word) { blob::new(image.text(row, word)) } else { value };
+            // SAFETY: a fresh slot that nobody else knows; the words lie inside its layout.
+            unsafe { write(slot, 8 * word, value) };
+        }
+    }
+
     /// Puts filled nodes in the stead of empty ones.
     pub fn put(&self, filled: Filled) {
         let Filled { first, nodes, row_arena } = filled;

@@ -1,12 +1,14 @@
-//! Which rows were changed since the last snapshot: a bit for each row, twice.
+//! Which rows were changed since the last snapshot, a bit for each row, twice; and which were used lately.
 //!
-//! **What.** The blocks that rows are cut from begin with two bitmaps, one for each [`Generation`]. A row's
-//! address leads to its block and its bit by arithmetic alone.
+//! **What.** The blocks that rows are cut from begin with three bitmaps, one for each [`Generation`], and one for
+//! rows that were looked up since the hand of the clock passed them (`evict`). A row's address leads to its block
+//! and its bit by arithmetic alone.
 //! **Invariant.** A snapshot at the end of an epoch belongs to one generation, and later epochs mark in the
 //! other one. So an epoch can mark its rows as soon as it is prepared, beside the access of epochs before
 //! the snapshot. As there is one snapshot at a time, two generations suffice.
-//! **Cost.** Two bits for 16 to 64 bytes of rows; for each row that an epoch may write, a look at a bit that
-//! mostly lies in the second-level cache, and is mostly set. Runs without a state never mark.
+//! **Cost.** Three bits for 16 to 64 bytes of rows; for each row that an epoch may write, a look at a bit that
+//! mostly lies in the second-level cache, and is mostly set. Runs without a state never mark, and only tables
+//! whose rows may be cold note what is used.
 
 use crate::layout::RowLayout;
 use crate::memory::BLOCK_BYTES;
@@ -33,6 +35,10 @@ impl Generation {
     }
 }
 
+/// Bitmaps of a block: one for each generation, and the last for what is used.
+const MAPS: usize = 3;
+const USED: usize = 2;
+
 /// Where the bits of a table's rows are.
 #[derive(Clone, Copy)]
 pub struct Marks {
@@ -48,19 +54,41 @@ impl Marks {
 
     /// Bytes that a block begins with.
     pub fn bytes(self) -> usize {
-        2 * self.generation_bytes()
+        MAPS * self.map_bytes()
     }
 
-    fn generation_bytes(self) -> usize {
+    fn map_bytes(self) -> usize {
         (BLOCK_BYTES >> self.shift) / 8
     }
 
     #[inline(always)]
-    fn bit(self, row: RowAddress, generation: Generation) -> (*const AtomicU64, u64) {
+    fn bit(self, row: RowAddress, map: usize) -> (*const AtomicU64, u64) {
         let inside = row as usize & (BLOCK_BYTES - 1);
         let bit = inside >> self.shift;
-        let word = row as usize - inside + generation as usize * self.generation_bytes() + bit / 64 * 8;
+        let word = row as usize - inside + map * self.map_bytes() + bit / 64 * 8;
         (word as *const AtomicU64, 1 << (bit % 64))
+    }
+
+    /// # Safety
+    /// As [`Marks::set`].
+    #[inline(always)]
+    unsafe fn set_in(self, row: RowAddress, map: usize) {
+        let (word, bit) = self.bit(row, map);
+        // SAFETY: the word lies in the block's marks; all accesses to them are atomic.
+        let word = unsafe { &*word };
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// # Safety
+    /// As [`Marks::set`].
+    #[inline(always)]
+    unsafe fn take_from(self, row: RowAddress, map: usize) -> bool {
+        let (word, bit) = self.bit(row, map);
+        // SAFETY: as in `set_in`.
+        let word = unsafe { &*word };
+        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// Marks a row.
@@ -69,12 +97,28 @@ impl Marks {
     /// `row` is a slot in a block that begins with [`Marks::bytes`] for marks.
     #[inline(always)]
     pub unsafe fn set(self, row: RowAddress, generation: Generation) {
-        let (word, bit) = self.bit(row, generation);
-        // SAFETY: the word lies in the block's marks; all accesses to them are atomic.
-        let word = unsafe { &*word };
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        // SAFETY: by the caller.
+        unsafe { self.set_in(row, generation as usize) }
+    }
+
+    /// Notes that a row was looked up.
+    ///
+    /// # Safety
+    /// As [`Marks::set`].
+    #[inline(always)]
+    pub unsafe fn use_row(self, row: RowAddress) {
+        // SAFETY: by the caller.
+        unsafe { self.set_in(row, USED) }
+    }
+
+    /// Forgets that a row was looked up; whether it was.
+    ///
+    /// # Safety
+    /// As [`Marks::set`].
+    #[inline(always)]
+    pub unsafe fn take_use(self, row: RowAddress) -> bool {
+        // SAFETY: by the caller.
+        unsafe { self.take_from(row, USED) }
     }
 
     /// Whether a row is marked.
@@ -83,8 +127,8 @@ impl Marks {
     /// As [`Marks::set`].
     #[inline(always)]
     pub unsafe fn is_set(self, row: RowAddress, generation: Generation) -> bool {
-        let (word, bit) = self.bit(row, generation);
-        // SAFETY: as in `set`.
+        let (word, bit) = self.bit(row, generation as usize);
+        // SAFETY: as in `set_in`.
         unsafe { (*word).load(Ordering::Relaxed) & bit != 0 }
     }
 
@@ -94,10 +138,8 @@ impl Marks {
     /// As [`Marks::set`].
     #[inline(always)]
     pub unsafe fn take(self, row: RowAddress, generation: Generation) -> bool {
-        let (word, bit) = self.bit(row, generation);
-        // SAFETY: as in `set`.
-        let word = unsafe { &*word };
-        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+        // SAFETY: by the caller.
+        unsafe { self.take_from(row, generation as usize) }
     }
 
     /// Marks all rows of a block, or none.
@@ -105,9 +147,9 @@ impl Marks {
     /// # Safety
     /// `block` begins with [`Marks::bytes`] for marks.
     pub unsafe fn fill(self, block: *const u8, generation: Generation, marked: bool) {
-        let first = block.wrapping_add(generation as usize * self.generation_bytes()).cast::<AtomicU64>();
-        for word in 0..self.generation_bytes() / 8 {
-            // SAFETY: as in `set`.
+        let first = block.wrapping_add(generation as usize * self.map_bytes()).cast::<AtomicU64>();
+        for word in 0..self.map_bytes() / 8 {
+            // SAFETY: as in `set_in`.
             unsafe { (*first.add(word)).store(if marked { u64::MAX } else { 0 }, Ordering::Relaxed) }
         }
     }

@@ -67,6 +67,11 @@ impl Arena {
         self.blocks.iter().map(|(block, _)| block.cast_const())
     }
 
+    /// Bytes of all blocks, but for what was not cut yet of the last one.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - 8 * self.rest()
+    }
+
     /// Takes over the blocks of another with such a head, and what is free there.
     pub fn absorb(&mut self, mut other: Arena) {
         assert_eq!(self.head, other.head, "arenas of one kind");

@@ -64,6 +64,12 @@ impl Rows {
         self.free.push(address);
     }
 
+    /// Bytes of slots that can be handed out without further memory.
+    pub fn free_bytes(&self) -> usize {
+        let unused = self.chunks.last().map_or(0, |last| self.rows_in(last) - self.used);
+        (self.free.len() + unused) * 8 * self.row_words
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len() * 8).sum()

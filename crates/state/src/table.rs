@@ -1,8 +1,11 @@
 //! A table: the virtual nodes, and finding or making the slots of many keys at once.
 
 use crate::blob;
+use crate::cold::{ColdRows, NOWHERE};
 use crate::direct::Direct;
+use crate::evict::Hands;
 use crate::hash::{combine, hash_bytes, hash_parts, hash_word, virtual_node_of};
+use crate::image::{Image, KeyPart};
 use crate::index::{Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
@@ -47,18 +50,24 @@ struct KeyCell {
 }
 
 /// Indexes and rows by virtual node, apart so that the indexes' heads stay in the first-level cache.
-struct Nodes {
-    /// Small whole-number keys, of all virtual nodes.
+pub(crate) struct Nodes {
+    /// Small whole-number keys, of all virtual nodes; none where rows may be cold.
     direct: Direct,
-    indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
-    rows: Vec<Rows>,
+    pub indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
+    pub rows: Vec<Rows>,
     /// What indexes are cut from.
-    arena: Arena,
+    pub arena: Arena,
     /// What rows are cut from: blocks begin with [`Marks`].
-    row_arena: Arena,
-    slots: usize,
+    pub row_arena: Arena,
+    pub slots: usize,
     /// Sweep when there are this many slots.
     sweep_at: usize,
+    /// Where the rows of keys without a slot are, if they may have any.
+    pub cold: Option<Arc<dyn ColdRows>>,
+    /// Which rows go next.
+    pub hands: Hands,
+    /// Bytes of texts, and the rows whose texts these are: some of the table's.
+    pub texts: (usize, usize),
 }
 
 /// What a table holds.
@@ -81,17 +90,8 @@ impl Table {
             .iter()
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
-        let mut arena = Arena::default();
         let marks = Marks::of(&layout);
-        let nodes = Nodes {
-            direct: Direct::new(),
-            indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
-            rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
-            arena,
-            row_arena: Arena::with_head(marks.bytes()),
-            slots: 0,
-            sweep_at: SWEEP_SLOTS_MIN,
-        };
+        let nodes = Nodes::new(&layout, None);
         let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
         let texts = (0..definition.columns.len()).filter(is_text).collect();
         Table {
@@ -140,7 +140,7 @@ impl Table {
 
     fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
-        {
+        let cold = {
             let nodes = self.nodes.read();
             match keys.words() {
                 Some(words) if nodes.direct.len() > 0 => {
@@ -151,34 +151,66 @@ impl Table {
                 }
                 _ => look_up(&nodes, keys, out, &mut missing),
             }
-        }
+            nodes.cold.clone()
+        };
         if let Some(nulls) = nulls {
             missing.retain(|&i| !nulls[i]);
             out.iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
         }
-        if !missing.is_empty() {
+        if let Some(cold) = cold {
+            self.fetch(&*cold, keys, &missing, out);
+        } else if !missing.is_empty() {
             let nodes = &mut *self.nodes.write();
             for i in missing {
                 let key = keys.range(i..i + 1).next().expect("one place, one key");
-                out[i] = self.find_or_insert(nodes, keys, key);
+                (out[i], _) = self.find_or_insert(nodes, keys, key);
             }
         }
     }
 
-    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key) -> RowAddress {
+    /// Makes slots of the missing keys, with the rows that they have where it is cold, and notes what was used.
+    ///
+    /// The rows are read before the lock is taken: a key without a slot has the row that `cold` says, until
+    /// somebody makes its slot. Whoever comes second finds the slot, and drops what was read.
+    fn fetch<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, missing: &[usize], out: &mut [RowAddress]) {
+        if !missing.is_empty() {
+            let mut sought = Image::new(&self.shape);
+            let key = |i: usize| keys.range(i..i + 1).next().expect("one place, one key");
+            missing.iter().for_each(|&i| keys.copy(key(i), &mut sought));
+            let found = cold.get(&sought);
+            let nodes = &mut *self.nodes.write();
+            for (&i, &place) in missing.iter().zip(&found.places) {
+                let (row, is_new) = self.find_or_insert(nodes, keys, key(i));
+                if is_new && place != NOWHERE {
+                    self.fill_cells(row, &found.rows, place as usize);
+                }
+                out[i] = row;
+            }
+            if !self.texts.is_empty() {
+                nodes.texts.0 += found.rows.text_bytes();
+                nodes.texts.1 += found.rows.len();
+            }
+        }
+        // SAFETY: slots of this table.
+        out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
+    }
+
+    /// The slot of a key, and whether it was made now.
+    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key) -> (RowAddress, bool) {
         let hash = keys.hash(key);
         let node = virtual_node_of(hash);
         let word = keys.word(key);
         if let Some(row) = word.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
-            return row;
+            return (row, false);
         }
         if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(key, row)) {
-            return row;
+            return (row, false);
         }
         let row = nodes.rows[node].allocate(&mut nodes.row_arena);
         keys.write(key, row);
         nodes.slots += 1;
-        if let Some(len) = word.and_then(|word| nodes.direct.count(word)) {
+        let counted = word.filter(|_| nodes.cold.is_none());
+        if let Some(len) = counted.and_then(|word| nodes.direct.count(word)) {
             nodes.direct.grow(len);
             self.move_to_direct(nodes);
         }
@@ -186,7 +218,7 @@ impl Table {
             Some(word) if word < nodes.direct.len() as u64 => nodes.direct.set(word, row),
             _ => nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row)),
         }
-        row
+        (row, true)
     }
 
     /// Moves the rows whose keys the array covers there from the indexes.
@@ -232,7 +264,7 @@ impl Table {
     /// Whether so many slots were made since the last sweep that another may pay.
     pub fn wants_sweep(&self) -> bool {
         let nodes = self.nodes.read();
-        nodes.slots >= nodes.sweep_at && !self.is_in_snapshot()
+        nodes.slots >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot()
     }
 
     /// Frees the slots whose row does not exist; none while a snapshot is under way, which may need them.
@@ -243,7 +275,7 @@ impl Table {
         if self.is_in_snapshot() {
             return;
         }
-        self.sweeps.fetch_add(1, Ordering::AcqRel);
+        self.forget_addresses();
         let mut guard = self.nodes.write();
         let nodes = &mut *guard;
         // SAFETY: rows of an index are slots of this table; the caller promises quiescence.
@@ -277,13 +309,18 @@ impl Table {
         nodes.sweep_at = (2 * nodes.slots).max(SWEEP_SLOTS_MIN);
     }
 
+    /// Has workers forget the slots that they remember.
+    pub(crate) fn forget_addresses(&self) {
+        self.sweeps.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Whether a key is one word.
     fn has_word_keys(&self) -> bool {
         matches!(*self.key, [KeyCell { text: false, .. }])
     }
 
     /// Frees the blobs that a row owns.
-    fn free_texts(&self, row: RowAddress) {
+    pub(crate) fn free_texts(&self, row: RowAddress) {
         for &column in &self.texts {
             // SAFETY: called when the row goes away; the cell owns its blob (invariant 4).
             unsafe { blob::free(read(row, self.layout.cell(column))) };
@@ -303,6 +340,15 @@ impl Table {
     /// What copies of its rows consist of.
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
+    }
+
+    pub(crate) fn nodes(&self) -> &RwLock<Nodes> {
+        &self.nodes
+    }
+
+    /// Columns whose cells are texts or bytes.
+    pub(crate) fn text_columns(&self) -> &[usize] {
+        &self.texts
     }
 
     pub(crate) fn marks(&self) -> Marks {
@@ -363,6 +409,21 @@ impl Table {
         nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots);
     }
 
+    /// The slot of a copied row's key.
+    pub(crate) fn find_slot(&self, nodes: &Nodes, image: &Image, row: usize) -> Option<RowAddress> {
+        let hash = image.hash(row);
+        let is_key = |slot: RowAddress| {
+            self.shape.key.iter().zip(&self.key).all(|(&word, cell)| {
+                // SAFETY: a slot of this table, whose key cells never change and own live blobs.
+                unsafe {
+                    let value = read(slot, cell.offset);
+                    if cell.text { blob::bytes(value) == image.text(row, word) } else { value == image.row(row)[word] }
+                }
+            })
+        };
+        nodes.indexes[virtual_node_of(hash)].find(hash, is_key)
+    }
+
     /// Addresses of all rows that exist.
     pub(crate) fn existing_rows(&self) -> Vec<RowAddress> {
         let nodes = self.nodes.read();
@@ -382,8 +443,25 @@ impl Drop for Table {
 }
 
 impl Nodes {
+    /// Of a table without rows in memory.
+    pub fn new(layout: &RowLayout, cold: Option<Arc<dyn ColdRows>>) -> Nodes {
+        let mut arena = Arena::default();
+        Nodes {
+            direct: Direct::new(),
+            indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
+            rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
+            arena,
+            row_arena: Arena::with_head(Marks::of(layout).bytes()),
+            slots: 0,
+            sweep_at: SWEEP_SLOTS_MIN,
+            cold,
+            hands: Hands::default(),
+            texts: (0, 0),
+        }
+    }
+
     /// All slots that have a key, in no useful order.
-    fn all_rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
+    pub fn all_rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
         self.direct.entries().map(|(_, row)| row).chain(self.indexes.iter().flat_map(Index::rows))
     }
 }
@@ -510,6 +588,8 @@ trait KeySet {
     fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
     /// Fills the key cells of a fresh slot.
     fn write(&self, key: Self::Key, row: RowAddress);
+    /// Adds a row with that key and nothing else.
+    fn copy(&self, key: Self::Key, image: &mut Image);
     /// All keys, where each is one word.
     fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
         None::<std::iter::Empty<u64>>
@@ -540,6 +620,9 @@ impl<K: KeySet> KeySet for Subset<'_, K> {
     fn write(&self, key: K::Key, row: RowAddress) {
         self.keys.write(key, row)
     }
+    fn copy(&self, key: K::Key, image: &mut Image) {
+        self.keys.copy(key, image)
+    }
 }
 
 struct WordKeys<'a> {
@@ -565,6 +648,9 @@ impl KeySet for WordKeys<'_> {
     fn write(&self, key: u64, row: RowAddress) {
         // SAFETY: a fresh slot that nobody else knows yet.
         unsafe { write(row, self.offset, key) }
+    }
+    fn copy(&self, key: u64, image: &mut Image) {
+        image.push_key(|_| KeyPart::Word(key))
     }
     fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
         Some(self.words.iter().copied())
@@ -595,6 +681,9 @@ impl KeySet for IndexedKeys<'_> {
     }
     fn write(&self, key: u64, row: RowAddress) {
         self.words.write(key, row)
+    }
+    fn copy(&self, key: u64, image: &mut Image) {
+        self.words.copy(key, image)
     }
     fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
         Some(self.index.iter().map(|&i| self.words.words[i as usize]))
@@ -628,6 +717,9 @@ impl<'a> KeySet for TextKeys<'a> {
         // SAFETY: a fresh slot that nobody else knows yet.
         unsafe { write(row, self.offset, blob::new(key)) }
     }
+    fn copy(&self, key: &'a [u8], image: &mut Image) {
+        image.push_key(|_| KeyPart::Text(key))
+    }
 }
 
 struct CompositeKeys<'a> {
@@ -658,6 +750,13 @@ impl KeySet for CompositeKeys<'_> {
                 WordKeys { words, offset: cell.offset }.matches(words[index[i] as usize], row)
             }
             KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.matches(texts.get(i), row),
+        })
+    }
+    fn copy(&self, i: usize, image: &mut Image) {
+        image.push_key(|part| match self.columns[part] {
+            KeyColumn::Words(words) => KeyPart::Word(words[i]),
+            KeyColumn::Indexed(words, index) => KeyPart::Word(words[index[i] as usize]),
+            KeyColumn::Texts(texts) => KeyPart::Text(texts.get(i)),
         })
     }
     fn write(&self, i: usize, row: RowAddress) {

@@ -1,6 +1,8 @@
 //! Whole tables from and to Arrow, when no transaction runs.
 
 use crate::blob;
+use crate::cold::ColdError;
+use crate::image::Image;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::EXISTS;
 use crate::rows::RowAddress;
@@ -149,8 +151,24 @@ impl Table {
         }
     }
 
-    /// All rows that exist, sorted by key. Call it while nothing else runs.
-    pub fn to_batch(&self) -> RecordBatch {
+    /// All rows that exist, sorted by key. Call it while nothing else runs. Fails where cold rows cannot be read.
+    pub fn to_batch(&self) -> Result<RecordBatch, ColdError> {
+        if self.has_cold_rows() { self.all_rows_batch() } else { Ok(self.rows_in_memory()) }
+    }
+
+    /// As [`Table::to_batch`], of rows in memory and others.
+    fn all_rows_batch(&self) -> Result<RecordBatch, ColdError> {
+        let mut all = Image::new(self.shape());
+        self.each_image(&mut |rows| (0..rows.len()).for_each(|row| all.push_of(&rows, row)))?;
+        let all = all.existing();
+        let mut order: Vec<u32> = (0..all.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| all.compare_keys(a as usize, b as usize));
+        let mut sorted = Image::new(self.shape());
+        order.into_iter().for_each(|row| sorted.push_of(&all, row as usize));
+        Ok(self.image_batch(&sorted))
+    }
+
+    fn rows_in_memory(&self) -> RecordBatch {
         let mut rows = self.existing_rows();
         match *self.definition().key.as_slice() {
             [key] if self.definition().columns[key].ty.ty.is_word() => {

@@ -44,7 +44,7 @@ fn preload(table: &Table, records: &[Vec<Value>]) -> Result<(), PreloadError> {
 }
 
 fn contents(table: &Table) -> Vec<Vec<Value>> {
-    rows(&table.to_batch(), &table.schema())
+    rows(&table.to_batch().expect("all in memory"), &table.schema())
 }
 
 fn word(row: RowAddress) -> u64 {

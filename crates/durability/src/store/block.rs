@@ -9,7 +9,7 @@
 //! from row to row, as the upper ones of numbers, come to lie together and compress to next to nothing.
 
 use std::sync::Arc;
-use tidemill_state::{Image, RowShape};
+use tidemill_state::{EXISTS, Image, RowShape, hash_of_words, hash_word};
 
 const HEAD: usize = 8;
 
@@ -58,11 +58,117 @@ pub fn decode(block: &[u8], into: &mut Image, wanted: impl Fn(u64) -> bool) -> R
     Ok(())
 }
 
-/// The rows of a block.
-pub fn read(block: &[u8], shape: &Arc<RowShape>) -> Result<Image, MalformedBlock> {
+/// A block that some keys are looked for in. Rows without texts are not put together for that: the words of a key
+/// are gathered where they are.
+pub enum Opened {
+    /// Decompressed, and its rows.
+    Planes(Vec<u8>, usize),
+    /// Rows with their hashes.
+    Rows(Image, Vec<u64>),
+}
+
+impl Opened {
+    /// Without rows.
+    pub const NONE: Opened = Opened::Planes(Vec::new(), 0);
+
+    /// Opens a block in the stead of this one, whose memory it takes.
+    pub fn open(&mut self, block: &[u8], shape: &Arc<RowShape>) -> Result<(), MalformedBlock> {
+        if !shape.texts.is_empty() {
+            let rows = read(block, shape)?;
+            let hashes = (0..rows.len()).map(|row| rows.hash(row)).collect();
+            *self = Opened::Rows(rows, hashes);
+            return Ok(());
+        }
+        let mut plain = match std::mem::replace(self, Opened::NONE) {
+            Opened::Planes(plain, _) => plain,
+            Opened::Rows(..) => Vec::new(),
+        };
+        let (len, bytes, body) = head(block)?;
+        if bytes != 8 * shape.words * len {
+            return Err(MalformedBlock("a block does not have as many rows as it says"));
+        }
+        plain.resize(bytes, 0);
+        let written = lz4_flex::block::decompress_into(body, &mut plain);
+        if written.is_err() || written.is_ok_and(|written| written != bytes) {
+            return Err(MalformedBlock("a block of rows does not decompress"));
+        }
+        *self = Opened::Planes(plain, len);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Opened::Planes(_, len) => *len,
+            Opened::Rows(rows, _) => rows.len(),
+        }
+    }
+
+    fn hash(&self, row: usize, shape: &RowShape) -> u64 {
+        match self {
+            Opened::Planes(plain, len) => match *shape.key {
+                [word] => hash_word(word_of(plain, *len, row, word)),
+                ref key => hash_of_words(key.iter().map(|&word| word_of(plain, *len, row, word))),
+            },
+            Opened::Rows(_, hashes) => hashes[row],
+        }
+    }
+
+    /// The row with the key, of that hash, that a row of `keys` has.
+    pub fn find(&self, hash: u64, keys: &Image, key: usize) -> Option<usize> {
+        let shape = keys.shape();
+        let (mut from, mut to) = (0, self.len());
+        while from < to {
+            let middle = (from + to) / 2;
+            if self.hash(middle, shape) < hash { from = middle + 1 } else { to = middle }
+        }
+        let is_it = |row: usize| match self {
+            Opened::Planes(plain, len) => {
+                shape.key.iter().all(|&word| word_of(plain, *len, row, word) == keys.row(key)[word])
+            }
+            Opened::Rows(rows, _) => rows.same_key(row, keys, key),
+        };
+        (from..self.len()).take_while(|&row| self.hash(row, shape) == hash).find(|&row| is_it(row))
+    }
+
+    /// Adds a row to an image if it exists; whether it does.
+    pub fn add(&self, row: usize, into: &mut Image) -> bool {
+        match self {
+            Opened::Planes(plain, len) => {
+                let exists = word_of(plain, *len, row, 0) & EXISTS != 0;
+                if exists {
+                    let words = into.shape().words;
+                    into.push((0..words).map(|word| word_of(plain, *len, row, word)), |_| &[]);
+                }
+                exists
+            }
+            Opened::Rows(rows, _) => {
+                let exists = rows.exists(row);
+                if exists {
+                    into.push_of(rows, row);
+                }
+                exists
+            }
+        }
+    }
+}
+
+/// A word of a row in a decompressed block.
+#[inline(always)]
+fn word_of(plain: &[u8], len: usize, row: usize, word: usize) -> u64 {
+    let byte = |byte: usize| u64::from(plain[(8 * word + byte) * len + row]) << (8 * byte);
+    (0..8).fold(0, |value, at| value | byte(at))
+}
+
+/// Rows, bytes when decompressed, and what is compressed.
+fn head(block: &[u8]) -> Result<(usize, usize, &[u8]), MalformedBlock> {
     let (head, body) = block.split_at_checked(HEAD).ok_or(MalformedBlock("a block of rows ends too early"))?;
     let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
-    let (len, bytes) = (number(0), number(4));
+    Ok((number(0), number(4), body))
+}
+
+/// The rows of a block.
+pub fn read(block: &[u8], shape: &Arc<RowShape>) -> Result<Image, MalformedBlock> {
+    let (len, bytes, body) = head(block)?;
     let plain = lz4_flex::block::decompress(body, bytes);
     let plain = plain.map_err(|_| MalformedBlock("a block of rows does not decompress"))?;
     let planes = 8 * shape.words * len;

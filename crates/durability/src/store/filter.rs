@@ -37,6 +37,11 @@ impl Filter {
         self.blocks[self.block(hash)].iter().enumerate().all(|(i, word)| word & Filter::bit(hash, i) != 0)
     }
 
+    /// How many bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.blocks.len() * 4 * WORDS
+    }
+
     /// Its bytes.
     pub fn write(&self, into: &mut Vec<u8>) {
         self.blocks.iter().flatten().for_each(|word| into.extend_from_slice(&word.to_le_bytes()));

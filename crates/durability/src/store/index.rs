@@ -19,6 +19,8 @@ pub struct Index {
     pub blocks: Vec<Block>,
     /// The filter over all keys.
     pub filter: Filter,
+    /// The number of its file.
+    pub file: u64,
 }
 
 impl Index {
@@ -48,7 +50,12 @@ impl Index {
             first.push(long(0));
             blocks.push(Block { file, offset: long(8), length: short(16), rows: short(20), check: long(24) });
         }
-        Some(Index { first, blocks, filter: Filter::read(filter)? })
+        Some(Index { first, blocks, filter: Filter::read(filter)?, file })
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.blocks.len() * (size_of::<u64>() + size_of::<Block>()) + self.filter.bytes()
     }
 
     /// The blocks that may have keys with hashes of a range, both ends included.
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn blocks_of_a_range() {
         let blocks = (0..4).map(|i| Block { file: 3, offset: i * 10, length: 10, check: i, rows: 2 }).collect();
-        let index = Index { first: vec![5, 9, 9, 20], blocks, filter: Filter::new(8) };
+        let index = Index { first: vec![5, 9, 9, 20], blocks, filter: Filter::new(8), file: 3 };
         assert_eq!(Index::read(&index.write(), 3).as_ref(), Some(&index));
         assert_eq!(index.blocks_of(0, 4), 0..0);
         assert_eq!(index.blocks_of(6, 8), 0..1);

@@ -1,15 +1,14 @@
 //! Reading runs: all rows, in parts; or those of some keys.
 
 use super::Run;
-use super::block;
+use super::block::{self, Opened};
 use super::index::Index;
 use crate::blocks::BlockReader;
 use crate::error::StateError;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
-use tidemill_state::{Image, RowShape};
+use tidemill_state::{Found, Image, NOWHERE, RowShape};
 
 /// Rows that make a part: enough that filling a table with them pays, few enough that all processors have some.
 const PART_ROWS: u64 = 1 << 18;
@@ -18,7 +17,7 @@ const PART_ROWS: u64 = 1 << 18;
 pub struct Runs {
     files: BlockReader,
     /// Oldest first.
-    indexes: Vec<Index>,
+    indexes: Vec<Arc<Index>>,
     shape: Arc<RowShape>,
     /// Of what, for messages.
     what: String,
@@ -29,17 +28,32 @@ pub struct Runs {
 pub type Part = Range<usize>;
 
 impl Runs {
-    /// Opens runs, oldest first, of a table with that shape of rows.
+    /// Opens runs, oldest first, of a table with that shape of rows. All files are open then: they may be removed.
     pub fn open(files: BlockReader, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
-        let what = format!("rows of table {table}");
+        let none =
+            Runs { indexes: Vec::new(), shape: shape.clone(), what: format!("rows of table {table}"), rows: 0, files };
+        none.successor(runs)
+    }
+
+    /// Other runs of the same table; those that are among these are not read again.
+    pub fn successor(&self, runs: &[Run]) -> Result<Runs, StateError> {
+        let files = self.files.with_open(runs.iter().map(|run| run.index.file));
         let open = |run: &Run| {
-            let bytes = files.read(&run.index, &what)?;
+            if let Some(index) = self.indexes.iter().find(|index| index.file == run.index.file) {
+                return Ok(index.clone());
+            }
+            let bytes = files.read(&run.index, &self.what)?;
             let index = Index::read(&bytes, run.index.file);
-            index.ok_or_else(|| files.malformed(&run.index, &what, "an index does not read"))
+            index.map(Arc::new).ok_or_else(|| files.malformed(&run.index, &self.what, "an index does not read"))
         };
         let indexes = runs.iter().map(open).collect::<Result<_, _>>()?;
         let rows = runs.iter().map(|run| run.rows).sum();
-        Ok(Runs { indexes, shape: shape.clone(), what, rows, files })
+        Ok(Runs { indexes, shape: self.shape.clone(), what: self.what.clone(), rows, files })
+    }
+
+    /// Bytes of indexes and filters in memory.
+    pub fn bytes(&self) -> usize {
+        self.indexes.iter().map(|index| index.bytes()).sum()
     }
 
     /// Rows and deletions in all of them.
@@ -76,36 +90,43 @@ impl Runs {
         Ok(all.newest())
     }
 
-    /// The rows of those of these keys that have one, in no order. Of `keys` only the keys matter.
-    pub fn get(&self, keys: &Image) -> Result<Image, StateError> {
-        let mut found = Image::new(&self.shape);
-        let mut left: Vec<(u64, usize)> = (0..keys.len()).map(|row| (keys.hash(row), row)).collect();
+    /// The rows of these keys, of which only the keys matter. Each block that one of them may be in is read once.
+    pub fn get(&self, keys: &Image) -> Result<Found, StateError> {
+        let mut found = Found { rows: Image::new(&self.shape), places: vec![NOWHERE; keys.len()] };
+        let mut left: Vec<(u64, u32)> = (0..keys.len()).map(|row| (keys.hash(row), row as u32)).collect();
         left.sort_unstable();
+        let mut bytes = Vec::new();
         for index in self.indexes.iter().rev() {
-            let mut wanted: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-            for (at, &(hash, _)) in left.iter().enumerate().filter(|(_, (hash, _))| index.filter.may_have(*hash)) {
-                index.blocks_of(hash, hash).for_each(|block| wanted.entry(block).or_default().push(at));
-            }
-            let mut is_done = vec![false; left.len()];
-            for (block, sought) in wanted {
-                let bytes = self.files.read(&index.blocks[block], &self.what)?;
-                let rows = block::read(&bytes, &self.shape);
-                let rows = rows.map_err(|e| self.files.malformed(&index.blocks[block], &self.what, e.0))?;
-                let hashes: Vec<u64> = (0..rows.len()).map(|row| rows.hash(row)).collect();
-                for at in sought {
-                    let (hash, key) = left[at];
-                    let first = hashes.partition_point(|&other| other < hash);
-                    let alike = (first..rows.len()).take_while(|&row| hashes[row] == hash);
-                    if let Some(row) = alike.into_iter().find(|&row| rows.same_key(row, keys, key)) {
-                        is_done[at] = true;
-                        if rows.exists(row) {
-                            found.push_of(&rows, row);
+            // As keys come in the order of hashes, the last block that was opened is the one to know.
+            let (mut block, mut opened) = (usize::MAX, Opened::NONE);
+            let mut kept = 0;
+            for at in 0..left.len() {
+                let (hash, key) = left[at];
+                let mut is_done = false;
+                if index.filter.may_have(hash) {
+                    for candidate in index.blocks_of(hash, hash) {
+                        if candidate != block {
+                            let place = &index.blocks[candidate];
+                            self.files.read_into(place, &self.what, &mut bytes)?;
+                            let open = opened.open(&bytes, &self.shape);
+                            open.map_err(|e| self.files.malformed(place, &self.what, e.0))?;
+                            block = candidate;
+                        }
+                        if let Some(row) = opened.find(hash, keys, key as usize) {
+                            if opened.add(row, &mut found.rows) {
+                                found.places[key as usize] = found.rows.len() as u32 - 1;
+                            }
+                            is_done = true;
+                            break;
                         }
                     }
                 }
+                if !is_done {
+                    left[kept] = left[at];
+                    kept += 1;
+                }
             }
-            let mut at = 0;
-            left.retain(|_| (at += 1, !is_done[at - 1]).1);
+            left.truncate(kept);
         }
         Ok(found)
     }

@@ -35,7 +35,7 @@ impl RunWriter {
             file,
             codec: BlockCodec::default(),
             waiting: Image::new(shape),
-            index: Index { first: Vec::new(), blocks: Vec::new(), filter: Filter::new(0) },
+            index: Index { first: Vec::new(), blocks: Vec::new(), filter: Filter::new(0), file: 0 },
             hashes: Vec::new(),
             deletions: 0,
             synced: 0,

@@ -15,11 +15,12 @@
 
 use super::checkpoint::{SourceAt, merge, write_rows, write_sources};
 use super::logger::LogState;
+use super::residence::Residence;
 use crate::engine::{Failure, RunError};
 use crate::environment::Environment;
 use crate::pipeline::Pipeline;
 use crate::worker::Machine;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -68,10 +69,15 @@ impl Captured {
 /// Begins a snapshot of each table. While none is open and no transaction runs.
 pub fn begin_snapshots(machine: &Machine, generation: Generation, whole: bool) {
     for table in &machine.tables {
+        // Cold rows are as the newest checkpoint has them, whatever became of others.
+        let is_cold = table.has_cold_rows();
+        if whole && is_cold {
+            table.mark_all(generation);
+        }
         #[allow(unsafe_code)]
         // SAFETY: by the caller. There is one checkpoint at a time, and it ends its snapshots.
         unsafe {
-            table.begin_snapshot(generation, whole);
+            table.begin_snapshot(generation, whole && !is_cold);
         }
     }
 }
@@ -85,8 +91,12 @@ pub struct CheckpointState {
     pub count: AtomicU64,
     /// Epochs up to this one are committed by all sinks. Written by the committer.
     pub committed: AtomicU64,
-    /// The next one must have all rows. Written by the checkpointer while busy, read by the gate.
+    /// The next one must have all rows: some without a mark are not in the newest. Written by the checkpointer while
+    /// busy, read by the gate.
     pub whole: AtomicBool,
+    /// Memory is short, so a checkpoint does not rest, and what is durable is committed at once. Written by the
+    /// gate.
+    pub presses: AtomicBool,
 }
 
 /// The checkpointer's thread.
@@ -97,6 +107,7 @@ pub struct Checkpointer {
     pub captured: Receiver<Captured>,
     pub state: Arc<CheckpointState>,
     pub log_state: Arc<LogState>,
+    pub residence: Option<Arc<Residence>>,
     pub failure: Arc<Failure>,
     pub pipeline: Arc<Pipeline>,
 }
@@ -124,7 +135,7 @@ impl Checkpointer {
         // Until it is the newest: what it takes is not marked any more.
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
-        let mut pace = Pace::new(&*self.environment);
+        let mut pace = Pace::new(&*self.environment, &self.state);
         let before = self.directory.lock().checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
         let begin = &mut |shape: &_| self.directory.lock().write_run(shape);
         let written =
@@ -136,35 +147,50 @@ impl Checkpointer {
         // In the weaker mode sinks may be ahead of the log, which must not end before the checkpoint.
         let kept = || self.state.committed.load(Ordering::Acquire).min(self.log_state.durable.load(Ordering::Acquire));
         while kept() < epoch {
-            if self.failure.is_set() {
+            // A replay that is broken off leaves epochs that nobody will commit.
+            let is_over = matches!(self.captured.try_recv(), Err(TryRecvError::Disconnected))
+                && self.state.committed.load(Ordering::Acquire) < epoch;
+            if self.failure.is_set() || is_over {
                 return Ok(());
             }
             wait(COMMITTED_POLL);
         }
         self.directory.lock().switch(checkpoint)?;
+        self.install()?;
         self.state.whole.store(false, Ordering::Release);
         self.log_state.truncate.store(epoch, Ordering::Release);
-        self.state.count.fetch_add(1, Ordering::Relaxed);
-        merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows))
+        self.state.count.fetch_add(1, Ordering::Release);
+        merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows))?;
+        self.install()
+    }
+
+    /// Has cold rows read from the newest checkpoint.
+    fn install(&self) -> Result<(), StateError> {
+        let directory = self.directory.lock();
+        match (&self.residence, directory.checkpoint()) {
+            (Some(residence), Some(checkpoint)) => residence.install(checkpoint),
+            _ => Ok(()),
+        }
     }
 }
 
 /// Leaves the processors to the epochs most of the time.
 struct Pace<'a> {
     environment: &'a dyn Environment,
+    state: &'a CheckpointState,
     since: u64,
     rows: usize,
 }
 
-impl Pace<'_> {
-    fn new(environment: &dyn Environment) -> Pace<'_> {
-        Pace { environment, since: environment.now(), rows: 0 }
+impl<'a> Pace<'a> {
+    fn new(environment: &'a dyn Environment, state: &'a CheckpointState) -> Pace<'a> {
+        Pace { environment, state, since: environment.now(), rows: 0 }
     }
 
     /// So many rows were worked on.
     fn worked(&mut self, rows: usize) {
         self.rows += rows;
-        if self.rows >= REST_ROWS {
+        if self.rows >= REST_ROWS && !self.state.presses.load(Ordering::Relaxed) {
             self.rows = 0;
             let work = self.environment.now().saturating_sub(self.since);
             wait(Duration::from_nanos(REST_FACTOR * work).min(REST_MAX));

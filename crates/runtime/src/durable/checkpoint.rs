@@ -33,7 +33,7 @@ pub struct SourceAt {
 pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>) -> Result<RunWriter, StateError> + 'a;
 
 /// Writes the rows of the snapshots that are open and ends them, whatever happens: the runs of each table then,
-/// those `before` first unless all rows are written. `worked` is told of so many rows now and then.
+/// those `before` first unless all rows are written, the cold ones too. `worked` is told of so many rows now and then.
 pub fn write_rows(
     machine: &Machine,
     mut before: Vec<TableState>,
@@ -47,7 +47,7 @@ pub fn write_rows(
         if let Ok(tables) = &mut written {
             match write_table(table, begin, worked) {
                 Ok(run) => {
-                    let old = if whole { Vec::new() } else { before.runs };
+                    let old = if whole && !table.has_cold_rows() { Vec::new() } else { before.runs };
                     tables.push(TableState { runs: old.into_iter().chain(run).collect() });
                 }
                 Err(error) => written = Err(error),

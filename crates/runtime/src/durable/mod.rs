@@ -34,6 +34,7 @@ mod logger;
 mod migrate;
 mod packed;
 mod recovery;
+mod residence;
 mod run;
 
 pub use capture::{Captured, CheckpointState, Due};

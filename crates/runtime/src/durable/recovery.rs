@@ -6,6 +6,7 @@ use super::digest::{Digests, EpochDigest, EpochDigests, read_digests};
 use super::entry::{EpochEntry, Ingested, Malformed, Reader};
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
+use super::residence::{Relief, Residence};
 use super::{Changes, Due, DurabilityOptions, Recovery};
 use crate::engine::{Control, RunError};
 use crate::environment::{Environment, Joined};
@@ -79,6 +80,12 @@ pub struct DurableGate {
     pub generation: Generation,
     /// Whether a checkpoint was due with the epoch cut last.
     pub is_behind_due: bool,
+    /// The last epoch with which one was due.
+    pub due_epoch: u64,
+    /// Where rows may be cold.
+    pub residence: Option<Arc<Residence>>,
+    /// How far room was made for others.
+    pub relief: Relief,
 }
 
 impl DurableGate {
@@ -94,17 +101,23 @@ impl DurableGate {
         self.events += epoch.events as u64;
         epoch.changes = Some(self.changes());
         if self.checkpoint_is_due() {
-            self.checkpoints.busy.store(true, Ordering::Release);
-            (self.events, self.bytes) = (0, self.log_state.bytes.load(Ordering::Relaxed));
-            let whole = self.checkpoints.whole.load(Ordering::Acquire);
-            epoch.due = Some(Due { sources: self.sources(gate), generation: self.generation, whole });
-            self.generation = self.generation.next();
-            self.is_behind_due = true;
+            self.checkpoint_with(epoch, gate);
         }
         if let Some(entries) = &self.entries {
             // Where the logger has gone, the failure is set.
             let _ = entries.send(entry);
         }
+    }
+
+    /// Has a checkpoint taken of the end of an epoch that was just cut.
+    fn checkpoint_with(&mut self, epoch: &mut Epoch, gate: &Gate) {
+        self.checkpoints.busy.store(true, Ordering::Release);
+        (self.events, self.bytes) = (0, self.log_state.bytes.load(Ordering::Relaxed));
+        let whole = self.checkpoints.whole.load(Ordering::Acquire);
+        epoch.due = Some(Due { sources: self.sources(gate), generation: self.generation, whole });
+        self.generation = self.generation.next();
+        self.is_behind_due = true;
+        self.due_epoch = epoch.number;
     }
 
     /// How the epoch that is cut now marks what it changes.
@@ -116,8 +129,8 @@ impl DurableGate {
 
     fn checkpoint_is_due(&self) -> bool {
         let bytes = self.log_state.bytes.load(Ordering::Relaxed) - self.bytes;
-        (self.events >= self.options.checkpoint_events || bytes >= self.options.checkpoint_log_bytes)
-            && !self.checkpoints.busy.load(Ordering::Acquire)
+        let is_long = self.events >= self.options.checkpoint_events || bytes >= self.options.checkpoint_log_bytes;
+        (is_long || self.relief.is_open) && !self.checkpoints.busy.load(Ordering::Acquire)
     }
 
     /// There will be no more epochs.
@@ -248,6 +261,7 @@ impl DurableGate {
                 digests.extend(read_digests(&mut Reader(&note)).map_err(malformed)?);
             }
             self.compare(digests, program)?;
+            self.relieve(gatherer);
             let Some(epoch) = gatherer.slot() else { return Ok(None) };
             self.replay_epoch(gatherer, entry, epoch)?;
             let (read, in_all) = reader.progress();
@@ -328,6 +342,9 @@ impl DurableGate {
         self.recovery.epochs += 1;
         self.recovery.events += epoch.events as u64;
         self.events += epoch.events as u64;
+        if self.relief.is_open && !self.checkpoints.busy.load(Ordering::Acquire) {
+            self.checkpoint_with(&mut epoch, &gatherer.gate);
+        }
         self.recovery.last = entry.epoch;
         gatherer.control.replayed.store(entry.epoch, Ordering::Relaxed);
         gatherer.pipeline.put(epoch);

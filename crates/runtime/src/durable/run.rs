@@ -8,6 +8,7 @@ use super::load::load;
 use super::logger::LogState;
 use super::logger::note;
 use super::recovery::{DurableGate, Start};
+use super::residence::{Relief, Residence};
 use super::{Durability, DurabilityOptions, Recovery, Sync};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
@@ -40,6 +41,7 @@ pub struct Durable {
     checkpoint: u64,
     /// Whether an earlier run may have released what is not durable.
     was_weak: bool,
+    residence: Option<Arc<Residence>>,
 }
 
 /// What is left to do when the threads have gone.
@@ -50,17 +52,21 @@ pub struct Finish {
     digests: Arc<Digests>,
     /// For the checkpointer, until it is started.
     captured: Option<Receiver<Captured>>,
+    residence: Option<Arc<Residence>>,
 }
 
 impl Durable {
-    /// Fills the tables from the newest checkpoint, or makes the first one of them.
-    /// `tick` is called now and then.
+    /// Fills the tables from the newest checkpoint, or makes the first one of them. With a limit of `memory`, in
+    /// bytes, the tables stay empty, and rows are read when they are needed. `tick` is called now and then.
+    #[allow(clippy::too_many_arguments, reason = "all that a run has, once")]
     pub fn open(
         durability: Durability,
+        memory: Option<usize>,
         machine: &Arc<Machine>,
         sinks: &mut [Box<dyn Sink>],
         environment: &Arc<dyn Environment>,
         control: &Arc<Control>,
+        failure: &Arc<Failure>,
         tick: &mut dyn FnMut(),
     ) -> Result<Durable, RunError> {
         let Durability { mut directory, options } = durability;
@@ -82,10 +88,14 @@ impl Durable {
             }
             (Start::New(log), Vec::new())
         } else {
-            load(&directory, machine, environment, control, tick)?;
+            if memory.is_none() {
+                load(&directory, machine, environment, control, tick)?;
+            }
             let sources = restore_sources(&directory, &machine.program)?;
             (Start::Recover(directory.log()?), sources)
         };
+        let residence = memory.map(|limit| Residence::begin(limit, &directory, machine, failure)).transpose()?;
+        let residence = residence.map(Arc::new);
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let (mut released, mut furthest) = (Vec::new(), None);
         for (sink, definition) in sinks.iter_mut().zip(&machine.program.sinks) {
@@ -109,7 +119,7 @@ impl Durable {
             }
             released.push(epoch);
         }
-        Ok(Durable { directory, options, start, sources, released, furthest, checkpoint, was_weak })
+        Ok(Durable { directory, options, start, sources, released, furthest, checkpoint, was_weak, residence })
     }
 
     /// The number of the first epoch that will be put in.
@@ -124,7 +134,8 @@ impl Durable {
         control: &Arc<Control>,
     ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
         let Some(durable) = durable else { return (None, None, None) };
-        let Durable { directory, options, start, sources, mut released, furthest, checkpoint, was_weak } = durable;
+        let Durable { directory, options, start, sources, mut released, furthest, checkpoint, was_weak, residence } =
+            durable;
         if directory.planted().is(Bug::ReplayReleasesAgain) {
             released.fill(0);
         }
@@ -159,6 +170,9 @@ impl Durable {
             bytes: 0,
             generation: Generation::default(),
             is_behind_due: false,
+            due_epoch: 0,
+            residence: residence.clone(),
+            relief: Relief::default(),
         };
         let commit = DurableCommit {
             logged,
@@ -174,7 +188,7 @@ impl Durable {
         };
         let directory = Arc::new(Mutex::new(directory));
         (
-            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured) }),
+            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured), residence }),
             Some(gate),
             Some(commit),
         )
@@ -197,6 +211,7 @@ impl Finish {
             captured: self.captured.take().expect("there is one checkpointer"),
             state: self.checkpoints.clone(),
             log_state: self.log_state.clone(),
+            residence: self.residence.clone(),
             failure: failure.clone(),
             pipeline: pipeline.clone(),
         }
@@ -205,7 +220,7 @@ impl Finish {
     /// Takes a last checkpoint, so that the next run begins where this one ended. Everything was
     /// committed.
     pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
-        let Finish { directory, log_state, checkpoints, digests, .. } = self;
+        let Finish { directory, log_state, checkpoints, digests, residence, .. } = self;
         let shared = directory;
         let mut directory = shared.lock();
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
@@ -244,6 +259,11 @@ impl Finish {
             log.truncate(gathered.epoch)?;
             drop(directory);
             merge(machine, &shared, &mut |_| {})?;
+        } else {
+            drop(directory);
+        }
+        if let (Some(residence), Some(checkpoint)) = (&residence, shared.lock().checkpoint()) {
+            residence.install(checkpoint)?;
         }
         Ok(DurabilitySummary {
             epoch: gathered.epoch,
@@ -257,6 +277,7 @@ impl Finish {
                 Sync::Every(every) => Some(every.as_secs_f64()),
             },
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
+            memory: residence.map(|residence| residence.summary()),
         })
     }
 }

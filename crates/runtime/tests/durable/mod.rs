@@ -211,7 +211,7 @@ impl<'a> Trial<'a> {
         };
         let table = |t: usize| {
             let columns = program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty));
-            rows(&engine.table(t), &Schema::scalars(columns))
+            rows(&engine.table(t).expect("it reads"), &Schema::scalars(columns))
         };
         Outcome {
             policies: Vec::new(),
@@ -225,7 +225,8 @@ impl<'a> Trial<'a> {
 
 fn options(random: &mut Random) -> (Options, usize) {
     let (options, batch_size) = crate::configuration(random);
-    (Options { workers: 1 + random.below(2), ..options }, batch_size)
+    let memory = random.chance(40).then(|| [1, 16 << 10 | random.below(48 << 10)][random.below(2)]);
+    (Options { workers: 1 + random.below(2), memory, ..options }, batch_size)
 }
 
 /// Lives until the end, with a fault or a stop in some lives.

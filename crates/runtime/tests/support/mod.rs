@@ -198,7 +198,7 @@ impl Subject {
             tables: (0..program.tables.len())
                 .map(|t| {
                     let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
-                    rows(&engine.table(t), &schema)
+                    rows(&engine.table(t).expect("in memory"), &schema)
                 })
                 .collect(),
             policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),

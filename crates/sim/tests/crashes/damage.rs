@@ -35,6 +35,7 @@ fn small_state() -> (Expected, Engine, Setting, SimStorage) {
             epoch: EpochSize::Events(4),
             workers: 1,
             records: false,
+            memory: None,
             ..Setting::random(seed, Planted::default())
         };
         // The process is killed in the middle.

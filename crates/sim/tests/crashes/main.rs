@@ -117,6 +117,8 @@ fn planted_bugs_are_found() {
         Bug::SnapshotMixesGenerations,
         Bug::SnapshotForgetsFailed,
         Bug::TruncatesFirst,
+        Bug::ColdIsAbsent,
+        Bug::EvictsDirty,
         Bug::ReleasesUnsynced,
         Bug::ReplayRepeats,
         Bug::ReplayCutsAnew,

@@ -50,6 +50,9 @@ pub struct Setting {
     pub sync: Sync,
     /// Whether the state records its program; it can be verified then.
     pub records: bool,
+    /// Bytes that rows may take in memory: too few for any, or about as many as the tables' empty indexes take and a
+    /// few rows, so that some are evicted again and again.
+    pub memory: Option<usize>,
     /// Has each source ask for the end of the run when so many of its records were handed over.
     pub stop: Option<usize>,
 }
@@ -65,16 +68,19 @@ impl Setting {
         };
         let age = std::time::Duration::from_micros([0, 100, 10_000][random.below(3)]);
         let workers = 1 + random.below(2);
+        let batch = 1 + random.below(12);
+        let memory = random.chance(40).then(|| [1, 16 << 10 | random.below(48 << 10)][random.below(2)]);
         Setting {
             seed,
             planted,
             workers,
             epoch,
-            batch: 1 + random.below(12),
+            batch,
             commit_age_max: age,
             patience: None,
             sync: Sync::Epoch,
             records: true,
+            memory,
             stop: None,
         }
     }
@@ -154,7 +160,7 @@ impl Expected {
         let program = engine.program();
         let table = |t: usize| {
             let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
-            rows(&engine.table(t), &schema)
+            rows(&engine.table(t).expect("no fault"), &schema)
         };
         let is_wrong = |t: &usize| !tidemill_histories::same_rows(&table(*t), &self.subject.expected.tables[*t]);
         (0..program.tables.len()).find(is_wrong).map(|t| format!("table {} differs", program.tables[t].name))
@@ -259,6 +265,7 @@ pub fn process(
             workers: setting.workers,
             epoch: setting.epoch,
             scheduling: Scheduling::Auto,
+            memory: setting.memory,
             ..Options::default()
         },
         environment: Arc::new(SimEnvironment::new(setting.seed, setting.workers)),

@@ -28,6 +28,7 @@ fn trial(seed: u64) -> Option<(Expected, Engine, Setting)> {
         epoch: EpochSize::Events(3),
         sync: Sync::Every(Duration::from_secs(3600)),
         records: false,
+        memory: None,
         // No checkpoints while epochs run, and no waiting for commits.
         seed: seed * 3,
         commit_age_max: Duration::ZERO,

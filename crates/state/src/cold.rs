@@ -1,0 +1,123 @@
+//! Tables of which only some rows are in memory: the others are *cold*, in the newest checkpoint.
+//!
+//! **What.** Where a table's rows may be cold, a key without a slot has the row that [`ColdRows`] says, or none.
+//! [`Table::resolve`] reads the rows of all keys that it does not find in one batch, and makes their slots of them;
+//! [`Table::evict`] takes slots away again.
+//! **Invariant.** *A key without a slot has the row that the newest checkpoint has of it.* A slot is made with that
+//! row before anybody can write it; and it is taken away only when its row is in the newest checkpoint as it is (it
+//! has no mark), and nothing is in flight. So a deletion needs no grave here: until a checkpoint has it, its slot
+//! bears a mark, and stays.
+//! **Traded away.** Such a table has no array part: it would have a place for each of the keys that are cold.
+
+use crate::image::Image;
+use crate::marks::Generation;
+use crate::memory::Arena;
+use crate::rows::Rows;
+use crate::table::{Nodes, Table};
+use std::sync::Arc;
+
+/// Why cold rows cannot be read.
+pub type ColdError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The place of a key without a row.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// The rows of some keys.
+pub struct Found {
+    /// Those that there are.
+    pub rows: Image,
+    /// By key: the number of its row, or [`NOWHERE`].
+    pub places: Vec<u32>,
+}
+
+/// The rows of a table's keys that have no slot.
+pub trait ColdRows: Send + Sync {
+    /// The rows of these keys. Where they cannot be read, whoever runs the table is told before this returns, and
+    /// releases nothing any more; what is returned does not matter then.
+    fn get(&self, keys: &Image) -> Found;
+
+    /// Hands over all of them, each once, and besides rows of keys that have a slot.
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError>;
+}
+
+/// The memory of a table whose rows may be cold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableMemory {
+    /// Bytes taken for rows and index; those of texts are an estimate from some of the rows.
+    pub held: usize,
+    /// Bytes of these that new rows can have.
+    pub room: usize,
+    /// Bytes that the slots in use take.
+    pub used: usize,
+}
+
+impl Table {
+    /// Empties it: from now on its rows are cold, until they are asked for.
+    ///
+    /// # Safety
+    /// Nothing holds an address of its rows or reads their texts; no snapshot is under way.
+    pub unsafe fn chill(&self, cold: Arc<dyn ColdRows>) {
+        self.forget_addresses();
+        let nodes = &mut *self.nodes().write();
+        if !self.text_columns().is_empty() {
+            nodes.all_rows().for_each(|row| self.free_texts(row));
+        }
+        *nodes = Nodes::new(self.layout(), Some(cold));
+    }
+
+    /// Whether its rows may be cold.
+    pub fn has_cold_rows(&self) -> bool {
+        self.nodes().read().cold.is_some()
+    }
+
+    /// What it takes.
+    pub fn memory(&self) -> TableMemory {
+        let nodes = self.nodes().read();
+        let texts = nodes.text_bytes_of(nodes.slots);
+        let Nodes { arena, row_arena, rows, slots, .. } = &*nodes;
+        TableMemory {
+            held: Arena::bytes(arena) + row_arena.bytes() + texts,
+            room: rows.iter().map(Rows::free_bytes).sum(),
+            used: slots * self.layout().size() + texts,
+        }
+    }
+
+    /// Marks all slots, as nobody knows any more which of them the newest checkpoint has as they are.
+    pub fn mark_all(&self, generation: Generation) {
+        let nodes = self.nodes().read();
+        // SAFETY: slots of this table.
+        nodes.all_rows().for_each(|row| unsafe { self.marks().set(row, generation) });
+    }
+
+    /// Hands over all rows, those in memory first, and in no order.
+    pub(crate) fn each_image(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+        let mut image = Image::new(self.shape());
+        let cold = {
+            let nodes = self.nodes().read();
+            // SAFETY: slots of this table; the caller has nothing running.
+            nodes.all_rows().filter(|&row| unsafe { self.exists(row) }).for_each(|row| unsafe {
+                self.copy_row(row, &mut image);
+            });
+            nodes.cold.clone()
+        };
+        each(image);
+        let Some(cold) = cold else { return Ok(()) };
+        cold.each(&mut |rows| {
+            let nodes = self.nodes().read();
+            let mut others = Image::new(self.shape());
+            let is_cold = |row: &usize| self.find_slot(&nodes, &rows, *row).is_none();
+            (0..rows.len()).filter(is_cold).for_each(|row| others.push_of(&rows, row));
+            each(others);
+        })
+    }
+}
+
+impl Nodes {
+    /// Bytes of the texts of so many rows, judged by those that were looked at.
+    pub fn text_bytes_of(&self, rows: usize) -> usize {
+        // A blob's length, and what an allocator rounds up.
+        const BESIDE: usize = 16;
+        let (bytes, seen) = self.texts;
+        ((bytes as u128 * rows as u128).checked_div(seen as u128)).map_or(0, |bytes| bytes as usize + BESIDE * rows)
+    }
+}

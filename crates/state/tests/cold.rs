@@ -1,0 +1,242 @@
+//! Tables whose rows are partly elsewhere: what is evicted, what is read again, and what must not be either.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemill_model::arrow::rows;
+use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::{Column, Table as Definition};
+use tidemill_state::{
+    ColdError, ColdRows, EXISTS, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, RowAddress,
+    RowShape, Table, Wrongly, blob,
+};
+
+/// What a checkpoint has: key to value, all of them rows that exist.
+#[derive(Default)]
+struct Store {
+    rows: Mutex<BTreeMap<String, u64>>,
+    asked: Mutex<Vec<String>>,
+    shape: Mutex<Option<Arc<RowShape>>>,
+}
+
+impl Store {
+    fn image(&self) -> Image {
+        Image::new(self.shape.lock().as_ref().expect("set"))
+    }
+}
+
+fn push(image: &mut Image, key: &str, value: u64) {
+    image.push([EXISTS, 0, value], |_| key.as_bytes());
+}
+
+impl ColdRows for Store {
+    fn get(&self, keys: &Image) -> Found {
+        let mut found = Found { rows: self.image(), places: vec![NOWHERE; keys.len()] };
+        for row in 0..keys.len() {
+            let key = String::from_utf8(keys.text(row, 1).to_vec()).expect("UTF-8");
+            if let Some(&value) = self.rows.lock().get(&key) {
+                found.places[row] = found.rows.len() as u32;
+                push(&mut found.rows, &key, value);
+            }
+            self.asked.lock().push(key);
+        }
+        found
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+        for (key, &value) in &*self.rows.lock() {
+            let mut image = self.image();
+            push(&mut image, key, value);
+            each(image);
+        }
+        Ok(())
+    }
+}
+
+struct Subject {
+    table: Table,
+    store: Arc<Store>,
+    generation: Generation,
+    /// What the table must have.
+    model: BTreeMap<String, u64>,
+}
+
+impl Subject {
+    /// With so many rows, all cold.
+    fn new(count: u64) -> Subject {
+        let column =
+            |name: &str, ty| Column { name: name.into(), ty: ColumnType::required(ty), default: None, window: None };
+        let columns = vec![column("key", Type::Str), column("value", Type::Int)];
+        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None });
+        let store = Arc::new(Store::default());
+        *store.shape.lock() = Some(table.shape().clone());
+        let model: BTreeMap<_, _> = (0..count).map(|key| (name(key), key)).collect();
+        store.rows.lock().extend(model.clone());
+        // SAFETY: nothing knows a row.
+        unsafe { table.chill(store.clone()) };
+        Subject { table, store, generation: Generation::Even, model }
+    }
+
+    fn resolve(&self, keys: &[u64]) -> Vec<RowAddress> {
+        let names: Vec<String> = keys.iter().map(|&key| name(key)).collect();
+        let texts: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+        let mut slots = vec![0; keys.len()];
+        let columns = [KeyColumn::Texts(KeyTexts::new(&texts))];
+        self.table.resolve(&Keys { columns: &columns, nulls: None, len: keys.len() }, &mut slots);
+        slots
+    }
+
+    /// An epoch that sets values, or deletes.
+    fn write(&mut self, changes: &[(u64, Option<u64>)]) {
+        let slots = self.resolve(&changes.iter().map(|(key, _)| *key).collect::<Vec<_>>());
+        // SAFETY: slots of the table, and this is the only thread.
+        unsafe {
+            self.table.mark(&slots, self.generation);
+            self.table.save(&slots);
+            for (&slot, &(key, value)) in slots.iter().zip(changes) {
+                let row = slot as *mut u64;
+                let before = self.model.get(&name(key)).copied();
+                assert_eq!((row.read() & EXISTS != 0).then(|| row.add(2).read()), before, "key {key}");
+                row.write(if value.is_some() { EXISTS } else { 0 });
+                row.add(2).write(value.unwrap_or(0));
+                assert_eq!(blob::bytes(row.add(1).read()), name(key).as_bytes());
+                match value {
+                    Some(value) => _ = self.model.insert(name(key), value),
+                    None => _ = self.model.remove(&name(key)),
+                }
+            }
+        }
+    }
+
+    /// A checkpoint from its beginning to its end.
+    fn checkpoint(&mut self) {
+        // SAFETY: nothing runs.
+        unsafe {
+            self.table.begin_snapshot(self.generation, false);
+            self.generation = self.generation.next();
+            for node in 0..256 {
+                let image = self.table.capture(node);
+                for row in 0..image.len() {
+                    let key = String::from_utf8(image.text(row, 1).to_vec()).expect("UTF-8");
+                    match image.exists(row) {
+                        true => _ = self.store.rows.lock().insert(key, image.row(row)[2]),
+                        false => _ = self.store.rows.lock().remove(&key),
+                    }
+                }
+            }
+        }
+        self.table.end_snapshot();
+    }
+
+    fn evict(&self, share: f64, wrongly: Wrongly) -> usize {
+        // SAFETY: nothing runs, and checkpoints are whole.
+        unsafe { self.table.evict(Eviction { share, nodes: 256, slots: usize::MAX, wrongly }).slots }
+    }
+
+    /// Whether the table has what it must have.
+    fn holds(&self) -> bool {
+        let batch = self.table.to_batch().expect("the store reads");
+        let rows = rows(&batch, &self.table.schema());
+        let expected = self.model.iter().map(|(key, value)| vec![Value::Str(key.clone()), Value::Int(*value as i64)]);
+        rows == expected.collect::<Vec<_>>()
+    }
+}
+
+fn name(key: u64) -> String {
+    format!("key {key:06}")
+}
+
+#[test]
+fn rows_are_read_once_until_they_are_evicted() {
+    let mut subject = Subject::new(1_000);
+    assert!(subject.holds());
+    let keys: Vec<u64> = (0..2_000).step_by(3).collect();
+    subject.write(&keys.iter().map(|&key| (key, subject.model.get(&name(key)).copied())).collect::<Vec<_>>());
+    assert_eq!(std::mem::take(&mut *subject.store.asked.lock()).len(), keys.len());
+    subject.resolve(&keys);
+    assert!(subject.store.asked.lock().is_empty(), "they are in memory");
+    // All are marked, and used.
+    assert_eq!(subject.evict(1.0, Wrongly::Nothing), 0);
+    subject.checkpoint();
+    assert_eq!(subject.evict(1.0, Wrongly::Nothing), 0, "a second chance");
+    assert_eq!(subject.evict(1.0, Wrongly::Nothing), keys.len(), "also keys without a row");
+    assert!(subject.holds());
+    assert_eq!(subject.table.stats().slots, 0);
+    subject.resolve(&keys);
+    assert_eq!(subject.store.asked.lock().len(), keys.len());
+}
+
+#[test]
+fn memory_goes_to_the_rows_of_other_keys() {
+    let subject = Subject::new(50_000);
+    subject.resolve(&(0..10_000).collect::<Vec<_>>());
+    let held = subject.table.memory().held;
+    for round in 1..5 {
+        assert!(subject.evict(0.3, Wrongly::Nothing) + subject.evict(0.3, Wrongly::Nothing) > 0);
+        subject.evict(1.0, Wrongly::Nothing);
+        assert_eq!(subject.evict(1.0, Wrongly::Nothing), 0, "nothing is left");
+        subject.resolve(&(round * 10_000..(round + 1) * 10_000).collect::<Vec<_>>());
+    }
+    let grown = subject.table.memory().held;
+    // Nodes do not have equally many keys in each round.
+    assert!(grown < held * 3 / 2, "{held} bytes became {grown}");
+    assert!(subject.holds());
+}
+
+/// Random epochs, checkpoints and evictions in between; what is wrong with the table in the end, or on the way.
+fn history(seed: u64, wrongly: Wrongly) -> bool {
+    let random = std::cell::Cell::new(seed);
+    let below = |n: u64| {
+        random.set(random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+        (random.get() >> 33) % n
+    };
+    let mut subject = Subject::new(300);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for _ in 0..60 {
+            let mut changes: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+            for _ in 0..below(40) {
+                changes.insert(below(500), (below(3) > 0).then(|| below(1_000)));
+            }
+            subject.write(&changes.into_iter().collect::<Vec<_>>());
+            if below(3) == 0 {
+                subject.checkpoint();
+            }
+            subject.evict([0.0, 0.3, 1.0][below(3) as usize], wrongly);
+        }
+        subject.holds()
+    }));
+    ran.unwrap_or(false)
+}
+
+#[test]
+fn random_epochs_checkpoints_and_evictions() {
+    for seed in 0..200 {
+        assert!(history(seed, Wrongly::Nothing), "seed {seed}");
+    }
+}
+
+#[test]
+fn wrong_evictions_are_noticed() {
+    let found = [Wrongly::Dirty, Wrongly::Deletions].map(|wrongly| !(0..20).all(|seed| history(seed, wrongly)));
+    assert_eq!(found, [true, true]);
+}
+
+#[test]
+fn what_a_failed_checkpoint_took_is_taken_again() {
+    let mut subject = Subject::new(100);
+    subject.write(&[(1, Some(7)), (2, None), (200, Some(8))]);
+    // Its marks are gone, and nobody has what it took.
+    // SAFETY: nothing runs.
+    unsafe {
+        subject.table.begin_snapshot(subject.generation, false);
+        (0..256).for_each(|node| _ = subject.table.capture(node));
+    }
+    subject.table.end_snapshot();
+    subject.table.mark_all(subject.generation);
+    subject.evict(1.0, Wrongly::Nothing);
+    subject.checkpoint();
+    subject.evict(1.0, Wrongly::Nothing);
+    subject.evict(1.0, Wrongly::Nothing);
+    assert_eq!(subject.table.stats().slots, 0);
+    assert!(subject.holds());
+}
