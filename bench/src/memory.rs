@@ -47,11 +47,12 @@ pub fn resident() -> u64 {
 }
 
 /// The most that [`resident`] was since [`reset_peak`].
-fn peak() -> u64 {
+pub fn peak() -> u64 {
     status("VmHWM:")
 }
 
-fn reset_peak() {
+/// Lets [`peak`] begin anew.
+pub fn reset_peak() {
     std::fs::write("/proc/self/clear_refs", "5").expect("a system that counts peaks");
 }
 

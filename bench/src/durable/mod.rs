@@ -1,6 +1,7 @@
 //! Runs with a state: what the log costs, what a checkpoint of many rows does to the events meanwhile, how fast
 //! a run goes on after a crash, and the store of rows alone.
 
+mod larger;
 mod log;
 mod recovery;
 mod store;
@@ -35,12 +36,14 @@ enum Part {
     Recovery,
     /// Rows written, changed, loaded and looked up.
     Store,
+    /// Ten times as many rows as the memory limit allows.
+    Larger,
 }
 
 #[derive(Parser)]
 pub struct Durable {
     /// What to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger")]
     parts: Vec<Part>,
     /// Rows in both tables together, where the log is measured.
     #[arg(long, default_value_t = 1_000_000)]
@@ -48,6 +51,9 @@ pub struct Durable {
     /// Rows in both tables together, where a checkpoint or a recovery is.
     #[arg(long, default_value_t = 5_000_000)]
     checkpoint_rows: u64,
+    /// Rows in both tables together, where memory is for a tenth of them.
+    #[arg(long, default_value_t = 20_000_000)]
+    larger_rows: u64,
     /// Events of a run.
     #[arg(long, default_value_t = 20_000_000)]
     events: usize,
@@ -66,6 +72,9 @@ pub struct Durable {
     /// Only run on this state until killed.
     #[arg(long, hide = true)]
     live: Option<PathBuf>,
+    /// Only make this state.
+    #[arg(long, hide = true)]
+    make: Option<PathBuf>,
 }
 
 impl Durable {
@@ -74,6 +83,9 @@ impl Durable {
         if let Some(state) = &self.live {
             return recovery::live(self, state);
         }
+        if let Some(state) = &self.make {
+            return larger::make(self, state);
+        }
         std::fs::create_dir_all(&self.folder).expect("a folder that can be made");
         log::disk(&self.folder);
         for part in &self.parts {
@@ -81,6 +93,7 @@ impl Durable {
                 Part::Log => log::measure(self),
                 Part::Checkpoint => self.checkpoint(),
                 Part::Recovery => recovery::measure(self),
+                Part::Larger => larger::measure(self),
                 Part::Store => store::measure(self.checkpoint_rows, &self.fresh("store")),
             }
         }
@@ -153,20 +166,30 @@ fn run_timed(
     durability: Option<Durability>,
     control: &Arc<Control>,
 ) -> (Summary, f64) {
+    run_with(engine, source, durability, control, Options::default())
+}
+
+fn run_with(
+    engine: &Engine,
+    source: Box<dyn Source>,
+    durability: Option<Durability>,
+    control: &Arc<Control>,
+    options: Options,
+) -> (Summary, f64) {
     let span = Arc::new(Mutex::new(None));
     let sink = |_| Box::new(Released(span.clone())) as Box<dyn Sink>;
     let request = Request {
         sources: vec![Box::new(Begun { source, span: span.clone() })],
         sinks: engine.program().sinks.iter().map(sink).collect(),
-        options: Options::default(),
+        options,
         environment: Arc::new(System::new()),
         control: control.clone(),
         durability,
         records: None,
     };
     let summary = engine.run(request, &mut || {}).expect("a run");
-    let (first, last) = span.lock().expect("no panic under it").expect("results");
-    (summary, last.duration_since(first).as_secs_f64())
+    let span = *span.lock().expect("no panic under it");
+    (summary, span.map_or(0.0, |(first, last): (Instant, Instant)| last.duration_since(first).as_secs_f64()))
 }
 
 fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>, control: &Arc<Control>) -> Summary {

@@ -8,7 +8,9 @@
 //! may be in flight, so a call visits as many nodes as have so many slots together, and the next one goes on.
 
 use crate::hash::virtual_node_of;
+use crate::index::Index;
 use crate::marks::Generation;
+use crate::memory::Arena;
 use crate::rows::RowAddress;
 use crate::table::{Nodes, Table, read};
 use tidemill_model::VIRTUAL_NODE_COUNT;
@@ -22,6 +24,18 @@ pub(crate) struct Hands {
 impl Default for Hands {
     fn default() -> Self {
         Hands { node: 0, within: [0; VIRTUAL_NODE_COUNT] }
+    }
+}
+
+impl Nodes {
+    /// Gives back what indexes have outgrown, where that is much.
+    fn compact_indexes(&mut self) {
+        let used: usize = self.indexes.iter().map(Index::bytes).sum();
+        if self.arena.bytes() > used + used / 4 {
+            let mut arena = Arena::default();
+            self.indexes.iter_mut().for_each(|index| index.move_to(&mut arena));
+            self.arena = arena;
+        }
     }
 }
 
@@ -73,6 +87,7 @@ impl Table {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         assert!(nodes.cold.is_some(), "only what is cold elsewhere is evicted");
+        nodes.compact_indexes();
         let mut seen = 0;
         while evicted.nodes < eviction.nodes.min(VIRTUAL_NODE_COUNT) && seen < eviction.slots {
             let node = nodes.hands.node;
@@ -85,7 +100,7 @@ impl Table {
             if gone.is_empty() {
                 continue;
             }
-            nodes.indexes[node].retain(&live, &mut nodes.arena, |row| self.hash_of_row(row));
+            nodes.indexes[node].retain(&live, |row| self.hash_of_row(row));
             nodes.slots -= gone.len();
             evicted.slots += gone.len();
             self.measure_texts(nodes, &live);

@@ -118,17 +118,29 @@ impl Index {
     /// Empties it and adds these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         let buckets = (rows.len() * 100).div_ceil(LANES * LOAD_PERCENT_MAX).next_power_of_two();
-        self.fill(buckets, rows, arena, rehash);
+        self.replace(buckets, arena);
+        self.fill(rows, rehash);
     }
 
     /// Empties it and adds these rows, which are some of those that it had. It stays as large: others will come
     /// in the place of those that are gone.
-    pub fn retain(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        self.fill(self.bucket_count(), rows, arena, rehash);
+    pub fn retain(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
+        // SAFETY: the buckets are this index's own; `&mut self`.
+        unsafe { self.buckets.start().write_bytes(0, self.bucket_count() * BUCKET_WORDS) };
+        self.len = 0;
+        self.fill(rows, rehash);
     }
 
-    fn fill(&mut self, buckets: usize, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        self.replace(buckets, arena);
+    /// Moves to another arena.
+    pub fn move_to(&mut self, arena: &mut Arena) {
+        let words = self.bucket_count() * BUCKET_WORDS;
+        let buckets = arena.cut(words);
+        // SAFETY: both have so many words, and are this index's own.
+        unsafe { buckets.start().copy_from_nonoverlapping(self.buckets.start(), words) };
+        self.buckets = buckets;
+    }
+
+    fn fill(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
         for (i, &row) in rows.iter().enumerate() {
             if let Some(&ahead) = rows.get(i + AHEAD) {
                 prefetch(ahead as *const u8);

@@ -17,8 +17,8 @@ pub struct Index {
     pub first: Vec<u64>,
     /// The blocks, in order.
     pub blocks: Vec<Block>,
-    /// The filter over all keys.
-    pub filter: Filter,
+    /// The filter over all keys; none: any key may be there.
+    pub filter: Option<Filter>,
     /// The number of its file.
     pub file: u64,
 }
@@ -34,7 +34,7 @@ impl Index {
             bytes.extend_from_slice(&(block.rows as u32).to_le_bytes());
             bytes.extend_from_slice(&block.check.to_le_bytes());
         }
-        self.filter.write(&mut bytes);
+        self.filter.as_ref().expect("what is written has a filter").write(&mut bytes);
         bytes
     }
 
@@ -50,12 +50,17 @@ impl Index {
             first.push(long(0));
             blocks.push(Block { file, offset: long(8), length: short(16), rows: short(20), check: long(24) });
         }
-        Some(Index { first, blocks, filter: Filter::read(filter)?, file })
+        Some(Index { first, blocks, filter: Some(Filter::read(filter)?), file })
+    }
+
+    /// Whether a key with that hash may be in the run.
+    pub fn may_have(&self, hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_have(hash))
     }
 
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
-        self.blocks.len() * (size_of::<u64>() + size_of::<Block>()) + self.filter.bytes()
+        self.blocks.len() * (size_of::<u64>() + size_of::<Block>()) + self.filter.as_ref().map_or(0, Filter::bytes)
     }
 
     /// The blocks that may have keys with hashes of a range, both ends included.
@@ -73,7 +78,7 @@ mod tests {
     #[test]
     fn blocks_of_a_range() {
         let blocks = (0..4).map(|i| Block { file: 3, offset: i * 10, length: 10, check: i, rows: 2 }).collect();
-        let index = Index { first: vec![5, 9, 9, 20], blocks, filter: Filter::new(8), file: 3 };
+        let index = Index { first: vec![5, 9, 9, 20], blocks, filter: Some(Filter::new(8)), file: 3 };
         assert_eq!(Index::read(&index.write(), 3).as_ref(), Some(&index));
         assert_eq!(index.blocks_of(0, 4), 0..0);
         assert_eq!(index.blocks_of(6, 8), 0..1);

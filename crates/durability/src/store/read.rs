@@ -38,15 +38,20 @@ impl Runs {
     /// Other runs of the same table; those that are among these are not read again.
     pub fn successor(&self, runs: &[Run]) -> Result<Runs, StateError> {
         let files = self.files.with_open(runs.iter().map(|run| run.index.file));
-        let open = |run: &Run| {
+        let open = |(at, run): (usize, &Run)| {
             if let Some(index) = self.indexes.iter().find(|index| index.file == run.index.file) {
                 return Ok(index.clone());
             }
             let bytes = files.read(&run.index, &self.what)?;
-            let index = Index::read(&bytes, run.index.file);
+            let mut index = Index::read(&bytes, run.index.file);
+            // Most keys that are looked for are in the oldest run, if they are anywhere: its filter, which is the
+            // largest, would hardly ever say no.
+            if let Some(index) = index.as_mut().filter(|_| at == 0) {
+                index.filter = None;
+            }
             index.map(Arc::new).ok_or_else(|| files.malformed(&run.index, &self.what, "an index does not read"))
         };
-        let indexes = runs.iter().map(open).collect::<Result<_, _>>()?;
+        let indexes = runs.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         let rows = runs.iter().map(|run| run.rows).sum();
         Ok(Runs { indexes, shape: self.shape.clone(), what: self.what.clone(), rows, files })
     }
@@ -103,7 +108,7 @@ impl Runs {
             for at in 0..left.len() {
                 let (hash, key) = left[at];
                 let mut is_done = false;
-                if index.filter.may_have(hash) {
+                if index.may_have(hash) {
                     for candidate in index.blocks_of(hash, hash) {
                         if candidate != block {
                             let place = &index.blocks[candidate];

@@ -35,7 +35,7 @@ impl RunWriter {
             file,
             codec: BlockCodec::default(),
             waiting: Image::new(shape),
-            index: Index { first: Vec::new(), blocks: Vec::new(), filter: Filter::new(0), file: 0 },
+            index: Index { first: Vec::new(), blocks: Vec::new(), filter: None, file: 0 },
             hashes: Vec::new(),
             deletions: 0,
             synced: 0,
@@ -75,8 +75,9 @@ impl RunWriter {
         if !self.waiting.is_empty() {
             self.write()?;
         }
-        self.index.filter = Filter::new(self.hashes.len());
-        self.hashes.iter().for_each(|&hash| self.index.filter.add(hash));
+        let mut filter = Filter::new(self.hashes.len());
+        self.hashes.iter().for_each(|&hash| filter.add(hash));
+        self.index.filter = Some(filter);
         let rows = self.hashes.len() as u64;
         let index = self.file.write(&self.index.write(), rows)?;
         self.file.finish()?;

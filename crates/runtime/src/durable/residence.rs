@@ -31,12 +31,14 @@ use tidemill_durability::{Bug, Checkpoint, Planted, StateDirectory, StateError};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_state::{ColdError, ColdRows, Eviction, Found, Image, NOWHERE, Wrongly};
 
-/// Share of the limit that is free after an eviction.
+/// Share of the limit that is aimed at: an index that grows and epochs in flight take more before it is looked again.
+const AIM: f64 = 0.85;
+/// Share of the rows' memory that is free after an eviction.
 const GOAL: f64 = 0.4;
 /// A checkpoint is taken, and rows are evicted, where less is free.
 const SOFT: f64 = 0.2;
 /// The sources wait where less is free.
-const HARD: f64 = 0.06;
+const HARD: f64 = 0.04;
 /// Slots of a table that are looked at while nothing is in flight, more or less.
 const SLOTS_AT_ONCE: usize = 1 << 19;
 /// Epochs are not made smaller than this.
@@ -144,17 +146,14 @@ impl Residence {
         let memory = machine.tables.iter().map(|table| table.memory());
         let (held, room, used) = memory.fold((0, 0, 0), |(h, r, u), m| (h + m.held, r + m.room, u + m.used));
         self.peak.fetch_max((held + indexes) as u64, Ordering::Relaxed);
-        let budget = self.limit.saturating_sub(indexes) as f64;
-        Level { budget, spare: budget - held as f64 + room as f64, used: used as f64 }
+        Level { spare: AIM * self.limit as f64 - (indexes + held) as f64 + room as f64, used: used as f64 }
     }
 }
 
 /// Bytes of memory.
 #[derive(Clone, Copy)]
 struct Level {
-    /// What tables may take.
-    budget: f64,
-    /// What new rows could take.
+    /// What new rows could take; less than 0 where more is taken than is aimed at.
     spare: f64,
     /// What rows take.
     used: f64,
@@ -162,12 +161,12 @@ struct Level {
 
 impl Level {
     fn is_below(self, share: f64) -> bool {
-        self.spare < share * self.budget || self.spare <= 0.0
+        self.spare < share * (self.used + self.spare) || self.spare <= 0.0
     }
 
     /// The share of the rows that is to go.
     fn excess(self) -> f64 {
-        ((GOAL * self.budget - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
+        ((GOAL * (self.used + self.spare).max(0.0) - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
     }
 }
 
@@ -203,12 +202,13 @@ impl DurableGate {
                 self.relief.events_max = self.relief.events_max.saturating_mul(2);
                 return;
             }
-            let is_gaining = self.evict(gatherer, &residence, level.excess());
-            let is_hard = residence.level(&gatherer.machine).is_below(HARD);
+            let is_gaining = self.evict(gatherer, &residence, level);
+            let level = residence.level(&gatherer.machine);
+            let is_hard = level.is_below(HARD);
             if is_gaining && is_hard {
                 continue;
             }
-            if is_hard && !self.checkpoints.busy.load(Ordering::Acquire) {
+            if level.spare <= 0.0 && !self.checkpoints.busy.load(Ordering::Acquire) {
                 self.relief.events_max = (self.relief.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
             }
             // In a replay the end of the log may be needed to know that the epoch of the checkpoint is durable.
@@ -222,7 +222,7 @@ impl DurableGate {
     }
 
     /// Evicts rows of some nodes, if any can be; whether that gained something.
-    fn evict(&mut self, gatherer: &mut Gatherer, residence: &Residence, share: f64) -> bool {
+    fn evict(&mut self, gatherer: &mut Gatherer, residence: &Residence, level: Level) -> bool {
         let machine = gatherer.machine.clone();
         let count = self.checkpoints.count.load(Ordering::Acquire);
         if self.relief.checkpoint != count {
@@ -230,7 +230,12 @@ impl DurableGate {
             self.relief.nodes = vec![2 * VIRTUAL_NODE_COUNT; machine.tables.len()];
         }
         // While this is set, some rows without marks are not in the newest checkpoint.
-        if self.checkpoints.whole.load(Ordering::Acquire) || self.relief.nodes.iter().all(|nodes| *nodes == 0) {
+        if self.checkpoints.whole.load(Ordering::Acquire) {
+            return false;
+        }
+        // What was used since the hand passed last is spared as long as that is possible.
+        let spared = if level.is_below(HARD) { 0 } else { VIRTUAL_NODE_COUNT };
+        if self.relief.nodes.iter().all(|nodes| *nodes <= spared) {
             return false;
         }
         let epochs: Vec<_> = (0..gatherer.slot_count).map_while(|_| gatherer.slot()).collect();
@@ -241,7 +246,14 @@ impl DurableGate {
                 #[allow(unsafe_code)]
                 // SAFETY: all epochs are here, cleared. A checkpoint that takes marks away sets `whole` before it
                 // ends its snapshot, and clears it when it is the newest and installed.
-                let evicted = unsafe { table.evict(Eviction { share, nodes: *nodes, slots: SLOTS_AT_ONCE, wrongly }) };
+                let evicted = unsafe {
+                    table.evict(Eviction {
+                        share: level.excess(),
+                        nodes: nodes.saturating_sub(spared),
+                        slots: SLOTS_AT_ONCE,
+                        wrongly,
+                    })
+                };
                 *nodes -= evicted.nodes;
                 gone += evicted.slots;
             }

@@ -37,7 +37,7 @@ use trial::{Expected, Setting, run};
 const DATA_PER_PLAN: u64 = 4;
 const TRIALS_PER_DATA: u64 = 25;
 /// Before a bug is given up on.
-const PLANS_FOR_A_BUG: u64 = 40;
+const PLANS_FOR_A_BUG: u64 = 120;
 /// The trials of a plan that take longer hang.
 const HANGS_SECONDS: u64 = 20;
 /// A trial that takes longer hangs.

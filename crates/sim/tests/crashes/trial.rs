@@ -69,7 +69,7 @@ impl Setting {
         let age = std::time::Duration::from_micros([0, 100, 10_000][random.below(3)]);
         let workers = 1 + random.below(2);
         let batch = 1 + random.below(12);
-        let memory = random.chance(40).then(|| [1, 16 << 10 | random.below(48 << 10)][random.below(2)]);
+        let memory = random.chance(30).then(|| [1, 16 << 10 | random.below(48 << 10)][random.below(2)]);
         Setting {
             seed,
             planted,
