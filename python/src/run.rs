@@ -10,7 +10,9 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_cli::{Input, Job, JobError, Output, parse_epoch, parse_latency, parse_memory, parse_sync, table_schema};
+use tidemill_cli::{
+    Input, Job, JobError, Output, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, table_schema,
+};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, Options, RunError, Sink, Source, Summary};
@@ -57,6 +59,8 @@ impl Given {
                 .map(|text| parse_memory(&text))
                 .transpose()
                 .map_err(|message| error_of(job.py(), "RunError", (format!("memory: {message}"),)))?,
+            logging: parse_logging(&job.getattr("logging")?.extract::<String>()?)
+                .map_err(|message| error_of(job.py(), "RunError", (format!("logging: {message}"),)))?,
             savepoint: None,
             seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
             epoch_records: job.getattr("epoch_records")?.extract::<Option<PathBuf>>()?,

@@ -251,6 +251,20 @@ def test_what_a_crash_left_is_replayed_by_the_program_as_it_was(bank):
     assert True in signs and False in signs
 
 
+def test_full_logging_has_what_each_transaction_gave(bank):
+    assert "is no way of logging" in bank.run("--logging", "all", code=2)
+    rows = "".join(f"{at},{'ada' if at % 2 else 'bob'},{'bob' if at % 2 else 'ada'},1\n" for at in range(100_000))
+    bank.write(source="transfers.csv")
+    (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + rows)
+    bank.run_and_kill("state", "--logging", "full", "--savepoint", "start", "--epoch", "500")
+    ran = json.loads(bank.command("run", "bank.py", "--state", "state", "--logging", "full", "--json"))
+    logged = ran["durability"]["log_bytes"] / ran["events"]
+    assert logged > 3, "a source that can be read again is logged by its position; what it came to by value"
+    verified = bank.command("verify", "state", "--from", "start")
+    assert "100,000 events" in verified and "no difference" in verified
+    assert bank.lines() == 100_000
+
+
 def test_a_schema_migrates_under_a_raised_version(bank):
     bank.feed(TRANSFERS)
     columns = "balance: float = 0.0\n    limit: int = 500\n    note: str | None = None"

@@ -54,6 +54,8 @@ class Job:
     """When results are released: ``epoch``, or a time between syncs."""
     memory: str | None = None
     """What rows may take in memory, with its unit."""
+    logging: str = "border"
+    """What of each epoch is logged: ``border`` or ``full``."""
     seed: str | None = None
     """A state or savepoint whose rows the tables begin with."""
     epoch_records: str | None = None

@@ -3,6 +3,7 @@
 
 mod larger;
 mod log;
+mod logging;
 mod recovery;
 mod store;
 mod watch;
@@ -38,12 +39,14 @@ enum Part {
     Store,
     /// Ten times as many rows as the memory limit allows.
     Larger,
+    /// What crosses the border logged, and every transaction.
+    Logging,
 }
 
 #[derive(Parser)]
 pub struct Durable {
     /// What to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger,logging")]
     parts: Vec<Part>,
     /// Rows in both tables together, where the log is measured.
     #[arg(long, default_value_t = 1_000_000)]
@@ -75,13 +78,21 @@ pub struct Durable {
     /// Only make this state.
     #[arg(long, hide = true)]
     make: Option<PathBuf>,
+    /// With `live`: a chain of so many transactions, and how it is logged.
+    #[arg(long, hide = true)]
+    chain: Option<String>,
 }
 
 impl Durable {
     /// Prints all parts.
     pub fn report(&self) {
-        if let Some(state) = &self.live {
-            return recovery::live(self, state);
+        match (&self.live, &self.chain) {
+            (Some(state), Some(chain)) => return logging::live_chain(chain, state),
+            (Some(state), None) => {
+                let batch = ledger::events(self.shape(self.checkpoint_rows), 44);
+                return recovery::live(&filled(self.checkpoint_rows), &batch, state);
+            }
+            (None, _) => {}
         }
         if let Some(state) = &self.make {
             return larger::make(self, state);
@@ -95,6 +106,7 @@ impl Durable {
                 Part::Recovery => recovery::measure(self),
                 Part::Larger => larger::measure(self),
                 Part::Store => store::measure(self.checkpoint_rows, &self.fresh("store")),
+                Part::Logging => logging::measure(self),
             }
         }
         std::fs::remove_dir_all(&self.folder).expect("our own folder");

@@ -3,6 +3,7 @@
 use crate::error::AuditError;
 use crate::show::row_text;
 use crate::walk::{OpenSource, Walk, recorded_program, source_streams, table_schema};
+use arrow_array::RecordBatch;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +12,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{StreamDigest, TableDigest, Value};
 use tidemill_plan::{Program, TableId};
 use tidemill_reference::Step;
-use tidemill_runtime::{EpochDigest, state_rows};
+use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
 
 /// What was found to be as it must.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -148,22 +149,18 @@ impl<'a> Verification<'a> {
 
     /// What the reference interpreter came to in the epoch at hand.
     fn digest(&mut self) -> EpochDigest {
-        let mut by_stream = BTreeMap::new();
-        for sink in &self.program.sinks {
-            by_stream.entry(sink.stream).or_insert_with(|| {
-                let events = self.walk.reference.take_output(sink.stream);
-                StreamDigest::of(&batch_of(&self.program.streams[sink.stream].schema, &events))
-            });
-        }
-        // What no sink takes piles up otherwise.
-        (0..self.program.streams.len()).for_each(|stream| drop(self.walk.reference.take_output(stream)));
+        let outputs = self.program.streams.iter().enumerate();
+        let outputs: Vec<RecordBatch> =
+            outputs.map(|(s, stream)| batch_of(&stream.schema, &self.walk.reference.take_output(s))).collect();
+        let committed = |stream: usize| Some(&outputs[stream]).filter(|batch| batch.num_rows() > 0).cloned();
         let counts = self.walk.reference.counts().iter();
         let counts: Vec<(u64, u64)> = counts.map(|count| (count.committed, count.aborted.iter().sum())).collect();
         let before = std::mem::replace(&mut self.counts, counts);
         let transactions = self.counts.iter().zip(before).map(|(now, was)| (now.0 - was.0, now.1 - was.1));
         EpochDigest {
-            sinks: self.program.sinks.iter().map(|sink| by_stream[&sink.stream]).collect(),
+            sinks: self.program.sinks.iter().map(|sink| StreamDigest::of(&outputs[sink.stream])).collect(),
             transactions: transactions.collect(),
+            committed: committed_streams(self.program).map(committed).collect(),
         }
     }
 

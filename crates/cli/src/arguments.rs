@@ -1,10 +1,10 @@
 //! The command line's grammar.
 
-use crate::epoch::{parse_epoch, parse_latency, parse_memory, parse_sync};
+use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
-use tidemill_runtime::{EpochSize, Options, Scheduling, Sync};
+use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -205,6 +205,10 @@ pub struct RunArguments {
     /// needed. Needs a state.
     #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     pub memory: Option<usize>,
+    /// What of an epoch is logged: what its sources gave ('border'), of which a replay makes all the rest; or that
+    /// and what each transaction gave ('full'), which a replay is held against [default: border].
+    #[arg(long, value_name = "border|full", value_parser = parse_logging)]
+    pub logging: Option<Logging>,
     /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
     #[arg(long, value_name = "NAME")]
     pub savepoint: Option<String>,

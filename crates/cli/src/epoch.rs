@@ -1,7 +1,8 @@
-//! The texts that say when an epoch ends: the command line and every front end take the same ones.
+//! The texts that say when an epoch ends and how it is made durable: the command line and every front end take the
+//! same ones.
 
 use std::time::Duration;
-use tidemill_runtime::{EpochSize, Sync};
+use tidemill_runtime::{EpochSize, Logging, Sync};
 
 /// Most events of an epoch of fixed size.
 pub const EPOCH_EVENTS_MAX: usize = 1 << 24;
@@ -45,6 +46,15 @@ pub fn parse_memory(text: &str) -> Result<usize, String> {
         Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
         Some(_) => Err(format!("a limit of {} is too little; give 16MiB or more", text.trim())),
         None => Err(refused()),
+    }
+}
+
+/// `border` or `full`.
+pub fn parse_logging(text: &str) -> Result<Logging, String> {
+    match text.trim() {
+        "border" => Ok(Logging::Border),
+        "full" => Ok(Logging::Full),
+        _ => Err(format!("'{text}' is no way of logging; give border, or full")),
     }
 }
 
@@ -94,6 +104,13 @@ mod tests {
         assert_eq!(parse_epoch("20ms"), Ok(EpochSize::Age(20_000_000)));
         assert_eq!(parse_epoch("5 us"), Ok(EpochSize::Age(5_000)));
         assert_eq!(parse_epoch("3600s"), Ok(EpochSize::Age(EPOCH_AGE_MAX)));
+    }
+
+    #[test]
+    fn loggings() {
+        assert_eq!(parse_logging("border"), Ok(Logging::Border));
+        assert_eq!(parse_logging("full"), Ok(Logging::Full));
+        assert!(parse_logging("weak").unwrap_err().contains("is no way of logging"));
     }
 
     #[test]

@@ -22,8 +22,8 @@ use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source,
-    SourceBatch, Summary, Sync, epoch_record_schema,
+    BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, Sink,
+    Source, SourceBatch, Summary, Sync, epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -64,6 +64,8 @@ pub struct Job {
     pub sync: Sync,
     /// Bytes that rows may take in memory.
     pub memory: Option<usize>,
+    /// What of each epoch a durable run logs.
+    pub logging: Logging,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
     pub savepoint: Option<String>,
     /// A state or savepoint whose rows the tables of the same names begin with.
@@ -168,7 +170,7 @@ impl Job {
     pub fn open(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
-        let mut engine = Engine::new(program)?;
+        let mut engine = Engine::with_logging(program, self.logging)?;
         let (mut directory, mut notes) = (None, Vec::new());
         if let Some(path) = self.state.clone() {
             let prepared = self.prepare(&path, engine, interrupted)?;

@@ -21,6 +21,7 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
     job.savepoint.clone_from(&arguments.savepoint);
     job.memory = arguments.memory.or(job.memory);
     job.sync = arguments.sync.unwrap_or(job.sync);
+    job.logging = arguments.logging.unwrap_or(job.logging);
     if arguments.seed.is_some() {
         job.seed.clone_from(&arguments.seed);
     }

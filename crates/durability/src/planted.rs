@@ -93,6 +93,8 @@ pub enum Bug {
     TruncatesFirst,
     /// Epochs are released before they are synced.
     ReleasesUnsynced,
+    /// Where logging is full, results are released before it is logged which transactions they are of.
+    ReleasesUnrecorded,
     /// The first epoch behind the checkpoint is not replayed.
     ReplaySkipsFirst,
     /// An epoch that the checkpoint holds is replayed.

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tidemill_durability::{Bug, Planted};
 
 /// How long to wait where nothing is due.
 const IDLE: Duration = Duration::from_millis(20);
@@ -62,8 +63,23 @@ pub struct DurableCommit {
     pub written: Vec<Pending>,
     /// When the first of these was written.
     pub written_since: u64,
-    /// Epochs up to this one are durable.
-    pub durable: u64,
+    /// How far the log is.
+    pub durable: Logged,
+    /// Where logging is full: a word to the logger that results wait for what came of an epoch to be logged. Until
+    /// there are no more.
+    pub results: Option<Sender<()>>,
+    /// Whether they do.
+    pub is_full: bool,
+    /// The bug that is planted, if any.
+    pub planted: Planted,
+}
+
+impl DurableCommit {
+    fn is_durable(&self, pending: &Pending) -> bool {
+        // What is replayed comes to what it came to before.
+        let waits = self.is_full && !pending.replayed && !self.planted.is(Bug::ReleasesUnrecorded);
+        pending.number <= self.durable.epoch && (!waits || pending.number <= self.durable.results)
+    }
 }
 
 /// What is left of a finished epoch.
@@ -77,7 +93,7 @@ pub struct Pending {
 
 enum Event {
     Finished(Box<Epoch>),
-    Durable(u64),
+    Durable(Logged),
     Late,
     Over,
 }
@@ -92,7 +108,7 @@ impl Committer {
         while !over {
             match self.wait(&mut finished) {
                 Event::Finished(epoch) => _ = waiting.insert(epoch.number, epoch),
-                Event::Durable(epoch) => self.durable_through(epoch),
+                Event::Durable(logged) => self.durable_through(logged),
                 Event::Late => {}
                 Event::Over => over = true,
             }
@@ -150,10 +166,13 @@ impl Committer {
             select! {
                 recv(finished) -> epoch => match epoch {
                     Ok(epoch) => return Event::Finished(epoch),
-                    Err(_) => (*finished, self.finished_over) = (never(), true),
+                    Err(_) => {
+                        (*finished, self.finished_over) = (never(), true);
+                        durable.results = None;
+                    }
                 },
                 recv(durable.logged) -> logged => match logged {
-                    Ok(Logged::Through(epoch)) => return Event::Durable(epoch),
+                    Ok(logged) => return Event::Durable(logged),
                     Err(_) => (durable.logged, self.logged_over) = (never(), true),
                 },
                 default(wait) => return Event::Late,
@@ -161,9 +180,10 @@ impl Committer {
         }
     }
 
-    fn durable_through(&mut self, epoch: u64) {
+    fn durable_through(&mut self, logged: Logged) {
         if let Some(durable) = &mut self.durable {
-            durable.durable = durable.durable.max(epoch);
+            durable.durable.epoch = durable.durable.epoch.max(logged.epoch);
+            durable.durable.results = durable.durable.results.max(logged.results);
         }
     }
 
@@ -199,6 +219,10 @@ impl Committer {
                     self.failure.set(RunError::State(error));
                     self.pipeline.stop();
                 }
+                if let Some(results) = &durable.results {
+                    // One word is enough.
+                    let _ = results.try_send(());
+                }
                 if let Some(mut captured) = epoch.captured.take() {
                     captured.outputs = durable.digests.total();
                     let _ = durable.captured.send(captured);
@@ -222,8 +246,8 @@ impl Committer {
         let Some(durable) = &mut self.durable else { return };
         let start = self.environment.now();
         let mut ready = Vec::new();
-        while let Some(pending) = durable.pending.pop_front_if(|pending| pending.number <= durable.durable) {
-            ready.push(pending);
+        while durable.pending.front().is_some_and(|first| durable.is_durable(first)) {
+            ready.extend(durable.pending.pop_front());
         }
         if durable.written.is_empty() {
             durable.written_since = start;

@@ -1,7 +1,7 @@
 //! An application at work: threads around the pipeline, from sources to sinks.
 
 use crate::commit::Committer;
-use crate::durable::{Durability, Durable, migrate, seed};
+use crate::durable::{Durability, Durable, Logging, committed_streams, migrate, seed};
 use crate::environment::{Environment, Joined};
 use crate::epoch::Epoch;
 use crate::gate::Gate;
@@ -166,13 +166,21 @@ impl Failure {
 impl Engine {
     /// Compiles a program; its tables are empty.
     pub fn new(program: Program) -> Result<Engine, CompileError> {
+        Engine::with_logging(program, Logging::default())
+    }
+
+    /// The same, for durable runs that log in a certain way.
+    pub fn with_logging(program: Program, logging: Logging) -> Result<Engine, CompileError> {
         let mut wanted = vec![false; program.streams.len()];
         program.sinks.iter().for_each(|sink| wanted[sink.stream] = true);
+        if logging == Logging::Full {
+            committed_streams(&program).for_each(|stream| wanted[stream] = true);
+        }
         let code = Code::compile(&program, &wanted)?;
         let wiring = Wiring::of(&program, &code);
         let tables = program.tables.iter().map(Table::new).collect();
         let groups = Groups::of(&program);
-        Ok(Engine { machine: Arc::new(Machine { program, code, wiring, groups, tables }) })
+        Ok(Engine { machine: Arc::new(Machine { program, code, wiring, groups, tables, logging }) })
     }
 
     /// The same application with empty tables. Panics while a run goes on.
@@ -269,7 +277,7 @@ impl Engine {
             threads.push(environment.spawn("worker", Box::new(body)));
         }
         drop(finished);
-        let (mut finish, at_gate, at_commit) = Durable::divide(durable, &machine.program, &control);
+        let (mut finish, at_gate, at_commit) = Durable::divide(durable, &machine, &control);
         let committer = Committer {
             machine: machine.clone(),
             environment: environment.clone(),

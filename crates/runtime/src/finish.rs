@@ -34,7 +34,7 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         epoch.outputs[sink] = batches;
     }
     if epoch.digest.is_some() {
-        epoch.digest = Some(EpochDigest::of(epoch));
+        epoch.digest = Some(EpochDigest::of(machine, epoch));
     }
 }
 

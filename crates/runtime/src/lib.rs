@@ -40,8 +40,8 @@ mod wiring;
 mod worker;
 
 pub use durable::{
-    Durability, DurabilityOptions, EpochDigest, History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource,
-    Sync, checkpoint_rows, state_rows,
+    Durability, DurabilityOptions, EpochDigest, History, Logging, PastEpoch, PastSource, Reopen, StartingPoint,
+    StartingSource, Sync, checkpoint_rows, committed_streams, state_rows,
 };
 pub use engine::{Control, Engine, Request, RunError};
 pub use environment::{Environment, Joined};

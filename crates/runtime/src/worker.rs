@@ -1,5 +1,6 @@
 //! What a worker brings along, and what all share.
 
+use crate::durable::Logging;
 use crate::input::Identity;
 use crate::keys::KeyScratch;
 use crate::wiring::Wiring;
@@ -20,6 +21,8 @@ pub struct Machine {
     pub groups: Groups,
     /// Its tables.
     pub tables: Vec<Table>,
+    /// What a durable run of it logs.
+    pub logging: Logging,
 }
 
 /// Room of one worker for stateless work.

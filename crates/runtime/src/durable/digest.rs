@@ -11,33 +11,48 @@
 //! Tables have none: a few instructions for every write while transactions run. An audit compares the rows of
 //! the newest checkpoint with its own.
 
+use super::Logging;
 use super::entry::{Malformed, Reader, number};
+use super::packed::{PackedCodec, read_packed};
 use crate::epoch::Epoch;
+use crate::outputs::OutputBuilder;
+use crate::worker::Machine;
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tidemill_durability::StateError;
 use tidemill_model::StreamDigest;
-use tidemill_plan::Program;
+use tidemill_plan::{Origin, Program, Stream, StreamId};
 
 /// What came of an epoch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpochDigest {
     /// By sink.
     pub sinks: Vec<StreamDigest>,
     /// By transaction: how many committed and how many aborted.
     pub transactions: Vec<(u64, u64)>,
+    /// By transaction: the events of its `committed`, where logging is full; else empty.
+    pub committed: Vec<Option<RecordBatch>>,
 }
 
 impl EpochDigest {
     /// Of a finished epoch.
-    pub fn of(epoch: &Epoch) -> EpochDigest {
+    pub fn of(machine: &Machine, epoch: &Epoch) -> EpochDigest {
         let sink =
             |batches: &Vec<_>| batches.iter().map(StreamDigest::of).fold(StreamDigest::default(), |a, b| a.then(b));
         let verdicts = |counts: &Vec<u64>| (counts[0], counts[1..].iter().sum());
         EpochDigest {
             sinks: epoch.outputs.iter().map(sink).collect(),
             transactions: epoch.counts.iter().map(verdicts).collect(),
+            committed: match machine.logging {
+                Logging::Border => Vec::new(),
+                Logging::Full => {
+                    let batch = |stream| OutputBuilder { machine, epoch }.batches(stream).pop();
+                    committed_streams(&machine.program).map(batch).collect()
+                }
+            },
         }
     }
 
@@ -65,13 +80,23 @@ impl EpochDigest {
                 ),
             };
         }
+        // Either may have been logged without.
+        for (t, (one, two)) in
+            self.committed.iter().zip(&other.committed).enumerate().filter(|(_, (one, two))| one != two)
+        {
+            let name = &program.transactions[t].name;
+            let rows =
+                |batch: &Option<RecordBatch>, at| batch.as_ref().filter(|b| at < b.num_rows()).map(|b| b.slice(at, 1));
+            let first = 1 + (0..).find(|&at| rows(one, at) != rows(two, at)).expect("they differ");
+            let _ = write!(text, "; transaction {name}: another event is number {first} of those that committed");
+        }
         if self.sinks.len() != other.sinks.len() || self.transactions.len() != other.transactions.len() {
             text.push_str("; they are of different programs");
         }
         (!text.is_empty()).then(|| text.split_off(2))
     }
 
-    fn write(&self, into: &mut Vec<u8>) {
+    fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
         number(into, self.sinks.len() as u64);
         for sink in &self.sinks {
             number(into, sink.events);
@@ -84,9 +109,16 @@ impl EpochDigest {
             number(into, *committed);
             number(into, *aborted);
         }
+        number(into, self.committed.len() as u64);
+        for batch in &self.committed {
+            into.push(u8::from(batch.is_some()));
+            if let Some(batch) = batch {
+                codec.write(batch, into);
+            }
+        }
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<EpochDigest, Malformed> {
+    fn read(reader: &mut Reader<'_>, schemas: &[SchemaRef]) -> Result<EpochDigest, Malformed> {
         let mut digest = EpochDigest::default();
         for _ in 0..reader.number()? {
             let events = reader.number()?;
@@ -96,6 +128,14 @@ impl EpochDigest {
         for _ in 0..reader.number()? {
             digest.transactions.push((reader.number()?, reader.number()?));
         }
+        let count = reader.number()?;
+        if count != 0 && (count != schemas.len() as u64 || schemas.len() != digest.transactions.len()) {
+            return Err(Malformed("it is of another number of transactions".into()));
+        }
+        for (schema, (committed, _)) in schemas.iter().zip(&digest.transactions).take(count as usize) {
+            let batch = if reader.byte()? == 0 { None } else { Some(read_packed(reader, schema, *committed)?) };
+            digest.committed.push(batch);
+        }
         Ok(digest)
     }
 }
@@ -104,17 +144,23 @@ impl EpochDigest {
 pub type EpochDigests = Vec<(u64, EpochDigest)>;
 
 /// Appends digests as bytes.
-pub fn write_digests(digests: &EpochDigests, into: &mut Vec<u8>) {
+pub fn write_digests(digests: &EpochDigests, codec: &mut PackedCodec, into: &mut Vec<u8>) {
     number(into, digests.len() as u64);
     for (epoch, digest) in digests {
         number(into, *epoch);
-        digest.write(into);
+        digest.write(codec, into);
     }
 }
 
-/// Reads digests back.
-pub fn read_digests(reader: &mut Reader<'_>) -> Result<EpochDigests, Malformed> {
-    (0..reader.number()?).map(|_| Ok((reader.number()?, EpochDigest::read(reader)?))).collect()
+/// Reads digests back, given the schemas of what transactions give.
+pub fn read_digests(reader: &mut Reader<'_>, schemas: &[SchemaRef]) -> Result<EpochDigests, Malformed> {
+    (0..reader.number()?).map(|_| Ok((reader.number()?, EpochDigest::read(reader, schemas)?))).collect()
+}
+
+/// The streams of what transactions give that commit, by transaction.
+pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
+    let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
+    (0..program.transactions.len()).map(move |t| program.streams.iter().position(of(t)).expect("each has one"))
 }
 
 /// The digests of a run. The committer adds, the logger takes, the gate compares while it replays.
@@ -212,6 +258,8 @@ fn agree(epoch: u64, logged: &EpochDigest, replayed: &EpochDigest, program: &Pro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::{ArrayRef, Int64Array};
+    use std::sync::Arc;
 
     /// A logger that is behind the workers must not log what a crash may take without the digest.
     #[test]
@@ -230,11 +278,17 @@ mod tests {
         let digest = |events| EpochDigest {
             sinks: vec![StreamDigest { events, hash: if events > 0 { 77 } else { 0 } }, StreamDigest::default()],
             transactions: vec![(events, 300)],
+            committed: Vec::new(),
         };
-        let digests = vec![(5, digest(0)), (6, digest(1_000_000))];
+        let batch = RecordBatch::try_from_iter([("amount", Arc::new(Int64Array::from(vec![4, -4])) as ArrayRef)]);
+        let batch = batch.expect("a column");
+        let full = EpochDigest { committed: vec![Some(batch.clone())], ..digest(2) };
+        let schemas = [batch.schema()];
+        let digests = vec![(5, digest(0)), (6, digest(1_000_000)), (7, full)];
         let mut bytes = Vec::new();
-        write_digests(&digests, &mut bytes);
-        assert_eq!(read_digests(&mut Reader(&bytes)), Ok(digests));
-        assert!(read_digests(&mut Reader(&bytes[..bytes.len() - 1])).is_err());
+        write_digests(&digests, &mut PackedCodec::default(), &mut bytes);
+        assert_eq!(read_digests(&mut Reader(&bytes), &schemas), Ok(digests));
+        assert!(read_digests(&mut Reader(&bytes[..bytes.len() - 1]), &schemas).is_err());
+        assert!(read_digests(&mut Reader(&bytes), &[]).is_err());
     }
 }

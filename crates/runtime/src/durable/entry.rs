@@ -5,14 +5,15 @@
 //! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are there, reason
-//! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted)
+//! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
+//!           results: 0, or n, n × (there:1, [batch])
 //! ```
 //!
 //! Numbers are LEB128; a text or run of bytes has its length before it. What Arrow has of a batch is an IPC record
 //! batch message without schema (the program has it) and dictionaries, its buffers compressed.
 
 use super::Taken;
-use super::digest::{EpochDigests, read_digests, write_digests};
+use super::digest::{EpochDigests, committed_streams, read_digests, write_digests};
 use super::packed::{PackedCodec, read_packed};
 use crate::io::{BadRecord, SourceBatch};
 use arrow_array::RecordBatch;
@@ -22,6 +23,8 @@ use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWri
 use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Origin, Program};
 
 const VERSION: u8 = 4;
 
@@ -34,6 +37,25 @@ pub struct EpochEntry {
     pub sources: Vec<SourceEntry>,
     /// What came of earlier epochs.
     pub digests: EpochDigests,
+}
+
+/// What columns there are in the log of a program.
+pub struct LogSchemas {
+    /// By source.
+    pub sources: Vec<SchemaRef>,
+    /// By transaction, of what it gives when it commits.
+    pub committed: Vec<SchemaRef>,
+}
+
+impl LogSchemas {
+    /// Of a program's log.
+    pub fn of(program: &Program) -> LogSchemas {
+        let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
+        LogSchemas {
+            sources: sources.map(|stream| arrow_schema(&stream.schema)).collect(),
+            committed: committed_streams(program).map(|s| arrow_schema(&program.streams[s].schema)).collect(),
+        }
+    }
 }
 
 /// What is logged of a source's part in an epoch.
@@ -119,20 +141,21 @@ impl EpochEntry {
                 batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
             }
         }
-        write_digests(&self.digests, into);
+        write_digests(&self.digests, codec, into);
     }
 
-    /// Reads an entry, given the schemas of the sources.
-    pub fn read(epoch: u64, payload: &[u8], schemas: &[SchemaRef]) -> Result<EpochEntry, Malformed> {
+    /// Reads an entry.
+    pub fn read(epoch: u64, payload: &[u8], schemas: &LogSchemas) -> Result<EpochEntry, Malformed> {
         let mut reader = Reader(payload);
         if reader.byte()? != VERSION {
             return Err(Malformed("it is of another version".into()));
         }
-        if reader.number()? != schemas.len() as u64 {
+        if reader.number()? != schemas.sources.len() as u64 {
             return Err(Malformed("it is of another number of sources".into()));
         }
-        let sources = schemas.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<_, _>>()?;
-        let digests = read_digests(&mut reader)?;
+        let sources =
+            schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<_, _>>()?;
+        let digests = read_digests(&mut reader, &schemas.committed)?;
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }

@@ -3,7 +3,7 @@
 
 use super::checkpoint::restore_sources;
 use super::digest::{EpochDigests, read_digests};
-use super::entry::{EpochEntry, Ingested, Malformed, Reader};
+use super::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
 use super::intake::Taken;
 use super::load::checkpoint_rows;
 use crate::engine::RunError;
@@ -62,7 +62,7 @@ pub type Reopen<'a> = dyn FnMut(&Stream) -> Result<Option<Box<dyn Source>>, IoFa
 /// The epochs behind a starting point.
 pub struct History {
     path: String,
-    schemas: Vec<arrow_schema::SchemaRef>,
+    schemas: LogSchemas,
     names: Vec<String>,
     log: LogReader,
     /// Those whose records are not in the log.
@@ -101,7 +101,7 @@ impl History {
         }
         let history = History {
             path: directory.path().display().to_string(),
-            schemas: streams.iter().map(|stream| arrow_schema(&stream.schema)).collect(),
+            schemas: LogSchemas::of(program),
             names: streams.iter().map(|stream| stream.name.clone()).collect(),
             log: directory.log_behind(epoch)?,
             sources,
@@ -132,7 +132,8 @@ impl History {
     pub fn noted(&mut self) -> Result<EpochDigests, RunError> {
         let mut digests = Vec::new();
         for note in self.log.take_notes() {
-            digests.extend(read_digests(&mut Reader(&note)).map_err(|error| self.malformed(self.log.epoch(), &error))?);
+            let read = read_digests(&mut Reader(&note), &self.schemas.committed);
+            digests.extend(read.map_err(|error| self.malformed(self.log.epoch(), &error))?);
         }
         Ok(digests)
     }

@@ -6,7 +6,7 @@ use super::packed::PackedCodec;
 use super::{DurabilityOptions, Sync};
 use crate::engine::{Control, Failure};
 use crate::environment::Environment;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Sender, never, select};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,11 +19,13 @@ const FULL_POLL: Duration = Duration::from_millis(100);
 /// Bytes of entries that are appended together at the most, as they are before compression.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// What the logger tells.
+/// How far the log is durable, or in a weaker mode written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Logged {
-    /// Epochs up to this one are durable.
-    Through(u64),
+pub struct Logged {
+    /// Epochs up to this one.
+    pub epoch: u64,
+    /// What came of epochs up to this one.
+    pub results: u64,
 }
 
 /// What the logger shares with those who watch it.
@@ -44,8 +46,14 @@ pub struct LogState {
 pub struct Logger {
     /// What it appends to.
     pub log: Log,
-    /// In the order of epochs; it ends when they do.
+    /// In the order of epochs.
     pub entries: Receiver<EpochEntry>,
+    /// A word where there are digests that results wait for.
+    pub results: Receiver<()>,
+    /// Of the last digest that was logged.
+    pub results_epoch: u64,
+    /// Makes bytes.
+    pub codec: PackedCodec,
     /// Told when epochs are durable.
     pub durable: Sender<Logged>,
     /// Whether the run is to end.
@@ -60,46 +68,40 @@ pub struct Logger {
     pub environment: Arc<dyn Environment>,
     /// How.
     pub options: DurabilityOptions,
+    /// There are no more entries.
+    pub entries_over: bool,
+    /// There are no results that wait any more.
+    pub results_over: bool,
 }
 
 impl Logger {
-    /// Logs until there are no more entries; gives the log back.
+    /// Logs until there are no more entries, nor results that wait; gives the log back.
     pub fn run(mut self) -> Result<Log, StateError> {
-        let mut codec = PackedCodec::default();
-        let mut payload = Vec::new();
         let mut synced = self.environment.now();
         loop {
-            let first = match self.entries.recv_timeout(self.until_due(synced)) {
-                Ok(entry) => entry,
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.until_due(synced).is_zero() {
-                        self.sync(&mut synced)?;
-                    } else {
-                        self.mark()?;
-                    }
+            let before = self.log.position();
+            match self.next(self.until_due(synced)) {
+                Next::Entry(first) => self.push(first),
+                Next::Results => self.note(),
+                Next::Nothing if self.until_due(synced).is_zero() => {
+                    self.sync(&mut synced)?;
                     continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
-            let (mut next, mut bytes, before) = (Some(first), 0, self.log.position());
-            while let Some(mut entry) = next.take() {
-                payload.clear();
-                entry.digests = self.digests.take_unlogged(entry.epoch);
-                entry.write(&mut codec, &mut payload);
-                bytes += payload.len();
-                self.log.push(entry.epoch, &payload);
-                next = (bytes < GROUP_BYTES_MAX).then(|| self.entries.try_recv().ok()).flatten();
+                Next::Nothing => {
+                    self.mark()?;
+                    continue;
+                }
+                Next::Over => break,
             }
             if self.log.planted().is(Bug::ReleasesUnsynced) {
-                let _ = self.durable.send(Logged::Through(self.log.epoch()));
+                self.tell();
             }
             self.write()?;
             if self.until_due(synced).is_zero() {
                 self.sync(&mut synced)?;
             }
             self.state.bytes.fetch_add(self.log.position() - before, Ordering::Relaxed);
-            // Gone is who would release them: the run has failed.
-            let _ = self.durable.send(Logged::Through(self.log.epoch()));
+            self.tell();
             self.log.roll()?;
             let truncate = self.state.truncate.swap(0, Ordering::Relaxed);
             if truncate > 0 {
@@ -111,6 +113,58 @@ impl Logger {
         self.state.durable.store(self.log.epoch(), Ordering::Release);
         self.mark()?;
         Ok(self.log)
+    }
+
+    /// What is to be logged next, waited for so long.
+    fn next(&mut self, wait: Duration) -> Next {
+        loop {
+            if self.entries_over && self.results_over {
+                return Next::Over;
+            }
+            select! {
+                recv(self.entries) -> entry => match entry {
+                    Ok(entry) => return Next::Entry(entry),
+                    Err(_) => (self.entries, self.entries_over) = (never(), true),
+                },
+                recv(self.results) -> word => match word {
+                    Ok(()) => return Next::Results,
+                    Err(_) => (self.results, self.results_over) = (never(), true),
+                },
+                default(wait) => return Next::Nothing,
+            }
+        }
+    }
+
+    /// Pushes an entry and those that wait behind it.
+    fn push(&mut self, first: EpochEntry) {
+        let (mut next, mut bytes, mut payload) = (Some(first), 0, Vec::new());
+        while let Some(mut entry) = next.take() {
+            payload.clear();
+            entry.digests = self.digests.take_unlogged(entry.epoch);
+            self.took(&entry.digests);
+            entry.write(&mut self.codec, &mut payload);
+            bytes += payload.len();
+            self.log.push(entry.epoch, &payload);
+            next = (bytes < GROUP_BYTES_MAX).then(|| self.entries.try_recv().ok()).flatten();
+        }
+    }
+
+    /// Pushes digests that wait for no entry.
+    fn note(&mut self) {
+        let digests = self.digests.take_unlogged(self.log.epoch());
+        if !digests.is_empty() {
+            self.took(&digests);
+            note(&mut self.log, &mut self.codec, &digests);
+        }
+    }
+
+    fn took(&mut self, digests: &EpochDigests) {
+        self.results_epoch = digests.last().map_or(self.results_epoch, |(epoch, _)| *epoch);
+    }
+
+    /// Tells how far it is. Gone is who would release it: the run has failed.
+    fn tell(&self) {
+        let _ = self.durable.send(Logged { epoch: self.log.epoch(), results: self.results_epoch });
     }
 
     /// How long until something is to be done without new entries: a sync, or a mark.
@@ -154,21 +208,27 @@ impl Logger {
             return Ok(());
         }
         self.log.mark();
-        let digests = self.digests.take_unlogged(self.log.epoch());
-        if !digests.is_empty() {
-            note(&mut self.log, &digests);
-        }
+        self.note();
         // Without room it is noted another time.
         if let Written::All = self.log.write()? {
             self.log.sync()?;
+            self.tell();
         }
         Ok(())
     }
 }
 
+/// What comes next.
+enum Next {
+    Entry(EpochEntry),
+    Results,
+    Nothing,
+    Over,
+}
+
 /// Notes digests in a log, for which no entry came.
-pub fn note(log: &mut Log, digests: &EpochDigests) {
+pub fn note(log: &mut Log, codec: &mut PackedCodec, digests: &EpochDigests) {
     let mut payload = Vec::new();
-    write_digests(digests, &mut payload);
+    write_digests(digests, codec, &mut payload);
     log.note(&payload);
 }

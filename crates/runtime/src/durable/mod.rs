@@ -39,7 +39,7 @@ mod run;
 
 pub use capture::{Captured, CheckpointState, Due};
 pub use changes::Changes;
-pub use digest::{Digests, EpochDigest};
+pub use digest::{Digests, EpochDigest, committed_streams};
 pub use history::{History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, state_rows};
 pub use intake::Taken;
 pub use load::checkpoint_rows;
@@ -83,6 +83,18 @@ pub enum Sync {
     /// goes on from before that; input that can be read again is taken again, so its results may be released
     /// twice, and input that cannot is gone.
     Every(Duration),
+}
+
+/// What of an epoch is logged (S-Store, §3.2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Logging {
+    /// What its sources gave. State and outputs are a function of it, so a replay comes to the same: what S-Store calls
+    /// weak recovery, with strong recovery's guarantee.
+    #[default]
+    Border,
+    /// That, and what each transaction of each operator that committed gave, which results wait for too. A replay is
+    /// held against it, event by event.
+    Full,
 }
 
 /// Options of a durable run.

@@ -3,9 +3,10 @@
 use super::capture::CheckpointState;
 use super::checkpoint::SourceAt;
 use super::digest::{Digests, EpochDigest, EpochDigests, read_digests};
-use super::entry::{EpochEntry, Ingested, Malformed, Reader};
+use super::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
+use super::packed::PackedCodec;
 use super::residence::{Relief, Residence};
 use super::{Changes, Due, DurabilityOptions, Recovery};
 use crate::engine::{Control, RunError};
@@ -15,12 +16,11 @@ use crate::gate::Gate;
 use crate::gather::Gatherer;
 use crate::inputs::Inputs;
 use crate::io::{IoFailure, Resumed, SourceBatch};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Log, LogReader, Planted, StateError};
-use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
 use tidemill_state::Generation;
 
@@ -51,6 +51,8 @@ pub struct DurableGate {
     pub was_weak: bool,
     /// To the committer; until there is nothing more to tell.
     pub durable: Option<Sender<Logged>>,
+    /// For the logger, until it is started: a word that results wait for it. None where they do not.
+    pub results: Option<Receiver<()>>,
     /// Shared with the logger.
     pub log_state: Arc<LogState>,
     /// Shared with the logger.
@@ -158,7 +160,7 @@ impl DurableGate {
     fn tell(&self, epoch: u64) {
         self.log_state.durable.fetch_max(epoch, Ordering::AcqRel);
         if let Some(durable) = &self.durable {
-            let _ = durable.send(Logged::Through(epoch));
+            let _ = durable.send(Logged { epoch, results: 0 });
         }
     }
 
@@ -243,8 +245,7 @@ impl DurableGate {
     /// Has the logged epochs go through gate and workers again. None if the run is stopped meanwhile.
     fn replay(&mut self, gatherer: &mut Gatherer, mut reader: LogReader) -> Result<Option<Log>, RunError> {
         let program = &gatherer.machine.clone().program;
-        let schemas: Vec<_> =
-            gatherer.machine.wiring.sources.iter().map(|&s| arrow_schema(&program.streams[s].schema)).collect();
+        let schemas = LogSchemas::of(program);
         while let Some(logged) = reader.next_epoch()? {
             if gatherer.control.stops() || gatherer.failure.is_set() {
                 return Ok(None);
@@ -258,7 +259,7 @@ impl DurableGate {
             let entry = EpochEntry::read(logged.epoch, &logged.payload, &schemas).map_err(malformed)?;
             let mut digests = entry.digests.clone();
             for note in reader.take_notes() {
-                digests.extend(read_digests(&mut Reader(&note)).map_err(malformed)?);
+                digests.extend(read_digests(&mut Reader(&note), &schemas.committed).map_err(malformed)?);
             }
             self.compare(digests, program)?;
             self.relieve(gatherer);
@@ -289,7 +290,7 @@ impl DurableGate {
         for note in reader.take_notes() {
             let malformed =
                 |Malformed(reason)| StateError::Refused(format!("a note in the log does not read: {reason}"));
-            self.compare(read_digests(&mut Reader(&note)).map_err(malformed)?, program)?;
+            self.compare(read_digests(&mut Reader(&note), &schemas.committed).map_err(malformed)?, program)?;
         }
         self.digests.read();
         let log = reader.into_log()?;
@@ -354,9 +355,15 @@ impl DurableGate {
     fn start_log(&mut self, log: Log, environment: Arc<dyn Environment>, gatherer: &Gatherer) {
         let (entries, waiting) = bounded(ENTRIES_MAX);
         let (sender, logged) = bounded(1);
+        let results = self.results.take();
         let logger = Logger {
             log,
             entries: waiting,
+            entries_over: false,
+            results_over: results.is_none(),
+            results: results.unwrap_or_else(never),
+            results_epoch: 0,
+            codec: PackedCodec::default(),
             durable: self.durable.clone().expect("the run goes on"),
             control: self.control.clone(),
             failure: gatherer.failure.clone(),

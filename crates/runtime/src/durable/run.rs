@@ -6,10 +6,11 @@ use super::digest::Digests;
 use super::intake::Intake;
 use super::load::load;
 use super::logger::LogState;
-use super::logger::note;
+use super::logger::{Logged, note};
+use super::packed::PackedCodec;
 use super::recovery::{DurableGate, Start};
 use super::residence::{Relief, Residence};
-use super::{Durability, DurabilityOptions, Recovery, Sync};
+use super::{Durability, DurabilityOptions, Logging, Recovery, Sync};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
 use crate::environment::Environment;
@@ -130,7 +131,7 @@ impl Durable {
     /// The parts of a durable run: for its end, for the gate, for the committer.
     pub fn divide(
         durable: Option<Durable>,
-        program: &Program,
+        Machine { program, logging, .. }: &Machine,
         control: &Arc<Control>,
     ) -> (Option<Finish>, Option<DurableGate>, Option<DurableCommit>) {
         let Some(durable) = durable else { return (None, None, None) };
@@ -147,6 +148,10 @@ impl Durable {
         checkpoints.committed.store(checkpoint, Ordering::Release);
         let (sender, logged) = unbounded();
         let (to_checkpointer, captured) = bounded(1);
+        let (results, waiting) = match logging {
+            Logging::Border => (None, None),
+            Logging::Full => Some(bounded(1)).unzip(),
+        };
         let gate = DurableGate {
             start: Some(start),
             checkpoint,
@@ -155,6 +160,7 @@ impl Durable {
             released: furthest,
             was_weak,
             durable: Some(sender),
+            results: waiting,
             log_state: log_state.clone(),
             control: control.clone(),
             options: options.clone(),
@@ -184,7 +190,10 @@ impl Durable {
             pending: VecDeque::new(),
             written: Vec::new(),
             written_since: 0,
-            durable: checkpoint,
+            durable: Logged { epoch: checkpoint, results: checkpoint },
+            results,
+            is_full: *logging == Logging::Full,
+            planted: directory.planted(),
         };
         let directory = Arc::new(Mutex::new(directory));
         (
@@ -288,7 +297,7 @@ fn note_rest(log: &mut Log, digests: &Digests) -> Result<(), StateError> {
     if rest.is_empty() {
         return Ok(());
     }
-    note(log, &rest);
+    note(log, &mut PackedCodec::default(), &rest);
     // Without room they are missing; nothing else depends on them.
     match log.write()? {
         Written::All => log.sync(),

@@ -5,12 +5,13 @@
 //! kept. In the end tables and outputs are those of the reference, byte by byte; between the lives
 //! nothing stands under a final name that is not whole.
 //!
-//! Beside that: [`log`] has the log alone through many lives, [`store`] the runs of rows, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
+//! Beside that: [`full_logging`] looks for what transactions gave in the log; [`log`] has the log alone through many lives, [`store`] the runs of rows, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
 //!
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
 mod damage;
 mod full;
+mod full_logging;
 mod kills;
 mod log;
 mod source;
@@ -29,7 +30,7 @@ use support::{Subject, with_all_sinks};
 use tidemill_durability::{Bug, Planted};
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
 use tidemill_plan::analyze;
-use tidemill_runtime::Engine;
+use tidemill_runtime::{Engine, Logging};
 use tidemill_sim::SimStorage;
 use trial::{Expected, Setting, run};
 
@@ -61,7 +62,9 @@ struct Totals {
 fn plan_trials(seed: u64, planted: Planted, lies: &[&str], totals: &Totals, thread: usize) -> Result<(), String> {
     let plan = random_plan(seed, PlanSize::Small);
     let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
-    let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let logging = if seed.is_multiple_of(3) { Logging::Full } else { Logging::Border };
+    let engine = Engine::with_logging(program.clone(), logging);
+    let mut engine = engine.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     for data in 0..DATA_PER_PLAN {
         let data_seed = seed * 1_000 + data;
         let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));

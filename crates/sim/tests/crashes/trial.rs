@@ -12,7 +12,7 @@ use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_plan::Origin;
+use tidemill_plan::{Origin, Program};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, EpochSize, Options, Request, RunError, Scheduling, Sink, Source,
     Summary, Sync,
@@ -204,6 +204,21 @@ fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Opt
     })
 }
 
+/// The sinks of a program, each to a file of its own.
+pub fn open_sinks(
+    program: &Program,
+    storage: &Arc<dyn Storage>,
+    owner: &str,
+    planted: Planted,
+) -> Result<Vec<Box<dyn Sink>>, RunError> {
+    let durable = durable(storage, owner, planted);
+    let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
+        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+        open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
+    };
+    program.sinks.iter().enumerate().map(sink).collect()
+}
+
 /// One process, from its start to its end.
 pub fn process(
     history: &History,
@@ -242,12 +257,7 @@ pub fn process(
         Some(patience) => Arc::new(Patient::new(storage.clone(), patience.clone())),
         None => storage.clone(),
     };
-    let durable = durable(&sinks_storage, &directory.owner(), setting.planted);
-    let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
-        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-        open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
-    };
-    let sinks = program.sinks.iter().enumerate().map(sink).collect::<Result<Vec<Box<dyn Sink>>, RunError>>()?;
+    let sinks = open_sinks(program, &sinks_storage, &directory.owner(), setting.planted)?;
     let mut options = DurabilityOptions {
         commit_age_max: setting.commit_age_max,
         sync: setting.sync,
