@@ -30,6 +30,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("keys read from rows", rows::dependent_keys()),
         ("loops with several ends", rows::loop_ends()),
         ("a cascade touches one row at each step", flows::cascade_on_one_row()),
+        ("a cascade touches a table apart at each step", flows::cascade_over_tables_apart()),
         ("an earlier event of a cascade emits later", flows::crossed_emissions()),
         ("derived streams of crossed emissions", flows::crossed_derivations()),
         ("one event arrives twice", flows::arrives_twice()),

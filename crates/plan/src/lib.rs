@@ -19,6 +19,7 @@ mod print;
 mod program;
 mod typed_visit;
 mod visit;
+mod waves;
 mod window;
 
 use analyze::CANNOT_FAIL;
@@ -33,6 +34,7 @@ pub use program::{
     Origin, OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp,
     TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
+pub use waves::Waves;
 pub use window::{Keep, SLICE_BYTES, Slices, Window};
 
 /// Typed expressions and statements, named apart from the plan's own.

@@ -220,8 +220,8 @@ pub struct Transaction {
     pub aborted: StreamId,
     /// The columns of rows that `aborted` shows.
     pub seen: Vec<Seen>,
-    /// Whether an event that it emits can reach another transaction. Such transactions (and those
-    /// that they reach) run one event at a time.
+    /// Whether an event that it emits can reach another transaction. Such transactions (and those that they reach) run
+    /// one event at a time, unless in [`crate::Waves`].
     pub cascades: bool,
 }
 

@@ -167,9 +167,14 @@ impl Epoch {
 
     /// The number of rows that its transactions access.
     pub fn operations(&self) -> usize {
+        self.operations_of(|_| true)
+    }
+
+    /// The same, of the transactions on some inputs.
+    pub fn operations_of(&self, inputs: impl Fn(usize) -> bool) -> usize {
         // What an input without events holds is of an earlier epoch.
-        let inputs = self.inputs.iter().filter(|input| input.len > 0);
-        inputs.flat_map(|input| &input.rows).map(Vec::len).sum()
+        let some = self.inputs.iter().enumerate().filter(|(id, input)| input.len > 0 && inputs(*id));
+        some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
     }
 
     /// The number of its transactions that aborted. Counted when it is finished.
@@ -177,15 +182,14 @@ impl Epoch {
         self.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
-    /// Of those that were decided about, the ones that aborted: all, or those of a group.
-    pub fn aborted_of(&self, group: Option<usize>) -> u32 {
-        let Some(group) = group else { return self.aborted() as u32 };
+    /// Of the transactions on some inputs, those that aborted: all, or those of a group.
+    pub fn aborted_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> u32 {
         let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
         let of_input = |(id, input): (usize, &Input)| {
             let aborts = (0..input.len).filter(|&i| is_abort(input.verdicts[i]));
-            aborts.filter(|&i| self.grouping.of(id, i) == group).count() as u32
+            aborts.filter(|&i| group.is_none_or(|group| self.grouping.of(id, i) == group)).count() as u32
         };
-        self.inputs.iter().enumerate().map(of_input).sum()
+        self.inputs.iter().enumerate().filter(|(id, _)| inputs(*id)).map(of_input).sum()
     }
 
     /// Empties it.

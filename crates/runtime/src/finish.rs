@@ -56,7 +56,7 @@ fn count(machine: &Machine, epoch: &mut Epoch) {
 }
 
 /// Logs the events of a stream that only filters and maps read, and runs these.
-fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
+pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
     let (transaction, outlet) = outlet_of(&machine.program, stream).expect("logged streams are fed by transactions");
     let picked = pick(machine, epoch, transaction, outlet);
     let mut log = epoch.logs[stream].take().expect("just looked at");

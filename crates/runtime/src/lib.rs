@@ -36,6 +36,7 @@ mod summary;
 mod together;
 mod versions;
 mod views;
+mod waves;
 mod wiring;
 mod worker;
 

@@ -23,7 +23,7 @@ use crate::options::{Options, Scheduling};
 use crate::pace::Pace;
 use crate::together::{Job, Memory, Role, may_redo};
 use crate::worker::{Machine, Scratch};
-use crate::{cascade, finish, prepare};
+use crate::{cascade, finish, prepare, waves};
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
@@ -221,11 +221,14 @@ impl Pipeline {
         }
         epoch.gathered.push(scratch.context.take());
         let end = self.environment.now();
-        epoch.times.access = end - start;
         epoch.decided = end - decided;
         if epoch.scheduled.iter().all(|scheduled| scheduled.access == 0) {
             self.account(&mut epoch);
         }
+        waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
+        let over = self.environment.now();
+        epoch.breakdown.useful += over - end;
+        epoch.times.access = over - start;
         if let Some(due) = epoch.due.take() {
             epoch.captured = Some(Captured::begin(&self.machine, epoch.number, due));
         }
@@ -434,8 +437,11 @@ impl Pipeline {
 impl Pipeline {
     /// Lets decisions know what an epoch cost: each what was its group's, and its share of the other stages.
     fn learn(&self, epoch: &Epoch) {
-        let aborted: Vec<u32> = epoch.scheduled.iter().map(|s| epoch.aborted_of(s.group)).collect();
-        let (operations, others) = (epoch.operations() as f64, (epoch.times.prepare + epoch.times.finish) as f64);
+        // What was decided about is the first wave.
+        let first = |id| self.machine.wiring.is_first(id);
+        let aborted: Vec<u32> = epoch.scheduled.iter().map(|s| epoch.aborted_of(s.group, first)).collect();
+        let operations = epoch.operations_of(first) as f64;
+        let others = (epoch.times.prepare + epoch.times.finish) as f64;
         let in_all: u32 = epoch.scheduled.iter().map(|s| s.transactions).sum();
         let mut state = self.state.lock();
         state.costs.add(&epoch.sampled);

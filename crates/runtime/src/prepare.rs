@@ -3,14 +3,16 @@
 
 use crate::durable::changes;
 use crate::epoch::{Epoch, Run};
-use crate::keys::{Fields, resolve_roles};
+use crate::keys::{Fields, KeyScratch, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
 use crate::views::batch_views;
 use crate::worker::{Machine, Scratch};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch};
-use tidemill_compile::PipelineCode;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use tidemill_compile::abi::ColumnView;
+use tidemill_compile::{NativeColumn, PipelineCode};
 use tidemill_model::FieldType;
+use tidemill_plan::StreamId;
 
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
@@ -30,7 +32,7 @@ pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
 fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, source: usize, batch: &RecordBatch) {
     let root = machine.wiring.sources[source];
     let schema = &machine.program.streams[root].schema;
-    let code = machine.code.pipelines[root].as_ref().expect("a source is a root");
+    let code = pipeline_of(machine, root);
     let events = batch.num_rows();
     scratch.identity.ensure(events);
     batch_views(batch, schema, &mut scratch.views);
@@ -38,12 +40,35 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     let view = root_view(&scratch.views, &scratch.identity);
     let elements = if code.run.is_some() { element_count(batch, schema) } else { 0 };
     pipeline.run(code, &mut scratch.context, &view, None, events, elements);
+    epoch.pipelines[root] = pipeline;
+    let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &scratch.views, events };
+    deliver(machine, &mut scratch.keys, epoch, root, &arrived);
+}
+
+/// The events of a root as they are there.
+pub struct Arrived<'a> {
+    /// Of a source.
+    pub arrays: Option<&'a [ArrayRef]>,
+    /// Of a stream that transactions fill.
+    pub natives: Option<&'a [NativeColumn]>,
+    /// Their columns, as code reads them.
+    pub views: &'a [ColumnView],
+    /// How many.
+    pub events: usize,
+}
+
+/// Delivers the events of a root, whose pipeline has run, to all inputs behind it: which they are, and the rows that
+/// their transactions will touch.
+pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root: StreamId, arrived: &Arrived<'_>) {
+    let schema = &machine.program.streams[root].schema;
+    let code = pipeline_of(machine, root);
+    let mut pipeline = std::mem::take(&mut epoch.pipelines[root]);
     for &id in &machine.wiring.deliveries[root] {
         let wiring = &machine.wiring.inputs[id];
         let input = &mut epoch.inputs[id];
         let node = pipeline.nodes.get_mut(wiring.node);
         // Without derived streams or where the input is the root itself every event is delivered.
-        input.len = node.as_ref().map_or(events, |n| n.len);
+        input.len = node.as_ref().map_or(arrived.events, |n| n.len);
         input.index = match &node {
             Some(n) if wiring.node > 0 => {
                 let mut index = input.index.take().unwrap_or_default();
@@ -55,25 +80,23 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
         };
         let (computed, computed_views) = computed_of(node);
         let fields = Fields {
-            arrays: Some(batch.columns()),
-            natives: None,
+            arrays: arrived.arrays,
+            natives: arrived.natives,
             root_schema: schema,
             root_layout: &code.plan.nodes[0].layout,
             node: &code.plan.nodes[wiring.node],
             computed,
         };
         let range = (0, input.len);
-        resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, range, &mut scratch.keys);
+        resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, range, keys);
         input.ensure_results(range.1);
-        input.point(&scratch.views, &computed_views);
+        input.point(arrived.views, &computed_views);
     }
     epoch.pipelines[root] = pipeline;
 }
 
 /// A node's computed columns, with their views.
-pub fn computed_of(
-    node: Option<&mut NodeOutput>,
-) -> (&[tidemill_compile::NativeColumn], Vec<tidemill_compile::abi::ColumnView>) {
+pub fn computed_of(node: Option<&mut NodeOutput>) -> (&[NativeColumn], Vec<ColumnView>) {
     match node {
         None => (&[], Vec::new()),
         Some(node) => {

@@ -1,7 +1,7 @@
 //! The program's fixed connections, numbered once: which code runs on what, and what goes where.
 
 use tidemill_compile::{Code, DeliveryKeys, feeds_code};
-use tidemill_plan::{Origin, Program, Role, StreamId, TransactionId};
+use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
 
 /// Index into [`Wiring::inputs`]: a transaction on one of its inputs.
 pub type InputId = usize;
@@ -41,8 +41,11 @@ pub struct Wiring {
     pub feeds_code: Vec<bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
-    /// Whether events are followed one by one: a transaction can reach another, or reads a key from a row.
+    /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another that it may
+    /// not leave behind.
     pub cascades: bool,
+    /// Where they are not: the streams of what transactions give that lead to others, by wave.
+    pub waves: Vec<Vec<StreamId>>,
 }
 
 impl Wiring {
@@ -62,14 +65,21 @@ impl Wiring {
                 });
             }
         }
+        let waves = Waves::of(program).map(|waves| waves.streams);
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         Wiring {
             inputs,
             deliveries,
             feeds_code: (0..program.streams.len()).map(|s| feeds_code(program, s)).collect(),
             sources: (0..program.streams.len()).filter(is_source).collect(),
-            cascades: program.transactions.iter().any(|t| t.cascades || t.roles.iter().any(Role::is_dependent)),
+            cascades: waves.is_none(),
+            waves: waves.unwrap_or_default(),
         }
+    }
+
+    /// Whether the transactions on an input run in the first wave, or one by one.
+    pub fn is_first(&self, id: InputId) -> bool {
+        self.waves.is_empty() || self.sources.contains(&self.inputs[id].root)
     }
 }
 

@@ -7,7 +7,11 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{AccessDef, BinaryOp, CompareOp, Expr, OriginDef, RoleDef, Stmt, StreamDef, TableDef};
 
 fn counters() -> TableDef {
-    table("counters", vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0))])
+    table_named("counters")
+}
+
+fn table_named(name: &str) -> TableDef {
+    table(name, vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0))])
 }
 
 fn counter() -> Vec<RoleDef> {
@@ -53,6 +57,44 @@ pub fn cascade_on_one_row() -> History {
     );
     let events = (0..60).map(|i| ints(&[i % 3, i % 5])).collect();
     History { plan, preload: vec![], sources: vec![events] }
+}
+
+/// The same with a table for each step, and with counts that tell the order of their events: the steps may run one
+/// after the other for many events. The first two share theirs.
+pub fn cascade_over_tables_apart() -> History {
+    let shifted = |by| binary(BinaryOp::Mod, add(binary(BinaryOp::Mul, cell("r", "n"), int(31)), by), int(10_007));
+    let on = |table: &str| vec![role("r", table, vec![event("id")], AccessDef::Create)];
+    let first = vec![
+        set("r", "n", shifted(event("by"))),
+        emit("again", done()),
+        require(compare(CompareOp::Ne, event("by"), int(3)), "three"),
+        emit("again", vec![("id", event("by")), ("by", int(-1))]),
+        give_back(done()),
+    ];
+    let count = || vec![set("r", "n", shifted(event("by"))), give_back(done())];
+    let few = compare(CompareOp::Ne, binary(BinaryOp::Mod, event("by"), int(3)), int(0));
+    let few =
+        StreamDef { name: "few".into(), origin: OriginDef::Filter { input: committed("second"), predicate: few } };
+    let third = vec![
+        set("r", "n", shifted(event("by"))),
+        require(compare(CompareOp::Ne, binary(BinaryOp::Mod, cell("r", "n"), int(4)), int(0)), "a multiple of four"),
+        emit("out", done()),
+    ];
+    let plan = plan(
+        "cascade_over_tables_apart",
+        ["shared", "second", "third", "fourth", "undone"].map(table_named).into(),
+        vec![timed("left", 2), timed("right", 0), few],
+        vec![
+            transaction("beside", vec![named("right")], on("shared"), count()),
+            transaction("first", vec![named("left"), named("right")], on("shared"), first),
+            transaction("second", vec![emitted("first", "again")], on("second"), count()),
+            transaction("third", vec![named("few")], on("third"), third),
+            transaction("fourth", vec![emitted("third", "out")], on("fourth"), count()),
+            transaction("undone", vec![aborted("first")], on("undone"), count()),
+        ],
+    );
+    let event = |i: i64| vec![Value::Time(i * 7 % 11 + i), Value::Int(i % 3), Value::Int(i % 5)];
+    History { plan, preload: vec![], sources: vec![(0..90).map(event).collect(), (0..70).map(event).collect()] }
 }
 
 /// `both` runs on the event itself and, later, on what `before` emitted for it; but the first event

@@ -3,7 +3,7 @@
 use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::Stmt;
-use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, Transaction, TransactionId};
+use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, Transaction, TransactionId, Waves};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -149,10 +149,17 @@ fn execution(program: &Program, id: TransactionId) -> String {
     if let Some(role) = transaction.roles.iter().find(|role| role.is_dependent()) {
         return format!("one event at a time, as the key of {} is read from a row", role.name);
     }
+    let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
+    if Waves::of(program).is_some() {
+        return match cause {
+            None => "whole epochs at a time".into(),
+            Some(cause) => format!("whole epochs at a time, behind {}", cause.name),
+        };
+    }
     if transaction.cascades {
         return format!("one event at a time, as its events reach {}", reached(transaction).join(", "));
     }
-    match program.transactions.iter().find(|t| reached(t).contains(&transaction.name)) {
+    match cause {
         Some(cause) => format!("one event at a time, as events of {} reach it", cause.name),
         None => "whole epochs at a time".into(),
     }

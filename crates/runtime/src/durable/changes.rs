@@ -24,15 +24,17 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
     if machine.wiring.cascades || changes.forgets(epoch.number) {
         return;
     }
-    for id in 0..epoch.inputs.len() {
-        each_written(machine, &epoch.inputs[id], id, None, |table, rows| {
-            #[allow(unsafe_code)]
-            // SAFETY: the rows of a role are slots of its table.
-            unsafe {
-                table.mark(rows, changes.generation)
-            }
-        });
-    }
+    (0..epoch.inputs.len()).for_each(|id| mark_input(machine, epoch, id, changes));
+}
+
+fn mark_input(machine: &Machine, epoch: &Epoch, id: usize, changes: Changes) {
+    each_written(machine, &epoch.inputs[id], id, None, |table, rows| {
+        #[allow(unsafe_code)]
+        // SAFETY: the rows of a role are slots of its table.
+        unsafe {
+            table.mark(rows, changes.generation)
+        }
+    });
 }
 
 /// Has a checkpoint that is under way keep the rows that an epoch is about to write as they are. Right before
@@ -43,14 +45,27 @@ pub fn save(machine: &Machine, epoch: &Epoch) {
     if !under_way || machine.wiring.cascades || changes.planted.is(Bug::SnapshotSavesNothing) {
         return;
     }
-    for id in 0..epoch.inputs.len() {
-        each_written(machine, &epoch.inputs[id], id, None, |table, rows| {
-            #[allow(unsafe_code)]
-            // SAFETY: slots of the role's table; no transaction runs.
-            unsafe {
-                table.save(rows)
-            }
-        });
+    (0..epoch.inputs.len()).for_each(|id| save_input(machine, epoch, id));
+}
+
+fn save_input(machine: &Machine, epoch: &Epoch, id: usize) {
+    each_written(machine, &epoch.inputs[id], id, None, |table, rows| {
+        #[allow(unsafe_code)]
+        // SAFETY: slots of the role's table; no transaction runs.
+        unsafe {
+            table.save(rows)
+        }
+    });
+}
+
+/// Both, for all transactions of an input that are about to run, behind others of their epoch.
+pub fn mark_and_save_all(machine: &Machine, epoch: &Epoch, id: usize) {
+    let Some(changes) = epoch.changes else { return };
+    if !changes.forgets(epoch.number) {
+        mark_input(machine, epoch, id, changes);
+    }
+    if machine.tables.iter().any(Table::is_in_snapshot) && !changes.planted.is(Bug::SnapshotSavesNothing) {
+        save_input(machine, epoch, id);
     }
 }
 

@@ -1,0 +1,58 @@
+//! Which transactions may run for a whole epoch before those that follow from them, though by the law an event and all
+//! that follows from it come before the next event.
+//!
+//! **Law.** Where a transaction that follows shares no table with another that either writes, running it later cannot be
+//! told from running it at its place: it finds the same rows, and what it gives stands in the same order. So the
+//! transactions on sources are a first *wave*, those on what they give the next, and so on.
+
+use crate::program::{Origin, Program, Role, StreamId, Transaction, TransactionId};
+
+/// The waves of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waves {
+    /// By transaction: how many run before it for the event that it follows from.
+    pub of: Vec<usize>,
+    /// Of each wave but the first: the streams, filled by transactions of earlier waves, that lead to it.
+    pub streams: Vec<Vec<StreamId>>,
+}
+
+impl Waves {
+    /// Finds them; none where each event has to be followed through before the next: a key is read from a row, a
+    /// transaction that follows has several inputs, whose events would mix, or it shares a table that is written.
+    pub fn of(program: &Program) -> Option<Waves> {
+        let transactions = &program.transactions;
+        if transactions.iter().any(|t| t.roles.iter().any(Role::is_dependent)) {
+            return None;
+        }
+        let of: Vec<usize> = (0..transactions.len()).map(|t| depth(program, t)).collect();
+        for (t, transaction) in transactions.iter().enumerate().filter(|(t, _)| of[*t] > 0) {
+            let mut others = transactions.iter().enumerate().filter(|(other, _)| *other != t);
+            if transaction.inputs.len() > 1 || others.any(|(_, other)| conflict(transaction, other)) {
+                return None;
+            }
+        }
+        let mut streams = vec![Vec::new(); of.iter().copied().max().unwrap_or(0)];
+        for (t, transaction) in transactions.iter().enumerate().filter(|(t, _)| of[*t] > 0) {
+            let root = program.streams[transaction.inputs[0]].root;
+            let wave: &mut Vec<StreamId> = &mut streams[of[t] - 1];
+            if !wave.contains(&root) {
+                wave.push(root);
+            }
+        }
+        Some(Waves { of, streams })
+    }
+}
+
+/// The longest way from a source to a transaction. There are no cycles.
+fn depth(program: &Program, transaction: TransactionId) -> usize {
+    let before = |input: &StreamId| match program.streams[program.streams[*input].root].origin {
+        Origin::Committed(before) | Origin::Aborted(before) | Origin::Emitted(before, _) => 1 + depth(program, before),
+        _ => 0,
+    };
+    program.transactions[transaction].inputs.iter().map(before).max().unwrap_or(0)
+}
+
+/// Whether they may meet in a row that one of them writes.
+fn conflict(one: &Transaction, other: &Transaction) -> bool {
+    one.roles.iter().any(|a| other.roles.iter().any(|b| a.table == b.table && (a.written || b.written)))
+}
