@@ -43,10 +43,10 @@ class App:
     and the state is migrated where that loses nothing. ``sync`` says when results are released: with
     ``"epoch"`` when they are durable; with a time such as ``"50ms"`` before that, with a sync that often, which
     is weaker: what was released since the last sync is lost if the machine stops. ``memory``, such as ``"2GiB"``,
-    is what rows may take in memory: the others are read from the state when they are needed. ``logging`` says what of an
-    epoch is logged: ``"border"``, what its sources gave, of which a replay makes all the rest; ``"full"``, that
-    and what each transaction gave, which a replay is held against. ``seed`` is a savepoint, or a state, whose rows
-    the tables of the same names begin with, in the stead of their own.
+    is what rows may take in memory: the others are read from the state when they are needed. ``logging`` says what
+    of an epoch is logged: ``"border"``, what its sources gave, of which a replay makes all the rest; ``"full"``,
+    that and what each transaction gave, which a replay is held against. ``seed`` is a savepoint, or a state, whose
+    rows the tables of the same names begin with, in the stead of their own.
     """
 
     def __init__(
