@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_audit::verify;
 use tidemill_connect::{Durable, Patience, Patient, SinkSpec, open_durable_sink};
-use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
+use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
@@ -287,9 +287,11 @@ pub fn process(
 }
 
 /// How one life of the machine ends, if it does not come to an end by itself.
-fn fault(random: &mut Random) -> Fault {
+fn fault(random: &mut Random, planted: Planted) -> Fault {
     use ErrorKind::{Other, StorageFull, TimedOut};
     match random.below(12) {
+        // It shows only where a checkpoint finds no room and the run goes on.
+        _ if planted.is(Bug::SnapshotForgetsFailed) => Fault::Half(StorageFull),
         0..4 => Fault::CutBefore,
         4..8 => Fault::CutBehind,
         8 => Fault::Refused(Other),
@@ -334,7 +336,7 @@ pub fn run(
         } else if life < lives {
             // Recovery is short: every other later life ends in it.
             let span = if life > 0 && random.chance(50) { 40 } else { last_calls };
-            storage.fail(start + random.below(span), fault(&mut random));
+            storage.fail(start + random.below(span), fault(&mut random, setting.planted));
         }
         let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
         last_calls = (storage.call_count() - start).max(10);
