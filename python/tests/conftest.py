@@ -1,11 +1,15 @@
 """Shared by the tests: modules made of texts, so that errors have a file, lines and columns."""
 
 import importlib.util
+import signal
 import sys
 import textwrap
 from itertools import count
 
 import pytest
+
+# Who was started in the background may have been told to ignore it; tests interrupt runs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PRELUDE = """
 import decimal
