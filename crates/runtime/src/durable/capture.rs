@@ -34,9 +34,8 @@ use tidemill_state::Generation;
 const COMMITTED_POLL: Duration = Duration::from_millis(1);
 /// Rows between two rests.
 const REST_ROWS: usize = 1 << 13;
-/// A rest is so many times as long as the work before it.
-const REST_FACTOR: u64 = 3;
-/// A rest at the most.
+/// A rest is as long as the work before it, and so long at the most. With longer ones epochs have to save more rows
+/// themselves, and lose more by that than they win.
 const REST_MAX: Duration = Duration::from_millis(20);
 
 /// A checkpoint that is due with an epoch.
@@ -193,7 +192,7 @@ impl<'a> Pace<'a> {
         if self.rows >= REST_ROWS && !self.state.presses.load(Ordering::Relaxed) {
             self.rows = 0;
             let work = self.environment.now().saturating_sub(self.since);
-            wait(Duration::from_nanos(REST_FACTOR * work).min(REST_MAX));
+            wait(Duration::from_nanos(work).min(REST_MAX));
             self.since = self.environment.now();
         }
     }
