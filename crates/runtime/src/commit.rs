@@ -4,7 +4,7 @@
 //! is durable, while its buffers go back to the gate; and sinks commit several epochs at once where they
 //! come fast.
 
-use crate::durable::{Captured, CheckpointState, Digests, DurabilityOptions, Logged};
+use crate::durable::{Captured, CheckpointState, Digests, DurabilityOptions, Logged, Logging};
 use crate::engine::{Control, Failure, RunError};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
@@ -68,16 +68,14 @@ pub struct DurableCommit {
     /// Where logging is full: a word to the logger that results wait for what came of an epoch to be logged. Until
     /// there are no more.
     pub results: Option<Sender<()>>,
-    /// Whether they do.
-    pub is_full: bool,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
 
 impl DurableCommit {
-    fn is_durable(&self, pending: &Pending) -> bool {
+    fn is_durable(&self, pending: &Pending, logging: Logging) -> bool {
         // What is replayed comes to what it came to before.
-        let waits = self.is_full && !pending.replayed && !self.planted.is(Bug::ReleasesUnrecorded);
+        let waits = logging == Logging::Full && !pending.replayed && !self.planted.is(Bug::ReleasesUnrecorded);
         pending.number <= self.durable.epoch && (!waits || pending.number <= self.durable.results)
     }
 }
@@ -246,7 +244,7 @@ impl Committer {
         let Some(durable) = &mut self.durable else { return };
         let start = self.environment.now();
         let mut ready = Vec::new();
-        while durable.pending.front().is_some_and(|first| durable.is_durable(first)) {
+        while durable.pending.front().is_some_and(|first| durable.is_durable(first, self.machine.logging)) {
             ready.extend(durable.pending.pop_front());
         }
         if durable.written.is_empty() {

@@ -52,8 +52,9 @@ pub struct Logger {
     pub results: Receiver<()>,
     /// Of the last digest that was logged.
     pub results_epoch: u64,
-    /// Makes bytes.
+    /// Makes bytes, and holds those of an entry.
     pub codec: PackedCodec,
+    pub payload: Vec<u8>,
     /// Told when epochs are durable.
     pub durable: Sender<Logged>,
     /// Whether the run is to end.
@@ -137,14 +138,14 @@ impl Logger {
 
     /// Pushes an entry and those that wait behind it.
     fn push(&mut self, first: EpochEntry) {
-        let (mut next, mut bytes, mut payload) = (Some(first), 0, Vec::new());
+        let (mut next, mut bytes) = (Some(first), 0);
         while let Some(mut entry) = next.take() {
-            payload.clear();
+            self.payload.clear();
             entry.digests = self.digests.take_unlogged(entry.epoch);
             self.took(&entry.digests);
-            entry.write(&mut self.codec, &mut payload);
-            bytes += payload.len();
-            self.log.push(entry.epoch, &payload);
+            entry.write(&mut self.codec, &mut self.payload);
+            bytes += self.payload.len();
+            self.log.push(entry.epoch, &self.payload);
             next = (bytes < GROUP_BYTES_MAX).then(|| self.entries.try_recv().ok()).flatten();
         }
     }

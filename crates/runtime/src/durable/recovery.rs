@@ -364,6 +364,7 @@ impl DurableGate {
             results: results.unwrap_or_else(never),
             results_epoch: 0,
             codec: PackedCodec::default(),
+            payload: Vec::new(),
             durable: self.durable.clone().expect("the run goes on"),
             control: self.control.clone(),
             failure: gatherer.failure.clone(),

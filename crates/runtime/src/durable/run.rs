@@ -192,7 +192,6 @@ impl Durable {
             written_since: 0,
             durable: Logged { epoch: checkpoint, results: checkpoint },
             results,
-            is_full: *logging == Logging::Full,
             planted: directory.planted(),
         };
         let directory = Arc::new(Mutex::new(directory));
