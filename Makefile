@@ -51,11 +51,13 @@ test-python: develop ## the package, the command, the examples, the snippets of 
 test-long: machine ## a million random histories, with optimization
 	TIDEMILL_HISTORIES=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
 
-# How much of it: 1 takes some twenty minutes on two cores.
+# How much of it: 1 takes some forty minutes on two cores.
 BUDGET ?= 1
 
-torture: machine ## a million crashes on simulated storage, and more of the same: BUDGET=10 for ten times that
-	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) cargo test --release -p tidemill-sim --test crashes -- --nocapture
+torture: machine ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
+	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
+	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) \
+	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
 
 bench: machine ## the report of docs/performance.md

@@ -5,15 +5,19 @@
 //! kept. In the end tables and outputs are those of the reference, byte by byte; between the lives
 //! nothing stands under a final name that is not whole.
 //!
-//! Beside that: [`full_logging`] looks for what transactions gave in the log; [`log`] has the log alone through many lives, [`store`] the runs of rows, [`damage`] turns bits over in a state directory, [`kills`] ends real processes.
+//! Beside that: [`full_logging`] looks for what transactions gave in the log; [`log`] has the log alone through many lives, [`store`] the runs of rows, [`damage`] turns bits over in a state directory, [`kills`] ends real processes, and [`power`] cuts the power of a real file system.
 //!
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
+mod child;
 mod damage;
+mod every_call;
 mod full;
 mod full_logging;
 mod kills;
 mod log;
+mod oom;
+mod power;
 mod source;
 mod store;
 #[allow(dead_code, reason = "it also runs histories without crashes")]

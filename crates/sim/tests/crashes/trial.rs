@@ -219,6 +219,11 @@ pub fn open_sinks(
     program.sinks.iter().enumerate().map(sink).collect()
 }
 
+/// How often checkpoints are taken: two settings in three take them while epochs run.
+pub fn checkpoint_events(seed: u64) -> Option<u64> {
+    (!seed.is_multiple_of(3)).then_some(1 + seed % 17)
+}
+
 /// One process, from its start to its end.
 pub fn process(
     history: &History,
@@ -264,10 +269,7 @@ pub fn process(
         ..DurabilityOptions::default()
     };
     options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());
-    // Two in three take checkpoints while epochs run.
-    if !setting.seed.is_multiple_of(3) {
-        options.checkpoint_events = 1 + setting.seed % 17;
-    }
+    options.checkpoint_events = checkpoint_events(setting.seed).unwrap_or(options.checkpoint_events);
     let request = Request {
         sources,
         sinks,
