@@ -23,10 +23,11 @@ const MEMORY_ROWS: u64 = 200_000;
 const SAMPLE: Duration = Duration::from_millis(5);
 
 /// The columns of [`epochs`].
-pub const EPOCHS: &str = "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s,expected_s,reason";
+pub const EPOCHS: &str =
+    "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s,decide_s,expected_s,reason";
 
 /// A line per epoch: which, when it was finished, its events and policy, what its access took, without what was run
-/// first to know costs, and what it was expected to take.
+/// first to know costs, what deciding took, and what it was expected to take.
 pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Write) {
     let mut session = Session::new(workload, knobs);
     session.run_loop();
@@ -41,13 +42,14 @@ pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Writ
             for row in 0..batch.num_rows() {
                 let [epoch, events, transactions, aborted] =
                     ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
-                let [finished, access] = ["finished_ns", "measured_ns"].map(|name| ints(name)[row] as f64 / 1e9);
+                let [finished, access, decide] =
+                    ["finished_ns", "measured_ns", "decide_ns"].map(|name| ints(name)[row] as f64 / 1e9);
                 let (policy, reason) = (policies.value(row), reasons.value(row).replace('"', "'"));
                 let expected = expected.is_valid(row).then(|| format!("{:.6}", expected.value(row) / 1e9));
                 let expected = expected.unwrap_or_default();
                 writeln!(
                     out,
-                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{expected},\"{reason}\""
+                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{decide:.6},{expected},\"{reason}\""
                 )
                 .expect("a file");
             }

@@ -22,7 +22,7 @@ use tidemill_txn::{AccessBuffer, RowId};
 /// Transactions between two looks ahead.
 const BLOCK: usize = 32;
 /// Calls of code for one that is timed, which takes some 50 ns longer.
-const CALLS_PER_SAMPLE: u32 = 128;
+pub const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as its code is called: function, view, and the rows to prefetch.
 pub struct Call<'a> {
@@ -102,14 +102,14 @@ impl Course<'_> {
     }
 }
 
-/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. A few are timed,
-/// for `epoch.sampled`.
+/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. Of so many calls of
+/// code one is timed, for `epoch.sampled`.
 pub fn run_serially(
     machine: &Machine,
     environment: &dyn Environment,
     epoch: &mut Epoch,
     (context, identity): (&mut AccessContext, &Identity),
-    range: Range<usize>,
+    (range, calls_per_sample): (Range<usize>, u32),
 ) {
     let mut sampled = std::mem::take(&mut epoch.sampled);
     let course = |id| Course { call: Call::of(machine, epoch, id, identity), next: 0, asked: 0 };
@@ -131,7 +131,7 @@ pub fn run_serially(
                 course.ask();
             }
             calls += 1;
-            if calls % CALLS_PER_SAMPLE == 0 {
+            if calls % calls_per_sample == 0 {
                 let start = environment.now();
                 course.call.run(context, course.next, block);
                 let sampled = &mut sampled[input as usize];

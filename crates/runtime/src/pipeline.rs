@@ -13,12 +13,13 @@
 //! nothing stands prepared, else finishes, else prepares further. The number of epochs is fixed, which
 //! bounds memory: the gate waits for one to come back.
 
-use crate::access::{ensure_identity, run_serially};
+use crate::access::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
 use crate::costs::Costs;
 use crate::durable::{Captured, changes};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::grouping::{GroupSet, Scheduled, within};
+use crate::input::Input;
 use crate::options::{Options, Scheduling};
 use crate::pace::Pace;
 use crate::together::{Job, Memory, Role, may_redo};
@@ -215,7 +216,7 @@ impl Pipeline {
         } else if let Some(scheme) = self.scheme() {
             epoch = self.access_together(scratch, worker, epoch, range, Some(scheme));
         } else if is_serial {
-            self.access_serially(scratch, &mut epoch, range);
+            self.access_serially(scratch, &mut epoch, (range, CALLS_PER_SAMPLE));
         } else {
             epoch = self.access_together(scratch, worker, epoch, range, None);
         }
@@ -240,7 +241,7 @@ impl Pipeline {
         self.changed.notify_all();
     }
 
-    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: Range<usize>) {
+    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: (Range<usize>, u32)) {
         let start = self.environment.now();
         ensure_identity(epoch, &mut scratch.identity);
         let worker = (&mut *scratch.context, &scratch.identity);
@@ -358,23 +359,24 @@ impl Pipeline {
         state.decisions[group].surveyed(survey, took);
     }
 
-    /// Runs the first transactions of an epoch serially to see what they cost; how many they were.
+    /// Runs the first transactions of an epoch serially to see what those of each input cost, and so all of them;
+    /// how many they were.
     fn sample(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> usize {
         let (all, operations) = (epoch.transactions(), epoch.operations());
         let mut at = WARM_UP.min(all);
-        self.access_serially(scratch, epoch, 0..at);
+        self.access_serially(scratch, epoch, (0..at, CALLS_PER_SAMPLE));
         let (first, start) = (at, self.environment.now());
-        let mut time = 0;
-        while at < all.min(SAMPLED_MAX) && time < SAMPLED_NS {
+        while at < all.min(SAMPLED_MAX) && self.environment.now() - start < SAMPLED_NS {
             let next = (at + WARM_UP.max(at - first)).min(all).min(SAMPLED_MAX);
-            self.access_serially(scratch, epoch, at..next);
-            time = self.environment.now() - start;
+            self.access_serially(scratch, epoch, (at..next, 1));
             at = next;
         }
-        let count = (at - first) as u32;
-        let operations = (operations as u64 * u64::from(count) / all.max(1) as u64) as u32;
-        let others = (epoch.times.prepare, all as u32);
-        self.state.lock().decisions.iter_mut().for_each(|d| d.sample(count, operations, time, others));
+        let mut state = self.state.lock();
+        state.costs.add(&epoch.sampled);
+        let of_input = |(id, input): (usize, &Input)| input.len as f64 * state.costs.of(id);
+        let access_ns = epoch.inputs.iter().enumerate().map(of_input).sum::<f64>() as u64;
+        let others_ns = epoch.times.prepare;
+        state.decisions.iter_mut().for_each(|d| d.sample(all as u32, operations as u32, access_ns, others_ns));
         at
     }
 

@@ -24,6 +24,7 @@ const BATCH: usize = 1024;
 /// | `policy`, `reason` | how access was scheduled, and why; where groups were scheduled by themselves, of each, with its name |
 /// | `expected_ns`, `measured_ns` | access as the model expected it (of groups the sum), and as it was: without what was run first to know costs; none where nothing was expected |
 /// | `prepare_ns`, `access_ns`, `finish_ns` | its stages, access as wall time |
+/// | `decide_ns` | of access, looking at the epoch and choosing |
 /// | `idle_ns` | time of workers that had nothing to do, since the epoch before |
 /// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
 /// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, of the last survey by then ([`Survey`]); the longest chain as a share of the operations, the path as a share of the work; none where there was no survey |
@@ -47,6 +48,7 @@ pub fn epoch_record_schema() -> Schema {
         int("prepare_ns"),
         int("access_ns"),
         int("finish_ns"),
+        int("decide_ns"),
         int("idle_ns"),
         int("useful_ns"),
         int("sync_ns"),
@@ -97,6 +99,7 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
         int(epoch.times.prepare),
         int(epoch.times.access),
         int(epoch.times.finish),
+        int(epoch.times.decide),
         int(epoch.idle),
         int(useful),
         int(sync),

@@ -6,7 +6,7 @@
 //!
 //! **Given up.** Waves behind the first run serially.
 
-use crate::access::{ensure_identity, run_serially};
+use crate::access::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
 use crate::durable::changes;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
@@ -29,7 +29,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
         ensure_identity(epoch, &mut scratch.identity);
         let worker = (&mut *scratch.context, &scratch.identity);
         let range = before..epoch.transactions();
-        run_serially(machine, environment, epoch, worker, range);
+        run_serially(machine, environment, epoch, worker, (range, CALLS_PER_SAMPLE));
         epoch.gathered.push(scratch.context.take());
     }
 }

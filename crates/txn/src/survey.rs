@@ -124,20 +124,27 @@ impl Surveyor {
     /// Parametric edges, and whether those between chains lead back.
     fn parametric(&self, accesses: Accesses<'_>, uses: &UseBuffer) -> (u32, bool) {
         let chains = self.chains(accesses.rows().len());
+        let (mut count, mut is_cyclic) = (0, false);
         let mut edges: Vec<(u32, u32)> = Vec::new();
         for transaction in 0..self.graph.transactions() {
             let parts = u32::from(uses.parts[transaction as usize]).max(1);
             for part in 0..parts {
                 let of_part = |slot: &u32| uses.parts[transaction as usize] == 0 || self.flow.use_of(*slot).by(part);
                 let slots = || self.graph.operations(transaction).filter(of_part);
-                for written in slots().filter(|&slot| self.flow.use_of(slot).writes()) {
-                    let others = slots().filter(|&slot| slot != written);
-                    edges.extend(others.map(|slot| (chains[slot as usize], chains[written as usize])));
+                let mut written = slots().filter(|&slot| self.flow.use_of(slot).writes());
+                let Some(first) = written.next() else { continue };
+                let others = written.count();
+                count += (1 + others) * (slots().count() - 1);
+                // Two that are written need each other.
+                is_cyclic |= others > 0;
+                if !is_cyclic {
+                    let read = slots().filter(|&slot| slot != first);
+                    edges.extend(read.map(|slot| (chains[slot as usize], chains[first as usize])));
                 }
             }
         }
-        let count = edges.len() as u32;
-        (count, leads_back(edges, chains.iter().max().map_or(0, |last| *last as usize + 1)))
+        let nodes = chains.iter().max().map_or(0, |last| *last as usize + 1);
+        (count as u32, is_cyclic || leads_back(edges, nodes))
     }
 
     /// The chain of each operation's slot.

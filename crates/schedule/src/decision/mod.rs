@@ -12,12 +12,14 @@
 //!
 //! # What is known
 //!
-//! *a* and *o* are measured: averages over recent epochs, the last counting most, a single one that is far off not at
-//! all. While epochs run in parallel *a*
-//! is followed by the time that units take there. *c* is predicted for every policy from a [`Survey`] of a sample
-//! of the epoch ([`model`]), times the policy's *ratio*: what its epochs took, of what was predicted. A policy that
-//! was never run has the ratio of those most like it, and is taken for [`DOUBT`] dearer than that. So a policy can be
-//! taken on prediction alone, if it is better by more than the doubt, and from then on is known.
+//! *a* and *o* are measured: averages over recent epochs, in which accidents do not count (`level`). *c* is predicted for
+//! every policy from a [`Survey`] of a sample of the epoch and the time that units take in parallel ([`model`]), times
+//! the policy's *ratio*: what its epochs took, of what was predicted (`known`). While epochs run in parallel *a* is what
+//! units take there, less what they were seen to take longer than serially. When epochs run serially again *a* is
+//! measured, and what units take in parallel stays what it was: so a wrong belief about one is not carried to the other.
+//!
+//! A policy that was never run has the ratio of those most like it, and is taken for dearer than that by a doubt. So a
+//! policy can be taken on prediction alone, if it is better by more than the doubt, and from then on is known.
 //!
 //! The very first epoch is begun serially, until a few transactions have shown what they cost
 //! ([`Decision::wants_sample`]); the rest of it is the first to be decided about.
@@ -29,7 +31,9 @@
 //!
 //! # Exploration
 //!
-//! A policy that may be the best, if the doubt is in its favour, is *probed* for a few epochs, of which the best counts, since the first warm up.
+//! A policy that may be the best, if the doubt is in its favour, is *probed* for a few epochs, of which the best counts,
+//! since the first warm up. None can be hoped to share out work better than evenly; where the best known is near that,
+//! nothing is probed.
 //! What epochs cost over what the best known policy was expected to cost is *regret*, be they probes or choices that
 //! prediction was wrong about. A probe begins only if all regret so far, and that which it must be expected to cause,
 //! is below [`REGRET_MAX`] of all time. A policy that lost rests, twice as long each time.
@@ -37,11 +41,15 @@
 //! Pure: no clock and no randomness; the same costs give the same choices. Choosing may run ahead of
 //! recording by a few epochs, as stages of neighbouring epochs overlap.
 
+mod known;
+mod level;
 pub mod model;
 mod morphstream;
 mod reason;
 
 use crate::policy::{Granularity, Policy};
+use known::{CHANGE, Families, Known, WARM_UP};
+use level::Level;
 pub use model::Load;
 pub use reason::{Choice, Reason};
 use tidemill_txn::Survey;
@@ -53,8 +61,6 @@ pub const OPERATION_NS_MIN: f64 = 60.0;
 pub const REGRET_MAX: f64 = 0.03;
 /// The part of all time that surveys may cost.
 pub const SURVEY_MAX: f64 = 0.01;
-/// How much dearer, or in a probe's favour cheaper, a policy may be than predicted that was never run.
-pub const DOUBT: f64 = 0.25;
 /// Epochs with fewer transactions per worker are run serially and not learned from, unless they take
 /// [`SHARED_NS_MIN`]: the cost of waking the workers would be most of what is measured.
 pub const TRANSACTIONS_PER_WORKER_MIN: u32 = 16;
@@ -67,20 +73,16 @@ pub const SHARED_NS_MIN: f64 = 100_000.0;
 const PROBE_EPOCHS: u32 = 2;
 const PROBE_EPOCHS_MAX: u32 = 6;
 const PROBE_NS: f64 = 2_000_000.0;
+/// How much of the weight of earlier epochs remains with each new one, in the share of aborts.
+const DECAY: f64 = 0.75;
 /// As if so many epochs had run before the first, so that short runs explore a little, too.
 const HEAD_START: f64 = 16.0;
+/// A probe begins for no less than this may save of the time.
+const PROMISE_MIN: f64 = 0.06;
 /// A policy is replaced by one that is better by so much.
 const ADVANTAGE_MIN: f64 = 0.03;
-/// Of a measured policy that rested, how far it may have changed.
-const CHANGE: f64 = 0.1;
 /// The first rest of a policy that lost, in epochs.
 const REST_EPOCHS_MIN: f64 = 64.0;
-/// A cost that differs by this factor is that of another workload.
-const DRIFT: f64 = 1.5;
-/// How much longer units may take in parallel than serially, as rows travel between workers.
-const DILATION_MAX: f64 = 1.5;
-/// How much of the weight of earlier epochs remains with each new one.
-const DECAY: f64 = 0.75;
 
 /// Whose model decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,53 +113,6 @@ pub struct EpochCost {
     pub other_ns: u64,
 }
 
-/// What something is at present, by recent values.
-///
-/// One that is far from the others may be an accident (another process took the processor). Only when the next one is
-/// on the same side are things taken to have changed, and then at once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Level {
-    value: Option<f64>,
-    /// The last value was as far off as this.
-    odd: Option<f64>,
-}
-
-impl Level {
-    fn add(&mut self, new: f64) {
-        let Some(value) = self.value else {
-            self.value = Some(new);
-            return;
-        };
-        let is_high = new > value * DRIFT;
-        if is_high || new * DRIFT < value {
-            match self.odd {
-                Some(odd) if (odd > value) == is_high => (self.value, self.odd) = (Some(new), None),
-                _ => self.odd = Some(new),
-            }
-            return;
-        }
-        self.odd = None;
-        self.value = Some(value * DECAY + new * (1.0 - DECAY));
-    }
-
-    fn set(&mut self, value: f64) {
-        *self = Level { value: Some(value), odd: None };
-    }
-}
-
-/// What is known of a policy.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    policy: Policy,
-    /// What its epochs took, of what was predicted.
-    ratio: Level,
-    /// How many there were; the best of the first few counts, as they warm up.
-    samples: u32,
-    /// It is not probed before so much time has passed; how long it rested last.
-    rests_until_ns: f64,
-    rest_ns: f64,
-}
-
 /// What the pipeline is expected to take for a transaction under a policy.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
@@ -186,11 +141,13 @@ pub struct Decision {
     model: Model,
     access: Level,
     others: Level,
+    /// Whether `access` is from more than a few transactions.
+    is_measured: bool,
+    /// Serial epochs since the last parallel one.
+    serial_epochs: u32,
     /// Smoothed alike, but shares may be 0, from where everything is far.
     aborts: f64,
     operations_per_transaction: f64,
-    /// What units take under a policy, of what transactions take serially, when epochs began to run under it.
-    dilation: Option<(Policy, f64)>,
     survey: Option<Survey>,
     /// When it was taken, in `elapsed_ns`, and how long it took.
     surveyed: (f64, f64),
@@ -206,18 +163,18 @@ impl Decision {
     /// For a pipeline of this many workers. `may_speculate`: transactions can be run again.
     pub fn new(workers: usize, model: Model, may_speculate: bool) -> Self {
         let policies = Policy::all().into_iter().filter(|policy| may_speculate || !policy.speculates());
-        let unknown = |policy| Known { policy, ratio: Level::default(), samples: 0, rests_until_ns: 0.0, rest_ns: 0.0 };
         Decision {
             workers: workers as u32,
             model,
             access: Level::default(),
             others: Level::default(),
+            is_measured: false,
+            serial_epochs: 0,
             aborts: 0.0,
             operations_per_transaction: 1.0,
-            dilation: None,
             survey: None,
             surveyed: (0.0, 0.0),
-            known: policies.map(unknown).collect(),
+            known: policies.map(Known::new).collect(),
             current: Policy::EPOCH,
             probe: None,
             elapsed_ns: 0.0,
@@ -227,16 +184,17 @@ impl Decision {
 
     /// Whether an epoch of so many transactions should be begun serially, to know what they cost.
     pub fn wants_sample(&self, transactions: u32) -> bool {
-        self.workers > 1 && !self.is_few(transactions) && self.access.value.is_none()
+        self.workers > 1 && !self.is_few(transactions) && self.access.value().is_none()
     }
 
-    /// Some transactions of the epoch at hand were run serially. `other_ns`: what the other stages took so far for
-    /// the whole epoch of `of` transactions.
-    pub fn sample(&mut self, transactions: u32, operations: u32, access_ns: u64, (other_ns, of): (u64, u32)) {
-        self.operations_per_transaction = f64::from(operations.max(1)) / f64::from(transactions.max(1));
-        self.access.set(access_ns as f64 / f64::from(transactions.max(1)));
-        // What it takes to prepare is known, and to finish is not: less.
-        self.others.set(1.3 * other_ns as f64 / f64::from(of.max(1)));
+    /// Some transactions of the epoch at hand were run serially. By that the whole epoch is expected to take
+    /// `access_ns`; `prepare_ns` is what it took to prepare.
+    pub fn sample(&mut self, transactions: u32, operations: u32, access_ns: u64, prepare_ns: u64) {
+        let count = f64::from(transactions.max(1));
+        self.operations_per_transaction = f64::from(operations.max(1)) / count;
+        self.access.set(access_ns as f64 / count);
+        // What it takes to finish is not known, and less.
+        self.others.set(1.3 * prepare_ns as f64 / count);
     }
 
     /// Whether the next epoch should be surveyed before it is chosen for.
@@ -323,16 +281,17 @@ impl Decision {
         self.operations_per_transaction = f64::from(cost.operations.max(1)) / count;
         let policy = choice.policy;
         if policy.granularity == Granularity::Epoch {
-            self.access.add(access_ns as f64 / count);
-            self.dilation = None;
+            self.follow_serially(access_ns as f64 / count);
         } else {
-            self.follow_load(&cost);
+            self.follow_in_parallel(&cost);
         }
         let Some(load) = self.load() else { return };
         let taken = self.pipeline(policy, access_ns as f64 / count, &load) * count;
         self.elapsed_ns += taken;
         let Some(survey) = self.survey else { return };
         if policy.granularity != Granularity::Epoch {
+            let units_ns = if cost.useful_ns > 0 { cost.useful_ns as f64 / count } else { load.access_ns };
+            let load = Load { units_ns, ..load };
             let predicted = model::predict(policy, &survey, &load, count, f64::from(self.workers));
             self.learn(policy, access_ns as f64 / predicted.max(1.0));
         }
@@ -346,31 +305,45 @@ impl Decision {
         self.end_probe(policy, regret, taken);
     }
 
+    /// Follows the cost of transactions by a serial epoch.
+    fn follow_serially(&mut self, access_ns: f64) {
+        self.serial_epochs = self.serial_epochs.saturating_add(1);
+        let before = self.access.value();
+        if self.serial_epochs > WARM_UP {
+            return self.access.add(access_ns);
+        }
+        // What was inferred from units may be wrong, and the first epochs warm up: the best of them counts.
+        let best = if self.serial_epochs == 1 { access_ns } else { before.map_or(access_ns, |b| b.min(access_ns)) };
+        self.access.renew(best);
+        self.is_measured = true;
+        let longer = self.access.value().zip(before).map_or(0.0, |(now, before)| now - before);
+        let per_operation = longer / self.operations_per_transaction;
+        self.known.iter_mut().for_each(|known| known.recalibrate(per_operation));
+    }
+
     /// Follows the cost of transactions by that of units, as far as both are known.
-    fn follow_load(&mut self, cost: &EpochCost) {
-        let Some(access) = self.access.value else { return };
+    fn follow_in_parallel(&mut self, cost: &EpochCost) {
+        self.serial_epochs = 0;
+        let Some(access) = self.access.value() else { return };
+        let policy = cost.choice.policy;
+        let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) else { return };
         if cost.useful_ns == 0 {
             return;
         }
-        let (useful, policy) = (cost.useful_ns as f64 / f64::from(cost.transactions), cost.choice.policy);
-        match self.dilation {
-            Some((since, dilation)) if since == policy => {
-                self.access.add(useful / dilation);
-            }
-            _ => self.dilation = Some((policy, (useful / access).clamp(1.0, DILATION_MAX))),
+        let useful_ns = cost.useful_ns as f64 / f64::from(cost.transactions);
+        let serial_ns = known.serial_ns(useful_ns, access, self.operations_per_transaction);
+        match known.samples < WARM_UP {
+            false => self.access.add(serial_ns),
+            true if !self.is_measured => self.access.set(serial_ns),
+            true => {}
         }
+        self.is_measured |= known.samples >= WARM_UP;
     }
 
     fn learn(&mut self, policy: Policy, ratio: f64) {
-        if let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) {
-            match known.ratio.value {
-                // It warms up: the best of the first few is what it takes.
-                Some(best) if known.samples < PROBE_EPOCHS_MAX => known.ratio.set(best.min(ratio)),
-                Some(_) => known.ratio.add(ratio),
-                None => known.ratio.set(ratio),
-            }
-            known.samples = known.samples.saturating_add(1);
-        }
+        let Some(at) = self.known.iter().position(|known| known.policy == policy) else { return };
+        let expected = self.known[at].expected(&Families::of(&self.known)).ratio;
+        self.known[at].learn(ratio, expected);
     }
 
     /// Whether so little is known of a policy that its choice was a guess.
@@ -388,6 +361,7 @@ impl Decision {
         let rest = (probe.regret_ns / REGRET_MAX).max(epoch_ns * REST_EPOCHS_MIN);
         self.probe = None;
         if let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) {
+            known.settle();
             known.rest_ns = rest.max(known.rest_ns * 2.0);
             known.rests_until_ns = self.elapsed_ns + known.rest_ns;
         }
@@ -399,12 +373,13 @@ impl Decision {
 
     /// Whether an epoch is not worth waking workers for: few transactions, and not known to take long.
     fn is_small(&self, transactions: u32) -> bool {
-        let access_ns = self.access.value.unwrap_or(0.0) * f64::from(transactions);
+        let access_ns = self.access.value().unwrap_or(0.0) * f64::from(transactions);
         transactions < 2 || self.is_few(transactions) && access_ns < SHARED_NS_MIN
     }
 
     fn load(&self) -> Option<Load> {
-        Some(Load { access_ns: self.access.value?, other_ns: self.others.value?, aborts: self.aborts })
+        let access_ns = self.access.value()?;
+        Some(Load { access_ns, units_ns: access_ns, other_ns: self.others.value()?, aborts: self.aborts })
     }
 
     fn others(&self, load: &Load) -> f64 {
@@ -437,37 +412,38 @@ impl Decision {
     }
 
     fn estimates(&self, survey: &Survey, load: &Load, count: f64) -> Vec<Estimate> {
+        let workers = f64::from(self.workers);
+        // Nobody shares out work better than evenly.
+        let least_access = load.access_ns / workers;
+        let families = Families::of(&self.known);
         let of = |known: &Known| {
-            let predicted = model::predict(known.policy, survey, load, count, f64::from(self.workers)) / count;
-            let is_serial = known.policy.granularity == Granularity::Epoch;
-            let ratio = if is_serial { 1.0 } else { self.ratio(known) };
-            // One that was never run may differ from those like it.
-            let (least, most) = match (is_serial, known.samples) {
-                (true, _) => (1.0, 1.0),
-                (false, 0) => (ratio.sqrt().min(1.0 + DOUBT) * (1.0 - DOUBT), ratio.max(1.0) * (1.0 + DOUBT)),
-                (false, _) => (ratio * (1.0 - CHANGE), ratio),
+            let policy = known.policy;
+            let pipeline = |access: f64| self.pipeline(policy, access, load);
+            if policy.granularity == Granularity::Epoch {
+                let (access, expected) = (load.access_ns, pipeline(load.access_ns));
+                return Estimate {
+                    policy,
+                    access,
+                    pipeline: expected,
+                    hoped: expected * (1.0 - CHANGE),
+                    feared: expected,
+                };
+            }
+            let expected = known.expected(&families);
+            let load = Load {
+                units_ns: (load.access_ns + expected.travel * self.operations_per_transaction).max(1.0),
+                ..*load
             };
-            let pipeline = |ratio: f64| self.pipeline(known.policy, predicted * ratio, load);
-            let (access, expected) = (predicted * ratio, pipeline(ratio));
-            let (hoped, feared) = (pipeline(least), pipeline(most));
-            Estimate { policy: known.policy, access, pipeline: expected, hoped, feared }
+            let predicted = model::predict(policy, survey, &load, count, workers) / count;
+            Estimate {
+                policy,
+                access: predicted * expected.ratio,
+                pipeline: pipeline(predicted * expected.ratio),
+                hoped: pipeline((predicted * expected.least).max(least_access)),
+                feared: pipeline(predicted * expected.most),
+            }
         };
         self.known.iter().map(of).collect()
-    }
-
-    /// The policy's own ratio, or of those most like it.
-    fn ratio(&self, known: &Known) -> f64 {
-        if let Some(ratio) = known.ratio.value {
-            return ratio;
-        }
-        let likeness = |other: &Known| {
-            let (a, b) = (known.policy, other.policy);
-            u32::from(a.on_versions() == b.on_versions()) + u32::from(a.speculates() == b.speculates())
-        };
-        let measured = || self.known.iter().filter_map(|other| Some((likeness(other), other.ratio.value?)));
-        let Some(most) = measured().map(|(likeness, _)| likeness).max() else { return 1.0 };
-        let ratios = || measured().filter(|(likeness, _)| *likeness == most).map(|(_, ratio)| ratio);
-        ratios().sum::<f64>() / ratios().count() as f64
     }
 
     /// The best and the one next to it, doubting those that were never run; the current one stays unless another is
@@ -492,7 +468,7 @@ impl Decision {
         let epochs = (PROBE_NS / (candidate.pipeline * count)).ceil() as u32;
         let epochs = epochs.clamp(PROBE_EPOCHS, PROBE_EPOCHS_MAX);
         let regret = self.regret_ns + f64::from(epochs) * feared.max(0.0) * count;
-        let is_promising = candidate.hoped < best.pipeline * (1.0 - ADVANTAGE_MIN);
+        let is_promising = candidate.hoped < best.pipeline * (1.0 - PROMISE_MIN);
         let elapsed = self.elapsed_ns + HEAD_START * best.pipeline * count;
         (is_promising && regret <= elapsed * REGRET_MAX).then_some(Probe {
             policy: candidate.policy,

@@ -40,6 +40,8 @@ const EPOCH: f64 = 5_000.0;
 pub struct Load {
     /// Access serially, per transaction, nanoseconds.
     pub access_ns: f64,
+    /// The same in parallel, all workers together, where rows travel between them.
+    pub units_ns: f64,
     /// The other stages, all workers together, per transaction, nanoseconds.
     pub other_ns: f64,
     /// The share of transactions that abort.
@@ -61,7 +63,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, transactions: f64, 
     let when = |holds: bool, ns: f64| if holds { ns } else { 0.0 };
     let structured = policy.explore != Explore::Unstructured;
     let alone = operations * (LOCATE + when(policy.on_versions(), LAY_OUT) + when(structured, STRATA)) + EPOCH;
-    let work = transactions * load.access_ns
+    let work = transactions * load.units_ns
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
         + when(policy.speculates(), transactions * JUDGE);
@@ -76,7 +78,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, transactions: f64, 
     };
     let redo = match policy.abort {
         Abort::VoteFirst => 0.0,
-        Abort::Eager | Abort::Lazy => transactions * load.aborts * (REPAIR + REDONE * load.access_ns),
+        Abort::Eager | Abort::Lazy => transactions * load.aborts * (REPAIR + REDONE * load.units_ns),
     };
     alone + operations * LINK / workers + explored + redo
 }

@@ -1,0 +1,109 @@
+//! What something is at present, by its recent values, of which some are accidents.
+
+/// A value that differs by this factor is that of another workload, or an accident.
+const DRIFT: f64 = 1.5;
+/// How much of the weight of earlier values remains with each new one.
+const DECAY: f64 = 0.75;
+
+/// An average of recent values, the last counting most.
+///
+/// One that is far from the others may be an accident (another process took the processor, and that may last longer than
+/// an epoch). Only when three in a row are off on the same side are things taken to have changed, and then at once, to
+/// the middle one of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Level {
+    value: Option<f64>,
+    odd: [f64; 2],
+    odd_count: usize,
+}
+
+impl Level {
+    /// It, once there was a value.
+    pub fn value(&self) -> Option<f64> {
+        self.value
+    }
+
+    /// Takes in a value.
+    pub fn add(&mut self, new: f64) {
+        match self.value {
+            Some(value) if self.is_far(new) => self.add_odd(value, new),
+            Some(value) => self.set(value * DECAY + new * (1.0 - DECAY)),
+            None => self.set(new),
+        }
+    }
+
+    /// Takes a value for what it is, unless that is far from what it was until then.
+    pub fn renew(&mut self, new: f64) {
+        if self.is_far(new) { self.add(new) } else { self.set(new) }
+    }
+
+    /// No more values are to come for now: what was off last counts, of two the nearer.
+    pub fn settle(&mut self) {
+        let odd = self.odd[..self.odd_count].iter().copied();
+        let nearer = |a: f64, b: f64| if self.distance(a) <= self.distance(b) { a } else { b };
+        if let Some(nearest) = odd.reduce(nearer) {
+            self.set(nearest);
+        }
+    }
+
+    fn distance(&self, new: f64) -> f64 {
+        self.value.map_or(0.0, |value| (new / value).ln().abs())
+    }
+
+    /// It is this.
+    pub fn set(&mut self, value: f64) {
+        *self = Level { value: Some(value), ..Level::default() };
+    }
+
+    fn is_far(&self, new: f64) -> bool {
+        self.distance(new) > DRIFT.ln()
+    }
+
+    fn add_odd(&mut self, value: f64, new: f64) {
+        if self.odd_count > 0 && (self.odd[0] > value) != (new > value) {
+            self.odd_count = 0;
+        }
+        if self.odd_count < 2 {
+            self.odd[self.odd_count] = new;
+            self.odd_count += 1;
+            return;
+        }
+        let mut odd = [self.odd[0], self.odd[1], new];
+        odd.sort_by(f64::total_cmp);
+        self.set(odd[1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(values: &[f64]) -> f64 {
+        let mut level = Level::default();
+        values.iter().for_each(|&value| level.add(value));
+        level.value().expect("a value")
+    }
+
+    #[test]
+    fn values_are_averaged_and_accidents_are_not() {
+        assert_eq!(after(&[100.0]), 100.0);
+        assert_eq!(after(&[100.0, 120.0]), 105.0);
+        assert_eq!(after(&[100.0, 500.0, 400.0, 100.0]), 100.0);
+        assert_eq!(after(&[100.0, 500.0, 10.0, 500.0, 10.0]), 100.0);
+    }
+
+    #[test]
+    fn three_in_a_row_are_a_change() {
+        assert_eq!(after(&[100.0, 900.0, 400.0, 500.0]), 500.0);
+        assert_eq!(after(&[100.0, 10.0, 10.0, 20.0]), 10.0);
+        let mut level = Level::default();
+        level.set(100.0);
+        level.renew(110.0);
+        assert_eq!(level.value(), Some(110.0));
+        level.renew(500.0);
+        assert_eq!(level.value(), Some(110.0));
+        level.add(400.0);
+        level.settle();
+        assert_eq!(level.value(), Some(400.0));
+    }
+}
