@@ -129,7 +129,7 @@ impl Table {
     pub unsafe fn capture(&self, node: usize) -> Image {
         let mut image = Image::new(self.shape());
         let marks = self.marks();
-        for chunk in 0.. {
+        let mut copy = |chunk| {
             let progress = &mut *self.snapshot().progress.lock();
             let there = self.each_slot_of(node, chunk, |row| {
                 // SAFETY: a slot of this table; where it is marked nobody writes it (see the module's head).
@@ -139,20 +139,17 @@ impl Table {
                     }
                 }
             });
-            if !there {
-                // Nothing of this node is marked any more, so nothing will be added.
-                let saved = progress.saved.replace(Image::new(self.shape()));
-                return self.with_saved(node, image, saved);
-            }
-        }
-        unreachable!("a node's chunks come to an end")
+            // Where there was none, nothing of this node is marked any more, so nothing will be added.
+            if there { None } else { progress.saved.replace(Image::new(self.shape())) }
+        };
+        let saved = (0..).find_map(&mut copy).expect("a node's chunks come to an end");
+        self.with_saved(node, image, &saved)
     }
 
     /// Sets apart what was saved, by node, and adds what there is of this node to what was copied of it.
-    fn with_saved(&self, node: usize, image: Image, saved: Option<Image>) -> Image {
+    fn with_saved(&self, node: usize, image: Image, saved: &Image) -> Image {
         let apart = &mut *self.snapshot().apart.lock();
-        let saved = saved.expect("a snapshot is under way");
-        (0..saved.len()).for_each(|i| apart[crate::virtual_node_of(saved.hash(i))].push_of(&saved, i));
+        (0..saved.len()).for_each(|i| apart[crate::virtual_node_of(saved.hash(i))].push_of(saved, i));
         let mut all = std::mem::replace(&mut apart[node], Image::new(self.shape()));
         (0..image.len()).for_each(|i| all.push_of(&image, i));
         all.newest()

@@ -228,11 +228,11 @@ impl Log {
         }
     }
 
-    /// Removes the segments whose epochs are all at or before `epoch`.
-    pub fn truncate(&mut self, epoch: u64) -> Result<(), StateError> {
+    /// Removes the segments whose epochs are all at or before `epoch`, the first so many of them.
+    pub fn truncate(&mut self, epoch: u64, count_max: usize) -> Result<(), StateError> {
         let epoch = self.held.map_or(epoch, |held| held.min(epoch));
         let void = self.segments.iter().skip(1).take_while(|next| next.epoch <= epoch).count();
-        self.remove_first(void)
+        self.remove_first(void.min(count_max))
     }
 
     /// Removes the segments before the last that have no records left.

@@ -192,7 +192,7 @@ fn script(storage: &SimStorage, acknowledged: &mut u64, pushed: &mut u64) -> Res
         }
         log.roll()?;
         if next.is_multiple_of(5) {
-            log.truncate(*acknowledged / 2)?;
+            log.truncate(*acknowledged / 2, usize::MAX)?;
         }
     }
     Ok(())
@@ -284,7 +284,7 @@ fn a_full_disk_is_waited_for() {
 fn truncation_removes_what_a_checkpoint_holds() {
     let storage = small_log();
     let (_, mut log) = open(&storage, 0).expect("it is whole");
-    log.truncate(9).expect("a disk without faults");
+    log.truncate(9, usize::MAX).expect("a disk without faults");
     drop(log);
     assert_eq!(open(&storage, 9).expect("it is whole").0, [10, 11, 12]);
     let error = open(&storage, 0).err().expect("they were removed").to_string();

@@ -78,7 +78,7 @@ pub struct Logger {
 impl Logger {
     /// Logs until there are no more entries, nor results that wait; gives the log back.
     pub fn run(mut self) -> Result<Log, StateError> {
-        let mut synced = self.environment.now();
+        let (mut synced, mut truncate) = (self.environment.now(), 0);
         loop {
             let before = self.log.position();
             match self.next(self.until_due(synced)) {
@@ -104,11 +104,13 @@ impl Logger {
             self.state.bytes.fetch_add(self.log.position() - before, Ordering::Relaxed);
             self.tell();
             self.log.roll()?;
-            let truncate = self.state.truncate.swap(0, Ordering::Relaxed);
-            if truncate > 0 {
+            let checkpoint = self.state.truncate.swap(0, Ordering::Relaxed);
+            if checkpoint > 0 {
                 self.log.roll_now()?;
-                self.log.truncate(truncate)?;
+                truncate = checkpoint;
             }
+            // To free many at once takes a file system tens of milliseconds, in which nothing is released.
+            self.log.truncate(truncate, 1)?;
         }
         self.log.sync()?;
         self.state.durable.store(self.log.epoch(), Ordering::Release);

@@ -244,7 +244,7 @@ impl Finish {
         {
             if directory.planted().is(Bug::TruncatesFirst) {
                 log.roll_now()?;
-                log.truncate(gathered.epoch)?;
+                log.truncate(gathered.epoch, usize::MAX)?;
             }
             let mut sources = gate.sources(&gathered.gate);
             for SourceAt { standing, .. } in &mut sources {
@@ -264,7 +264,7 @@ impl Finish {
             directory.weaken(false)?;
             checkpoints.count.fetch_add(1, Ordering::Relaxed);
             log.roll_now()?;
-            log.truncate(gathered.epoch)?;
+            log.truncate(gathered.epoch, usize::MAX)?;
             drop(directory);
             merge(machine, &shared, &mut |_| {})?;
         } else {
