@@ -39,6 +39,11 @@ impl Image {
         Image { shape: shape.clone(), words: Vec::new(), texts: Vec::new() }
     }
 
+    /// Without rows, and with room for so many bytes of them.
+    pub fn with_capacity(shape: &Arc<RowShape>, bytes: usize) -> Image {
+        Image { shape: shape.clone(), words: Vec::with_capacity(bytes / 8), texts: Vec::new() }
+    }
+
     /// What its rows consist of.
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
@@ -147,6 +152,14 @@ impl Image {
         match self.shape.texts.is_empty() {
             true => self.words.extend_from_slice(other.row(row)),
             false => self.push(other.row(row).iter().copied(), |word| other.text(row, word)),
+        }
+    }
+
+    /// Adds the rows of another image of the same shape.
+    pub fn append(&mut self, other: &Image) {
+        match self.shape.texts.is_empty() {
+            true => self.words.extend_from_slice(&other.words),
+            false => (0..other.len()).for_each(|row| self.push_of(other, row)),
         }
     }
 

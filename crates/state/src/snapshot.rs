@@ -7,7 +7,8 @@
 //! 2. Between the accesses of two epochs a snapshot is begun ([`Table::begin_snapshot`]). Nothing is copied
 //!    then. Epochs behind it mark in the other generation.
 //! 3. Whoever takes the snapshot goes through the virtual nodes and copies marked rows, a chunk at a time, and
-//!    takes their marks away ([`Table::capture`]).
+//!    takes their marks away ([`Table::capture`]); before that, as much as may be in memory at once
+//!    ([`Table::copy_ahead`]), since what is copied row after row costs less than what epochs copy at 4.
 //! 4. Before an epoch is accessed meanwhile, the rows that it may write and that are still marked are copied
 //!    and their marks taken away ([`Table::save`]).
 //! 5. When all nodes are through, the snapshot is ended ([`Table::end_snapshot`]), and another may begin.
@@ -26,13 +27,35 @@ use crate::image::Image;
 use crate::marks::Generation;
 use crate::memory::prefetch;
 use crate::rows::RowAddress;
+use crate::shape::RowShape;
 use crate::table::Table;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// How many rows ahead of the one that is saved are asked for.
 const AHEAD: usize = 16;
+/// Bytes of copies that lie together: to move more of them, or to ask for more fresh pages at once, would be a pause.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Copies of rows, in pieces.
+#[derive(Default)]
+struct Copies(Vec<Image>);
+
+impl Copies {
+    fn of(image: Image) -> Copies {
+        Copies(vec![image])
+    }
+
+    /// Where the next row goes.
+    fn piece(&mut self, shape: &Arc<RowShape>) -> &mut Image {
+        if self.0.last().is_none_or(|last| last.bytes() >= PIECE_BYTES) {
+            self.0.push(Image::with_capacity(shape, PIECE_BYTES));
+        }
+        self.0.last_mut().expect("a piece")
+    }
+}
 
 /// How far the snapshot of a table has come.
 #[derive(Default)]
@@ -50,7 +73,7 @@ struct Progress {
     /// All rows are taken, not only those that changed.
     whole: bool,
     /// Copies that were made before the turn of their node, and were not set apart yet.
-    saved: Option<Image>,
+    saved: Option<Copies>,
     /// Keys whose rows were deleted and their slots swept since the last snapshot.
     graves: Option<Image>,
 }
@@ -82,7 +105,7 @@ impl Table {
             self.mark_blocks(generation, true);
         }
         // A key that came again behind its grave is copied later, and the later one counts.
-        let saved = graves.filter(|_| !whole).unwrap_or_else(|| Image::new(self.shape()));
+        let saved = graves.filter(|_| !whole).map_or_else(Copies::default, Copies::of);
         *progress = Progress { generation, whole, saved: Some(saved), graves: None };
         *snapshot.apart.lock() = (0..VIRTUAL_NODE_COUNT).map(|_| Image::new(self.shape())).collect();
         snapshot.open.store(true, Ordering::Release);
@@ -116,7 +139,7 @@ impl Table {
                     prefetch(ahead as *const u8);
                 }
                 if row != 0 && marks.take(row, *generation) {
-                    self.copy_marked(row, *whole, saved);
+                    self.copy_marked(row, *whole, saved.piece(self.shape()));
                 }
             }
         }
@@ -127,6 +150,39 @@ impl Table {
     /// # Safety
     /// Between the accesses of epochs, [`Table::save`] is called for the rows of each before it begins.
     pub unsafe fn capture(&self, node: usize) -> Image {
+        // SAFETY: by the caller.
+        let (image, saved) = unsafe { self.copy_node(node) };
+        let mut apart = self.set_apart(&saved);
+        let mut all = std::mem::replace(&mut apart[node], Image::new(self.shape()));
+        drop(apart);
+        all.append(&image);
+        all.newest()
+    }
+
+    /// Copies marked rows now, node by node until there are so many bytes of copies, for [`Table::capture`] to hand
+    /// over later: what is copied before an epoch wants to change it costs that epoch nothing.
+    ///
+    /// # Safety
+    /// As [`Table::capture`].
+    pub unsafe fn copy_ahead(&self, bytes_max: usize) {
+        let mut bytes = 0;
+        for node in 0..VIRTUAL_NODE_COUNT {
+            if bytes >= bytes_max {
+                return;
+            }
+            // SAFETY: by the caller.
+            let (image, saved) = unsafe { self.copy_node(node) };
+            let mut apart = self.set_apart(&saved);
+            apart[node].append(&image);
+            bytes += image.bytes() + saved.0.iter().map(Image::bytes).sum::<usize>();
+        }
+    }
+
+    /// Copies of the marked rows of a node, and what was saved of any node meanwhile.
+    ///
+    /// # Safety
+    /// As [`Table::capture`].
+    unsafe fn copy_node(&self, node: usize) -> (Image, Copies) {
         let mut image = Image::new(self.shape());
         let marks = self.marks();
         let mut copy = |chunk| {
@@ -140,19 +196,19 @@ impl Table {
                 }
             });
             // Where there was none, nothing of this node is marked any more, so nothing will be added.
-            if there { None } else { progress.saved.replace(Image::new(self.shape())) }
+            if there { None } else { progress.saved.replace(Copies::default()) }
         };
         let saved = (0..).find_map(&mut copy).expect("a node's chunks come to an end");
-        self.with_saved(node, image, &saved)
+        (image, saved)
     }
 
-    /// Sets apart what was saved, by node, and adds what there is of this node to what was copied of it.
-    fn with_saved(&self, node: usize, image: Image, saved: &Image) -> Image {
-        let apart = &mut *self.snapshot().apart.lock();
-        (0..saved.len()).for_each(|i| apart[crate::virtual_node_of(saved.hash(i))].push_of(saved, i));
-        let mut all = std::mem::replace(&mut apart[node], Image::new(self.shape()));
-        (0..image.len()).for_each(|i| all.push_of(&image, i));
-        all.newest()
+    /// Sets apart what was saved, by node.
+    fn set_apart(&self, saved: &Copies) -> MutexGuard<'_, Vec<Image>> {
+        let mut apart = self.snapshot().apart.lock();
+        for piece in &saved.0 {
+            (0..piece.len()).for_each(|i| apart[crate::virtual_node_of(piece.hash(i))].push_of(piece, i));
+        }
+        apart
     }
 
     /// # Safety

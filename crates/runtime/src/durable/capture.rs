@@ -4,8 +4,8 @@
 //! 2. The worker that has accessed that epoch begins a snapshot before the next epoch is accessed. Nothing is
 //!    copied then. Later epochs save the rows that they are about to change (`changes`, and
 //!    `tidemill_state::Table::begin_snapshot`).
-//! 3. The checkpointer's thread copies what has changed since the last checkpoint, node by node, and writes it
-//!    as a run of each table, beside the epochs. It rests as it goes, so that epochs keep the processors.
+//! 3. The checkpointer's thread copies what has changed since the last checkpoint, and writes it node by node as a
+//!    run of each table, beside the epochs. It rests as it writes, so that epochs keep the processors.
 //! 4. When all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it
 //!    may go.
 //! 5. Runs are merged where there are too many, and the manifest names the merged one in their stead.
@@ -34,9 +34,12 @@ use tidemill_state::Generation;
 const COMMITTED_POLL: Duration = Duration::from_millis(1);
 /// Rows between two rests.
 const REST_ROWS: usize = 1 << 13;
-/// A rest is as long as the work before it, and so long at the most. With longer ones epochs have to save more rows
-/// themselves, and lose more by that than they win.
+/// How much longer a rest is than the work before it.
+const REST_FACTOR: u64 = 3;
+/// And how long at the most.
 const REST_MAX: Duration = Duration::from_millis(20);
+/// Bytes of a table's rows that are copied at once before they are written.
+const AHEAD_BYTES_MAX: usize = 256 << 20;
 
 /// A checkpoint that is due with an epoch.
 pub struct Due {
@@ -135,6 +138,7 @@ impl Checkpointer {
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
         let mut pace = Pace::new(&*self.environment, &self.state);
+        self.copy_ahead();
         let before = self.directory.lock().checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
         let begin = &mut |shape: &_| self.directory.lock().write_run(shape);
         let written =
@@ -161,6 +165,18 @@ impl Checkpointer {
         self.state.count.fetch_add(1, Ordering::Release);
         merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows))?;
         self.install()
+    }
+
+    /// Copies what has changed, as fast as it goes, before it is written at leisure: until a row is copied, the epoch
+    /// that changes it has to do it. Where memory is limited there is no room for that.
+    fn copy_ahead(&self) {
+        for table in self.machine.tables.iter().filter(|table| !table.has_cold_rows()) {
+            #[allow(unsafe_code)]
+            // SAFETY: epochs save their rows before they change them.
+            unsafe {
+                table.copy_ahead(AHEAD_BYTES_MAX);
+            }
+        }
     }
 
     /// Has cold rows read from the newest checkpoint.
@@ -192,7 +208,7 @@ impl<'a> Pace<'a> {
         if self.rows >= REST_ROWS && !self.state.presses.load(Ordering::Relaxed) {
             self.rows = 0;
             let work = self.environment.now().saturating_sub(self.since);
-            wait(Duration::from_nanos(work).min(REST_MAX));
+            wait(Duration::from_nanos(REST_FACTOR * work).min(REST_MAX));
             self.since = self.environment.now();
         }
     }
