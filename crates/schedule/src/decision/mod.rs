@@ -60,7 +60,7 @@ pub const OPERATION_NS_MIN: f64 = 60.0;
 /// The part of all time that probes and wrong guesses may cost before no further probe begins.
 pub const REGRET_MAX: f64 = 0.03;
 /// The part of all time that surveys may cost.
-pub const SURVEY_MAX: f64 = 0.01;
+pub const SURVEY_MAX: f64 = 0.005;
 /// Epochs with fewer transactions per worker are run serially and not learned from, unless they take
 /// [`SHARED_NS_MIN`]: the cost of waking the workers would be most of what is measured.
 pub const TRANSACTIONS_PER_WORKER_MIN: u32 = 16;
@@ -450,19 +450,16 @@ impl Decision {
     /// clearly better.
     fn best(&self, estimates: &[Estimate]) -> (Estimate, Estimate) {
         let bound = |e: &Estimate| e.feared * if e.policy == self.current { 1.0 - ADVANTAGE_MIN } else { 1.0 };
-        let mut order: Vec<&Estimate> = estimates.iter().collect();
-        order.sort_by(|a, b| bound(a).total_cmp(&bound(b)));
-        let best = *order[0];
-        order[1..].sort_by(|a, b| a.feared.total_cmp(&b.feared));
-        (best, *order[1])
+        let best = estimates.iter().min_by(|a, b| bound(a).total_cmp(&bound(b))).expect("there are policies");
+        let others = estimates.iter().filter(|e| e.policy != best.policy);
+        let second = others.min_by(|a, b| a.feared.total_cmp(&b.feared)).expect("there are several policies");
+        (*best, *second)
     }
 
     /// A policy that may be better than the best, as far as there is room for regret.
     fn next_probe(&self, estimates: &[Estimate], best: &Estimate, count: f64) -> Option<Probe> {
-        let rests = |policy: Policy| {
-            self.known.iter().any(|known| known.policy == policy && known.rests_until_ns > self.elapsed_ns)
-        };
-        let candidates = estimates.iter().filter(|e| e.policy != best.policy && !rests(e.policy));
+        let awake = self.known.iter().zip(estimates).filter(|(known, _)| known.rests_until_ns <= self.elapsed_ns);
+        let candidates = awake.map(|(_, estimate)| estimate).filter(|e| e.policy != best.policy);
         let candidate = candidates.min_by(|a, b| a.hoped.total_cmp(&b.hoped))?;
         let feared = candidate.feared - best.pipeline;
         let epochs = (PROBE_NS / (candidate.pipeline * count)).ceil() as u32;
