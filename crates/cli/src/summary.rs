@@ -62,6 +62,9 @@ fn source_counts(source: &SourceSummary) -> String {
             let _ = write!(text, ", {} {what}", count(number));
         }
     }
+    if source.ended_before {
+        text.push_str("; it had ended before, so nothing was read");
+    }
     text
 }
 

@@ -81,6 +81,8 @@ struct Queue {
     late: Vec<RecordBatch>,
     bad: Vec<BadRecord>,
     ended: bool,
+    /// It had ended when it was made to stand where it stood.
+    ended_before: bool,
     taken: u64,
     last_time: Option<i64>,
 }
@@ -94,6 +96,8 @@ pub struct SourcePosition {
     pub time: Option<i64>,
     /// Events that came but were not let through.
     pub held: u64,
+    /// Whether it had ended in an earlier run, so that nothing was asked of it.
+    pub ended_before: bool,
 }
 
 /// All that the gate knows of a source between two epochs: with what comes next of it, this decides
@@ -132,6 +136,7 @@ impl Gate {
                 late: Vec::new(),
                 bad: Vec::new(),
                 ended: false,
+                ended_before: false,
                 taken: 0,
                 last_time: None,
             }
@@ -185,6 +190,7 @@ impl Gate {
             events: q.taken,
             time: q.last_time.filter(|_| q.time_field.is_some()),
             held: q.segments.iter().map(|s| s.times.len() as u64).sum(),
+            ended_before: q.ended_before,
         };
         self.queues.iter().map(of).collect()
     }
@@ -210,6 +216,7 @@ impl Gate {
         queue.taken = standing.passed;
         queue.last_time = standing.last_time;
         queue.ended = standing.ended;
+        queue.ended_before = standing.ended;
         // Without event time those held are the last that came.
         let mut counter = match (queue.time_field, standing.greatest) {
             (None, Some(greatest)) => greatest + 1 - held as i64,

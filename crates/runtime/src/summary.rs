@@ -130,6 +130,8 @@ pub struct SourceSummary {
     pub last_time: Option<i64>,
     /// Events that were read but not processed because the run was stopped.
     pub held: u64,
+    /// Whether it had ended in an earlier run over the same state, for good: nothing was read of it.
+    pub ended_before: bool,
 }
 
 /// What became of a transaction's events.
@@ -191,6 +193,7 @@ impl SourceSummary {
     pub(crate) fn stand(&mut self, position: SourcePosition, stopped: bool) {
         self.events = position.events;
         self.last_time = position.time;
+        self.ended_before = position.ended_before;
         self.held = if stopped { position.held } else { 0 };
     }
 }
