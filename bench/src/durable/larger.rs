@@ -65,12 +65,13 @@ pub fn measure(bench: &Durable) {
                     let whole = peak().saturating_sub(before);
                     println!(
                         "  theta {theta}: rows and indexes took {:.1} MiB at the most ({:.2} x the limit), the run {:.0} MiB; \
-                         {:.2} rows read an event, {} evicted, {} checkpoints",
+                         {:.2} rows read an event, {} evicted, {} of them written, {} checkpoints",
                         mib(memory.peak),
                         memory.peak as f64 / limit as f64,
                         mib(whole),
                         memory.fetched as f64 / events as f64,
                         memory.evicted,
+                        memory.spilled,
                         durable.checkpoints
                     );
                 }

@@ -38,13 +38,13 @@ pub fn measure(rows: u64, path: &Path) {
     let mut random = Random::new(5);
     let all = image(&shape, 0..rows, 0);
     let some = image(&shape, (0..rows / 10).map(|_| random.below(rows)), 1);
-    let mut write = |image: &Image| -> Run {
-        let mut writer = directory.write_run(&shape).expect("room");
+    let mut write = |image: &Image, filter: Option<usize>| -> Run {
+        let mut writer = directory.write_run(&shape, filter).expect("room");
         writer.push(image).expect("room");
-        writer.finish().expect("room")
+        writer.finish().expect("room").run().clone()
     };
-    let first = timed("write all", || write(&all));
-    let second = timed("write a tenth", || write(&some));
+    let first = timed("write all", || write(&all, None));
+    let second = timed("write a tenth", || write(&some, Some(some.len())));
     let bytes = [&first, &second].map(|run| run.index.offset + run.index.length);
     println!("  {:.1} and {:.1} MB", bytes[0] as f64 / 1e6, bytes[1] as f64 / 1e6);
     let open = || directory.runs(&[first.clone(), second.clone()], &shape, "t").expect("it opens");

@@ -75,11 +75,12 @@ fn state(text: &mut String, durability: &DurabilitySummary) {
         let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
         let _ = writeln!(
             text,
-            "  memory: at most {} of {} MiB, {} read, {} evicted",
+            "  memory: at most {} of {} MiB, {} read, {} evicted, {} of them written",
             mib(memory.peak),
             mib(memory.limit),
             counted(memory.fetched, "row"),
-            count(memory.evicted)
+            count(memory.evicted),
+            count(memory.spilled)
         );
     }
     if let Some(every) = durability.sync_seconds {

@@ -1,10 +1,11 @@
 //! The files of the operating system, as the log, the checkpoints and the sinks use them.
 
+use crate::map::Map;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tidemill_durability::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of};
+use tidemill_durability::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, directory_of};
 
 /// Storage on the disks of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,6 +122,10 @@ impl File for OnDisk {
             }
         }
         Ok(done)
+    }
+
+    fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
+        Ok(Map::of(&self.0)?.map(|map| Box::new(map) as Box<dyn Mapped>))
     }
 
     fn length(&self) -> io::Result<u64> {

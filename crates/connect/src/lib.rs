@@ -60,6 +60,7 @@ mod environment;
 mod files;
 mod generator;
 mod growing;
+mod map;
 mod output;
 mod patient;
 mod place;

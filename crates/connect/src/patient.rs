@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemill_durability::{Entry, File, Locked, Open, Storage};
+use tidemill_durability::{Entry, File, Locked, Mapped, Open, Storage};
 
 /// How long to wait for room before it is tried again.
 const POLL: Duration = Duration::from_millis(100);
@@ -125,6 +125,10 @@ impl File for PatientFile {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.file.read_at(offset, into)
+    }
+
+    fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
+        self.file.map()
     }
 
     fn length(&self) -> io::Result<u64> {

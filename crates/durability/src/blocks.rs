@@ -1,18 +1,24 @@
-//! Checkpoint files: blocks of bytes, immutable once written. The manifest says where each block is and
-//! what its check is, so a file needs no structure of its own.
+//! Checkpoint files: blocks of bytes, immutable once written. Who names a block says where it is and what its check
+//! is; those of rows, which an index names, begin with their check.
 
 use crate::error::StateError;
 use crate::manifest::Block;
 use crate::planted::{Bug, Planted};
-use crate::storage::{File, Open, Storage};
-use crate::store::MalformedBlock;
+use crate::storage::{File, Mapped, Open, Storage};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const ENDING: &str = ".rows";
+
+/// Bytes that are gathered before they are written.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// Bytes of the check that a sealed block begins with.
+const SEAL: usize = 8;
 
 /// The name of the checkpoint file of a number.
 pub fn file_name(number: u64) -> String {
@@ -23,8 +29,8 @@ fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(file_name(number))
 }
 
-fn seed(id: u64, file: u64, offset: u64) -> u64 {
-    (id ^ file.rotate_left(32)).wrapping_add(offset)
+fn check(bytes: &[u8], id: u64, file: u64, offset: u64) -> u64 {
+    xxh3_64_with_seed(bytes, (id ^ file.rotate_left(32)).wrapping_add(offset))
 }
 
 /// The numbers of the checkpoint files in a directory.
@@ -44,6 +50,35 @@ pub fn remove(storage: &dyn Storage, directory: &Path, number: u64) -> Result<()
     storage.remove(&path).map_err(StateError::io(&path, "removed"))
 }
 
+/// The numbers of files that somebody writes, or reads though no manifest need name them: those are not removed.
+#[derive(Clone, Default)]
+pub struct FilesInUse(Arc<Mutex<BTreeSet<u64>>>);
+
+impl FilesInUse {
+    /// From now on the file of a number is in use, until what is returned is dropped.
+    pub fn begin(&self, number: u64) -> FileInUse {
+        self.0.lock().insert(number);
+        FileInUse { number, all: self.clone() }
+    }
+
+    /// Whether the file of a number is.
+    pub fn has(&self, number: u64) -> bool {
+        self.0.lock().contains(&number)
+    }
+}
+
+/// A file in use.
+pub struct FileInUse {
+    number: u64,
+    all: FilesInUse,
+}
+
+impl Drop for FileInUse {
+    fn drop(&mut self) {
+        self.all.0.lock().remove(&self.number);
+    }
+}
+
 /// Writes one checkpoint file.
 pub struct BlockWriter {
     storage: Arc<dyn Storage>,
@@ -51,13 +86,18 @@ pub struct BlockWriter {
     file: Box<dyn File>,
     id: u64,
     number: u64,
+    /// Of what comes next.
     offset: u64,
+    /// What is not written yet.
+    waiting: Vec<u8>,
     planted: Planted,
+    used: FileInUse,
 }
 
 impl BlockWriter {
     /// Begins the file of that number; one that a crash left is overwritten.
-    pub fn create(storage: Arc<dyn Storage>, directory: &Path, id: u64, number: u64) -> Result<Self, StateError> {
+    pub fn create(storage: Arc<dyn Storage>, directory: &Path, id: u64, used: FileInUse) -> Result<Self, StateError> {
+        let number = used.number;
         let path = path(directory, number);
         let file = storage.open(&path, Open::AppendOrCreate).map_err(StateError::io(&path, "written"))?;
         file.truncate(0).map_err(StateError::io(&path, "written"))?;
@@ -68,7 +108,9 @@ impl BlockWriter {
             id,
             number,
             offset: 0,
+            waiting: Vec::new(),
             planted: Planted::default(),
+            used,
         })
     }
 
@@ -77,20 +119,53 @@ impl BlockWriter {
         self.planted = planted;
     }
 
-    /// Appends a block.
+    /// The bug that is planted, if any.
+    pub(crate) fn planted(&self) -> Planted {
+        self.planted
+    }
+
+    fn path(&self) -> PathBuf {
+        path(&self.directory, self.number)
+    }
+
+    /// Appends a block whose check is kept elsewhere.
     pub fn write(&mut self, bytes: &[u8], rows: u64) -> Result<Block, StateError> {
-        let path = path(&self.directory, self.number);
-        self.file.append(bytes).map_err(StateError::io(&path, "written"))?;
-        let check = xxh3_64_with_seed(bytes, seed(self.id, self.number, self.offset));
+        let check = check(bytes, self.id, self.number, self.offset);
         let block = Block { file: self.number, offset: self.offset, length: bytes.len() as u64, check, rows };
-        self.offset += block.length;
+        self.waiting.extend_from_slice(bytes);
+        self.wrote(bytes.len())?;
         Ok(block)
     }
 
+    /// Appends a block that begins with its check, filled with zeros up to a multiple of `alignment`: where it lies.
+    pub fn seal(&mut self, fill: impl FnOnce(&mut Vec<u8>), alignment: u64) -> Result<Range<u64>, StateError> {
+        let start = self.waiting.len();
+        self.waiting.extend_from_slice(&[0; SEAL]);
+        fill(&mut self.waiting);
+        let length = (self.waiting.len() - start).next_multiple_of(alignment as usize);
+        self.waiting.resize(start + length, 0);
+        let check = check(&self.waiting[start + SEAL..], self.id, self.number, self.offset);
+        self.waiting[start..start + SEAL].copy_from_slice(&check.to_le_bytes());
+        let offset = self.offset;
+        self.wrote(length)?;
+        Ok(offset..offset + length as u64)
+    }
+
+    fn wrote(&mut self, length: usize) -> Result<(), StateError> {
+        self.offset += length as u64;
+        if self.waiting.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), StateError> {
+        let written = self.file.append(&self.waiting).map_err(StateError::io(&self.path(), "written"));
+        self.waiting.clear();
+        written
+    }
+
     /// Makes what was written durable; its name is not yet.
-    pub fn sync(&self) -> Result<(), StateError> {
-        let path = path(&self.directory, self.number);
-        self.file.sync().map_err(StateError::io(&path, "synced"))
+    pub fn sync(&mut self) -> Result<(), StateError> {
+        self.flush()?;
+        self.file.sync().map_err(StateError::io(&self.path(), "synced"))
     }
 
     /// Bytes so far.
@@ -99,119 +174,144 @@ impl BlockWriter {
     }
 
     /// Makes the file durable, its name included.
-    pub fn finish(self) -> Result<(), StateError> {
-        let path = path(&self.directory, self.number);
+    pub fn finish(mut self) -> Result<(), StateError> {
+        self.flush()?;
         if self.planted.is(Bug::CheckpointUnsynced) {
             return Ok(());
         }
-        self.file.sync().map_err(StateError::io(&path, "synced"))?;
+        self.sync()?;
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
+    }
+
+    /// The file, to be read; nothing of it need be durable yet.
+    pub fn into_file(mut self) -> Result<BlockFile, StateError> {
+        self.flush()?;
+        BlockFile::of(self.storage, &self.directory, self.id, self.number, self.file, Some(self.used))
     }
 }
 
-/// Reads blocks of checkpoint files. Any thread may.
+/// A checkpoint file that is read. Any thread may.
+pub struct BlockFile {
+    storage: Arc<dyn Storage>,
+    directory: PathBuf,
+    path: PathBuf,
+    id: u64,
+    number: u64,
+    file: Box<dyn File>,
+    /// All of it, where the system can show it as memory.
+    map: Option<Box<dyn Mapped>>,
+    /// Where this process has written it.
+    _used: Option<FileInUse>,
+}
+
+impl BlockFile {
+    /// Opens the file of a number.
+    pub fn open(storage: Arc<dyn Storage>, directory: &Path, id: u64, number: u64) -> Result<BlockFile, StateError> {
+        let path = path(directory, number);
+        let file = storage.open(&path, Open::Read).map_err(StateError::io(&path, "opened"))?;
+        BlockFile::of(storage, directory, id, number, file, None)
+    }
+
+    fn of(
+        storage: Arc<dyn Storage>,
+        directory: &Path,
+        id: u64,
+        number: u64,
+        file: Box<dyn File>,
+        used: Option<FileInUse>,
+    ) -> Result<BlockFile, StateError> {
+        let path = path(directory, number);
+        let map = file.map().map_err(StateError::io(&path, "read"))?;
+        Ok(BlockFile { storage, directory: directory.into(), path, id, number, file, map, _used: used })
+    }
+
+    /// Makes what was written into it durable, and its name. Only for who has written it.
+    pub fn sync(&self) -> Result<(), StateError> {
+        self.file.sync().map_err(StateError::io(&self.path, "synced"))?;
+        self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
+    }
+
+    /// Bytes that are not what they should be; `what` is lost.
+    pub fn malformed(&self, offset: u64, what: &str, reason: &str) -> StateError {
+        let (file, affected) = (self.path.clone(), format!("{what} cannot be read"));
+        StateError::Damaged { file, offset, what: reason.into(), affected }
+    }
+
+    /// Bytes as they are, read into `buffer` where they are not in memory.
+    fn bytes<'a>(&'a self, range: Range<u64>, what: &str, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], StateError> {
+        let offset = range.start;
+        let short = || self.malformed(offset, what, "the file ends inside a block");
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
+            return Err(short());
+        };
+        if let Some(map) = &self.map {
+            return map.bytes().get(start..end).ok_or_else(short);
+        }
+        buffer.resize(end.checked_sub(start).ok_or_else(short)?, 0);
+        let read = self.file.read_at(offset, buffer).map_err(StateError::io(&self.path, "read"))?;
+        if read < buffer.len() { Err(short()) } else { Ok(buffer) }
+    }
+
+    fn checked<'a>(&self, bytes: &'a [u8], expected: u64, offset: u64, what: &str) -> Result<&'a [u8], StateError> {
+        if check(bytes, self.id, self.number, offset) != expected {
+            return Err(self.malformed(offset, what, "a block does not have the check that it was written with"));
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a block whose check is kept elsewhere; `what` is lost if they are damaged.
+    pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
+        let mut buffer = Vec::new();
+        let end = block.offset.checked_add(block.length);
+        let end = end.ok_or_else(|| self.malformed(block.offset, what, "a block is too long"))?;
+        let bytes = self.bytes(block.offset..end, what, &mut buffer)?;
+        Ok(self.checked(bytes, block.check, block.offset, what)?.to_vec())
+    }
+
+    /// What a block that begins with its check holds. `buffer` is for its bytes.
+    pub fn sealed<'a>(
+        &'a self,
+        place: Range<u64>,
+        what: &str,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], StateError> {
+        let offset = place.start;
+        let bytes = self.bytes(place, what, buffer)?;
+        let short = || self.malformed(offset, what, "a block is too short for its check");
+        let (seal, bytes) = bytes.split_first_chunk::<SEAL>().ok_or_else(short)?;
+        self.checked(bytes, u64::from_le_bytes(*seal), offset, what)
+    }
+
+    /// Asks for the memory of a block that will be read soon.
+    pub fn ask(&self, place: Range<u64>) {
+        const LINE: usize = 64;
+        let bytes = self.map.as_ref().and_then(|map| map.bytes().get(place.start as usize..place.end as usize));
+        bytes
+            .into_iter()
+            .for_each(|bytes| bytes.iter().step_by(LINE).for_each(|byte| tidemill_state::memory::prefetch(byte)));
+    }
+}
+
+/// Reads single blocks of checkpoint files.
 pub struct BlockReader {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     id: u64,
-    files: Mutex<BTreeMap<u64, Arc<dyn File>>>,
 }
-
-/// Bytes that are read at once where blocks lie one behind the other.
-const READ_BYTES: u64 = 1 << 20;
 
 impl BlockReader {
     /// For the checkpoints in a directory.
     pub fn new(storage: Arc<dyn Storage>, directory: PathBuf, id: u64) -> Self {
-        BlockReader { storage, directory, id, files: Mutex::default() }
+        BlockReader { storage, directory, id }
     }
 
-    /// Another one, which has open what this one has of some files.
-    pub fn with_open(&self, numbers: impl Iterator<Item = u64>) -> BlockReader {
-        let open = self.files.lock();
-        let files = numbers.filter_map(|number| Some((number, open.get(&number)?.clone()))).collect();
-        let (storage, directory) = (self.storage.clone(), self.directory.clone());
-        BlockReader { storage, directory, id: self.id, files: Mutex::new(files) }
-    }
-
-    /// The bytes of a block, in the stead of what is in `into`; `what` is lost if they are damaged.
-    pub fn read_into(&self, block: &Block, what: &str, into: &mut Vec<u8>) -> Result<(), StateError> {
-        let length = usize::try_from(block.length).map_err(|_| self.malformed(block, what, "a block is too long"))?;
-        into.resize(length, 0);
-        let io = |error| StateError::io(&path(&self.directory, block.file), "read")(error);
-        let read = self.file(block.file)?.read_at(block.offset, into).map_err(io)?;
-        if read < length {
-            return Err(self.malformed(block, what, "the file ends inside a block"));
-        }
-        if xxh3_64_with_seed(into, seed(self.id, block.file, block.offset)) != block.check {
-            return Err(self.malformed(block, what, "a block does not have the check that it was written with"));
-        }
-        Ok(())
-    }
-
-    fn file(&self, number: u64) -> Result<Arc<dyn File>, StateError> {
-        let files = &mut *self.files.lock();
-        if let Some(file) = files.get(&number) {
-            return Ok(file.clone());
-        }
-        let path = path(&self.directory, number);
-        let file: Arc<dyn File> = self.storage.open(&path, Open::Read).map_err(StateError::io(&path, "opened"))?.into();
-        files.insert(number, file.clone());
-        Ok(file)
-    }
-
-    /// A block that has its check and yet is not what it should be; `what` is lost.
-    pub fn malformed(&self, block: &Block, what: &str, reason: &str) -> StateError {
-        StateError::Damaged {
-            file: path(&self.directory, block.file),
-            offset: block.offset,
-            what: reason.into(),
-            affected: format!("{what} cannot be read"),
-        }
+    /// Opens the file of a number.
+    pub fn open(&self, number: u64) -> Result<BlockFile, StateError> {
+        BlockFile::open(self.storage.clone(), &self.directory, self.id, number)
     }
 
     /// The bytes of a block; `what` is lost if they are damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
-        let mut bytes = Vec::new();
-        self.read_each(std::slice::from_ref(block), what, |block| {
-            bytes = block.to_vec();
-            Ok(())
-        })?;
-        Ok(bytes)
-    }
-
-    /// Hands over the bytes of blocks of one file, which lie one behind the other.
-    pub fn read_each(
-        &self,
-        mut blocks: &[Block],
-        what: &str,
-        mut each: impl FnMut(&[u8]) -> Result<(), MalformedBlock>,
-    ) -> Result<(), StateError> {
-        let mut bytes = Vec::new();
-        while let Some(first) = blocks.first() {
-            let near = |block: &&Block| block.offset + block.length <= first.offset + READ_BYTES;
-            let count = blocks.iter().take_while(near).count().max(1);
-            let (run, rest) = blocks.split_at(count);
-            blocks = rest;
-            let length: u64 = run.iter().map(|block| block.length).sum();
-            let length = usize::try_from(length).map_err(|_| self.malformed(first, what, "a block is too long"))?;
-            bytes.resize(length, 0);
-            let path = path(&self.directory, first.file);
-            let read =
-                self.file(first.file)?.read_at(first.offset, &mut bytes).map_err(StateError::io(&path, "read"))?;
-            let mut left = &bytes[..read];
-            for block in run {
-                let inside = left.split_at_checked(block.length as usize);
-                let (bytes, rest) =
-                    inside.ok_or_else(|| self.malformed(block, what, "the file ends inside a block"))?;
-                left = rest;
-                if xxh3_64_with_seed(bytes, seed(self.id, block.file, block.offset)) != block.check {
-                    let reason = "a block does not have the check that it was written with";
-                    return Err(self.malformed(block, what, reason));
-                }
-                each(bytes).map_err(|MalformedBlock(reason)| self.malformed(block, what, reason))?;
-            }
-        }
-        Ok(())
+        self.open(block.file)?.read(block, what)
     }
 }

@@ -8,7 +8,7 @@
 //! DIR/savepoint/NAME/   checkpoints that are kept
 //! ```
 
-use crate::blocks::{self, BlockReader, BlockWriter};
+use crate::blocks::{self, BlockReader, BlockWriter, FilesInUse};
 use crate::error::StateError;
 use crate::fit::Fit;
 use crate::log::{Log, LogReader};
@@ -36,6 +36,8 @@ pub struct StateDirectory {
     begins_weak: bool,
     /// The number of the next checkpoint file.
     next_file: u64,
+    /// Files that this process writes, or has written and reads, whether a manifest names them or not.
+    in_use: FilesInUse,
     planted: Planted,
     _lock: Box<dyn Lock>,
 }
@@ -103,6 +105,7 @@ impl StateDirectory {
             fit,
             manifest,
             next_file: 1,
+            in_use: FilesInUse::default(),
             begins_weak: false,
             planted: Planted::default(),
             _lock: lock,
@@ -219,20 +222,21 @@ impl StateDirectory {
 
     /// Begins a checkpoint file.
     pub fn write_blocks(&mut self) -> Result<BlockWriter, StateError> {
-        let mut writer = BlockWriter::create(self.storage.clone(), &self.checkpoints(), self.id, self.next_file)?;
+        let used = self.in_use.begin(self.next_file);
+        let mut writer = BlockWriter::create(self.storage.clone(), &self.checkpoints(), self.id, used)?;
         writer.plant(self.planted);
         self.next_file += 1;
         Ok(writer)
     }
 
-    /// Begins a run of rows of that shape.
-    pub fn write_run(&mut self, shape: &Arc<RowShape>) -> Result<RunWriter, StateError> {
-        Ok(RunWriter::new(self.write_blocks()?, shape))
+    /// Begins a run of rows of that shape. With a filter for so many rows at the most, or none.
+    pub fn write_run(&mut self, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> Result<RunWriter, StateError> {
+        Ok(RunWriter::new(self.write_blocks()?, shape, filter_rows))
     }
 
     /// Opens runs of a table.
     pub fn runs(&self, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
-        Runs::open(self.blocks(), runs, shape, table)
+        Runs::open(&self.blocks(), runs, shape, table)
     }
 
     /// Puts the state of a new directory there, whose blocks are durable, and begins its log.
@@ -373,10 +377,15 @@ impl StateDirectory {
         self.remove_all_but(&used)
     }
 
+    /// Removes checkpoint files that neither the manifest names nor anybody uses.
+    pub fn tidy(&mut self) -> Result<(), StateError> {
+        self.remove_unused()
+    }
+
     fn remove_all_but(&self, used: &BTreeSet<u64>) -> Result<(), StateError> {
         let directory = self.checkpoints();
         for number in blocks::numbers(&*self.storage, &directory)? {
-            if !used.contains(&number) {
+            if !used.contains(&number) && !self.in_use.has(number) {
                 blocks::remove(&*self.storage, &directory, number)?;
             }
         }

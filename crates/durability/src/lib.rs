@@ -16,7 +16,7 @@ mod savepoint;
 mod storage;
 pub mod store;
 
-pub use blocks::{BlockReader, BlockWriter};
+pub use blocks::{BlockFile, BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
 pub use fit::{Fit, table_fits};
@@ -24,4 +24,4 @@ pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{Block, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState, TableState};
 pub use planted::{Bug, Planted, overwrite};
 pub use savepoint::Savepoint;
-pub use storage::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of, read_all, replace};
+pub use storage::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, directory_of, read_all, replace};

@@ -13,7 +13,7 @@ use tidemill_plan::{Origin, Plan, Program, Table};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format. Others are refused.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";

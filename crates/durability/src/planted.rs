@@ -85,8 +85,16 @@ pub enum Bug {
     MergeTurnsOrder,
     /// Every fifth cold row that is looked for is taken for absent.
     ColdIsAbsent,
-    /// Rows are evicted that no checkpoint has as they are.
+    /// Rows are evicted that no run has as they are.
     EvictsDirty,
+    /// Rows are evicted that only a checkpoint under way has as they are.
+    EvictsCopied,
+    /// A checkpoint does not name what was spilled since the last one.
+    CheckpointForgetsSpills,
+    /// A checkpoint names what was spilled before it is durable.
+    SpillsUnsynced,
+    /// Rows that a checkpoint has copied hide what was spilled since.
+    CheckpointHidesSpills,
     /// Files that the next checkpoint does not need are removed before the manifest names what it needs.
     CheckpointRemovesFirst,
     /// The log is cut before the checkpoint is there that replaces it.

@@ -80,6 +80,12 @@ pub trait File: Send + Sync {
     /// Reads from `offset` on until `into` is full or the file ends; how much was read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
+    /// The whole file as memory, where the system can show it so. Only for one that is not changed any more. What the
+    /// medium cannot give back then ends the process when it is looked at.
+    fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
+        Ok(None)
+    }
+
     /// Bytes in the file.
     fn length(&self) -> io::Result<u64>;
 
@@ -88,6 +94,12 @@ pub trait File: Send + Sync {
 
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
+}
+
+/// A file as memory.
+pub trait Mapped: Send + Sync {
+    /// All of it.
+    fn bytes(&self) -> &[u8];
 }
 
 /// How a file is opened. All but the first can be read and appended to.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::store::{Run, Runs, due};
-use tidemill_durability::{Identity, OpenState, Planted, StateDirectory};
+use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_sim::SimStorage;
 use tidemill_state::{EXISTS, Image, NOWHERE, RowShape};
 
@@ -64,15 +64,16 @@ fn a_store_is_a_map() {
             let value = random.chance(70).then(|| (random.bits(), "x".repeat(random.below(20))));
             changed.insert((key, text), value);
         }
-        let mut writer = directory.write_run(&shape()).expect("room");
+        let mut writer = directory.write_run(&shape(), (!live.is_empty()).then_some(changed.len())).expect("room");
         writer.push(&image(&changed)).expect("room");
-        live.push(writer.finish().expect("room"));
+        live.push(writer.finish().expect("room").run().clone());
         model.extend(changed.clone());
         if let Some(first) = due(&live) {
             let old = live.split_off(first);
             let runs = directory.runs(&old, &shape(), "t").expect("they open");
-            let into = directory.write_run(&shape()).expect("room");
-            live.push(runs.merge(into, first == 0, Planted::default(), &mut |_| {}).expect("room"));
+            let into = directory.write_run(&shape(), (first > 0).then_some(runs.rows() as usize)).expect("room");
+            let merged = runs.merge(into, first == 0, &mut |_| {}).expect("room");
+            live.push(merged.finish().expect("room").run().clone());
             if first == 0 {
                 assert_eq!(live[0].deletions, 0, "the oldest run has no deletions");
             }
@@ -107,9 +108,9 @@ fn damage_is_found() {
     let storage = SimStorage::new(1);
     let mut directory = directory(&storage);
     let model: Model = (0..40).map(|key| ((key, format!("k{key}")), Some((key, "text".into())))).collect();
-    let mut writer = directory.write_run(&shape()).expect("room");
+    let mut writer = directory.write_run(&shape(), Some(model.len())).expect("room");
     writer.push(&image(&model)).expect("room");
-    let run = writer.finish().expect("room");
+    let run = writer.finish().expect("room").run().clone();
     let (path, bytes) = storage.files().into_iter().find(|(path, _)| path.ends_with("00000001.rows")).expect("a file");
     for byte in 0..bytes.len() {
         storage.flip(&path, byte, 1);

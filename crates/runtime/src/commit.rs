@@ -259,8 +259,7 @@ impl Committer {
         let durable = self.durable.as_ref().expect("looked at above");
         let age = self.environment.now().saturating_sub(durable.written_since);
         // Where memory is short, all wait for a checkpoint, and that for its epoch to be committed.
-        let presses = durable.checkpoints.presses.load(Ordering::Relaxed);
-        let due = over || presses || age >= durable.options.commit_age_max.as_nanos() as u64;
+        let due = over || age >= durable.options.commit_age_max.as_nanos() as u64;
         if due && !durable.written.is_empty() && !self.failure.is_set() {
             self.commit();
         }

@@ -74,6 +74,8 @@ pub struct MemorySummary {
     pub fetched: u64,
     /// Rows whose memory others got.
     pub evicted: u64,
+    /// Those of them that were written for it, as they had changed.
+    pub spilled: u64,
 }
 
 /// What was done under one policy.

@@ -1,15 +1,16 @@
-//! Tables of which only some rows are in memory: the others are *cold*, in the newest checkpoint.
+//! Tables of which only some rows are in memory: the others are *cold*, on the medium.
 //!
 //! **What.** Where a table's rows may be cold, a key without a slot has the row that [`ColdRows`] says, or none.
 //! [`Table::resolve`] reads the rows of all keys that it does not find in one batch, and makes their slots of them;
-//! [`Table::evict`] takes slots away again.
-//! **Invariant.** *A key without a slot has the row that the newest checkpoint has of it.* A slot is made with that
-//! row before anybody can write it; and it is taken away only when its row is in the newest checkpoint as it is (it
-//! has no mark), and nothing is in flight. So a deletion needs no grave here: until a checkpoint has it, its slot
-//! bears a mark, and stays.
+//! [`Table::choose`] and [`Table::remove`] take slots away again.
+//! **Invariant.** *A key without a slot has the row that [`ColdRows`] says.* A slot is made with that row before anybody
+//! can write it; and it is taken away, while nothing is in flight, only when its row is there as it is: because it has
+//! no mark, or because it was handed over to be put there. So a deletion needs no grave here: its slot bears a mark
+//! until then.
 //! **Traded away.** Such a table has no array part: it would have a place for each of the keys that are cold.
 
 use crate::image::Image;
+use crate::index::Index;
 use crate::marks::Generation;
 use crate::memory::Arena;
 use crate::rows::Rows;
@@ -43,12 +44,19 @@ pub trait ColdRows: Send + Sync {
 /// The memory of a table whose rows may be cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Bytes taken for rows and index; those of texts are an estimate from some of the rows.
+    /// Bytes taken for rows, index, and what a snapshot under way has copied; those of texts are an estimate from some
+    /// of the rows.
     pub held: usize,
-    /// Bytes of these that new rows can have.
-    pub room: usize,
-    /// Bytes that the slots in use take.
-    pub used: usize,
+    /// Bytes of these that indexes take.
+    pub index: usize,
+    /// Slots in use.
+    pub slots: usize,
+    /// Slots that take no more memory for rows.
+    pub free: usize,
+    /// Slots, in use or not, that take no more memory for indexes.
+    pub indexed: usize,
+    /// Bytes of a row with its texts.
+    pub row: usize,
 }
 
 impl Table {
@@ -72,17 +80,21 @@ impl Table {
 
     /// What it takes.
     pub fn memory(&self) -> TableMemory {
+        let copied = self.snapshot().bytes();
         let nodes = self.nodes().read();
         let texts = nodes.text_bytes_of(nodes.slots);
-        let Nodes { arena, row_arena, rows, slots, .. } = &*nodes;
+        let Nodes { arena, row_arena, rows, slots, indexes, .. } = &*nodes;
         TableMemory {
-            held: Arena::bytes(arena) + row_arena.bytes() + texts,
-            room: rows.iter().map(Rows::free_bytes).sum(),
-            used: slots * self.layout().size() + texts,
+            held: Arena::bytes(arena) + row_arena.bytes() + texts + copied,
+            index: Arena::bytes(arena),
+            slots: *slots,
+            free: rows.iter().map(Rows::free_bytes).sum::<usize>() / self.layout().size(),
+            indexed: indexes.iter().map(Index::capacity).sum(),
+            row: self.layout().size() + nodes.text_bytes_of(1),
         }
     }
 
-    /// Marks all slots, as nobody knows any more which of them the newest checkpoint has as they are.
+    /// Marks all slots, as nobody knows any more which of them are elsewhere as they are.
     pub fn mark_all(&self, generation: Generation) {
         let nodes = self.nodes().read();
         // SAFETY: slots of this table.

@@ -1,53 +1,37 @@
 //! Taking slots away, so that the rows of other keys have their memory: second chance (Corbató, "A paging
 //! experiment with the Multics system", 1968), by virtual node.
 //!
-//! **What.** A hand goes round the virtual nodes, and within each round its slots. A row that was looked up since
-//! the hand passed it is spared once; one that has a mark is spared, as the newest checkpoint does not have it as it
-//! is.
-//! **Cost.** A look at three bits for each slot of a node that is visited, and its index is filled again. Nothing
-//! may be in flight, so a call visits as many nodes as have so many slots together, and the next one goes on.
+//! **What.** In each virtual node a hand goes round its slots. A row that was looked up again since the hand passed it
+//! is spared once. Rows that are only here as they are, which a mark says, are handed over to be kept elsewhere; when
+//! that is done their slots go.
+//! **Cost.** A look at three bits for each slot. Nothing may be in flight.
 
-use crate::hash::virtual_node_of;
-use crate::index::Index;
+use crate::image::Image;
 use crate::marks::Generation;
-use crate::memory::Arena;
+use crate::memory::{Arena, prefetch};
 use crate::rows::RowAddress;
 use crate::table::{Nodes, Table, read};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// Where the hand is: the next node, and the place in each.
-pub(crate) struct Hands {
-    node: usize,
-    within: [u32; VIRTUAL_NODE_COUNT],
-}
+/// How many rows ahead of the one that is copied are asked for.
+const AHEAD: usize = 16;
+
+/// Where the hand is in each node.
+pub(crate) struct Hands([u32; VIRTUAL_NODE_COUNT]);
 
 impl Default for Hands {
     fn default() -> Self {
-        Hands { node: 0, within: [0; VIRTUAL_NODE_COUNT] }
-    }
-}
-
-impl Nodes {
-    /// Gives back what indexes have outgrown, where that is much.
-    fn compact_indexes(&mut self) {
-        let used: usize = self.indexes.iter().map(Index::bytes).sum();
-        if self.arena.bytes() > used + used / 4 {
-            let mut arena = Arena::default();
-            self.indexes.iter_mut().for_each(|index| index.move_to(&mut arena));
-            self.arena = arena;
-        }
+        Hands([0; VIRTUAL_NODE_COUNT])
     }
 }
 
 /// What is to go.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
-    /// This share of the slots of each node that is visited.
+    /// This share of the slots of each node.
     pub share: f64,
-    /// Nodes to visit at the most.
-    pub nodes: usize,
-    /// No further node is visited when so many slots were looked at.
-    pub slots: usize,
+    /// Whether rows without a mark are only here, too.
+    pub keeps_all: bool,
     /// For tests.
     pub wrongly: Wrongly,
 }
@@ -58,115 +42,132 @@ pub enum Wrongly {
     /// Nothing.
     #[default]
     Nothing,
-    /// Rows that no checkpoint has as they are.
+    /// Rows that are nowhere else.
     Dirty,
-    /// Deletions that no checkpoint has.
+    /// Deletions that are nowhere else.
     Deletions,
 }
 
-/// What went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evicted {
-    /// Nodes that were visited.
-    pub nodes: usize,
-    /// Slots that are free now.
-    pub slots: usize,
+/// What goes: slots, by node.
+pub struct Victims(Vec<Vec<RowAddress>>);
+
+impl Victims {
+    /// How many slots.
+    pub fn slots(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
 }
 
 impl Table {
-    /// Frees slots of rows that the newest checkpoint has as they are. None while a snapshot is under way.
+    /// Chooses slots that go, and hands over the rows that are only here, in the order of their keys' hashes. They stay
+    /// until they are [removed](Table::remove), if that is ever done.
     ///
     /// # Safety
-    /// The table has been [chilled](Table::chill). Nothing holds an address of its rows, and nothing reads their
-    /// texts. Since the last snapshot that took marks away, what it took has become the newest checkpoint.
-    pub unsafe fn evict(&self, eviction: Eviction) -> Evicted {
-        let mut evicted = Evicted::default();
-        if self.is_in_snapshot() {
-            return evicted;
+    /// The table has been [chilled](Table::chill), and nothing is in flight.
+    pub unsafe fn choose<E>(
+        &self,
+        eviction: Eviction,
+        keep: &mut dyn FnMut(&Image) -> Result<(), E>,
+    ) -> Result<Victims, E> {
+        let mut victims = Vec::with_capacity(VIRTUAL_NODE_COUNT);
+        for node in 0..VIRTUAL_NODE_COUNT {
+            let rows: Vec<RowAddress> = self.nodes().read().indexes[node].rows().collect();
+            let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
+            if self.is_in_snapshot() {
+                // SAFETY: slots of this table, and nothing is in flight.
+                unsafe { self.save(&gone) };
+            }
+            let mut image = Image::new(self.shape());
+            for (i, &row) in gone.iter().enumerate() {
+                gone.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(ahead as *const u8));
+                if self.is_kept(row, eviction) {
+                    // SAFETY: as above.
+                    unsafe { self.copy_row(row, &mut image) };
+                }
+            }
+            if !image.is_empty() {
+                keep(&image.newest())?;
+            }
+            victims.push(gone);
         }
+        Ok(Victims(victims))
+    }
+
+    /// Frees the slots that were chosen.
+    ///
+    /// # Safety
+    /// Nothing was in flight since they were chosen. What was handed over then can be read again.
+    pub unsafe fn remove(&self, victims: &Victims) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         assert!(nodes.cold.is_some(), "only what is cold elsewhere is evicted");
-        nodes.compact_indexes();
-        let mut seen = 0;
-        while evicted.nodes < eviction.nodes.min(VIRTUAL_NODE_COUNT) && seen < eviction.slots {
-            let node = nodes.hands.node;
-            nodes.hands.node = (node + 1) % VIRTUAL_NODE_COUNT;
-            evicted.nodes += 1;
-            let rows: Vec<RowAddress> = nodes.indexes[node].rows().collect();
-            seen += rows.len();
-            let wanted = (rows.len() as f64 * eviction.share).ceil() as usize;
-            let (live, gone) = self.choose(nodes, node, &rows, wanted.min(rows.len()), eviction.wrongly);
-            if gone.is_empty() {
-                continue;
-            }
-            nodes.indexes[node].retain(&live, |row| self.hash_of_row(row));
+        for (node, gone) in victims.0.iter().enumerate() {
             nodes.slots -= gone.len();
-            evicted.slots += gone.len();
-            self.measure_texts(nodes, &live);
-            for row in gone {
-                debug_assert_eq!(virtual_node_of(self.hash_of_row(row)), node);
+            self.measure_texts(nodes, gone);
+            for (i, &row) in gone.iter().enumerate() {
+                gone.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(ahead as *const u8));
+                nodes.indexes[node].remove(self.hash_of_row(row), row);
                 // SAFETY: by the caller nothing refers to it; the index no longer does.
                 unsafe {
-                    self.clear_marks(row, eviction.wrongly);
+                    self.marks().take(row, Generation::Even);
+                    self.marks().take(row, Generation::Odd);
                     self.free_texts(row);
                     nodes.rows[node].release(row);
                 }
             }
+            nodes.indexes[node].settle(|row| self.hash_of_row(row));
         }
-        evicted
     }
 
-    /// Divides a node's slots into those that stay and so many that go, or fewer.
-    fn choose(
-        &self,
-        nodes: &mut Nodes,
-        node: usize,
-        rows: &[RowAddress],
-        wanted: usize,
-        wrongly: Wrongly,
-    ) -> (Vec<RowAddress>, Vec<RowAddress>) {
-        let (mut live, mut gone) = (Vec::with_capacity(rows.len()), Vec::with_capacity(wanted));
-        let start = if rows.is_empty() { 0 } else { nodes.hands.within[node] as usize % rows.len() };
-        let (before, behind) = rows.split_at(start);
-        let mut passed = 0;
-        for &row in behind.iter().chain(before) {
-            if gone.len() < wanted {
-                passed += 1;
-                if self.may_go(row, wrongly) {
-                    gone.push(row);
-                    continue;
-                }
+    /// Has the indexes take the memory that so many slots need, and no more, though both take some meanwhile.
+    ///
+    /// # Safety
+    /// Nothing is in flight.
+    pub unsafe fn fit_indexes(&self, slots: usize) {
+        let nodes = &mut *self.nodes().write();
+        let Nodes { indexes, arena, .. } = nodes;
+        let mut fitted = Arena::default();
+        for index in indexes.iter_mut() {
+            index.fit(slots / VIRTUAL_NODE_COUNT, &mut fitted, |row| self.hash_of_row(row));
+        }
+        *arena = fitted;
+    }
+
+    /// So many of a node's slots that were not used since the hand passed, or longest ago.
+    fn choose_of(&self, node: usize, rows: &[RowAddress], wanted: usize) -> Vec<RowAddress> {
+        let hand = &mut self.hands().0[node];
+        let mut gone = Vec::with_capacity(wanted);
+        let mut is_gone = vec![false; rows.len()];
+        let mut place = *hand as usize;
+        // Whatever was spared in the first round is not in the second.
+        for _ in 0..2 * rows.len() {
+            if gone.len() >= wanted {
+                break;
             }
-            live.push(row);
+            place = if place >= rows.len() { 0 } else { place };
+            // SAFETY: a slot of this table.
+            if !is_gone[place] && !unsafe { self.marks().take_use(rows[place]) } {
+                is_gone[place] = true;
+                gone.push(rows[place]);
+            }
+            place += 1;
         }
-        // What was passed and stayed is behind the hand.
-        nodes.hands.within[node] = (start + passed - gone.len()) as u32;
-        (live, gone)
+        // What goes closes up.
+        *hand = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
+        gone
     }
 
-    fn may_go(&self, row: RowAddress, wrongly: Wrongly) -> bool {
+    /// Whether a row that goes is only here.
+    fn is_kept(&self, row: RowAddress, eviction: Eviction) -> bool {
         let marks = self.marks();
         // SAFETY: a slot of this table that nobody writes now.
         unsafe {
-            let is_marked = marks.is_set(row, Generation::Even) || marks.is_set(row, Generation::Odd);
-            let spared = match wrongly {
-                Wrongly::Nothing => is_marked,
+            let is_dirty =
+                eviction.keeps_all || marks.is_set(row, Generation::Even) || marks.is_set(row, Generation::Odd);
+            match eviction.wrongly {
+                Wrongly::Nothing => is_dirty,
                 Wrongly::Dirty => false,
-                Wrongly::Deletions => is_marked && self.exists(row),
-            };
-            !spared && !marks.take_use(row)
-        }
-    }
-
-    /// # Safety
-    /// `row` is a slot of this table that nobody uses now.
-    unsafe fn clear_marks(&self, row: RowAddress, wrongly: Wrongly) {
-        if wrongly != Wrongly::Nothing {
-            // SAFETY: by the caller.
-            unsafe {
-                self.marks().take(row, Generation::Even);
-                self.marks().take(row, Generation::Odd);
+                Wrongly::Deletions => is_dirty && self.exists(row),
             }
         }
     }

@@ -44,6 +44,12 @@ impl Image {
         Image { shape: shape.clone(), words: Vec::with_capacity(bytes / 8), texts: Vec::new() }
     }
 
+    /// Without rows again; their memory is kept.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.texts.clear();
+    }
+
     /// What its rows consist of.
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
@@ -126,10 +132,9 @@ impl Image {
 
     /// Adds a row that does not exist, given the parts of its key by number.
     pub(crate) fn push_key<'a>(&mut self, part: impl Fn(usize) -> KeyPart<'a>) {
-        let shape = self.shape.clone();
         let start = self.words.len();
-        self.words.resize(start + shape.words, 0);
-        for (p, &word) in shape.key.iter().enumerate() {
+        self.words.resize(start + self.shape.words, 0);
+        for (p, &word) in self.shape.key.iter().enumerate() {
             match part(p) {
                 KeyPart::Word(value) => self.words[start + word] = value,
                 KeyPart::Text([]) => {}

@@ -2,8 +2,8 @@
 //!
 //! A bucket holds six rows: eight 16-bit tags (two lanes stay empty), then six addresses. A lookup
 //! reads one line here, compares all tags at once, and reads one line of the row, which holds the key
-//! and which the transaction needs anyway. A full bucket overflows into the next. Rows are never
-//! removed one by one, so a bucket with room ends every search.
+//! and which the transaction needs anyway. A full bucket overflows into the next, which it notes: a bucket that
+//! never overflowed ends every search, and rows can be taken out one by one.
 
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
@@ -13,13 +13,18 @@ use crate::rows::RowAddress;
 const LANES: usize = 6;
 /// Words of a bucket.
 const BUCKET_WORDS: usize = 8;
-/// Bytes of a bucket; a bucket is chosen by the bits of the hash from this one up.
+/// Bytes of a bucket.
 const BUCKET_BYTES: usize = 8 * BUCKET_WORDS;
 /// Words of tags before a bucket's addresses.
 const TAG_WORDS: usize = 2;
 /// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often,
 /// and a lookup that goes on to a second bucket reads a second cache line.
 const LOAD_PERCENT_MAX: usize = 85;
+/// The lane that says, by a number that is no tag, that a row was put behind the bucket, as it was full.
+const OVERFLOW_LANE: usize = 7;
+const OVERFLOWED: u16 = 2;
+/// Beyond that an index in which rows come and go is filled anew.
+const OVERFLOWED_PERCENT_MAX: usize = 60;
 /// How many rows ahead of the one that is hashed are asked for.
 const AHEAD: usize = 16;
 
@@ -28,9 +33,11 @@ const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "
 /// The index of one virtual node.
 pub struct Index {
     buckets: Words,
-    /// The bits of a hash that choose the bucket, as the bucket's offset in bytes.
-    mask: u64,
+    /// How many buckets; the lower half of a hash says which, as a share of all.
+    count: u64,
     len: usize,
+    /// Buckets that have overflowed since it was filled.
+    overflowed: usize,
 }
 
 impl Index {
@@ -40,8 +47,7 @@ impl Index {
     }
 
     fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
-        let mask = ((buckets - 1) * BUCKET_BYTES) as u64;
-        Index { buckets: arena.cut(buckets * BUCKET_WORDS), mask, len: 0 }
+        Index { buckets: arena.cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, overflowed: 0 }
     }
 
     /// Takes the place of its former self, whose memory goes back.
@@ -52,12 +58,31 @@ impl Index {
     }
 
     #[inline(always)]
-    fn bucket(&self, place: u64) -> *mut u64 {
-        self.buckets.start().wrapping_byte_add((place & self.mask) as usize)
+    fn bucket(&self, hash: u64) -> *mut u64 {
+        let bucket = (u64::from(hash as u32) * self.count) >> 32;
+        self.buckets.start().wrapping_byte_add(bucket as usize * BUCKET_BYTES)
+    }
+
+    /// The bucket behind one.
+    #[inline(always)]
+    fn behind(&self, bucket: *mut u64) -> *mut u64 {
+        let next = bucket.wrapping_add(BUCKET_WORDS);
+        let end = self.buckets.start().wrapping_byte_add(self.count as usize * BUCKET_BYTES);
+        if next == end { self.buckets.start() } else { next }
     }
 
     fn bucket_count(&self) -> usize {
-        self.mask as usize / BUCKET_BYTES + 1
+        self.count as usize
+    }
+
+    /// Buckets for so many rows.
+    fn buckets_for(rows: usize) -> usize {
+        (rows * 100).div_ceil(LANES * LOAD_PERCENT_MAX).max(1)
+    }
+
+    /// Rows that it can have without more memory.
+    pub fn capacity(&self) -> usize {
+        self.bucket_count() * LANES * LOAD_PERCENT_MAX / 100
     }
 
     /// Where a hash is looked for first; asks for its cache line.
@@ -71,9 +96,9 @@ impl Index {
     /// The row with this hash for which `is_key` holds.
     #[inline]
     pub fn find(&self, hash: u64, mut is_key: impl FnMut(RowAddress) -> bool) -> Option<RowAddress> {
-        let mut place = hash;
+        let home = self.bucket(hash);
+        let mut bucket = home;
         loop {
-            let bucket = self.bucket(place);
             let mut lanes = matching_lanes(bucket, tag_of(hash));
             while lanes != 0 {
                 // SAFETY: a lane with a tag is one of the six.
@@ -83,10 +108,30 @@ impl Index {
                 }
                 lanes &= lanes - 1;
             }
-            if has_room(bucket) {
+            let next = self.behind(bucket);
+            // In the course of time all of them may have overflowed.
+            if !has_overflowed(bucket) || next == home {
                 return None;
             }
-            place = place.wrapping_add(BUCKET_BYTES as u64);
+            bucket = next;
+        }
+    }
+
+    /// Takes a row out that is in it.
+    pub fn remove(&mut self, hash: u64, row: RowAddress) {
+        let mut bucket = self.bucket(hash);
+        loop {
+            // SAFETY: the lanes of a bucket of this index; `&mut self`.
+            unsafe {
+                if let Some(lane) = (0..LANES).find(|&lane| *bucket.add(TAG_WORDS + lane) == row) {
+                    bucket.cast::<u16>().add(lane).write(0);
+                    bucket.add(TAG_WORDS + lane).write(0);
+                    self.len -= 1;
+                    return;
+                }
+            }
+            assert!(has_overflowed(bucket), "only rows that are in an index are taken out");
+            bucket = self.behind(bucket);
         }
     }
 
@@ -101,11 +146,13 @@ impl Index {
     }
 
     fn place(&mut self, hash: u64, address: RowAddress) {
-        let mut place = hash;
-        while !has_room(self.bucket(place)) {
-            place = place.wrapping_add(BUCKET_BYTES as u64);
+        let mut bucket = self.bucket(hash);
+        while !has_room(bucket) {
+            self.overflowed += usize::from(!has_overflowed(bucket));
+            // SAFETY: the last of eight lanes; `&mut self`.
+            unsafe { bucket.cast::<u16>().add(OVERFLOW_LANE).write(OVERFLOWED) };
+            bucket = self.behind(bucket);
         }
-        let bucket = self.bucket(place);
         let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
         // SAFETY: a lane without tag is one of the six; `&mut self`.
         unsafe {
@@ -117,27 +164,27 @@ impl Index {
 
     /// Empties it and adds these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        let buckets = (rows.len() * 100).div_ceil(LANES * LOAD_PERCENT_MAX).next_power_of_two();
-        self.replace(buckets, arena);
+        self.replace(Index::buckets_for(rows.len()).next_power_of_two(), arena);
         self.fill(rows, rehash);
     }
 
-    /// Empties it and adds these rows, which are some of those that it had. It stays as large: others will come
-    /// in the place of those that are gone.
-    pub fn retain(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
+    /// Fills it anew where rows that came and went have left searches that go on for nothing.
+    pub fn settle(&mut self, rehash: impl Fn(RowAddress) -> u64) {
+        if self.overflowed * 100 <= self.bucket_count() * OVERFLOWED_PERCENT_MAX {
+            return;
+        }
+        let rows: Vec<RowAddress> = self.rows().collect();
         // SAFETY: the buckets are this index's own; `&mut self`.
         unsafe { self.buckets.start().write_bytes(0, self.bucket_count() * BUCKET_WORDS) };
-        self.len = 0;
-        self.fill(rows, rehash);
+        (self.len, self.overflowed) = (0, 0);
+        self.fill(&rows, rehash);
     }
 
-    /// Moves to another arena.
-    pub fn move_to(&mut self, arena: &mut Arena) {
-        let words = self.bucket_count() * BUCKET_WORDS;
-        let buckets = arena.cut(words);
-        // SAFETY: both have so many words, and are this index's own.
-        unsafe { buckets.start().copy_from_nonoverlapping(self.buckets.start(), words) };
-        self.buckets = buckets;
+    /// Moves into another arena, with room for so many rows, or as many as it has.
+    pub fn fit(&mut self, rows: usize, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+        let all: Vec<RowAddress> = self.rows().collect();
+        *self = Index::with_buckets(Index::buckets_for(rows.max(all.len())), arena);
+        self.fill(&all, rehash);
     }
 
     fn fill(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
@@ -193,7 +240,7 @@ impl Place {
 
 const LANE_MASK: u32 = (1 << LANES) - 1;
 
-/// A bit for each of eight lanes whose tag is `tag`. The last two lanes have the tag 0 for ever.
+/// A bit for each of eight lanes whose tag is `tag`. The last two lanes never have one.
 #[inline(always)]
 fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -207,6 +254,13 @@ fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: as above.
     (0..8).fold(0, |lanes, lane| lanes | (unsafe { *bucket.cast::<u16>().add(lane) == tag } as u32) << lane)
+}
+
+/// Whether a row was put behind a bucket because it was full.
+#[inline(always)]
+fn has_overflowed(bucket: *const u64) -> bool {
+    // SAFETY: the last of eight lanes of a bucket.
+    unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) == OVERFLOWED }
 }
 
 /// Whether a bucket has a lane without a row.

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::evict`],
+//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::remove`],
 //!    [`Table::chill`] or drop.
 //! 2. Key cells are written once, before the slot's address is published, and never change; so prepare
 //!    may compare keys while access writes other cells of the same row.
@@ -44,8 +44,8 @@ mod table;
 mod transfer;
 
 pub use cold::{ColdError, ColdRows, Found, NOWHERE, TableMemory};
-pub use evict::{Evicted, Eviction, Wrongly};
-pub use hash::{hash_bytes, hash_of_words, hash_word, virtual_node_of};
+pub use evict::{Eviction, Victims, Wrongly};
+pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};

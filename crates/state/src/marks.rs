@@ -142,6 +142,17 @@ impl Marks {
         unsafe { self.take_from(row, generation as usize) }
     }
 
+    /// How many rows of a block are marked.
+    ///
+    /// # Safety
+    /// `block` begins with [`Marks::bytes`] for marks.
+    pub unsafe fn count(self, block: *const u8, generation: Generation) -> usize {
+        let first = block.wrapping_add(generation as usize * self.map_bytes()).cast::<AtomicU64>();
+        // SAFETY: as in `set_in`.
+        let word = |word| unsafe { (*first.add(word)).load(Ordering::Relaxed) };
+        (0..self.map_bytes() / 8).map(|at| word(at).count_ones() as usize).sum()
+    }
+
     /// Marks all rows of a block, or none.
     ///
     /// # Safety

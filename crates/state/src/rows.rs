@@ -7,8 +7,9 @@ pub type RowAddress = u64;
 
 /// Rows in the first chunk; each further chunk doubles up to [`CHUNK_BYTES_MAX`].
 const FIRST_CHUNK_ROWS: usize = 4;
-/// Small, as a node's last chunk is half empty on average.
-const CHUNK_BYTES_MAX: usize = 64 << 10;
+/// Small, as a node's last chunk is half empty on average, and where rows come and go each node has as many chunks as
+/// it ever needed.
+const CHUNK_BYTES_MAX: usize = 8 << 10;
 
 /// All slots of a virtual node.
 pub struct Rows {

@@ -55,6 +55,14 @@ impl Copies {
         }
         self.0.last_mut().expect("a piece")
     }
+
+    fn rows(&self) -> usize {
+        self.0.iter().map(Image::len).sum()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(Image::bytes).sum()
+    }
 }
 
 /// How far the snapshot of a table has come.
@@ -78,7 +86,26 @@ struct Progress {
     graves: Option<Image>,
 }
 
+impl Snapshot {
+    /// Bytes that it has copied and not handed over.
+    pub fn bytes(&self) -> usize {
+        let saved = self.progress.lock().saved.as_ref().map_or(0, Copies::bytes);
+        saved + self.apart.lock().iter().map(Image::bytes).sum::<usize>()
+    }
+}
+
 impl Table {
+    /// How many rows a snapshot under way has still to hand over, at the most.
+    pub fn snapshot_rows(&self) -> usize {
+        let progress = self.snapshot().progress.lock();
+        let nodes = self.nodes().read();
+        // SAFETY: blocks that rows are cut from begin with marks.
+        let count = |block| unsafe { self.marks().count(block, progress.generation) };
+        let marked: usize = nodes.row_arena.blocks().map(count).sum();
+        let apart: usize = self.snapshot().apart.lock().iter().map(Image::len).sum();
+        marked.min(nodes.slots) + progress.saved.as_ref().map_or(0, Copies::rows) + apart
+    }
+
     /// Notes that these rows may be written by an epoch of that generation. Rows at 0 are none.
     ///
     /// # Safety
@@ -174,7 +201,7 @@ impl Table {
             let (image, saved) = unsafe { self.copy_node(node) };
             let mut apart = self.set_apart(&saved);
             apart[node].append(&image);
-            bytes += image.bytes() + saved.0.iter().map(Image::bytes).sum::<usize>();
+            bytes += image.bytes() + saved.bytes();
         }
     }
 

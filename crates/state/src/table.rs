@@ -14,7 +14,7 @@ use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,9 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys looked up together, so that their cache misses overlap.
 const GROUP: usize = 32;
+
+/// How many keys ahead of the one whose slot is made its bucket is asked for.
+const AHEAD: usize = 8;
 
 /// Slots below which sweeping is not worth a pause.
 const SWEEP_SLOTS_MIN: usize = 1 << 16;
@@ -38,6 +41,8 @@ pub struct Table {
     marks: Marks,
     snapshot: Snapshot,
     nodes: RwLock<Nodes>,
+    /// Which rows go next. Of who evicts alone.
+    hands: Mutex<Hands>,
     /// How often it was swept.
     sweeps: AtomicU64,
 }
@@ -64,8 +69,6 @@ pub(crate) struct Nodes {
     sweep_at: usize,
     /// Where the rows of keys without a slot are, if they may have any.
     pub cold: Option<Arc<dyn ColdRows>>,
-    /// Which rows go next.
-    pub hands: Hands,
     /// Bytes of texts, and the rows whose texts these are: some of the table's.
     pub texts: (usize, usize),
 }
@@ -103,6 +106,7 @@ impl Table {
             marks,
             snapshot: Snapshot::default(),
             nodes: RwLock::new(nodes),
+            hands: Mutex::default(),
             sweeps: AtomicU64::new(0),
         }
     }
@@ -173,13 +177,21 @@ impl Table {
     /// The rows are read before the lock is taken: a key without a slot has the row that `cold` says, until
     /// somebody makes its slot. Whoever comes second finds the slot, and drops what was read.
     fn fetch<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, missing: &[usize], out: &mut [RowAddress]) {
+        // What is used once only is not spared, so that it makes room for what is used again.
+        missing.iter().for_each(|&i| out[i] = 0);
+        // SAFETY: slots of this table.
+        out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
         if !missing.is_empty() {
             let mut sought = Image::new(&self.shape);
             let key = |i: usize| keys.range(i..i + 1).next().expect("one place, one key");
             missing.iter().for_each(|&i| keys.copy(key(i), &mut sought));
             let found = cold.get(&sought);
             let nodes = &mut *self.nodes.write();
-            for (&i, &place) in missing.iter().zip(&found.places) {
+            for (at, (&i, &place)) in missing.iter().zip(&found.places).enumerate() {
+                if let Some(&ahead) = missing.get(at + AHEAD) {
+                    let hash = keys.hash(key(ahead));
+                    nodes.indexes[virtual_node_of(hash)].ask(hash);
+                }
                 let (row, is_new) = self.find_or_insert(nodes, keys, key(i));
                 if is_new && place != NOWHERE {
                     self.fill_cells(row, &found.rows, place as usize);
@@ -191,8 +203,6 @@ impl Table {
                 nodes.texts.1 += found.rows.len();
             }
         }
-        // SAFETY: slots of this table.
-        out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
     }
 
     /// The slot of a key, and whether it was made now.
@@ -351,6 +361,10 @@ impl Table {
         &self.texts
     }
 
+    pub(crate) fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.hands.lock()
+    }
+
     pub(crate) fn marks(&self) -> Marks {
         self.marks
     }
@@ -455,7 +469,6 @@ impl Nodes {
             slots: 0,
             sweep_at: SWEEP_SLOTS_MIN,
             cold,
-            hands: Hands::default(),
             texts: (0, 0),
         }
     }

@@ -1,197 +1,168 @@
-//! Rows as bytes.
+//! Rows as bytes, any one of which can be read where it is.
 //!
 //! ```text
-//! block = rows: 4, bytes of what follows, decompressed: 4, LZ4 of:
-//!         for each word of a row, for each of its eight bytes, that byte of all rows; then the texts
+//! block = rows: 2, width of each word of a row: 1 each, least value of each word: 8 each,
+//!         for each word, row by row: what its value is more than the least, in as many bytes as its width;
+//!         texts, row by row, in the order of their words; zeros, at least 8
 //! ```
 //!
-//! A text's word is its length; texts stand row by row, in the order of their words. Bytes that hardly differ
-//! from row to row, as the upper ones of numbers, come to lie together and compress to next to nothing.
+//! A text's word is its length. Whole numbers compare as signed ones, so that words which hardly differ from row to
+//! row take few bytes or none. Nothing else is compressed: a lookup reads one row of a block, and would have to
+//! decompress all.
 
+use std::ops::Range;
 use std::sync::Arc;
-use tidemill_state::{EXISTS, Image, RowShape, hash_of_words, hash_word};
+use tidemill_state::{EXISTS, Image, RowShape, hash_bytes, hash_of_words, hash_parts, hash_word};
 
-const HEAD: usize = 8;
+/// Zeros behind a block's rows, so that each word can be read with those behind it.
+const BEHIND: usize = 8;
 
 /// A block that does not read, though its check is right: written by another version, or a bug.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedBlock(pub &'static str);
 
-/// Makes blocks.
-#[derive(Default)]
-pub struct BlockCodec {
-    plain: Vec<u8>,
-    /// The last block that was made.
-    block: Vec<u8>,
-}
-
-impl BlockCodec {
-    /// The block of some rows of an image.
-    pub fn encode(&mut self, image: &Image, rows: std::ops::Range<usize>) -> &[u8] {
-        let shape = image.shape();
-        let len = rows.len();
-        self.plain.clear();
-        self.plain.resize(8 * shape.words * len, 0);
-        for (word, planes) in self.plain.chunks_exact_mut(8 * len).enumerate() {
-            let is_text = shape.is_text(word);
-            for (i, row) in rows.clone().enumerate() {
-                let value = if is_text { image.text(row, word).len() as u64 } else { image.row(row)[word] };
-                value.to_le_bytes().into_iter().enumerate().for_each(|(byte, value)| planes[byte * len + i] = value);
-            }
+/// Adds the block of some rows of an image to `block`.
+pub fn encode(image: &Image, rows: Range<usize>, block: &mut Vec<u8>) {
+    let shape = image.shape();
+    let value = |row: usize, word: usize| match shape.is_text(word) {
+        true => image.text(row, word).len() as u64,
+        false => image.row(row)[word],
+    };
+    let least = |word: usize| rows.clone().map(|row| value(row, word) as i64).min().unwrap_or(0) as u64;
+    let bases: Vec<u64> = (0..shape.words).map(least).collect();
+    let most = |(word, base): (usize, &u64)| rows.clone().map(|row| value(row, word).wrapping_sub(*base)).max();
+    let widths: Vec<usize> = bases.iter().enumerate().map(most).map(|most| width_of(most.unwrap_or(0))).collect();
+    block.extend_from_slice(&u16::try_from(rows.len()).expect("a block is small").to_le_bytes());
+    block.extend(widths.iter().map(|&width| width as u8));
+    bases.iter().for_each(|base| block.extend_from_slice(&base.to_le_bytes()));
+    for (word, (&base, &width)) in bases.iter().zip(&widths).enumerate().filter(|(_, (_, width))| **width > 0) {
+        for row in rows.clone() {
+            block.extend_from_slice(&value(row, word).wrapping_sub(base).to_le_bytes()[..width]);
         }
-        for row in rows {
-            shape.texts.iter().for_each(|&word| self.plain.extend_from_slice(image.text(row, word)));
-        }
-        self.block.clear();
-        self.block.extend_from_slice(&(len as u32).to_le_bytes());
-        self.block.extend_from_slice(&u32::try_from(self.plain.len()).expect("a block is small").to_le_bytes());
-        self.block.extend_from_slice(&lz4_flex::block::compress(&self.plain));
-        &self.block
     }
+    for row in rows {
+        shape.texts.iter().for_each(|&word| block.extend_from_slice(image.text(row, word)));
+    }
+    block.extend_from_slice(&[0; BEHIND]);
 }
 
-/// Adds the rows of a block for whose key's hash `wanted` holds.
-pub fn decode(block: &[u8], into: &mut Image, wanted: impl Fn(u64) -> bool) -> Result<(), MalformedBlock> {
-    let rows = read(block, into.shape())?;
-    (0..rows.len()).filter(|&row| wanted(rows.hash(row))).for_each(|row| into.push_of(&rows, row));
-    Ok(())
+/// Bytes that a number takes.
+fn width_of(number: u64) -> usize {
+    (64 - number.leading_zeros() as usize).div_ceil(8)
 }
 
-/// A block that some keys are looked for in. Rows without texts are not put together for that: the words of a key
-/// are gathered where they are.
-pub enum Opened {
-    /// Decompressed, and its rows.
-    Planes(Vec<u8>, usize),
-    /// Rows with their hashes.
-    Rows(Image, Vec<u64>),
+/// Where the rows of a block are. The block's bytes are given anew with each question.
+#[derive(Default)]
+pub struct Opened {
+    len: usize,
+    fields: Vec<Field>,
+    /// Where each text ends, row by row; before them, where the first begins. Empty where rows have none.
+    ends: Vec<usize>,
+}
+
+/// Where a word of the rows is.
+struct Field {
+    base: u64,
+    at: usize,
+    width: usize,
+    mask: u64,
 }
 
 impl Opened {
-    /// Without rows.
-    pub const NONE: Opened = Opened::Planes(Vec::new(), 0);
-
-    /// Opens a block in the stead of this one, whose memory it takes.
-    pub fn open(&mut self, block: &[u8], shape: &Arc<RowShape>) -> Result<(), MalformedBlock> {
+    /// Opens a block in the stead of another one.
+    pub fn open(&mut self, block: &[u8], shape: &RowShape) -> Result<(), MalformedBlock> {
+        const SHORT: MalformedBlock = MalformedBlock("a block has fewer rows than it says");
+        self.fields.clear();
+        self.ends.clear();
+        let (head, rest) = block.split_at_checked(2 + 9 * shape.words).ok_or(SHORT)?;
+        self.len = u16::from_le_bytes([head[0], head[1]]) as usize;
+        let mut at = block.len() - rest.len();
+        for word in 0..shape.words {
+            let width = head[2 + word] as usize;
+            let base = head[2 + shape.words + 8 * word..][..8].try_into().expect("eight bytes");
+            let mask = match width {
+                0..8 => (1 << (8 * width)) - 1,
+                8 => u64::MAX,
+                _ => return Err(MalformedBlock("a word is wider than eight bytes")),
+            };
+            self.fields.push(Field { base: u64::from_le_bytes(base), at, width, mask });
+            at += width * self.len;
+        }
+        if at + BEHIND > block.len() {
+            return Err(SHORT);
+        }
         if !shape.texts.is_empty() {
-            let rows = read(block, shape)?;
-            let hashes = (0..rows.len()).map(|row| rows.hash(row)).collect();
-            *self = Opened::Rows(rows, hashes);
-            return Ok(());
+            self.ends.push(at);
+            for row in 0..self.len {
+                for &word in &shape.texts {
+                    let length = usize::try_from(self.word(block, row, word)).unwrap_or(usize::MAX);
+                    at = at.checked_add(length).filter(|end| *end + BEHIND <= block.len()).ok_or(SHORT)?;
+                    self.ends.push(at);
+                }
+            }
         }
-        let mut plain = match std::mem::replace(self, Opened::NONE) {
-            Opened::Planes(plain, _) => plain,
-            Opened::Rows(..) => Vec::new(),
-        };
-        let (len, bytes, body) = head(block)?;
-        if bytes != 8 * shape.words * len {
-            return Err(MalformedBlock("a block does not have as many rows as it says"));
-        }
-        plain.resize(bytes, 0);
-        let written = lz4_flex::block::decompress_into(body, &mut plain);
-        if written.is_err() || written.is_ok_and(|written| written != bytes) {
-            return Err(MalformedBlock("a block of rows does not decompress"));
-        }
-        *self = Opened::Planes(plain, len);
         Ok(())
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Opened::Planes(_, len) => *len,
-            Opened::Rows(rows, _) => rows.len(),
-        }
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
-    fn hash(&self, row: usize, shape: &RowShape) -> u64 {
-        match self {
-            Opened::Planes(plain, len) => match *shape.key {
-                [word] => hash_word(word_of(plain, *len, row, word)),
-                ref key => hash_of_words(key.iter().map(|&word| word_of(plain, *len, row, word))),
-            },
-            Opened::Rows(_, hashes) => hashes[row],
+    #[inline(always)]
+    fn word(&self, block: &[u8], row: usize, word: usize) -> u64 {
+        let Field { base, at, width, mask } = self.fields[word];
+        let at = at + row * width;
+        let bytes = block[at..at + 8].try_into().expect("eight bytes");
+        base.wrapping_add(u64::from_le_bytes(bytes) & mask)
+    }
+
+    fn text<'a>(&self, block: &'a [u8], row: usize, word: usize, shape: &RowShape) -> &'a [u8] {
+        let place = shape.texts.iter().position(|&text| text == word).expect("a word of a text");
+        let text = row * shape.texts.len() + place;
+        &block[self.ends[text]..self.ends[text + 1]]
+    }
+
+    /// The hash of a row's key.
+    pub fn hash(&self, block: &[u8], row: usize, shape: &RowShape) -> u64 {
+        match *shape.key {
+            [word] if !shape.is_text(word) => hash_word(self.word(block, row, word)),
+            ref key if shape.texts.is_empty() => hash_of_words(key.iter().map(|&word| self.word(block, row, word))),
+            ref key => hash_parts(key.iter().map(|&word| match shape.is_text(word) {
+                true => hash_bytes(self.text(block, row, word, shape)),
+                false => hash_word(self.word(block, row, word)),
+            })),
         }
     }
 
     /// The row with the key, of that hash, that a row of `keys` has.
-    pub fn find(&self, hash: u64, keys: &Image, key: usize) -> Option<usize> {
+    pub fn find(&self, block: &[u8], hash: u64, keys: &Image, key: usize) -> Option<usize> {
         let shape = keys.shape();
-        let (mut from, mut to) = (0, self.len());
+        let (mut from, mut to) = (0, self.len);
         while from < to {
             let middle = (from + to) / 2;
-            if self.hash(middle, shape) < hash { from = middle + 1 } else { to = middle }
+            if self.hash(block, middle, shape) < hash { from = middle + 1 } else { to = middle }
         }
-        let is_it = |row: usize| match self {
-            Opened::Planes(plain, len) => {
-                shape.key.iter().all(|&word| word_of(plain, *len, row, word) == keys.row(key)[word])
-            }
-            Opened::Rows(rows, _) => rows.same_key(row, keys, key),
+        let has_key = |row: usize| {
+            shape.key.iter().all(|&word| match shape.is_text(word) {
+                true => self.text(block, row, word, shape) == keys.text(key, word),
+                false => self.word(block, row, word) == keys.row(key)[word],
+            })
         };
-        (from..self.len()).take_while(|&row| self.hash(row, shape) == hash).find(|&row| is_it(row))
+        (from..self.len).take_while(|&row| self.hash(block, row, shape) == hash).find(|&row| has_key(row))
     }
 
-    /// Adds a row to an image if it exists; whether it does.
-    pub fn add(&self, row: usize, into: &mut Image) -> bool {
-        match self {
-            Opened::Planes(plain, len) => {
-                let exists = word_of(plain, *len, row, 0) & EXISTS != 0;
-                if exists {
-                    let words = into.shape().words;
-                    into.push((0..words).map(|word| word_of(plain, *len, row, word)), |_| &[]);
-                }
-                exists
-            }
-            Opened::Rows(rows, _) => {
-                let exists = rows.exists(row);
-                if exists {
-                    into.push_of(rows, row);
-                }
-                exists
-            }
-        }
+    /// Whether a row exists, or is a deletion.
+    pub fn exists(&self, block: &[u8], row: usize) -> bool {
+        self.word(block, row, 0) & EXISTS != 0
     }
-}
 
-/// A word of a row in a decompressed block.
-#[inline(always)]
-fn word_of(plain: &[u8], len: usize, row: usize, word: usize) -> u64 {
-    let byte = |byte: usize| u64::from(plain[(8 * word + byte) * len + row]) << (8 * byte);
-    (0..8).fold(0, |value, at| value | byte(at))
-}
-
-/// Rows, bytes when decompressed, and what is compressed.
-fn head(block: &[u8]) -> Result<(usize, usize, &[u8]), MalformedBlock> {
-    let (head, body) = block.split_at_checked(HEAD).ok_or(MalformedBlock("a block of rows ends too early"))?;
-    let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
-    Ok((number(0), number(4), body))
-}
-
-/// The rows of a block.
-pub fn read(block: &[u8], shape: &Arc<RowShape>) -> Result<Image, MalformedBlock> {
-    let (len, bytes, body) = head(block)?;
-    let plain = lz4_flex::block::decompress(body, bytes);
-    let plain = plain.map_err(|_| MalformedBlock("a block of rows does not decompress"))?;
-    let planes = 8 * shape.words * len;
-    let mut texts = plain.get(planes..).ok_or(MalformedBlock("a block has fewer rows than it says"))?;
-    let mut image = Image::new(shape);
-    let mut words = vec![0u64; shape.words];
-    let mut of_row: Vec<&[u8]> = vec![&[]; shape.words];
-    for row in 0..len {
-        for (word, value) in words.iter_mut().enumerate() {
-            let byte = |byte: usize| u64::from(plain[(8 * word + byte) * len + row]) << (8 * byte);
-            *value = (0..8).map(byte).fold(0, |value, byte| value | byte);
-        }
-        for &word in &shape.texts {
-            let length = usize::try_from(words[word]).unwrap_or(usize::MAX);
-            let split = texts.split_at_checked(length).ok_or(MalformedBlock("a text goes beyond its block"))?;
-            (of_row[word], texts) = split;
-        }
-        image.push(words.iter().copied(), |word| of_row[word]);
+    /// Adds a row to an image.
+    pub fn add(&self, block: &[u8], row: usize, into: &mut Image) {
+        let shape: Arc<RowShape> = into.shape().clone();
+        into.push((0..shape.words).map(|word| self.word(block, row, word)), |word| self.text(block, row, word, &shape));
     }
-    if !texts.is_empty() {
-        return Err(MalformedBlock("something follows the rows of a block"));
-    }
-    Ok(image)
 }
 
 #[cfg(test)]
@@ -205,17 +176,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_come_back(rows in prop::collection::vec((any::<[u64; 3]>(), any::<Vec<u8>>(), any::<Vec<u8>>()), 1..50)) {
+        fn rows_come_back(rows in prop::collection::vec((any::<[u64; 3]>(), any::<Vec<u8>>(), any::<Vec<u8>>(), 0..64u32), 1..50)) {
             let mut image = Image::new(&shape());
-            for (words, key, text) in &rows {
-                let words = [words[0], words[1], words[2], 0, 0];
+            for (words, key, text, shift) in &rows {
+                // Of all widths, and of both signs.
+                let words = [words[0], (words[1] as i64 >> shift) as u64, words[2] >> shift, 0, 0];
                 image.push(words, |word| if word == 3 { key } else { text });
             }
-            let mut codec = BlockCodec::default();
-            let from = rows.len() / 3;
-            let read = read(codec.encode(&image, from..rows.len()), &shape()).expect("just made");
-            prop_assert_eq!(read.len(), rows.len() - from);
-            for row in 0..read.len() {
+            let image = image.newest();
+            let from = image.len() / 3;
+            let mut block = Vec::new();
+            encode(&image, from..image.len(), &mut block);
+            let mut opened = Opened::default();
+            opened.open(&block, &shape()).expect("just made");
+            prop_assert_eq!(opened.len(), image.len() - from);
+            let mut read = Image::new(&shape());
+            for row in 0..opened.len() {
+                prop_assert_eq!(opened.hash(&block, row, &shape()), image.hash(from + row));
+                prop_assert_eq!(opened.find(&block, image.hash(from + row), &image, from + row), Some(row));
+                opened.add(&block, row, &mut read);
                 prop_assert_eq!(&read.row(row)[..3], &image.row(from + row)[..3]);
                 prop_assert_eq!(read.text(row, 3), image.text(from + row, 3));
                 prop_assert_eq!(read.text(row, 4), image.text(from + row, 4));
@@ -223,12 +202,13 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            // No more than that it comes to an end; the length is held small, as a check would have caught it.
-            let mut bytes = bytes;
-            bytes.iter_mut().skip(2).take(2).for_each(|byte| *byte = 0);
-            bytes.iter_mut().skip(6).take(2).for_each(|byte| *byte = 0);
-            let _ = read(&bytes, &shape());
+        fn other_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            // No more than that it comes to an end.
+            let mut opened = Opened::default();
+            if opened.open(&bytes, &shape()).is_ok() {
+                let mut image = Image::new(&shape());
+                (0..opened.len()).for_each(|row| opened.add(&bytes, row, &mut image));
+            }
         }
     }
 }

@@ -33,6 +33,7 @@ impl Filter {
     }
 
     /// Whether a key may have been added; true for all that were.
+    #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
         self.blocks[self.block(hash)].iter().enumerate().all(|(i, word)| word & Filter::bit(hash, i) != 0)
     }

@@ -1,8 +1,12 @@
-//! Which runs are merged, and merging them.
+//! Which runs are merged, and their rows in one order.
 
-use super::{Run, RunWriter, Runs};
+use super::block::Opened;
+use super::read::{OpenRun, Part};
+use super::{Run, Runs};
 use crate::error::StateError;
-use crate::planted::{Bug, Planted};
+use std::ops::Range;
+use std::sync::Arc;
+use tidemill_state::Image;
 
 /// A run is merged with those behind it when it has at most so many times their rows.
 const FACTOR: u64 = 3;
@@ -26,24 +30,117 @@ pub fn due(runs: &[Run]) -> Option<usize> {
     (first + 1 < runs.len()).then_some(first)
 }
 
-impl Runs {
-    /// Writes these runs as one. Where they are `all` of the table, deletions are left out: there is nothing
-    /// that they would delete. `worked` is told of so many rows now and then.
-    pub fn merge(
-        &self,
-        mut into: RunWriter,
-        all: bool,
-        planted: Planted,
-        worked: &mut dyn FnMut(usize),
-    ) -> Result<Run, StateError> {
-        for part in self.merge_parts() {
-            let rows = self.read(&part)?;
-            worked(rows.len());
-            let rows = if all || planted.is(Bug::MergeDropsDeletions) { rows.existing() } else { rows };
-            into.push(&rows)?;
-            worked(rows.len());
+/// The rows of some runs in the order of their hashes, of each key the newest.
+pub struct Merge<'a> {
+    /// Those that have rows left, newest first.
+    cursors: Vec<Cursor<'a>>,
+    /// By cursor: the hash of its next row.
+    heads: Vec<u64>,
+    /// Rows of one hash.
+    group: Image,
+}
+
+impl<'a> Merge<'a> {
+    /// Of runs, within some virtual nodes.
+    pub fn new(runs: &'a Runs, part: &Part) -> Result<Merge<'a>, StateError> {
+        let (from, to) = ((part.start as u64) << 56, (part.end as u64 - 1) << 56 | (u64::MAX >> 8));
+        let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
+        for run in runs.runs.iter().rev() {
+            let mut cursor = Cursor::new(run, runs, from..=to);
+            if let Some(head) = cursor.next()? {
+                merge.cursors.push(cursor);
+                merge.heads.push(head);
+            }
         }
-        into.finish()
+        Ok(merge)
+    }
+
+    /// Hands over the next rows, those of one hash, as places in images; false where there are no more.
+    pub fn step(
+        &mut self,
+        mut each: impl FnMut(&Image, usize, u64) -> Result<(), StateError>,
+    ) -> Result<bool, StateError> {
+        let Some(&least) = self.heads.iter().min() else { return Ok(false) };
+        let mut having = self.heads.iter().enumerate().filter(|(_, head)| **head == least);
+        let (first, _) = having.next().expect("the least is there");
+        if having.next().is_none() {
+            // No other run has this key.
+            each(&self.cursors[first].rows, self.cursors[first].row, least)?;
+            self.advance(first)?;
+            return Ok(true);
+        }
+        self.group.clear();
+        let mut cursor = first;
+        while cursor < self.heads.len() {
+            if self.heads[cursor] != least {
+                cursor += 1;
+                continue;
+            }
+            let (rows, row) = (&self.cursors[cursor].rows, self.cursors[cursor].row);
+            if !(0..self.group.len()).any(|newer| rows.same_key(row, &self.group, newer)) {
+                self.group.push_of(rows, row);
+            }
+            // Where it has no more rows the next one takes its place.
+            self.advance(cursor)?;
+        }
+        (0..self.group.len()).try_for_each(|row| each(&self.group, row, least))?;
+        Ok(true)
+    }
+
+    fn advance(&mut self, cursor: usize) -> Result<(), StateError> {
+        match self.cursors[cursor].next()? {
+            Some(head) => self.heads[cursor] = head,
+            None => {
+                self.cursors.remove(cursor);
+                self.heads.remove(cursor);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One run on its way through a merge.
+struct Cursor<'a> {
+    run: &'a Arc<OpenRun>,
+    runs: &'a Runs,
+    hashes: std::ops::RangeInclusive<u64>,
+    /// Blocks that were not read yet.
+    blocks: Range<usize>,
+    opened: Opened,
+    buffer: Vec<u8>,
+    /// Those of the block that was read last, and which is the next.
+    rows: Image,
+    row: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(run: &'a Arc<OpenRun>, runs: &'a Runs, hashes: std::ops::RangeInclusive<u64>) -> Cursor<'a> {
+        let blocks = run.index.blocks_of(*hashes.start(), *hashes.end());
+        let (opened, buffer, rows) = (Opened::default(), Vec::new(), Image::new(&runs.shape));
+        Cursor { run, runs, hashes, blocks, opened, buffer, rows, row: usize::MAX }
+    }
+
+    /// Goes on to the next row; its hash.
+    fn next(&mut self) -> Result<Option<u64>, StateError> {
+        loop {
+            self.row = self.row.wrapping_add(1);
+            if self.row < self.rows.len() {
+                let hash = self.rows.hash(self.row);
+                if hash > *self.hashes.end() {
+                    return Ok(None);
+                }
+                if hash >= *self.hashes.start() {
+                    return Ok(Some(hash));
+                }
+                continue;
+            }
+            let Some(block) = self.blocks.next() else { return Ok(None) };
+            let context = (&*self.runs.what, &*self.runs.shape);
+            let bytes = self.run.block(block, context, &mut self.opened, &mut self.buffer)?;
+            self.rows.clear();
+            (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &mut self.rows));
+            self.row = usize::MAX;
+        }
     }
 }
 

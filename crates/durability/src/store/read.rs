@@ -1,27 +1,83 @@
-//! Reading runs: all rows, in parts; or those of some keys.
+//! Runs that are open, and reading all of their rows, in parts.
 
-use super::Run;
-use super::block::{self, Opened};
+use super::block::Opened;
 use super::index::Index;
-use crate::blocks::BlockReader;
+use super::merge::Merge;
+use super::{Run, RunWriter};
+use crate::blocks::{BlockFile, BlockReader};
 use crate::error::StateError;
+use crate::planted::{Bug, Planted};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
-use tidemill_state::{Found, Image, NOWHERE, RowShape};
+use tidemill_state::{Image, RowShape};
 
 /// Rows that make a part: enough that filling a table with them pays, few enough that all processors have some.
 const PART_ROWS: u64 = 1 << 18;
 
+/// A run that can be read.
+pub struct OpenRun {
+    run: Run,
+    pub(super) index: Index,
+    pub(super) file: BlockFile,
+    /// Whether a crash leaves it.
+    is_durable: AtomicBool,
+}
+
+impl OpenRun {
+    pub(super) fn new(run: Run, index: Index, file: BlockFile) -> OpenRun {
+        OpenRun { run, index, file, is_durable: AtomicBool::new(false) }
+    }
+
+    fn open(files: &BlockReader, run: &Run, what: &str) -> Result<OpenRun, StateError> {
+        let file = files.open(run.index.file)?;
+        let bytes = file.read(&run.index, what)?;
+        let index = Index::read(&bytes);
+        let index = index.ok_or_else(|| file.malformed(run.index.offset, what, "an index does not read"))?;
+        let opened = OpenRun::new(run.clone(), index, file);
+        opened.is_durable.store(true, Ordering::Relaxed);
+        Ok(opened)
+    }
+
+    /// As a manifest names it.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Makes it durable.
+    pub fn sync(&self, planted: Planted) -> Result<(), StateError> {
+        if !self.is_durable.load(Ordering::Acquire) && !planted.is(Bug::CheckpointUnsynced) {
+            self.file.sync()?;
+            self.is_durable.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// What a block holds.
+    pub(super) fn block<'a>(
+        &'a self,
+        block: usize,
+        (what, shape): (&str, &RowShape),
+        opened: &mut Opened,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], StateError> {
+        let place = self.index.place(block);
+        let offset = place.start;
+        let bytes = self.file.sealed(place, what, buffer)?;
+        opened.open(bytes, shape).map_err(|error| self.file.malformed(offset, what, error.0))?;
+        Ok(bytes)
+    }
+}
+
 /// The runs of a table, open. Any thread may read.
+#[derive(Clone)]
 pub struct Runs {
-    files: BlockReader,
     /// Oldest first.
-    indexes: Vec<Arc<Index>>,
-    shape: Arc<RowShape>,
+    pub(super) runs: Vec<Arc<OpenRun>>,
+    pub(super) shape: Arc<RowShape>,
     /// Of what, for messages.
-    what: String,
-    rows: u64,
+    pub(super) what: Arc<str>,
 }
 
 /// Some virtual nodes.
@@ -29,110 +85,103 @@ pub type Part = Range<usize>;
 
 impl Runs {
     /// Opens runs, oldest first, of a table with that shape of rows. All files are open then: they may be removed.
-    pub fn open(files: BlockReader, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
-        let none =
-            Runs { indexes: Vec::new(), shape: shape.clone(), what: format!("rows of table {table}"), rows: 0, files };
-        none.successor(runs)
+    pub fn open(files: &BlockReader, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
+        let what = format!("rows of table {table}");
+        let runs = runs.iter().map(|run| OpenRun::open(files, run, &what).map(Arc::new)).collect::<Result<_, _>>()?;
+        Ok(Runs { runs, shape: shape.clone(), what: what.into() })
     }
 
-    /// Other runs of the same table; those that are among these are not read again.
-    pub fn successor(&self, runs: &[Run]) -> Result<Runs, StateError> {
-        let files = self.files.with_open(runs.iter().map(|run| run.index.file));
-        let open = |(at, run): (usize, &Run)| {
-            if let Some(index) = self.indexes.iter().find(|index| index.file == run.index.file) {
-                return Ok(index.clone());
-            }
-            let bytes = files.read(&run.index, &self.what)?;
-            let mut index = Index::read(&bytes, run.index.file);
-            // Most keys that are looked for are in the oldest run, if they are anywhere: its filter, which is the
-            // largest, would hardly ever say no.
-            if let Some(index) = index.as_mut().filter(|_| at == 0) {
-                index.filter = None;
-            }
-            index.map(Arc::new).ok_or_else(|| files.malformed(&run.index, &self.what, "an index does not read"))
-        };
-        let indexes = runs.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        let rows = runs.iter().map(|run| run.rows).sum();
-        Ok(Runs { indexes, shape: self.shape.clone(), what: self.what.clone(), rows, files })
+    /// With a run in the place of some of them.
+    pub fn with(&self, place: Range<usize>, run: Option<OpenRun>) -> Runs {
+        let mut with = self.clone();
+        with.runs.splice(place, run.map(Arc::new));
+        with
+    }
+
+    /// Those in a range alone.
+    pub fn only(&self, place: Range<usize>) -> Runs {
+        Runs { runs: self.runs[place].to_vec(), ..self.clone() }
+    }
+
+    /// As a manifest names them.
+    pub fn named(&self) -> Vec<Run> {
+        self.runs.iter().map(|run| run.run.clone()).collect()
+    }
+
+    /// Of those, what is durable.
+    pub fn named_durable(&self) -> Vec<Run> {
+        let durable = self.runs.iter().filter(|run| run.is_durable.load(Ordering::Acquire));
+        durable.map(|run| run.run.clone()).collect()
+    }
+
+    /// Makes all of them durable.
+    pub fn sync(&self, planted: Planted) -> Result<(), StateError> {
+        self.runs.iter().try_for_each(|run| run.sync(planted))
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// Bytes of indexes and filters in memory.
     pub fn bytes(&self) -> usize {
-        self.indexes.iter().map(|index| index.bytes()).sum()
+        self.runs.iter().map(|run| run.index.bytes()).sum()
     }
 
     /// Rows and deletions in all of them.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.runs.iter().map(|run| run.run.rows).sum()
     }
 
     /// Shares of all rows, of about one size, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
-        self.shares(PART_ROWS)
-    }
-
-    /// Smaller ones, for who merges them beside other work.
-    pub(super) fn merge_parts(&self) -> impl Iterator<Item = Part> + use<> {
-        self.shares(PART_ROWS / 16)
-    }
-
-    fn shares(&self, rows: u64) -> impl Iterator<Item = Part> + use<> {
-        let parts = self.rows.div_ceil(rows).next_power_of_two().min(VIRTUAL_NODE_COUNT as u64) as usize;
+        let parts = self.rows().div_ceil(PART_ROWS).next_power_of_two().min(VIRTUAL_NODE_COUNT as u64) as usize;
         let nodes = VIRTUAL_NODE_COUNT / parts;
         (0..parts).map(move |part| part * nodes..(part + 1) * nodes)
     }
 
     /// The newest of each key's rows and deletions in a part, in the order of hashes.
     pub fn read(&self, part: &Part) -> Result<Image, StateError> {
-        let from = (part.start as u64) << 56;
-        let to = (part.end as u64 - 1) << 56 | (u64::MAX >> 8);
         let mut all = Image::new(&self.shape);
-        for index in &self.indexes {
-            self.files.read_each(&index.blocks[index.blocks_of(from, to)], &self.what, |bytes| {
-                block::decode(bytes, &mut all, |hash| from <= hash && hash <= to)
-            })?;
-        }
-        Ok(all.newest())
+        let mut merge = Merge::new(self, part)?;
+        while merge.step(|rows, row, _| {
+            all.push_of(rows, row);
+            Ok(())
+        })? {}
+        Ok(all)
     }
 
-    /// The rows of these keys, of which only the keys matter. Each block that one of them may be in is read once.
-    pub fn get(&self, keys: &Image) -> Result<Found, StateError> {
-        let mut found = Found { rows: Image::new(&self.shape), places: vec![NOWHERE; keys.len()] };
-        let mut left: Vec<(u64, u32)> = (0..keys.len()).map(|row| (keys.hash(row), row as u32)).collect();
-        left.sort_unstable();
-        let mut bytes = Vec::new();
-        for index in self.indexes.iter().rev() {
-            // As keys come in the order of hashes, the last block that was opened is the one to know.
-            let (mut block, mut opened) = (usize::MAX, Opened::NONE);
-            let mut kept = 0;
-            for at in 0..left.len() {
-                let (hash, key) = left[at];
-                let mut is_done = false;
-                if index.may_have(hash) {
-                    for candidate in index.blocks_of(hash, hash) {
-                        if candidate != block {
-                            let place = &index.blocks[candidate];
-                            self.files.read_into(place, &self.what, &mut bytes)?;
-                            let open = opened.open(&bytes, &self.shape);
-                            open.map_err(|e| self.files.malformed(place, &self.what, e.0))?;
-                            block = candidate;
-                        }
-                        if let Some(row) = opened.find(hash, keys, key as usize) {
-                            if opened.add(row, &mut found.rows) {
-                                found.places[key as usize] = found.rows.len() as u32 - 1;
-                            }
-                            is_done = true;
-                            break;
-                        }
-                    }
-                }
-                if !is_done {
-                    left[kept] = left[at];
-                    kept += 1;
-                }
-            }
-            left.truncate(kept);
+    /// Writes these runs as one. Where they are `all` of the table, deletions are left out: there is nothing
+    /// that they would delete. `worked` is told of so many rows now and then.
+    pub fn merge(
+        &self,
+        mut into: RunWriter,
+        all: bool,
+        worked: &mut dyn FnMut(usize),
+    ) -> Result<RunWriter, StateError> {
+        /// Rows that are worked on at once.
+        const ROWS: usize = 1 << 12;
+        let all = all || into.planted().is(Bug::MergeDropsDeletions);
+        let mut runs = self.clone();
+        if into.planted().is(Bug::MergeTurnsOrder) {
+            runs.runs.reverse();
         }
-        Ok(found)
+        let mut merge = Merge::new(&runs, &(0..VIRTUAL_NODE_COUNT))?;
+        let mut rows = 0;
+        while merge.step(|image, row, hash| {
+            rows += 1;
+            if all && !image.exists(row) { Ok(()) } else { into.push_row(image, row, hash) }
+        })? {
+            if rows >= ROWS {
+                worked(std::mem::take(&mut rows));
+            }
+        }
+        Ok(into)
     }
 }

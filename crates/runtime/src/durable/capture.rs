@@ -5,27 +5,30 @@
 //!    copied then. Later epochs save the rows that they are about to change (`changes`, and
 //!    `tidemill_state::Table::begin_snapshot`).
 //! 3. The checkpointer's thread copies what has changed since the last checkpoint, and writes it node by node as a
-//!    run of each table, beside the epochs. It rests as it writes, so that epochs keep the processors.
+//!    run of each table, beside the epochs. It rests as it writes, so that epochs keep the processors. With a memory
+//!    limit it makes what was spilled durable, which is a part of the checkpoint (`residence`).
 //! 4. When all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it
 //!    may go.
-//! 5. Runs are merged where there are too many, and the manifest names the merged one in their stead.
+//! 5. Runs are merged where there are too many, and the manifest names the merged one in their stead; with a memory
+//!    limit the next checkpoint's does, and runs are merged as they are spilled.
 //!
 //! Where 3 or 4 fails for want of room, what it had taken is not marked as changed any more; so the next checkpoint
 //! is one of all rows.
 
-use super::checkpoint::{SourceAt, merge, write_rows, write_sources};
+use super::checkpoint::{Before, SourceAt, merge, tables, write_rows, write_sources};
 use super::logger::LogState;
 use super::residence::Residence;
 use crate::engine::{Failure, RunError};
 use crate::environment::Environment;
 use crate::pipeline::Pipeline;
 use crate::worker::Machine;
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded, never, select};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_durability::store::Runs;
 use tidemill_durability::{Bug, Checkpoint, StateDirectory, StateError};
 use tidemill_model::StreamDigest;
 use tidemill_state::Generation;
@@ -49,6 +52,8 @@ pub struct Due {
     pub generation: Generation,
     /// Whether all rows are to be written.
     pub whole: bool,
+    /// With a memory limit: the runs of what has changed before and is not in memory, by table.
+    pub live: Option<Vec<Arc<Runs>>>,
 }
 
 /// A snapshot that was begun at the end of an epoch.
@@ -56,6 +61,7 @@ pub struct Captured {
     epoch: u64,
     sources: Vec<SourceAt>,
     whole: bool,
+    live: Option<Vec<Arc<Runs>>>,
     /// By sink: what went to it up to the epoch. Added by the committer.
     pub outputs: Vec<StreamDigest>,
 }
@@ -64,7 +70,7 @@ impl Captured {
     /// Begins it. To be called between the access of `epoch` and that of the next.
     pub fn begin(machine: &Machine, epoch: u64, due: Due) -> Captured {
         begin_snapshots(machine, due.generation, due.whole);
-        Captured { epoch, sources: due.sources, whole: due.whole, outputs: Vec::new() }
+        Captured { epoch, sources: due.sources, whole: due.whole, live: due.live, outputs: Vec::new() }
     }
 }
 
@@ -96,8 +102,7 @@ pub struct CheckpointState {
     /// The next one must have all rows: some without a mark are not in the newest. Written by the checkpointer while
     /// busy, read by the gate.
     pub whole: AtomicBool,
-    /// Memory is short, so a checkpoint does not rest, and what is durable is committed at once. Written by the
-    /// gate.
+    /// Merges are waited for, so they do not rest. Written by the gate.
     pub presses: AtomicBool,
 }
 
@@ -107,6 +112,8 @@ pub struct Checkpointer {
     pub machine: Arc<Machine>,
     pub environment: Arc<dyn Environment>,
     pub captured: Receiver<Captured>,
+    /// From the gate: rows were spilled.
+    pub spilled: Receiver<()>,
     pub state: Arc<CheckpointState>,
     pub log_state: Arc<LogState>,
     pub residence: Option<Arc<Residence>>,
@@ -115,38 +122,82 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Makes captured states the newest checkpoint until there are no more.
+    /// Makes captured states the newest checkpoint until there are no more, and merges what is spilled.
     pub fn run(self) {
-        while let Ok(captured) = self.captured.recv() {
-            match self.keep(captured) {
-                Ok(()) => {}
-                // The log has everything still; another will be taken when there is room.
-                Err(StateError::Io { error, .. }) if error.kind() == ErrorKind::StorageFull => {}
-                Err(error) => {
-                    self.failure.set(RunError::State(error));
-                    self.pipeline.stop();
-                }
+        let mut spilled = self.spilled.clone();
+        loop {
+            select! {
+                recv(self.captured) -> captured => match captured {
+                    Ok(captured) => {
+                        self.take(captured);
+                        self.merge_live();
+                    }
+                    Err(_) => return,
+                },
+                recv(spilled) -> spill => match spill {
+                    Ok(()) => self.merge_live(),
+                    Err(_) => spilled = never(),
+                },
             }
-            self.state.busy.store(false, Ordering::Release);
         }
     }
 
+    fn take(&self, captured: Captured) {
+        _ = self.done(self.keep(captured).map(|()| false));
+        self.residence.iter().for_each(|residence| residence.forget_cut());
+        self.state.busy.store(false, Ordering::Release);
+    }
+
+    /// What became of it, where it did not fail.
+    fn done(&self, done: Result<bool, StateError>) -> bool {
+        match done {
+            Ok(done) => done,
+            // The log has everything still; it will be tried again when there may be room.
+            Err(StateError::Io { error, .. }) if error.kind() == ErrorKind::StorageFull => false,
+            Err(error) => {
+                self.failure.set(RunError::State(error));
+                self.pipeline.stop();
+                false
+            }
+        }
+    }
+
+    /// Merges runs of tables as they are, as long as there are too many. A checkpoint that is due meanwhile is taken
+    /// at once: its runs are behind those that are merged.
+    fn merge_live(&self) {
+        let Some(residence) = &self.residence else { return };
+        let mut pace = Pace::new(&*self.environment, &self.state);
+        let mut worked = |rows| {
+            pace.worked(rows);
+            if let Ok(captured) = self.captured.try_recv() {
+                self.take(captured);
+            }
+        };
+        let mut merge = || {
+            let merged = residence.merge(&self.directory, &self.machine, &mut worked)?;
+            self.directory.lock().tidy()?;
+            Ok(merged)
+        };
+        while !self.failure.is_set() && self.done(merge()) {}
+    }
+
     fn keep(&self, captured: Captured) -> Result<(), StateError> {
-        let Captured { epoch, sources, whole, outputs } = captured;
+        let Captured { epoch, sources, whole, live, outputs } = captured;
         let outputs = super::run::outputs(&self.machine.program, outputs);
         // Until it is the newest: what it takes is not marked any more.
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
         let mut pace = Pace::new(&*self.environment, &self.state);
         self.copy_ahead();
-        let before = self.directory.lock().checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
-        let begin = &mut |shape: &_| self.directory.lock().write_run(shape);
-        let written =
-            write_rows(&self.machine, before, whole, begin, &mut |rows| pace.worked(rows)).and_then(|tables| {
-                let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
-                Ok(Checkpoint { epoch, sources, tables, outputs })
-            });
-        let checkpoint = written?;
+        let before = match &live {
+            Some(live) => Before::Live(live),
+            None => Before::of(&self.directory.lock(), whole),
+        };
+        let begin = &mut |shape: &_, filter| self.directory.lock().write_run(shape, filter);
+        let written = write_rows(&self.machine, &before, begin, &mut |rows| pace.worked(rows))?;
+        let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
+        let planted = self.directory.lock().planted();
+        let checkpoint = Checkpoint { epoch, sources, tables: tables(&before, &written, planted)?, outputs };
         // In the weaker mode sinks may be ahead of the log, which must not end before the checkpoint.
         let kept = || self.state.committed.load(Ordering::Acquire).min(self.log_state.durable.load(Ordering::Acquire));
         while kept() < epoch {
@@ -159,12 +210,16 @@ impl Checkpointer {
             wait(COMMITTED_POLL);
         }
         self.directory.lock().switch(checkpoint)?;
-        self.install()?;
+        if let Some(residence) = &self.residence {
+            residence.install(written);
+        }
         self.state.whole.store(false, Ordering::Release);
         self.log_state.truncate.store(epoch, Ordering::Release);
         self.state.count.fetch_add(1, Ordering::Release);
-        merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows))?;
-        self.install()
+        match self.residence {
+            Some(_) => Ok(()),
+            None => merge(&self.machine, &self.directory, &mut |rows| pace.worked(rows)),
+        }
     }
 
     /// Copies what has changed, as fast as it goes, before it is written at leisure: until a row is copied, the epoch
@@ -176,15 +231,6 @@ impl Checkpointer {
             unsafe {
                 table.copy_ahead(AHEAD_BYTES_MAX);
             }
-        }
-    }
-
-    /// Has cold rows read from the newest checkpoint.
-    fn install(&self) -> Result<(), StateError> {
-        let directory = self.directory.lock();
-        match (&self.residence, directory.checkpoint()) {
-            (Some(residence), Some(checkpoint)) => residence.install(checkpoint),
-            _ => Ok(()),
         }
     }
 }

@@ -9,9 +9,9 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidemill_durability::store::{RunWriter, due};
+use tidemill_durability::store::{OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Bug, Checkpoint, SourceState, StateDirectory, StateError, TableState,
+    Block, BlockReader, BlockWriter, Bug, Checkpoint, Planted, SourceState, StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -29,27 +29,73 @@ pub struct SourceAt {
     pub token: Option<String>,
 }
 
-/// Begins a run of rows of some shape.
-pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>) -> Result<RunWriter, StateError> + 'a;
+/// Begins a run of rows of some shape, with a filter for so many or none.
+pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>, Option<usize>) -> Result<RunWriter, StateError> + 'a;
 
-/// Writes the rows of the snapshots that are open and ends them, whatever happens: the runs of each table then,
-/// those `before` first unless all rows are written, the cold ones too. `worked` is told of so many rows now and then.
+/// The runs that those of a checkpoint come behind, by table.
+pub enum Before<'a> {
+    /// Those of the checkpoint before, or none.
+    Newest(Vec<TableState>),
+    /// With a memory limit: those of the tables as they are, the newest of which need not be durable.
+    Live(&'a [Arc<Runs>]),
+}
+
+impl Before<'_> {
+    /// Without a memory limit. None where all rows are written.
+    pub fn of(directory: &StateDirectory, whole: bool) -> Self {
+        let newest = directory.checkpoint().filter(|_| !whole);
+        Before::Newest(newest.map_or(Vec::new(), |newest| newest.tables.clone()))
+    }
+
+    fn has_runs(&self, table: usize) -> bool {
+        match self {
+            Before::Newest(tables) => tables.get(table).is_some_and(|table| !table.runs.is_empty()),
+            Before::Live(tables) => !tables[table].is_empty(),
+        }
+    }
+}
+
+/// The tables of a checkpoint, for which these runs were written; makes durable what is not yet.
+pub fn tables(
+    before: &Before<'_>,
+    written: &[Option<OpenRun>],
+    planted: Planted,
+) -> Result<Vec<TableState>, StateError> {
+    let mut states = match before {
+        Before::Newest(tables) => tables.clone(),
+        Before::Live(tables) => {
+            let state = |runs: &Arc<Runs>| {
+                if planted.is(Bug::CheckpointForgetsSpills) {
+                    return Ok(TableState { runs: runs.named_durable() });
+                }
+                if !planted.is(Bug::SpillsUnsynced) {
+                    runs.sync(planted)?;
+                }
+                Ok(TableState { runs: runs.named() })
+            };
+            tables.iter().map(state).collect::<Result<_, StateError>>()?
+        }
+    };
+    states.resize_with(written.len(), TableState::default);
+    for (state, run) in states.iter_mut().zip(written) {
+        state.runs.extend(run.iter().map(|run| run.run().clone()));
+    }
+    Ok(states)
+}
+
+/// Writes the rows of the snapshots that are open and ends them, whatever happens: a run of each table that has any,
+/// behind those `before`. `worked` is told of so many rows now and then.
 pub fn write_rows(
     machine: &Machine,
-    mut before: Vec<TableState>,
-    whole: bool,
+    before: &Before<'_>,
     begin: &mut BeginRun<'_>,
     worked: &mut dyn FnMut(usize),
-) -> Result<Vec<TableState>, StateError> {
-    before.resize_with(machine.tables.len(), TableState::default);
+) -> Result<Vec<Option<OpenRun>>, StateError> {
     let mut written = Ok(Vec::new());
-    for (table, before) in machine.tables.iter().zip(before) {
-        if let Ok(tables) = &mut written {
-            match write_table(table, begin, worked) {
-                Ok(run) => {
-                    let old = if whole && !table.has_cold_rows() { Vec::new() } else { before.runs };
-                    tables.push(TableState { runs: old.into_iter().chain(run).collect() });
-                }
+    for (t, table) in machine.tables.iter().enumerate() {
+        if let Ok(runs) = &mut written {
+            match write_table(table, before.has_runs(t), begin, worked) {
+                Ok(run) => runs.push(run),
                 Err(error) => written = Err(error),
             }
         }
@@ -61,9 +107,11 @@ pub fn write_rows(
 /// Writes the rows of a table's snapshot, if there are any.
 fn write_table(
     table: &Table,
+    has_runs: bool,
     begin: &mut BeginRun<'_>,
     worked: &mut dyn FnMut(usize),
-) -> Result<Option<tidemill_durability::store::Run>, StateError> {
+) -> Result<Option<OpenRun>, StateError> {
+    let filter = has_runs.then(|| table.snapshot_rows());
     let mut writer = None;
     for node in 0..VIRTUAL_NODE_COUNT {
         #[allow(unsafe_code)]
@@ -73,7 +121,7 @@ fn write_table(
         if !rows.is_empty() {
             let writer = match &mut writer {
                 Some(writer) => writer,
-                none => none.insert(begin(table.shape())?),
+                none => none.insert(begin(table.shape(), filter)?),
             };
             writer.push(&rows)?;
             worked(rows.len());
@@ -88,24 +136,18 @@ pub fn merge(
     directory: &Mutex<StateDirectory>,
     worked: &mut dyn FnMut(usize),
 ) -> Result<(), StateError> {
-    let (checkpoint, planted) = {
-        let directory = directory.lock();
-        (directory.checkpoint().cloned(), directory.planted())
-    };
-    let Some(mut checkpoint) = checkpoint else { return Ok(()) };
+    let Some(mut checkpoint) = directory.lock().checkpoint().cloned() else { return Ok(()) };
     let mut merged = false;
     for (table, state) in machine.tables.iter().zip(&mut checkpoint.tables) {
         let Some(first) = due(&state.runs) else { continue };
-        let mut old = state.runs.split_off(first);
-        if planted.is(Bug::MergeTurnsOrder) {
-            old.reverse();
-        }
+        let old = state.runs.split_off(first);
         let (runs, into) = {
             let mut directory = directory.lock();
             let runs = directory.runs(&old, table.shape(), &table.definition().name)?;
-            (runs, directory.write_run(table.shape())?)
+            let filter = (first > 0).then_some(runs.rows() as usize);
+            (runs, directory.write_run(table.shape(), filter)?)
         };
-        state.runs.push(runs.merge(into, first == 0, planted, worked)?);
+        state.runs.push(runs.merge(into, first == 0, worked)?.finish()?.run().clone());
         merged = true;
     }
     if merged { directory.lock().switch(checkpoint) } else { Ok(()) }
@@ -156,14 +198,18 @@ pub struct AtRest {
     pub generation: Generation,
     /// Whether all rows are to be written.
     pub whole: bool,
+    /// With a memory limit: the runs of the tables as they are.
+    pub live: Option<Vec<Arc<Runs>>>,
 }
 
 /// Writes the state as it is while nothing runs; durable, but not yet the newest checkpoint.
 pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
-    let AtRest { epoch, sources, outputs, generation, whole } = state;
-    let before = directory.checkpoint().map_or(Vec::new(), |newest| newest.tables.clone());
+    let AtRest { epoch, sources, outputs, generation, whole, live } = state;
+    let before = live.as_deref().map_or_else(|| Before::of(directory, whole), Before::Live);
     begin_snapshots(machine, generation, whole);
-    let tables = write_rows(machine, before, whole, &mut |shape| directory.write_run(shape), &mut |_| {})?;
+    let begin = &mut |shape: &_, filter| directory.write_run(shape, filter);
+    let written = write_rows(machine, &before, begin, &mut |_| {})?;
+    let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
     Ok(Checkpoint { epoch, sources, tables, outputs })
 }

@@ -8,7 +8,7 @@ use crate::engine::{Control, Failure};
 use crate::environment::Environment;
 use crossbeam_channel::{Receiver, Sender, never, select};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_durability::{Bug, Log, StateError, Written};
 
@@ -37,9 +37,6 @@ pub struct LogState {
     pub durable: AtomicU64,
     /// Epochs up to this one are in a checkpoint: their segments may go.
     pub truncate: AtomicU64,
-    /// A checkpoint is waited for, and that for the log: it is synced as soon as something is appended. Written by
-    /// the gate.
-    pub hurries: AtomicBool,
 }
 
 /// The life of a log in a run.
@@ -176,7 +173,6 @@ impl Logger {
             // Behind a sync nothing is due but the mark.
             _ if self.log.is_durable() => IDLE,
             Sync::Epoch => Duration::ZERO,
-            _ if self.state.hurries.load(Ordering::Relaxed) => Duration::ZERO,
             Sync::Every(every) => {
                 every.saturating_sub(Duration::from_nanos(self.environment.now().saturating_sub(synced))).min(IDLE)
             }

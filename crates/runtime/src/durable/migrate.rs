@@ -53,7 +53,7 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
         sources.push(at);
     }
     let outputs = directory.checkpoint().map(|checkpoint| checkpoint.outputs.clone()).unwrap_or_default();
-    let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true };
+    let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
     let checkpoint = save(directory, machine, state)?;
     Ok(directory.adopt(checkpoint)?)
 }

@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Log, LogReader, Planted, StateError};
+use tidemill_durability::{Bug, Log, LogReader, Planted, StateDirectory, StateError};
 use tidemill_plan::Program;
 use tidemill_state::Generation;
 
@@ -82,11 +82,13 @@ pub struct DurableGate {
     pub generation: Generation,
     /// Whether a checkpoint was due with the epoch cut last.
     pub is_behind_due: bool,
-    /// The last epoch with which one was due.
-    pub due_epoch: u64,
     /// Where rows may be cold.
     pub residence: Option<Arc<Residence>>,
-    /// How far room was made for others.
+    /// For the runs that rows are spilled to.
+    pub directory: Arc<Mutex<StateDirectory>>,
+    /// To the checkpointer: rows were spilled.
+    pub spilled: Sender<()>,
+    /// How far memory holds epochs back.
     pub relief: Relief,
 }
 
@@ -116,10 +118,10 @@ impl DurableGate {
         self.checkpoints.busy.store(true, Ordering::Release);
         (self.events, self.bytes) = (0, self.log_state.bytes.load(Ordering::Relaxed));
         let whole = self.checkpoints.whole.load(Ordering::Acquire);
-        epoch.due = Some(Due { sources: self.sources(gate), generation: self.generation, whole });
+        let live = self.residence.as_ref().map(|residence| residence.cut());
+        epoch.due = Some(Due { sources: self.sources(gate), generation: self.generation, whole, live });
         self.generation = self.generation.next();
         self.is_behind_due = true;
-        self.due_epoch = epoch.number;
     }
 
     /// How the epoch that is cut now marks what it changes.
@@ -132,7 +134,7 @@ impl DurableGate {
     fn checkpoint_is_due(&self) -> bool {
         let bytes = self.log_state.bytes.load(Ordering::Relaxed) - self.bytes;
         let is_long = self.events >= self.options.checkpoint_events || bytes >= self.options.checkpoint_log_bytes;
-        (is_long || self.relief.is_open) && !self.checkpoints.busy.load(Ordering::Acquire)
+        is_long && !self.checkpoints.busy.load(Ordering::Acquire)
     }
 
     /// There will be no more epochs.
@@ -343,9 +345,6 @@ impl DurableGate {
         self.recovery.epochs += 1;
         self.recovery.events += epoch.events as u64;
         self.events += epoch.events as u64;
-        if self.relief.is_open && !self.checkpoints.busy.load(Ordering::Acquire) {
-            self.checkpoint_with(&mut epoch, &gatherer.gate);
-        }
         self.recovery.last = entry.epoch;
         gatherer.control.replayed.store(entry.epoch, Ordering::Relaxed);
         gatherer.pipeline.put(epoch);

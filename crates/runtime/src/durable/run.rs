@@ -53,6 +53,7 @@ pub struct Finish {
     digests: Arc<Digests>,
     /// For the checkpointer, until it is started.
     captured: Option<Receiver<Captured>>,
+    spilled: Receiver<()>,
     residence: Option<Arc<Residence>>,
 }
 
@@ -80,7 +81,7 @@ impl Durable {
         let (start, sources) = if new {
             let generation = Generation::default();
             let outputs = BTreeMap::new();
-            let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true };
+            let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
             let first = save(&mut directory, machine, state)?;
             let mut log = directory.begin(first)?;
             if let Some(name) = &options.savepoint {
@@ -148,6 +149,9 @@ impl Durable {
         checkpoints.committed.store(checkpoint, Ordering::Release);
         let (sender, logged) = unbounded();
         let (to_checkpointer, captured) = bounded(1);
+        let (spill, spilled) = bounded(1);
+        let (path, planted) = (directory.path().display().to_string(), directory.planted());
+        let directory = Arc::new(Mutex::new(directory));
         let (results, waiting) = match logging {
             Logging::Border => (None, None),
             Logging::Full => Some(bounded(1)).unzip(),
@@ -156,7 +160,7 @@ impl Durable {
             start: Some(start),
             checkpoint,
             sources,
-            path: directory.path().display().to_string(),
+            path,
             released: furthest,
             was_weak,
             durable: Some(sender),
@@ -168,7 +172,7 @@ impl Durable {
             intake: Intake::new([]),
             entries: None,
             recovery: Recovery::default(),
-            planted: directory.planted(),
+            planted,
             thread: Mutex::new(None),
             checkpoints: checkpoints.clone(),
             digests: digests.clone(),
@@ -176,8 +180,9 @@ impl Durable {
             bytes: 0,
             generation: Generation::default(),
             is_behind_due: false,
-            due_epoch: 0,
             residence: residence.clone(),
+            directory: directory.clone(),
+            spilled: spill,
             relief: Relief::default(),
         };
         let commit = DurableCommit {
@@ -192,11 +197,10 @@ impl Durable {
             written_since: 0,
             durable: Logged { epoch: checkpoint, results: checkpoint },
             results,
-            planted: directory.planted(),
+            planted,
         };
-        let directory = Arc::new(Mutex::new(directory));
         (
-            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured), residence }),
+            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured), spilled, residence }),
             Some(gate),
             Some(commit),
         )
@@ -217,6 +221,7 @@ impl Finish {
             machine: machine.clone(),
             environment: environment.clone(),
             captured: self.captured.take().expect("there is one checkpointer"),
+            spilled: self.spilled.clone(),
             state: self.checkpoints.clone(),
             log_state: self.log_state.clone(),
             residence: self.residence.clone(),
@@ -257,7 +262,8 @@ impl Finish {
             }
             let outputs = outputs(&machine.program, digests.total());
             let (generation, whole) = (gate.generation, checkpoints.whole.load(Ordering::Acquire));
-            let state = AtRest { epoch: gathered.epoch, sources, outputs, generation, whole };
+            let live = residence.as_ref().map(|residence| residence.at_rest());
+            let state = AtRest { epoch: gathered.epoch, sources, outputs, generation, whole, live };
             let last = save(&mut directory, machine, state)?;
             directory.switch(last)?;
             // Everything is durable and released.
@@ -267,11 +273,10 @@ impl Finish {
             log.truncate(gathered.epoch, usize::MAX)?;
             drop(directory);
             merge(machine, &shared, &mut |_| {})?;
-        } else {
-            drop(directory);
-        }
-        if let (Some(residence), Some(checkpoint)) = (&residence, shared.lock().checkpoint()) {
-            residence.install(checkpoint)?;
+            if let Some(residence) = &residence {
+                residence.end(&shared.lock(), &machine.tables)?;
+                shared.lock().tidy()?;
+            }
         }
         Ok(DurabilitySummary {
             epoch: gathered.epoch,

@@ -76,11 +76,7 @@ fn plan_trials(seed: u64, planted: Planted, lies: &[&str], totals: &Totals, thre
         for trial in 0..TRIALS_PER_DATA {
             let trial_seed = data_seed * 1_000 + trial;
             totals.running[thread].store(trial_seed, Ordering::Relaxed);
-            let mut setting = Setting::random(trial_seed, planted);
-            if planted.is(Bug::SnapshotForgetsFailed) {
-                // With next to no memory each epoch has a checkpoint of its own, and few fail.
-                setting.memory = None;
-            }
+            let setting = Setting::random(trial_seed, planted);
             let lie = |storage: &SimStorage| lies.iter().for_each(|end| storage.lie_about(end));
             let (kept, outcome) = run(&expected, engine, setting, lie);
             engine = kept;
@@ -130,6 +126,10 @@ fn planted_bugs_are_found() {
         Bug::TruncatesFirst,
         Bug::ColdIsAbsent,
         Bug::EvictsDirty,
+        Bug::EvictsCopied,
+        Bug::CheckpointForgetsSpills,
+        Bug::SpillsUnsynced,
+        Bug::CheckpointHidesSpills,
         Bug::ReleasesUnsynced,
         Bug::ReplayRepeats,
         Bug::ReplayCutsAnew,

@@ -71,7 +71,7 @@ fn read(directory: &StateDirectory) -> Result<Rows, StateError> {
 }
 
 /// Goes on with checkpoints until all are there; `done` is told of each that is the newest.
-fn work(directory: &mut StateDirectory, planted: Planted, done: &mut u64) -> Result<(), StateError> {
+fn work(directory: &mut StateDirectory, done: &mut u64) -> Result<(), StateError> {
     let mut checkpoint = directory
         .checkpoint()
         .cloned()
@@ -81,9 +81,10 @@ fn work(directory: &mut StateDirectory, planted: Planted, done: &mut u64) -> Res
         for (key, value) in changes(round) {
             image.push([if value.is_some() { EXISTS } else { 0 }, key, value.unwrap_or(0)], |_| &[]);
         }
-        let mut writer = directory.write_run(&shape())?;
+        let filter = (!checkpoint.tables[0].runs.is_empty()).then_some(image.len());
+        let mut writer = directory.write_run(&shape(), filter)?;
         writer.push(&image.newest())?;
-        checkpoint.tables[0].runs.push(writer.finish()?);
+        checkpoint.tables[0].runs.push(writer.finish()?.run().clone());
         checkpoint.epoch = round;
         match directory.is_new() {
             true => drop(directory.begin(checkpoint.clone())?),
@@ -92,13 +93,9 @@ fn work(directory: &mut StateDirectory, planted: Planted, done: &mut u64) -> Res
         *done = round;
         let runs = &mut checkpoint.tables[0].runs;
         if let Some(first) = due(runs) {
-            let mut old = runs.split_off(first);
-            if planted.is(Bug::MergeTurnsOrder) {
-                old.reverse();
-            }
-            let merged = directory.runs(&old, &shape(), "t")?;
-            let into = directory.write_run(&shape())?;
-            runs.push(merged.merge(into, first == 0, planted, &mut |_| {})?);
+            let old = directory.runs(&runs.split_off(first), &shape(), "t")?;
+            let into = directory.write_run(&shape(), (first > 0).then_some(old.rows() as usize))?;
+            runs.push(old.merge(into, first == 0, &mut |_| {})?.finish()?.run().clone());
             directory.switch(checkpoint.clone())?;
         }
     }
@@ -110,7 +107,7 @@ fn trial(call: usize, fault: Fault, planted: Planted) -> Result<bool, String> {
     let storage = SimStorage::new(call as u64);
     storage.fail(call, fault);
     let mut done = 0;
-    let ended = open(&storage, planted).and_then(|mut directory| work(&mut directory, planted, &mut done));
+    let ended = open(&storage, planted).and_then(|mut directory| work(&mut directory, &mut done));
     let came = ended.is_err();
     storage.cut_power();
     storage.heal();
@@ -123,7 +120,7 @@ fn trial(call: usize, fault: Fault, planted: Planted) -> Result<bool, String> {
     if rows != rows_after(epoch) {
         return Err(format!("the rows of checkpoint {epoch} are others"));
     }
-    work(&mut directory, planted, &mut done).map_err(|error| format!("{error}"))?;
+    work(&mut directory, &mut done).map_err(|error| format!("{error}"))?;
     let rows = read(&directory).map_err(|error| format!("{error}"))?;
     if rows != rows_after(ROUNDS) {
         return Err("the rows in the end are others".into());

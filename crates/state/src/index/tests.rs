@@ -104,6 +104,37 @@ fn a_rebuild_keeps_exactly_the_rows_given() {
 }
 
 #[test]
+fn rows_are_taken_out_one_by_one() {
+    for same_bucket in [false, true] {
+        let mut made = Made::new();
+        let hash_of = |row: u64| if same_bucket { hash(2 * row, 3) } else { crate::hash_word(row) };
+        for round in 0..20 {
+            (0..200).map(|i| 1 + round * 200 + i).for_each(|row| made.insert(hash_of(row), row));
+            let gone: Vec<_> =
+                made.hashes.iter().map(|(&row, &hash)| (row, hash)).filter(|(row, _)| row % 3 > 0).collect();
+            for (row, hash) in gone {
+                made.index.remove(hash, row);
+                made.hashes.remove(&row);
+                assert_eq!(made.find(hash, row), None);
+            }
+            made.check();
+            let hashes = made.hashes.clone();
+            if round % 4 == 0 {
+                made.index.settle(|row| hashes[&row]);
+                made.check();
+            }
+        }
+        let (hashes, mut arena) = (made.hashes.clone(), Arena::default());
+        made.index.fit(1_000 * same_bucket as usize, &mut arena, |row| hashes[&row]);
+        made.arena = arena;
+        assert!(made.index.capacity() >= made.hashes.len().max(1_000 * same_bucket as usize));
+        made.check();
+        (10_000..12_000).for_each(|row| made.insert(crate::hash_word(row), row));
+        made.check();
+    }
+}
+
+#[test]
 fn memory_of_former_indexes_is_cut_again() {
     let mut made = Made::new();
     (1..=3_000).for_each(|row| made.insert(crate::hash_word(row), row));
