@@ -18,11 +18,12 @@
 use super::checkpoint::{Before, SourceAt, merge, tables, write_rows, write_sources};
 use super::logger::LogState;
 use super::residence::Residence;
+use super::wait;
 use crate::engine::{Failure, RunError};
 use crate::environment::Environment;
 use crate::pipeline::Pipeline;
 use crate::worker::Machine;
-use crossbeam_channel::{Receiver, TryRecvError, bounded, never, select};
+use crossbeam_channel::{Receiver, TryRecvError, never, select};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -258,9 +259,4 @@ impl<'a> Pace<'a> {
             self.since = self.environment.now();
         }
     }
-}
-
-fn wait(time: Duration) {
-    let (_never, never) = bounded::<()>(0);
-    let _ = never.recv_timeout(time);
 }

@@ -3,7 +3,7 @@
 use super::digest::{Digests, EpochDigests, write_digests};
 use super::entry::EpochEntry;
 use super::packed::PackedCodec;
-use super::{DurabilityOptions, Sync};
+use super::{DurabilityOptions, Sync, wait};
 use crate::engine::{Control, Failure};
 use crate::environment::Environment;
 use crossbeam_channel::{Receiver, Sender, never, select};
@@ -93,6 +93,8 @@ impl Logger {
             }
             if self.log.planted().is(Bug::ReleasesUnsynced) {
                 self.tell();
+                // Long enough for those who are told too early to act on it.
+                wait(Duration::from_millis(1));
             }
             self.write()?;
             if self.until_due(synced).is_zero() {
@@ -194,8 +196,7 @@ impl Logger {
             if self.control.stops() || self.failure.is_set() {
                 return Err(StateError::Io { file: self.log.path(), action: "written", error });
             }
-            let (_never, never) = crossbeam_channel::bounded::<()>(0);
-            let _ = never.recv_timeout(FULL_POLL);
+            wait(FULL_POLL);
         }
         self.control.log_waits.store(false, Ordering::Relaxed);
         Ok(())

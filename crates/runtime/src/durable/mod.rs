@@ -51,6 +51,12 @@ pub use run::Durable;
 use std::time::Duration;
 use tidemill_durability::StateDirectory;
 
+/// Sleeps.
+fn wait(time: Duration) {
+    let (_never, never) = crossbeam_channel::bounded::<()>(0);
+    let _ = never.recv_timeout(time);
+}
+
 /// What a run found of an earlier one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recovery {

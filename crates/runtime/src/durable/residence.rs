@@ -22,11 +22,11 @@
 //! **Merges** are made by the checkpointer's thread, of runs on one side of the place where a checkpoint's run will go.
 
 use super::recovery::DurableGate;
+use super::wait;
 use crate::engine::{Failure, RunError};
 use crate::gather::Gatherer;
 use crate::summary::MemorySummary;
 use crate::worker::Machine;
-use crossbeam_channel::bounded;
 use parking_lot::{Mutex, RwLock};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -410,8 +410,7 @@ impl DurableGate {
             self.checkpoints.presses.store(true, Ordering::Relaxed);
             // A merge that found no room is tried again.
             let _ = self.spilled.try_send(());
-            let (_never, never) = bounded::<()>(0);
-            let _ = never.recv_timeout(POLL);
+            wait(POLL);
         }
         self.checkpoints.presses.store(false, Ordering::Relaxed);
     }
