@@ -12,7 +12,12 @@ use tidemill_histories::Random;
 
 /// Events whose records, and those in flight, are much of what a process takes.
 const EVENTS_MIN: usize = 1_000;
+const SECONDS_MAX: &str = "20";
+/// As `timeout` has it.
+const FOR_EVER: &str = "0";
 const SIGKILL: i32 = 9;
+/// What `timeout` ends with when it has killed.
+const TIMED_OUT: i32 = 137;
 
 /// A memory cgroup of this test.
 struct Group {
@@ -46,10 +51,13 @@ impl Group {
         fs::write(self.path.join(self.limit), bytes.to_string()).expect("a limit can be set");
     }
 
-    /// Runs a command in it.
-    fn run(&self, command: &Command) -> (std::process::ExitStatus, String) {
-        let mut inside = Command::new("sh");
-        inside.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.path.join("cgroup.procs"));
+    /// Runs a command in it, until the kernel kills it or it has been short of memory for so long: just above the least
+    /// that will do, it reads its own code from the disk again and again.
+    fn run(&self, command: &Command, seconds_max: &str) -> (std::process::ExitStatus, String) {
+        let mut inside = Command::new("timeout");
+        inside
+            .args(["-s", "KILL", seconds_max, "sh", "-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(self.path.join("cgroup.procs"));
         inside.arg(command.get_program()).args(command.get_args());
         inside.current_dir(command.get_current_dir().expect("it has one"));
         inside.envs(command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
@@ -85,12 +93,14 @@ fn out_of_memory() {
         for life in 0..4 {
             let limit = enough / 2 + random.below(enough as usize / 2) as u64;
             group.set_limit(if life < 3 { limit } else { 4 * peak });
-            let (status, text) = group.run(&script.command(directory.path(), End::Never, ""));
+            let seconds_max = if life < 3 { SECONDS_MAX } else { FOR_EVER };
+            let (status, text) = group.run(&script.command(directory.path(), End::Never, ""), seconds_max);
             if status.success() {
                 enough = if life < 3 { enough.min(limit) } else { enough };
                 break;
             }
-            assert!(life < 3 && status.signal() == Some(SIGKILL), "life {life}: {status}\n{text}");
+            let is_killed = status.signal() == Some(SIGKILL) || status.code() == Some(TIMED_OUT);
+            assert!(life < 3 && is_killed, "life {life}: {status}\n{text}");
             kills += 1;
             in_recovery += u64::from(life > 0);
         }
