@@ -258,7 +258,6 @@ impl Committer {
         }
         let durable = self.durable.as_ref().expect("looked at above");
         let age = self.environment.now().saturating_sub(durable.written_since);
-        // Where memory is short, all wait for a checkpoint, and that for its epoch to be committed.
         let due = over || age >= durable.options.commit_age_max.as_nanos() as u64;
         if due && !durable.written.is_empty() && !self.failure.is_set() {
             self.commit();

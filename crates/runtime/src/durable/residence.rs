@@ -261,7 +261,7 @@ impl Residence {
         self.tables.iter().any(|cold| cold.runs().len() > RUNS_MAX)
     }
 
-    /// Evicts this share of a table's rows; the bytes that they had. Nothing is in flight.
+    /// Evicts this share of a table's rows, and fits its indexes to the memory there is. Nothing is in flight.
     fn evict(
         &self,
         table: usize,
