@@ -133,7 +133,7 @@ impl Gatherer {
             EpochSize::Auto => self.pipeline.events_max(),
             EpochSize::Age(_) => self.options.epoch_events_max,
         };
-        self.durable.as_ref().map_or(most, |durable| durable.relief.events_max.min(most))
+        self.durable.as_ref().map_or(most, |durable| durable.events_max.min(most))
     }
 
     /// Makes room for the rows of the next epoch, where memory is limited.

@@ -7,7 +7,7 @@ use super::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
 use super::packed::PackedCodec;
-use super::residence::{Relief, Residence};
+use super::residence::Residence;
 use super::{Changes, Due, DurabilityOptions, Recovery};
 use crate::engine::{Control, RunError};
 use crate::environment::{Environment, Joined};
@@ -88,8 +88,8 @@ pub struct DurableGate {
     pub directory: Arc<Mutex<StateDirectory>>,
     /// To the checkpointer: rows were spilled.
     pub spilled: Sender<()>,
-    /// How far memory holds epochs back.
-    pub relief: Relief,
+    /// Events of an epoch at the most, as far as memory says.
+    pub events_max: usize,
 }
 
 impl DurableGate {

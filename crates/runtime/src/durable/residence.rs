@@ -353,24 +353,13 @@ impl Level {
     }
 }
 
-/// Events of an epoch at the most, as far as memory says.
-pub struct Relief {
-    pub events_max: usize,
-}
-
-impl Default for Relief {
-    fn default() -> Self {
-        Relief { events_max: usize::MAX }
-    }
-}
-
 impl DurableGate {
     /// Sees to it that there is room for another epoch, as far as that is possible.
     pub fn relieve(&mut self, gatherer: &mut Gatherer) {
         let Some(residence) = self.residence.clone() else { return };
         let level = residence.level(&gatherer.machine);
         if !level.is_below(SOFT) {
-            self.relief.events_max = self.relief.events_max.saturating_mul(2);
+            self.events_max = self.events_max.saturating_mul(2);
             return;
         }
         let epochs: Vec<_> = (0..gatherer.slot_count).map_while(|_| gatherer.slot()).collect();
@@ -400,7 +389,7 @@ impl DurableGate {
             }
         }
         if residence.level(&gatherer.machine).spare <= 0.0 {
-            self.relief.events_max = (self.relief.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
+            self.events_max = (self.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
         }
         // Where the checkpointer has not heard yet of what came before, it will see this, too.
         let _ = self.spilled.try_send(());

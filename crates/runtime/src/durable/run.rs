@@ -9,7 +9,7 @@ use super::logger::LogState;
 use super::logger::{Logged, note};
 use super::packed::PackedCodec;
 use super::recovery::{DurableGate, Start};
-use super::residence::{Relief, Residence};
+use super::residence::Residence;
 use super::{Durability, DurabilityOptions, Logging, Recovery, Sync};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
@@ -183,7 +183,7 @@ impl Durable {
             residence: residence.clone(),
             directory: directory.clone(),
             spilled: spill,
-            relief: Relief::default(),
+            events_max: usize::MAX,
         };
         let commit = DurableCommit {
             logged,
