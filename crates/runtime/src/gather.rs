@@ -192,7 +192,10 @@ impl Gatherer {
         let message = match self.inputs.take(slowest, wait) {
             Ok(message) => message,
             Err(Nothing::Yet) => return false,
-            Err(Nothing::Ever) => self.gone(),
+            Err(Nothing::Ever) => {
+                self.gone();
+                return false;
+            }
         };
         match message {
             FromSource::Batch(batch, token, arrived) => {
@@ -216,13 +219,13 @@ impl Gatherer {
         RunError::Source { name: self.machine.program.streams[stream].name.clone(), failure }
     }
 
-    /// A source's thread has gone without a last word: by request, or it panicked.
-    fn gone(&self) -> FromSource {
+    /// A source's thread has gone without a last word: by request, or it panicked. The source has not ended: it is
+    /// to go on in a later run.
+    fn gone(&self) {
         if !self.control.stops() {
             self.failure.set(RunError::Panic("a source's thread ended early".into()));
             self.pipeline.stop();
         }
-        FromSource::End
     }
 
     /// Frees slots of rows that do not exist, when so many were made that it may pay: waits until no

@@ -207,10 +207,11 @@ fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Se
             Ok(None) => FromSource::End,
             Err(failure) => FromSource::Failed(failure),
         };
-        control.progress.lock()[number] = source.progress();
         let last = !matches!(message, FromSource::Batch(..));
         // The gate has gone where sending fails; there is nobody left to tell.
-        if sender.send(message).is_err() || last || control.stops() {
+        let is_told = sender.send(message).is_ok();
+        control.progress.lock()[number] = source.progress();
+        if !is_told || last || control.stops() {
             return;
         }
     }

@@ -266,7 +266,11 @@ impl DurableGate {
             self.compare(digests, program)?;
             self.relieve(gatherer);
             let Some(epoch) = gatherer.slot() else { return Ok(None) };
-            self.replay_epoch(gatherer, entry, epoch)?;
+            match self.replay_epoch(gatherer, entry, epoch) {
+                // A source that is read again gives no more, either.
+                Err(_) if gatherer.control.stops() => return Ok(None),
+                done => done?,
+            }
             let (read, in_all) = reader.progress();
             let shown = &gatherer.control.recovery;
             shown.log_bytes_in_all.store(in_all, Ordering::Relaxed);

@@ -7,15 +7,17 @@ use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, random_plan};
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_model::{Schema, Value};
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Origin, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Recovered, Request, Resumed, RunError, Sink,
-    Source, SourceBatch, Summary,
+    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Options, Recovered, Request, Resumed,
+    RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
 };
 use tidemill_sim::{Fault, SimStorage};
 
@@ -92,17 +94,36 @@ struct Records {
     next: usize,
     size: usize,
     again: Again,
-    /// Stops the run after so many records.
-    stop: Option<(usize, Arc<Control>)>,
+    stop: Option<(Stop, Arc<Control>)>,
+}
+
+/// A source stops the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stop {
+    /// After so many records.
+    after: usize,
+    /// Not until the gate waits for the next batch.
+    behind: bool,
+}
+
+impl Records {
+    fn stop(&self, behind: bool) {
+        if let Some((stop, control)) = &self.stop
+            && stop.behind == behind
+            && self.next >= stop.after
+            && !control.stops()
+        {
+            if behind {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            control.stop();
+        }
+    }
 }
 
 impl Source for Records {
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        if let Some((after, control)) = &self.stop
-            && self.next >= *after
-        {
-            control.stop();
-        }
+        self.stop(false);
         if self.next >= self.batch.num_rows() {
             return Ok(None);
         }
@@ -110,6 +131,11 @@ impl Source for Records {
         let events = self.batch.slice(self.next, len);
         self.next += len;
         Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+
+    fn progress(&self) -> SourceProgress {
+        self.stop(true);
+        SourceProgress::default()
     }
 
     fn token(&self) -> Option<String> {
@@ -167,7 +193,7 @@ impl<'a> Trial<'a> {
         engine: &Engine,
         options: Options,
         batch_size: usize,
-        stop_after: Option<usize>,
+        stop: Option<Stop>,
         durability: DurabilityOptions,
     ) -> Result<Summary, RunError> {
         let program = engine.program();
@@ -182,7 +208,7 @@ impl<'a> Trial<'a> {
         let streams = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
         let source = |(i, (stream, records)): (usize, (&Stream, &Vec<Vec<Value>>))| {
             let batch = batch_of(&stream.schema, records);
-            let stop = stop_after.map(|after| (after, control.clone()));
+            let stop = stop.map(|stop| (stop, control.clone()));
             Box::new(Records { batch, next: 0, size: batch_size, again: self.again[i], stop }) as Box<dyn Source>
         };
         let sources = streams.zip(&self.subject.history.sources).enumerate().map(source).collect();
@@ -249,7 +275,8 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
             ];
             trial.machine.fail(trial.machine.call_count() + random.below(80), kinds[random.below(6)]);
         }
-        let stop = (!last && random.chance(30)).then(|| random.below(records.max(1)));
+        let stop = |random: &mut Random| Stop { after: random.below(records.max(1)), behind: random.chance(50) };
+        let stop = (!last && random.chance(30)).then(|| stop(&mut random));
         let checkpoint_events = if random.chance(50) { 1 + random.below(30) as u64 } else { u64::MAX };
         let durability = DurabilityOptions { checkpoint_events, ..DurabilityOptions::default() };
         let result = trial.live(&engine, options, batch_size, stop, durability);
@@ -290,6 +317,41 @@ fn random_histories_with_crashes() {
             scope.spawn(move || (first + t..first + plans).step_by(threads as usize).for_each(crashes_of_plan));
         }
     });
+}
+
+/// Whichever thread first sees that the run is to stop: a source that is left then has not ended.
+#[test]
+fn a_stop_ends_no_source() {
+    let plan = PlanBuilder::new("sums")
+        .table("sums", |t| t.key("id", Type::Int).column_or("sum", Type::Int, Value::Int(0)))
+        .source("amounts", |s| s.field("id", Type::Int).field("amount", Type::Int))
+        .transaction("add", [named("amounts")], |t| {
+            t.create("sum", "sums", [event("id")]).body(|b| {
+                b.set("sum", "sum", cell("sum", "sum") + event("amount"));
+            })
+        })
+        .build();
+    let records = (0..100).map(|i| vec![Value::Int(i % 7), Value::Int(i)]).collect();
+    let subject = Subject::new(History { plan, preload: Vec::new(), sources: vec![records] });
+    let options = Options { epoch: EpochSize::Events(1), ..Options::default() };
+    let live = |trial: &Trial<'_>, stop| {
+        let engine = Engine::new(subject.program.clone()).expect("it compiles");
+        let summary = trial.live(&engine, options, 1, stop, DurabilityOptions::default())?;
+        assert_eq!(summary.stopped, stop.is_some());
+        Ok::<_, RunError>((!summary.stopped).then(|| subject.difference(&trial.outcome(&engine))))
+    };
+    for again in [Again::Anew, Again::Token, Again::Replays] {
+        let mut trial = Trial::new(&subject, SimStorage::new(1), &mut Random::new(1));
+        trial.again.fill(again);
+        live(&trial, Some(Stop { after: 10, behind: true })).expect("a stop is no failure");
+        trial.machine.fail(trial.machine.call_count() + 80, Fault::CutBefore);
+        live(&trial, None).expect_err("the power goes");
+        trial.machine.heal();
+        trial.machine.cut_power();
+        // Of a source that replays, what was logged is being read again.
+        live(&trial, Some(Stop { after: 0, behind: true })).expect("a stop is no failure");
+        assert_eq!(live(&trial, None).expect("it comes to its end"), Some(None), "{again:?}");
+    }
 }
 
 fn crashes_of_plan(seed: u64) {
