@@ -22,6 +22,17 @@ const RADIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const FOLD: u64 = 0xd6e8_feb8_6659_fd93;
 const START: u64 = 0x2545_f491_4f6c_dd1d;
 const NULL: u64 = 0x6c62_272e_07bb_0142;
+/// Rows that are hashed at a time.
+const PIECE: usize = 512;
+/// The first powers of [`RADIX`].
+const POWERS: [u64; PIECE] = {
+    let (mut powers, mut i) = ([1u64; PIECE], 1);
+    while i < PIECE {
+        powers[i] = powers[i - 1].wrapping_mul(RADIX);
+        i += 1;
+    }
+    powers
+};
 
 /// Of events in an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +46,12 @@ pub struct StreamDigest {
 impl StreamDigest {
     /// Of a batch in canonical form.
     pub fn of(batch: &RecordBatch) -> StreamDigest {
-        let hash = row_hashes(batch).into_iter().fold(0u64, |sum, row| sum.wrapping_mul(RADIX).wrapping_add(row));
-        StreamDigest { events: batch.num_rows() as u64, hash }
+        let mut digest = StreamDigest::default();
+        each_piece(batch, |rows| {
+            let terms = rows.iter().rev().zip(&POWERS).map(|(row, power)| row.wrapping_mul(*power));
+            digest = digest.then(StreamDigest { events: rows.len() as u64, hash: terms.fold(0, u64::wrapping_add) });
+        });
+        digest
     }
 
     /// Of these events and then those.
@@ -59,7 +74,8 @@ pub struct TableDigest {
 impl TableDigest {
     /// Of a batch in canonical form.
     pub fn of(batch: &RecordBatch) -> TableDigest {
-        let hash = row_hashes(batch).into_iter().fold(0, u64::wrapping_add);
+        let mut hash = 0u64;
+        each_piece(batch, |rows| hash = rows.iter().copied().fold(hash, u64::wrapping_add));
         TableDigest { rows: batch.num_rows() as u64, hash }
     }
 
@@ -89,17 +105,23 @@ fn fold(hash: u64, cell: u64) -> u64 {
     (product as u64 ^ (product >> 64) as u64).wrapping_add(cell)
 }
 
-/// The hash of each row of a batch in canonical form.
-fn row_hashes(batch: &RecordBatch) -> Vec<u64> {
-    hashes(batch.columns(), batch.num_rows())
+/// Calls `each` with the hashes of the rows of a batch in canonical form, some at a time, which stay in the first cache.
+fn each_piece(batch: &RecordBatch, mut each: impl FnMut(&[u64])) {
+    let mut hashes = [0; PIECE];
+    for from in (0..batch.num_rows()).step_by(PIECE) {
+        let piece = batch.slice(from, PIECE.min(batch.num_rows() - from));
+        let hashes = &mut hashes[..piece.num_rows()];
+        hash(piece.columns(), hashes);
+        each(hashes);
+    }
 }
 
-fn hashes(columns: &[ArrayRef], rows: usize) -> Vec<u64> {
-    let mut hashes = vec![START; rows];
-    columns.iter().for_each(|column| add(&mut hashes, column));
+/// The hash of each row of columns.
+fn hash(columns: &[ArrayRef], hashes: &mut [u64]) {
+    hashes.fill(START);
+    columns.iter().for_each(|column| add(hashes, column));
     // Once more: the last cell was added behind the product.
     hashes.iter_mut().for_each(|hash| *hash = fold(*hash, 0));
-    hashes
 }
 
 /// Adds a column's cells.
@@ -150,19 +172,21 @@ fn add(hashes: &mut [u64], column: &ArrayRef) {
 }
 
 fn add_cells(hashes: &mut [u64], column: &ArrayRef, cell: impl Fn(usize) -> u64) {
-    let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
-    for (row, hash) in hashes.iter_mut().enumerate() {
-        let is_null = nulls.is_some_and(|nulls| nulls.is_null(row));
-        *hash = fold(*hash, if is_null { NULL } else { cell(row) });
+    let hashes = hashes.iter_mut().enumerate();
+    match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+        Some(nulls) => hashes.for_each(|(i, hash)| *hash = fold(*hash, if nulls.is_null(i) { NULL } else { cell(i) })),
+        None => hashes.for_each(|(i, hash)| *hash = fold(*hash, cell(i))),
     }
 }
 
 /// The hash of each element of a list.
 fn element_hashes(elements: &ArrayRef) -> Vec<u64> {
+    let mut hashes = vec![0; elements.len()];
     match elements.as_struct_opt() {
-        Some(columns) => hashes(columns.columns(), elements.len()),
-        None => hashes(std::slice::from_ref(elements), elements.len()),
+        Some(columns) => hash(columns.columns(), &mut hashes),
+        None => hash(std::slice::from_ref(elements), &mut hashes),
     }
+    hashes
 }
 
 #[cfg(test)]
