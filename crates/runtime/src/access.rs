@@ -19,8 +19,12 @@ use tidemill_schedule::Execute;
 use tidemill_state::memory::prefetch;
 use tidemill_txn::{AccessBuffer, RowId};
 
-/// Transactions between two looks ahead.
-const BLOCK: usize = 32;
+/// Transactions that code is called for at once, at the most.
+const BLOCK: usize = 16;
+/// How many transactions ahead rows are asked for, and of how many at a time: a processor that is asked for more lines
+/// than it fetches at once stands still.
+const AHEAD: usize = 32;
+const ASKED: usize = 2;
 /// Calls of code for one that is timed, which takes some 50 ns longer.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
@@ -30,8 +34,8 @@ pub struct Call<'a> {
     pub run: AccessFn,
     /// What it is given.
     pub view: InputView,
-    rows: Vec<&'a [u64]>,
-    starts: Vec<Option<&'a [u32]>>,
+    /// By role, where its table is larger than a cache; with where each event's begin, if it may have several.
+    far: Vec<(&'a [u64], Option<&'a [u32]>)>,
     len: usize,
 }
 
@@ -41,12 +45,12 @@ impl<'a> Call<'a> {
         let wiring = &machine.wiring.inputs[id];
         let input = &epoch.inputs[id];
         let roles = &machine.program.transactions[wiring.transaction].roles;
-        let starts = |(r, role): (usize, &tidemill_plan::Role)| role.over.map(|_| input.starts[r].as_slice());
+        let far = roles.iter().enumerate().filter(|(_, role)| machine.tables[role.table].is_far());
+        let far = far.map(|(r, role)| (input.rows[r].as_slice(), role.over.map(|_| input.starts[r].as_slice())));
         Call {
             run: machine.code.transactions[wiring.transaction][wiring.input].run,
             view: input.view(identity),
-            rows: input.rows.iter().map(Vec::as_slice).collect(),
-            starts: roles.iter().enumerate().map(starts).collect(),
+            far: far.collect(),
             len: input.len,
         }
     }
@@ -55,7 +59,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn prefetch(&self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
-        for (rows, starts) in self.rows.iter().zip(&self.starts) {
+        for (rows, starts) in &self.far {
             let range = match starts {
                 None => from..to,
                 Some(starts) => starts[from] as usize..starts[to] as usize,
@@ -89,16 +93,16 @@ struct Course<'a> {
     call: Call<'a>,
     /// The event that runs next.
     next: usize,
-    /// How far its rows were asked for: block by block, at least one ahead of what runs.
+    /// How far its rows were asked for.
     asked: usize,
 }
 
 impl Course<'_> {
-    /// Asks for the rows of another block.
+    /// Asks for the rows of some more events.
     #[inline(never)]
     fn ask(&mut self) {
-        self.call.prefetch(self.asked, self.asked + BLOCK);
-        self.asked += BLOCK;
+        self.call.prefetch(self.asked, self.asked + ASKED);
+        self.asked += ASKED;
     }
 }
 
@@ -112,7 +116,11 @@ pub fn run_serially(
     (range, calls_per_sample): (Range<usize>, u32),
 ) {
     let mut sampled = std::mem::take(&mut epoch.sampled);
-    let course = |id| Course { call: Call::of(machine, epoch, id, identity), next: 0, asked: 0 };
+    let course = |id| {
+        let call = Call::of(machine, epoch, id, identity);
+        let asked = if call.far.is_empty() { usize::MAX } else { 0 };
+        Course { call, next: 0, asked }
+    };
     let mut courses: Vec<Course<'_>> = (0..epoch.inputs.len()).map(course).collect();
     let (mut at, mut calls) = (0, 0);
     for &Run { input, count } in &epoch.order {
@@ -127,7 +135,7 @@ pub fn run_serially(
         let end = course.next + count;
         while course.next < end {
             let block = BLOCK.min(end - course.next);
-            while course.asked < course.next + block + BLOCK {
+            while course.asked < course.next + block + AHEAD {
                 course.ask();
             }
             calls += 1;

@@ -8,13 +8,11 @@
 //! **Traded away.** Up to 16 bytes a row where half of the keys are missing, as much as an index takes. Where
 //! many keys are beyond the array, each of them is looked for in vain first.
 
-use crate::memory::{advise_huge, prefetch};
+use crate::memory::{FAR, advise_huge, prefetch};
 use crate::rows::RowAddress;
 
 /// How many keys ahead a large array is asked for.
-const AHEAD: usize = 32;
-/// Bytes from which an array does not lie in the second-level cache.
-const LARGE: usize = 256 << 10;
+const AHEAD: usize = 64;
 
 /// The array part of a table.
 pub struct Direct {
@@ -47,10 +45,10 @@ impl Direct {
     /// As [`Direct::get`] for many keys; the places of those without a row go to `missing`.
     pub fn look_up(&self, keys: impl Iterator<Item = u64> + Clone, out: &mut [RowAddress], missing: &mut Vec<usize>) {
         let mut ahead = keys.clone().skip(AHEAD);
-        let large = self.rows.len() * 8 >= LARGE;
+        let far = self.rows.len() * 8 >= FAR;
         let mut found = true;
         for (key, out) in keys.clone().zip(out.iter_mut()) {
-            if large && let Some(key) = ahead.next() {
+            if far && let Some(key) = ahead.next() {
                 let place = key.min(self.len() as u64) as usize;
                 prefetch(self.rows.as_ptr().wrapping_add(place).cast());
             }

@@ -21,6 +21,11 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
+    /// No words.
+    pub fn none() -> Words {
+        Words { start: std::ptr::null_mut(), len: 0 }
+    }
+
     /// Address of the first word; a multiple of a cache line.
     #[inline(always)]
     pub fn start(&self) -> *mut u64 {
@@ -28,7 +33,7 @@ impl Words {
     }
 
     /// How many words.
-    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    #[allow(clippy::len_without_is_empty, reason = "only in the place of others")]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -204,13 +209,17 @@ fn advise(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Asks for a cache line before it is needed. Any address is fine.
+/// Bytes from which rows or an array of them do not lie in the second-level cache beside all else.
+pub(crate) const FAR: usize = 256 << 10;
+
+/// Asks for a cache line before it is needed, into the second-level cache: a processor fetches into that twice as many
+/// lines at once as into the first, so that many random ones come in half the time. Any address is fine.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch does not access memory architecturally.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

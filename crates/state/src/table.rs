@@ -10,7 +10,7 @@ use crate::index::{Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::marks::{Generation, Marks};
-use crate::memory::Arena;
+use crate::memory::{Arena, FAR};
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
@@ -264,6 +264,11 @@ impl Table {
     /// Whether keys are looked up without a hash, and without a row being touched.
     pub(crate) fn is_direct(&self) -> bool {
         self.nodes.read().direct.len() > 0
+    }
+
+    /// Whether its rows are too many for the second-level cache.
+    pub fn is_far(&self) -> bool {
+        self.nodes.read().slots * self.layout.size() >= FAR
     }
 
     /// How often it was swept. Read where no sweep can be on its way.
