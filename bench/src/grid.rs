@@ -80,6 +80,9 @@ struct KnobLists {
     /// T: events of an epoch.
     #[arg(long, value_delimiter = ',')]
     epoch: Vec<usize>,
+    /// The share of events that read (gs).
+    #[arg(long, value_delimiter = ',')]
+    reads: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,7 +130,7 @@ fn varied<T: Copy>(knobs: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -
 
 impl KnobLists {
     fn is_empty(&self) -> bool {
-        let KnobLists { rows, theta, abort, length, micros, accesses, epoch } = self;
+        let KnobLists { rows, theta, abort, length, micros, accesses, epoch, reads } = self;
         rows.is_empty()
             && theta.is_empty()
             && abort.is_empty()
@@ -135,6 +138,7 @@ impl KnobLists {
             && micros.is_empty()
             && accesses.is_empty()
             && epoch.is_empty()
+            && reads.is_empty()
     }
 
     fn points(&self, defaults: Knobs, round_ns: f64) -> Vec<Knobs> {
@@ -144,7 +148,8 @@ impl KnobLists {
         let points = varied(&points, &self.length, |k, v| k.length = v);
         let points = varied(&points, &self.micros, |k, v| k.work = rounds(v, round_ns));
         let points = varied(&points, &self.accesses, |k, v| k.accesses = v);
-        varied(&points, &self.epoch, |k, v| k.epoch = v)
+        let points = varied(&points, &self.epoch, |k, v| k.epoch = v);
+        varied(&points, &self.reads, |k, v| k.reads = v)
     }
 }
 
@@ -207,19 +212,24 @@ impl Grid {
         let way = |scheduling| self.workers.iter().map(move |&workers| Way { scheduling, workers });
         let ways: Vec<Way> = policies.iter().flat_map(|&policy| way(policy)).collect();
         if self.epochs {
-            return over_time::epochs(workload, knobs, &ways, &mut io::stdout().lock());
+            let options = |way| self.open_options(way);
+            let open: (&[f64], &dyn Fn(Way) -> Options) = (&self.open_loop, &options);
+            return over_time::epochs((workload, knobs), &ways, open, &mut io::stdout().lock());
         }
         let mut session = Session::new(workload, knobs);
         let mut loop_seconds = Vec::new();
         let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
         for _ in 0..self.runs {
             loop_seconds.push(session.run_loop());
+            session.warm_up(ways[0]);
             ways.iter().zip(&mut runs).for_each(|(way, runs)| runs.push(session.run(*way)));
         }
         let loop_seconds = median(&loop_seconds);
         let print = |way: (&str, usize, Option<f64>), seconds: f64, summary: Option<&Summary>| {
             let (scheduling, workers, load) = way;
-            let line = Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, summary };
+            let runs = if load.is_some() { 1 } else { self.runs };
+            let line =
+                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, summary };
             line.write(&mut io::stdout().lock()).expect("standard output takes it");
         };
         print(("loop", 1, None), loop_seconds, None);

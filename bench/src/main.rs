@@ -21,6 +21,7 @@ mod zipf;
 
 use clap::Parser;
 use processors::{hand_over_ns, pin};
+use std::process::ExitCode;
 use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Options, Scheduling};
@@ -111,15 +112,17 @@ struct Ledger {
     stages: bool,
 }
 
-fn main() {
+fn main() -> ExitCode {
     match Command::parse() {
         Command::Ledger(ledger) => ledger_report(&ledger),
         Command::Memory(memory) => memory::measure(&memory.rows, memory.keys, memory.events),
         Command::Files(files) => files::measure(files.events, files.rows, files.runs, &files.folder),
         Command::Grid(grid) => grid.report(),
-        Command::Figures(figures) => figures.report(),
+        Command::Figures(figures) if !figures.report() => return ExitCode::from(figures::UNFINISHED),
+        Command::Figures(_) => {}
         Command::Durable(durable) => durable.report(),
     }
+    ExitCode::SUCCESS
 }
 
 fn ledger_report(ledger: &Ledger) {

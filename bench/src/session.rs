@@ -81,17 +81,19 @@ impl Session {
         shape
     }
 
+    /// Runs the engine for nothing: what runs first after the loop finds memory that the system has to give anew, and takes
+    /// up to three times as long to prepare.
+    pub fn warm_up(&mut self, way: Way) {
+        self.run(way);
+    }
+
     /// Runs the engine in epochs of the knobs' size, each arriving when there is room for it (a closed loop).
     pub fn run(&mut self, way: Way) -> Summary {
-        self.run_closed(way).0
+        self.run_recorded(way).0
     }
 
     /// The same, for a record of each epoch.
-    pub fn run_recorded(&mut self, way: Way) -> Vec<RecordBatch> {
-        self.run_closed(way).1
-    }
-
-    fn run_closed(&mut self, way: Way) -> (Summary, Vec<RecordBatch>) {
+    pub fn run_recorded(&mut self, way: Way) -> (Summary, Vec<RecordBatch>) {
         let Way { scheduling, workers } = way;
         let options = Options { workers, scheduling, epoch: EpochSize::Events(self.knobs.epoch), ..Options::default() };
         self.run_with(way, options, Arrival::WhenThereIsRoom { size: self.knobs.epoch })
@@ -147,7 +149,7 @@ pub fn run_engine(
 /// The columns of [`Line`].
 pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,acyclic,events,\
     scheduling,workers,load,events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,\
-    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,policies";
+    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies";
 
 /// A line of CSV: a run, or the middle one of several.
 pub struct Line<'a> {
@@ -167,6 +169,8 @@ pub struct Line<'a> {
     pub seconds: f64,
     /// What the loop took.
     pub loop_seconds: f64,
+    /// Of how many runs it is the middle one.
+    pub runs: usize,
     /// What the engine says about it; none of the loop.
     pub summary: Option<&'a Summary>,
 }
@@ -181,7 +185,7 @@ impl Line<'_> {
         write!(out, "{},{events},\"{}\",{},{load},", u8::from(acyclic), self.scheduling, self.workers)?;
         write!(out, "{:.0},{:.3}", events as f64 / self.seconds, self.loop_seconds / self.seconds)?;
         let Some(Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. }) = self.summary else {
-            return writeln!(out, "{}", ",".repeat(17));
+            return writeln!(out, "{}{},", ",".repeat(17), self.runs);
         };
         write!(out, ",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms)?;
         write!(out, ",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks)?;
@@ -190,6 +194,6 @@ impl Line<'_> {
         }
         let policies: Vec<String> =
             policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
-        writeln!(out, ",\"{}\"", policies.join("; "))
+        writeln!(out, ",{},\"{}\"", self.runs, policies.join("; "))
     }
 }

@@ -290,7 +290,7 @@ def test_policies_are_named_and_change_nothing(place):
     for policy in ["auto", "epoch", "chain", "chain,dfs", "operation,bfs", "operation,eager", "chain,lazy"]:
         ran = place("run", "bank.py", "--workers", "2", "--scheduling", policy, "--explain-scheduling")
         assert ran.returncode == 0
-        why = "nothing has been measured yet|.* too few to share out" if policy == "auto" else "as asked for"
+        why = "no epoch has been looked at yet|.* too few to share out" if policy == "auto" else "as asked for"
         name = "epoch" if policy == "auto" else policy
         line = rf"    \d epochs? as {name}, [0-9.]+ .s of access: ({why})(; 1 transaction run again after an abort)?\n"
         assert re.search(line, ran.stderr), ran.stderr

@@ -2,7 +2,8 @@
 //! `docs/figures.md` sets beside what the papers say.
 //!
 //! A figure whose file is there is left out, so a sweep that was ended goes on where it was. Its file appears, by a
-//! rename, when it is complete.
+//! rename, when it is complete; until then its points are in a file beside it (`.csv.part`), and a sweep that was ended
+//! or had a budget of time goes on behind the last that is whole.
 
 mod catalog;
 pub mod over_time;
@@ -12,11 +13,14 @@ use crate::workloads::{Knobs, Workload, ns_per_round};
 use crate::{median, simulation};
 use catalog::{Figure, Kind};
 use clap::Parser;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use tidemill_runtime::{Scheduling, Summary};
+use tidemill_runtime::{Options, Scheduling, Summary};
+
+/// The exit status where a sweep has ended before it was complete.
+pub const UNFINISHED: u8 = 3;
 
 /// What is measured.
 #[derive(Parser)]
@@ -27,9 +31,12 @@ pub struct Figures {
     /// Only these figures, by their files' names; `list` names them all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Measures also what is there already.
+    /// Measures also what is there already. What is there in part is gone on with.
     #[arg(long)]
     again: bool,
+    /// Begins no further point after so many seconds; then the exit status is 3, and the next sweep goes on.
+    #[arg(long)]
+    budget: Option<f64>,
     /// Rounds; lines are the medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
@@ -63,15 +70,17 @@ impl Progress {
 }
 
 impl Figures {
-    /// Measures all that is not there.
-    pub fn report(&self) {
+    /// Measures all that is not there. Whether all is there now.
+    pub fn report(&self) -> bool {
         if let Some(of) = &self.memory_of {
-            return over_time::print_memory(&of[0], of[1].parse().expect("events of an epoch"), self.events);
+            over_time::print_memory(&of[0], of[1].parse().expect("events of an epoch"), self.events);
+            return true;
         }
         let round_ns = ns_per_round();
         let figures = catalog::all(round_ns);
         if self.only.iter().any(|name| name == "list") {
-            return figures.iter().for_each(|figure| println!("{:<12} {}", figure.id, figure.title));
+            figures.iter().for_each(|figure| println!("{:<12} {}", figure.id, figure.title));
+            return true;
         }
         let unknown = |name: &&String| figures.iter().all(|figure| figure.id != **name);
         if let Some(name) = self.only.iter().find(unknown) {
@@ -86,29 +95,53 @@ impl Figures {
         let in_all = figures.iter().map(|figure| figure.runs(self.runs)).sum();
         let mut progress = Progress { start: Instant::now(), done: 0, in_all };
         eprintln!("{} figures, {in_all} runs; a round of a user function takes {round_ns:.2} ns", figures.len());
-        for figure in &figures {
-            self.measure(figure, round_ns, &mut progress);
-        }
+        figures.iter().all(|figure| self.measure(figure, round_ns, &mut progress))
     }
 
     fn file(&self, figure: &Figure) -> PathBuf {
         self.out.join(format!("{}.csv", figure.id))
     }
 
-    fn measure(&self, figure: &Figure, round_ns: f64, progress: &mut Progress) {
+    /// Measures a figure, or what is missing of it. Whether it is complete now.
+    fn measure(&self, figure: &Figure, round_ns: f64, progress: &mut Progress) -> bool {
         let file = self.file(figure);
         let unfinished = file.with_extension("csv.part");
-        let mut out = BufWriter::new(File::create(&unfinished).expect("a file for the figure"));
-        self.write(figure, round_ns, progress, &mut out);
+        let (whole, points) = whole_points(figure, &fs::read_to_string(&unfinished).unwrap_or_default());
+        fs::write(&unfinished, whole).expect("a file for the figure");
+        let mut out = BufWriter::new(OpenOptions::new().append(true).open(&unfinished).expect("the file just written"));
+        let is_complete = self.write(figure, round_ns, (points, progress), &mut out);
         out.into_inner().map_err(|error| error.into_error()).expect("a file that takes it");
-        fs::rename(&unfinished, &file).expect("a file for the figure");
+        if is_complete {
+            fs::rename(&unfinished, &file).expect("a file for the figure");
+        }
+        is_complete
     }
 
-    fn write(&self, figure: &Figure, round_ns: f64, progress: &mut Progress, out: &mut dyn Write) {
+    fn has_time(&self, progress: &Progress) -> bool {
+        self.budget.is_none_or(|budget| progress.start.elapsed().as_secs_f64() < budget)
+    }
+
+    /// Writes a figure behind so many points that are there. False if it ended before it was complete.
+    fn write(
+        &self,
+        figure: &Figure,
+        round_ns: f64,
+        (there, progress): (usize, &mut Progress),
+        out: &mut dyn Write,
+    ) -> bool {
+        if !self.has_time(progress) {
+            return false;
+        }
         match figure.kind {
             Kind::Throughput | Kind::Decision { .. } => {
-                writeln!(out, "{HEADER}").expect("a file that takes it");
-                for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
+                if there == 0 {
+                    writeln!(out, "{HEADER}").expect("a file that takes it");
+                }
+                progress.done += there * (figure.runs(self.runs) / figure.points.len());
+                for (number, &(workload, knobs)) in figure.points.iter().enumerate().skip(there) {
+                    if !self.has_time(progress) {
+                        return false;
+                    }
                     let knobs = self.sized(figure.kind, workload, knobs, round_ns);
                     self.point(figure, (workload, knobs, round_ns), out);
                     let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
@@ -120,7 +153,7 @@ impl Figures {
                 // A phase has to be long enough for several epochs.
                 let knobs = Knobs { events: (64 * knobs.epoch).min(self.events), ..knobs };
                 writeln!(out, "{}", over_time::EPOCHS).expect("a file that takes it");
-                over_time::epochs(workload, knobs, &figure.ways, out);
+                over_time::epochs((workload, knobs), &figure.ways, (&[], &|_| Options::default()), out);
                 progress.show(figure.id, figure.runs(self.runs));
             }
             Kind::Simulation => {
@@ -138,6 +171,7 @@ impl Figures {
                 progress.show(figure.id, figure.runs(self.runs));
             }
         }
+        true
     }
 
     /// So that a policy with a graph, some 600 ns an event, takes about as long as it should.
@@ -159,6 +193,7 @@ impl Figures {
         let mut eliminated = vec![false; runs.len()];
         for round in 0..self.runs {
             loops.push(session.run_loop());
+            session.warm_up(figure.ways[0]);
             for ((way, runs), _) in runs.iter_mut().zip(&eliminated).filter(|(_, eliminated)| !**eliminated) {
                 runs.push(session.run(*way));
             }
@@ -170,18 +205,30 @@ impl Figures {
             }
         }
         let loop_seconds = median(&loops);
-        let mut write = |scheduling: &str, workers: usize, seconds: f64, summary: Option<&Summary>| {
+        let mut write = |scheduling: &str, workers: usize, seconds: f64, runs: usize, summary: Option<&Summary>| {
+            let load = None;
             let line =
-                Line { workload, knobs, round_ns, scheduling, workers, load: None, seconds, loop_seconds, summary };
+                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, summary };
             line.write(out).expect("a file that takes it");
         };
-        write("loop", 1, loop_seconds, None);
+        write("loop", 1, loop_seconds, loops.len(), None);
         for (way, mut runs) in runs {
             runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             let middle = &runs[runs.len() / 2];
-            write(&scheduling_name(way.scheduling), way.workers, middle.seconds, Some(middle));
+            write(&scheduling_name(way.scheduling), way.workers, middle.seconds, runs.len(), Some(middle));
         }
     }
+}
+
+/// Of what was written of a figure by point, what is whole: its text, and how many points that is.
+fn whole_points(figure: &Figure, text: &str) -> (String, usize) {
+    if !matches!(figure.kind, Kind::Throughput | Kind::Decision { .. }) {
+        return (String::new(), 0);
+    }
+    let of_point = 1 + figure.ways.len();
+    let lines: Vec<&str> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
+    let points = lines.len().saturating_sub(1) / of_point;
+    (if points == 0 { String::new() } else { lines[..1 + points * of_point].concat() }, points)
 }
 
 /// The files that are there, by figure, for tests.
@@ -216,6 +263,25 @@ mod tests {
             Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
             assert_eq!(fs::metadata(sweep.file(figure)).expect("a file").modified().expect("a time"), written);
         }
+        fs::remove_dir_all(&out).expect("what was made");
+    }
+
+    /// A budget of nothing measures nothing; and a figure that was torn goes on behind its last whole point.
+    #[test]
+    fn a_figure_goes_on_where_it_was_ended() {
+        let out = std::env::temp_dir().join(format!("tidemill-bench-pieces-{}", std::process::id()));
+        let folder = out.to_str().expect("UTF-8");
+        let small = ["figures", "--out", folder, "--events", "300", "--runs", "1", "--only", "ms16b"];
+        assert!(!Figures::parse_from(small.into_iter().chain(["--budget", "0"])).report());
+        assert!(!out.join("ms16b.csv").exists());
+        assert!(Figures::parse_from(small).report());
+        let whole = lines(&out, "ms16b");
+        let (first, torn) = (&whole[..4], &whole[4][..20]);
+        fs::remove_file(out.join("ms16b.csv")).expect("a figure");
+        fs::write(out.join("ms16b.csv.part"), format!("{}\n{torn}", first.join("\n"))).expect("a part");
+        assert!(Figures::parse_from(small).report());
+        let again = lines(&out, "ms16b");
+        assert_eq!((&again[..4], again.len()), (first, whole.len()));
         fs::remove_dir_all(&out).expect("what was made");
     }
 

@@ -1,13 +1,13 @@
 //! What changes as a run goes on: throughput and latency epoch by epoch, and the memory of a process of its own.
 
 use crate::memory::resident;
-use crate::run::{self, Again};
+use crate::run::{self, Again, Arrival};
 use crate::session::{Session, Way, scheduling_name};
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use crate::workloads::{Knobs, Workload};
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
 use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,36 +23,56 @@ const MEMORY_ROWS: u64 = 200_000;
 const SAMPLE: Duration = Duration::from_millis(5);
 
 /// The columns of [`epochs`].
-pub const EPOCHS: &str =
-    "scheduling,epoch,finished_s,events,transactions,aborted,policy,access_s,decide_s,expected_s,reason";
+pub const EPOCHS: &str = "scheduling,load,epoch,finished_s,waited_s,took_s,events,transactions,aborted,policy,access_s,decide_s,expected_s,reason";
 
-/// A line per epoch: which, when it was finished, its events and policy, what its access took, without what was run
-/// first to know costs, what deciding took, and what it was expected to take.
-pub fn epochs(workload: Workload, knobs: Knobs, ways: &[Way], out: &mut dyn Write) {
+/// A line per epoch: which, when it was finished, how long its oldest event had waited for it to be opened and how long it
+/// took from then, its events and policy, what its access took, without what was run first to know costs, what deciding
+/// took, and what it was expected to take. `open`: also with events arriving at these shares of the rate that was
+/// reached, under these options.
+pub fn epochs(
+    (workload, knobs): (Workload, Knobs),
+    ways: &[Way],
+    open: (&[f64], &dyn Fn(Way) -> Options),
+    out: &mut dyn Write,
+) {
     let mut session = Session::new(workload, knobs);
     session.run_loop();
+    session.warm_up(ways[0]);
+    let (loads, options) = open;
     for &way in ways {
-        let name = scheduling_name(way.scheduling);
-        for batch in session.run_recorded(way) {
-            let column = |name: &str| batch.column_by_name(name).expect("a column of records");
-            let ints = |name: &str| column(name).as_primitive::<Int64Type>().values();
-            let text = |name: &str| column(name).as_string::<i32>();
-            let (policies, reasons) = (text("policy"), text("reason"));
-            let expected = column("expected_ns").as_primitive::<Float64Type>();
-            for row in 0..batch.num_rows() {
-                let [epoch, events, transactions, aborted] =
-                    ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
-                let [finished, access, decide] =
-                    ["finished_ns", "measured_ns", "decide_ns"].map(|name| ints(name)[row] as f64 / 1e9);
-                let (policy, reason) = (policies.value(row), reasons.value(row).replace('"', "'"));
-                let expected = expected.is_valid(row).then(|| format!("{:.6}", expected.value(row) / 1e9));
-                let expected = expected.unwrap_or_default();
-                writeln!(
-                    out,
-                    "\"{name}\",{epoch},{finished:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{decide:.6},{expected},\"{reason}\""
-                )
-                .expect("a file");
-            }
+        let (summary, records) = session.run_recorded(way);
+        write_epochs(way, None, records, out);
+        for &load in loads {
+            let arrival = Arrival::PerSecond(load * summary.events_per_second);
+            write_epochs(way, Some(load), session.run_with(way, options(way), arrival).1, out);
+        }
+    }
+}
+
+fn write_epochs(way: Way, load: Option<f64>, records: Vec<RecordBatch>, out: &mut dyn Write) {
+    let name = scheduling_name(way.scheduling);
+    let load = load.map_or(String::new(), |load| load.to_string());
+    for batch in records {
+        let column = |name: &str| batch.column_by_name(name).expect("a column of records");
+        let ints = |name: &str| column(name).as_primitive::<Int64Type>().values();
+        let text = |name: &str| column(name).as_string::<i32>();
+        let (policies, reasons) = (text("policy"), text("reason"));
+        let expected = column("expected_ns").as_primitive::<Float64Type>();
+        for row in 0..batch.num_rows() {
+            let [epoch, events, transactions, aborted] =
+                ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
+            let [finished, arrived, opened, access, decide] =
+                ["finished_ns", "arrived_ns", "opened_ns", "measured_ns", "decide_ns"]
+                    .map(|name| ints(name)[row] as f64 / 1e9);
+            let (waited, took) = ((opened - arrived).max(0.0), finished - opened);
+            let (policy, reason) = (policies.value(row), reasons.value(row).replace('"', "'"));
+            let expected = expected.is_valid(row).then(|| format!("{:.6}", expected.value(row) / 1e9));
+            let expected = expected.unwrap_or_default();
+            writeln!(
+                out,
+                "\"{name}\",{load},{epoch},{finished:.6},{waited:.6},{took:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{decide:.6},{expected},\"{reason}\""
+            )
+            .expect("a file");
         }
     }
 }

@@ -164,14 +164,15 @@ pub struct Located {
 }
 
 impl Located {
-    /// Numbers the transactions of these groups in `range` of an epoch's order, at most so many, and lists their rows.
+    /// Numbers the transactions of these groups in `range` of an epoch's order, until they have so many operations, and
+    /// lists their rows.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
         self.at.clear();
         self.accesses.clear();
         let mut next = vec![0usize; epoch.inputs.len()];
         let mut at = 0;
         for &Run { input: id, count } in &epoch.order {
-            if at >= range.end || self.at.len() >= most {
+            if at >= range.end {
                 break;
             }
             let (skipped, count) = within(range, at, count as usize);
@@ -181,6 +182,9 @@ impl Located {
             let transaction = machine.wiring.inputs[id as usize].transaction;
             let roles = &machine.program.transactions[transaction].roles;
             for _ in 0..count {
+                if self.accesses.len() >= most {
+                    return;
+                }
                 let i = next[id as usize];
                 next[id as usize] += 1;
                 if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(id as usize, i)) {

@@ -11,7 +11,7 @@
 //! as most events of an epoch are younger.
 
 /// Events of an epoch at the least: below, the costs of an epoch itself are what takes time.
-const EVENTS_MIN: usize = 256;
+const EVENTS_MIN: usize = 32;
 /// How far below the target an epoch must be for the limit to grow.
 const ROOM: f64 = 0.7;
 const GROWTH: f64 = 1.25;

@@ -43,25 +43,22 @@ impl Memory {
         }
     }
 
-    /// Looks at the first transactions of some groups in a part of an epoch's order. `cost`: what those of each input
-    /// cost.
+    /// Looks at the first transactions of some groups in a part of an epoch's order, of about so many operations.
+    /// `cost`: what those of each input cost.
     pub fn survey(
         &mut self,
         machine: &Machine,
         epoch: &Epoch,
-        (range, groups): (&Range<usize>, GroupSet),
+        (range, groups, most): (&Range<usize>, GroupSet, u32),
         (workers, cost): (usize, &dyn Fn(usize) -> f64),
     ) -> Survey {
         let Memory { located, versions, surveyor, .. } = self;
-        located.fill(machine, epoch, range, (groups, SURVEYED_MAX));
+        located.fill(machine, epoch, range, (groups, most as usize));
         versions.fill(machine, epoch, located, true);
         let weight = |transaction: u32| cost(located.at()[transaction as usize].0 as usize);
         surveyor.survey(located.buffer(), &versions.uses, workers, weight)
     }
 }
-
-/// Transactions that are looked at.
-const SURVEYED_MAX: usize = 2048;
 
 /// How a part is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

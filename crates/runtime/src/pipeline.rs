@@ -326,13 +326,21 @@ impl Pipeline {
         }
         let start = self.environment.now();
         self.group(epoch, &range);
+        let per_transaction = epoch.operations() as f64 / epoch.transactions().max(1) as f64;
         let mut scheduled = std::mem::take(&mut epoch.scheduled);
         for scheduled in &mut scheduled {
             let group = scheduled.group.unwrap_or(0);
-            self.survey(epoch, &range, scheduled);
+            let count = (f64::from(scheduled.transactions) * per_transaction) as u32;
             let mut state = self.state.lock();
+            if let Some(operations) = state.decisions[group].wants_survey(count) {
+                drop(state);
+                self.survey(epoch, &range, (scheduled.group, operations));
+                state = self.state.lock();
+            }
             let decision = &mut state.decisions[group];
-            scheduled.choice = decision.choose(scheduled.transactions);
+            let begun = self.environment.now();
+            scheduled.choice = decision.choose(count);
+            decision.chosen(self.environment.now() - begun);
             epoch.survey = epoch.survey.or(decision.survey().copied());
         }
         epoch.scheduled = scheduled;
@@ -340,23 +348,19 @@ impl Pipeline {
         range
     }
 
-    /// Looks at the transactions of a group, if its decision wants to know.
-    fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, scheduled: &Scheduled) {
-        let group = scheduled.group.unwrap_or(0);
-        let costs = {
-            let state = self.state.lock();
-            state.decisions[group].wants_survey(scheduled.transactions).then(|| state.costs.clone())
-        };
-        let Some(costs) = costs else { return };
+    /// Looks at the transactions of a group, at so many operations of them.
+    fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, (group, operations): (Option<usize>, u32)) {
+        let costs = self.state.lock().costs.clone();
         let start = self.environment.now();
         let mut memory = self.memory();
-        let groups = scheduled.group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
-        let survey = memory.survey(&self.machine, epoch, (range, groups), (self.workers, &|input| costs.of(input)));
+        let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
+        let (part, cost) = ((range, groups, operations), |input| costs.of(input));
+        let survey = memory.survey(&self.machine, epoch, part, (self.workers, &cost));
         let took = self.environment.now() - start;
         epoch.breakdown.construct += took;
         let mut state = self.state.lock();
         state.spare.push(memory);
-        state.decisions[group].surveyed(survey, took);
+        state.decisions[group.unwrap_or(0)].surveyed(survey, took);
     }
 
     /// Runs the first transactions of an epoch serially to see what those of each input cost, and so all of them;
@@ -376,7 +380,7 @@ impl Pipeline {
         let of_input = |(id, input): (usize, &Input)| input.len as f64 * state.costs.of(id);
         let access_ns = epoch.inputs.iter().enumerate().map(of_input).sum::<f64>() as u64;
         let others_ns = epoch.times.prepare;
-        state.decisions.iter_mut().for_each(|d| d.sample(all as u32, operations as u32, access_ns, others_ns));
+        state.decisions.iter_mut().for_each(|d| d.sample(operations as u32, access_ns, others_ns));
         at
     }
 

@@ -20,6 +20,7 @@ const BATCH: usize = 1024;
 /// | | |
 /// |---|---|
 /// | `epoch`, `finished_ns` | its number, and when it was taken down on the run's clock |
+/// | `arrived_ns`, `opened_ns` | when its oldest event arrived, and when the gate had room for it, on the same clock |
 /// | `events`, `transactions`, `operations`, `aborted`, `redone` | how many; an operation is an access to a row |
 /// | `policy`, `reason` | how access was scheduled, and why; where groups were scheduled by themselves, of each, with its name |
 /// | `expected_ns`, `measured_ns` | access as the model expected it (of groups the sum), and as it was: without what was run first to know costs; none where nothing was expected |
@@ -36,6 +37,8 @@ pub fn epoch_record_schema() -> Schema {
     Schema::scalars([
         int("epoch"),
         int("finished_ns"),
+        int("arrived_ns"),
+        int("opened_ns"),
         int("events"),
         int("transactions"),
         int("operations"),
@@ -87,6 +90,8 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
     vec![
         int(epoch.number),
         int(now),
+        int(epoch.arrivals.iter().map(|(arrived, _)| *arrived).min().unwrap_or(epoch.opened)),
+        int(epoch.opened),
         int(epoch.events as u64),
         int(epoch.transactions() as u64),
         int(epoch.operations() as u64),

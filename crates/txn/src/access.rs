@@ -84,6 +84,16 @@ impl AccessBuffer {
         self.op_start.push(u32::try_from(self.rows.len()).expect("the slots of an epoch are numbered by u32"));
     }
 
+    /// How many rows transactions access, all together.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether they access none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// All of it, borrowed.
     pub fn accesses(&self) -> Accesses<'_> {
         Accesses::new(&self.op_start, &self.rows)

@@ -40,6 +40,9 @@ pub struct Paths {
     pub critical: f64,
     /// The share of all work that takes turns if each stratum is shared out among the workers by itself.
     pub stepwise: f64,
+    /// The share of all work that is in the unit at a random moment of it: the larger, the fewer or the more uneven
+    /// they are.
+    pub lump: f64,
 }
 
 /// An epoch, as a decision model sees it.
@@ -63,11 +66,6 @@ impl Survey {
     /// The paths of one way to cut.
     pub fn paths(&self, cut: Cut) -> &Paths {
         &self.paths[cut as usize]
-    }
-
-    /// Operations per transaction.
-    pub fn operations(&self) -> f64 {
-        f64::from(self.chains.operations) / f64::from(self.transactions.max(1))
     }
 }
 
@@ -201,11 +199,12 @@ fn paths(
     levels.clear();
     levels.resize(units as usize, 0);
     strata.clear();
-    let (mut work, mut longest) = (0.0, 0.0_f64);
+    let (mut work, mut squares, mut longest) = (0.0, 0.0, 0.0_f64);
     for unit in 0..units {
         let cost = weight(unit);
         let (end, level) = (ends[unit as usize] + cost, levels[unit as usize]);
         work += cost;
+        squares += cost * cost;
         longest = longest.max(end);
         if strata.len() <= level as usize {
             strata.resize(level as usize + 1, (0.0, 0.0));
@@ -220,7 +219,8 @@ fn paths(
     }
     let turns: f64 = strata.iter().map(|&(sum, most)| most.max(sum / workers as f64)).sum();
     let share = |part: f64| if work > 0.0 { part / work } else { 0.0 };
-    Paths { units, strata: strata.len() as u32, critical: share(longest), stepwise: share(turns) }
+    let lump = share(share(squares));
+    Paths { units, strata: strata.len() as u32, critical: share(longest), stepwise: share(turns), lump }
 }
 
 #[cfg(test)]

@@ -25,13 +25,15 @@ pub const WARM_UP: u32 = 3;
 pub struct Known {
     /// Which.
     pub policy: Policy,
-    /// Epochs that ran under it.
+    /// Epochs that ran under it, since it was last probed.
     pub samples: u32,
     /// It is not probed before so much time has passed; how long it rested last.
     pub rests_until_ns: f64,
     /// See there.
     pub rest_ns: f64,
     ratio: Level,
+    /// The least that the ratio was since it was last probed: what it was it may be again.
+    least: f64,
     travel: f64,
 }
 
@@ -84,13 +86,22 @@ pub struct Expected {
 impl Known {
     /// Of one that was never run.
     pub fn new(policy: Policy) -> Known {
-        Known { policy, samples: 0, rests_until_ns: 0.0, rest_ns: 0.0, ratio: Level::default(), travel: 0.0 }
+        Known {
+            policy,
+            samples: 0,
+            rests_until_ns: 0.0,
+            rest_ns: 0.0,
+            ratio: Level::default(),
+            least: 1.0,
+            travel: 0.0,
+        }
     }
 
     /// What to expect of it, by its own epochs, or by those of policies like it.
     pub fn expected(&self, families: &Families) -> Expected {
         if let Some(ratio) = self.ratio.value() {
-            return Expected { ratio, least: ratio * (1.0 - CHANGE), most: ratio, travel: self.travel };
+            let least = self.least.min(ratio * (1.0 - CHANGE));
+            return Expected { ratio, least, most: ratio, travel: self.travel };
         }
         let Some((family, likeness)) = families.nearest(self.family()) else {
             return Expected { ratio: 1.0, least: 1.0 - DOUBT, most: 1.0 + DOUBT, travel: 0.0 };
@@ -115,20 +126,28 @@ impl Known {
                 self.ratio.set(expected);
                 self.ratio.renew(ratio);
             }
+            Some(_) if self.samples == 0 => self.ratio.set(ratio),
             Some(best) if self.samples < WARM_UP => self.ratio.renew(best.min(ratio)),
             Some(_) => self.ratio.add(ratio),
         }
+        let now = self.ratio.value().unwrap_or(expected);
+        self.least = if self.samples < WARM_UP { now } else { self.least.min(now) };
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// What a transaction of so many operations takes serially, if its units took `useful_ns`. While the policy warms
-    /// up, that is taken to be `serial_ns` as far as rows' travel can explain the difference.
-    pub fn serial_ns(&mut self, useful_ns: f64, serial_ns: f64, operations: f64) -> f64 {
+    /// It is run to know it: what was known is not to count any more.
+    pub fn probe(&mut self) {
+        self.samples = 0;
+    }
+
+    /// What an operation takes serially, if in units it took `useful_ns`. While the policy warms up, that is taken to be
+    /// `serial_ns` as far as rows' travel can explain the difference.
+    pub fn serial_ns(&mut self, useful_ns: f64, serial_ns: f64) -> f64 {
         if self.samples < WARM_UP {
-            let travel = ((useful_ns - serial_ns) / operations).clamp(0.0, TRAVEL_MAX);
+            let travel = (useful_ns - serial_ns).clamp(0.0, TRAVEL_MAX);
             self.travel = if self.samples == 0 { travel } else { self.travel.min(travel) };
         }
-        (useful_ns - self.travel * operations).max(1.0)
+        (useful_ns - self.travel).max(1.0)
     }
 
     /// A probe of it is over: what it showed is believed.
@@ -139,5 +158,22 @@ impl Known {
     /// Serially, an operation takes so much longer than was believed, and under this policy as long as before.
     pub fn recalibrate(&mut self, longer_ns: f64) {
         self.travel -= longer_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_policy_was_it_may_be_again_until_a_probe_says_otherwise() {
+        let mut known = Known::new(Policy::CHAIN);
+        let least = |known: &Known| known.expected(&Families::default()).least;
+        (0..10).for_each(|_| known.learn(1.0, 1.0));
+        (0..10).for_each(|_| known.learn(1.4, 1.0));
+        assert!(known.expected(&Families::default()).ratio > 1.2 && least(&known) == 1.0);
+        known.probe();
+        known.learn(1.4, 1.0);
+        assert_eq!(least(&known), 1.4 * (1.0 - CHANGE));
     }
 }

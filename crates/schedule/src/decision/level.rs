@@ -3,7 +3,7 @@
 /// A value that differs by this factor is that of another workload, or an accident.
 const DRIFT: f64 = 1.5;
 /// How much of the weight of earlier values remains with each new one.
-const DECAY: f64 = 0.75;
+const DECAY: f64 = 0.9;
 
 /// An average of recent values, the last counting most.
 ///
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn values_are_averaged_and_accidents_are_not() {
         assert_eq!(after(&[100.0]), 100.0);
-        assert_eq!(after(&[100.0, 120.0]), 105.0);
+        assert_eq!(after(&[100.0, 120.0]), 102.0);
         assert_eq!(after(&[100.0, 500.0, 400.0, 100.0]), 100.0);
         assert_eq!(after(&[100.0, 500.0, 10.0, 500.0, 10.0]), 100.0);
     }

@@ -3,7 +3,8 @@
 //! # The rule
 //!
 //! Let an epoch cost *a* of access on one worker when run serially, *c* of access wall time when all *W* workers
-//! run its graph under some policy, and *o* of work in the other stages, all per transaction.
+//! run its graph under some policy, and *o* of work in the other stages, all per operation: an access to a row, of which
+//! an epoch's number is known beforehand, and which transactions of different kinds have more alike than their cost.
 //!
 //! - Serially, one worker accesses while *W* − 1 do the rest, so the pipeline moves at
 //!   max(*a*, *o* / (*W* − 1)). **As long as *a* is the smaller, run serially**: a graph could only move
@@ -26,8 +27,10 @@
 //!
 //! # What it costs
 //!
-//! A survey is taken when access is the bottleneck and operations are not too cheap for any graph, and again when
-//! the last has cost less than [`SURVEY_MAX`] of the time since.
+//! Surveys and estimates have a budget each ([`DECIDING_MAX`], of which half), by what they were measured to take. The
+//! first survey, as soon as access is the bottleneck and operations are not too cheap for any graph, is of as many
+//! operations as there is time for; later ones are whole, and a smaller sample, which says less, waits the longer for it.
+//! Between two estimates the last stands.
 //!
 //! # Exploration
 //!
@@ -41,6 +44,7 @@
 //! Pure: no clock and no randomness; the same costs give the same choices. Choosing may run ahead of
 //! recording by a few epochs, as stages of neighbouring epochs overlap.
 
+mod budget;
 mod known;
 mod level;
 pub mod model;
@@ -48,6 +52,7 @@ mod morphstream;
 mod reason;
 
 use crate::policy::{Granularity, Policy};
+use budget::Budget;
 use known::{CHANGE, Families, Known, WARM_UP};
 use level::Level;
 pub use model::Load;
@@ -59,14 +64,18 @@ use tidemill_txn::Survey;
 pub const OPERATION_NS_MIN: f64 = 60.0;
 /// The part of all time that probes and wrong guesses may cost before no further probe begins.
 pub const REGRET_MAX: f64 = 0.03;
-/// The part of all time that surveys may cost.
-pub const SURVEY_MAX: f64 = 0.005;
-/// Epochs with fewer transactions per worker are run serially and not learned from, unless they take
-/// [`SHARED_NS_MIN`]: the cost of waking the workers would be most of what is measured.
-pub const TRANSACTIONS_PER_WORKER_MIN: u32 = 16;
-/// Access that takes longer serially, nanoseconds, may be shared out however few transactions it is: twenty times what
-/// waking workers costs.
-pub const SHARED_NS_MIN: f64 = 100_000.0;
+/// The part of all time that deciding may cost, half of it looking at epochs and half of it comparing policies.
+pub const DECIDING_MAX: f64 = 0.01;
+/// Access that takes less serially, nanoseconds, is run so: some times what waking workers costs.
+pub const SHARED_NS_MIN: f64 = 30_000.0;
+/// Transactions of an epoch that can show what they cost, for each worker.
+pub const SAMPLED_PER_WORKER_MIN: u32 = 16;
+
+/// Operations of a survey at the most, and of the first one at the least, if there are as many.
+const SURVEYED_MAX: f64 = 2_048.0;
+const SURVEYED_MIN: f64 = 64.0;
+/// What surveying an operation takes, nanoseconds, until it was measured: with nothing in caches.
+const SURVEY_NS: f64 = 200.0;
 
 /// Epochs of a probe at the least and at the most, and how long it takes about, nanoseconds: what is new to the caches
 /// stays so for some time, however short epochs are.
@@ -75,7 +84,7 @@ const PROBE_EPOCHS_MAX: u32 = 6;
 const PROBE_NS: f64 = 2_000_000.0;
 /// How much of the weight of earlier epochs remains with each new one, in the share of aborts.
 const DECAY: f64 = 0.75;
-/// As if so many epochs had run before the first, so that short runs explore a little, too.
+/// As if so many epochs had run before the first, so that short runs look around a little, too.
 const HEAD_START: f64 = 16.0;
 /// A probe begins for no less than this may save of the time.
 const PROMISE_MIN: f64 = 0.06;
@@ -113,7 +122,7 @@ pub struct EpochCost {
     pub other_ns: u64,
 }
 
-/// What the pipeline is expected to take for a transaction under a policy.
+/// What the pipeline is expected to take for an operation under a policy.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     policy: Policy,
@@ -129,9 +138,19 @@ struct Estimate {
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     policy: Policy,
-    to_choose: u32,
-    to_record: u32,
+    /// What access is expected to take for an operation.
+    access: f64,
+    chosen: u32,
+    recorded: u32,
+    /// How long it may go on beyond the least number of epochs.
+    left_ns: f64,
     regret_ns: f64,
+}
+
+impl Probe {
+    fn goes_on(&self) -> bool {
+        self.chosen < PROBE_EPOCHS || self.chosen < PROBE_EPOCHS_MAX && self.left_ns > 0.0
+    }
 }
 
 /// The decision model of one pipeline.
@@ -147,16 +166,22 @@ pub struct Decision {
     serial_epochs: u32,
     /// Smoothed alike, but shares may be 0, from where everything is far.
     aborts: f64,
-    operations_per_transaction: f64,
     survey: Option<Survey>,
-    /// When it was taken, in `elapsed_ns`, and how long it took.
-    surveyed: (f64, f64),
+    /// What it took for an operation, nanoseconds.
+    survey_ns: f64,
     known: Vec<Known>,
     current: Policy,
+    /// The best policy and the one next to it, by the last estimates.
+    standing: Option<(Estimate, Estimate)>,
+    /// Whether the last choice was by new ones.
+    is_fresh: bool,
     probe: Option<Probe>,
-    /// Sum over the recorded epochs of what the pipeline took, and the part of it that was lost on worse policies.
+    /// Sum over the recorded epochs of what the pipeline took.
     elapsed_ns: f64,
-    regret_ns: f64,
+    /// What of it is lost on worse policies, and goes into surveys and estimates.
+    regret: Budget,
+    surveying: Budget,
+    estimating: Budget,
 }
 
 impl Decision {
@@ -171,49 +196,56 @@ impl Decision {
             is_measured: false,
             serial_epochs: 0,
             aborts: 0.0,
-            operations_per_transaction: 1.0,
             survey: None,
-            surveyed: (0.0, 0.0),
+            survey_ns: SURVEY_NS,
             known: policies.map(Known::new).collect(),
             current: Policy::EPOCH,
+            standing: None,
+            is_fresh: false,
             probe: None,
             elapsed_ns: 0.0,
-            regret_ns: 0.0,
+            regret: Budget::new(REGRET_MAX),
+            surveying: Budget::new(DECIDING_MAX / 2.0),
+            estimating: Budget::new(DECIDING_MAX / 2.0),
         }
     }
 
     /// Whether an epoch of so many transactions should be begun serially, to know what they cost.
     pub fn wants_sample(&self, transactions: u32) -> bool {
-        self.workers > 1 && !self.is_few(transactions) && self.access.value().is_none()
+        self.workers > 1 && self.access.value().is_none() && transactions >= self.workers * SAMPLED_PER_WORKER_MIN
     }
 
     /// Some transactions of the epoch at hand were run serially. By that the whole epoch is expected to take
     /// `access_ns`; `prepare_ns` is what it took to prepare.
-    pub fn sample(&mut self, transactions: u32, operations: u32, access_ns: u64, prepare_ns: u64) {
-        let count = f64::from(transactions.max(1));
-        self.operations_per_transaction = f64::from(operations.max(1)) / count;
+    pub fn sample(&mut self, operations: u32, access_ns: u64, prepare_ns: u64) {
+        let count = f64::from(operations.max(1));
         self.access.set(access_ns as f64 / count);
         // What it takes to finish is not known, and less.
         self.others.set(1.3 * prepare_ns as f64 / count);
     }
 
-    /// Whether the next epoch should be surveyed before it is chosen for.
-    pub fn wants_survey(&self, transactions: u32) -> bool {
-        let Some(load) = self.load() else { return false };
-        if self.workers < 2 || self.is_small(transactions) {
-            return false;
+    /// Of how many operations a survey of the next epoch, which has so many, should be before it is chosen for, if there
+    /// should be one.
+    pub fn wants_survey(&self, operations: u32) -> Option<u32> {
+        let load = self.load().filter(|_| self.workers > 1 && !self.is_small(operations))?;
+        if self.model == Model::MorphStream {
+            return Some(SURVEYED_MAX as u32);
         }
-        if self.model == Model::MorphStream || self.survey.is_none() {
-            return self.model == Model::MorphStream || self.is_worth_a_look(&load);
-        }
-        let (at, cost) = self.surveyed;
-        self.is_worth_a_look(&load) && (self.elapsed_ns - at) * SURVEY_MAX >= cost
+        let epoch_ns = load.access_ns * f64::from(operations) / f64::from(self.workers);
+        let affordable = self.surveying.left(self.with_head_start(epoch_ns)) / self.survey_ns;
+        let whole = f64::from(operations).min(SURVEYED_MAX);
+        let (size, least) = match self.survey {
+            None => (affordable.min(whole), whole.min(SURVEYED_MIN)),
+            Some(last) => (whole, (SURVEYED_MAX * (f64::from(last.chains.operations) / whole).powi(2)).max(whole)),
+        };
+        (self.is_worth_a_look(&load) && affordable >= least).then_some(size.ceil() as u32)
     }
 
     /// It was, and that took so long.
     pub fn surveyed(&mut self, survey: Survey, took_ns: u64) {
+        self.survey_ns = took_ns as f64 / f64::from(survey.chains.operations.max(1));
+        self.surveying.spend(took_ns as f64);
         self.survey = Some(survey);
-        self.surveyed = (self.elapsed_ns, took_ns as f64);
     }
 
     /// The last survey.
@@ -221,23 +253,22 @@ impl Decision {
         self.survey.as_ref()
     }
 
-    /// The policy for the next epoch, of so many transactions. Every choice is to be recorded once its epoch
+    /// The policy for the next epoch, of so many operations. Every choice is to be recorded once its epoch
     /// has run.
-    pub fn choose(&mut self, transactions: u32) -> Choice {
+    pub fn choose(&mut self, operations: u32) -> Choice {
         if self.workers < 2 {
             return Choice::given(Policy::EPOCH, Reason::OneWorker);
         }
-        if self.is_small(transactions) {
-            return Choice::given(Policy::EPOCH, Reason::Small { transactions });
-        }
-        let Some(load) = self.load() else {
-            return Choice::given(Policy::EPOCH, Reason::Unmeasured);
+        let Some(load) = self.load().filter(|_| !self.is_small(operations)) else {
+            return Choice::given(Policy::EPOCH, Reason::Small { operations });
         };
-        let count = f64::from(transactions);
+        let count = f64::from(operations);
         let serial = Choice::given(Policy::EPOCH, Reason::Unmeasured);
         let serial = Choice { expected_ns: Some(load.access_ns * count), ..serial };
+        let is_worth_a_look = self.is_worth_a_look(&load);
         let Some(survey) = self.survey else {
-            return Choice { reason: self.serial_reason(&load, count), ..serial };
+            let reason = if is_worth_a_look { Reason::Unmeasured } else { self.serial_reason(&load, count) };
+            return Choice { reason, ..serial };
         };
         if self.model == Model::MorphStream {
             let policy = morphstream::morphstream(&survey, &load);
@@ -246,39 +277,60 @@ impl Decision {
             let policy = policy.unwrap_or(Policy { abort: crate::Abort::VoteFirst, ..Policy::CHAIN });
             return Choice::given(policy, Reason::MorphStream);
         }
-        if !self.is_worth_a_look(&load) {
+        if !is_worth_a_look {
             self.current = Policy::EPOCH;
             return Choice { reason: self.serial_reason(&load, count), ..serial };
         }
-        let estimates = self.estimates(&survey, &load, count);
-        let (best, second) = self.best(&estimates);
-        self.current = best.policy;
-        if self.probe.is_none() {
-            self.probe = self.next_probe(&estimates, &best, count);
-        }
+        self.is_fresh = self.standing.is_none() || self.estimating.left(self.elapsed_ns) > 0.0;
+        let (best, second) = match self.standing {
+            Some(standing) if !self.is_fresh => standing,
+            _ => self.compare(&survey, &load, count),
+        };
         if let Some(probe) = &mut self.probe
-            && probe.to_choose > 0
+            && probe.goes_on()
         {
-            probe.to_choose -= 1;
-            let estimate = estimates.iter().find(|e| e.policy == probe.policy).expect("every policy is estimated");
+            probe.chosen += 1;
+            probe.left_ns -= probe.access * count;
             let reason = Reason::Probe { instead_of_ns: best.pipeline * count };
-            return Choice { policy: probe.policy, reason, expected_ns: Some(estimate.access * count) };
+            return Choice { policy: probe.policy, reason, expected_ns: Some(probe.access * count) };
         }
         let (chosen_ns, rejected_ns) = (best.pipeline * count, second.pipeline * count);
         let reason = Reason::Cheaper { chosen_ns, rejected_ns, rejected: second.policy };
         Choice { policy: best.policy, reason, expected_ns: Some(best.access * count) }
     }
 
+    /// The last choice took so long.
+    pub fn chosen(&mut self, took_ns: u64) {
+        if std::mem::take(&mut self.is_fresh) {
+            self.estimating.spend(took_ns as f64);
+        }
+    }
+
+    /// Compares all policies: the best and the one next to it. A probe may begin.
+    fn compare(&mut self, survey: &Survey, load: &Load, count: f64) -> (Estimate, Estimate) {
+        let estimates = self.estimates(survey, load, count);
+        let (best, second) = self.best(&estimates);
+        self.current = best.policy;
+        self.standing = Some((best, second));
+        if self.probe.is_none() {
+            self.probe = self.next_probe(&estimates, &best, count);
+            let probed = self.probe.and_then(|probe| self.known.iter_mut().find(|known| known.policy == probe.policy));
+            probed.into_iter().for_each(Known::probe);
+        }
+        (best, second)
+    }
+
     /// Learns from a finished epoch.
     pub fn record(&mut self, cost: EpochCost) {
-        let EpochCost { choice, transactions, access_ns, .. } = cost;
-        if self.workers < 2 || self.is_few(transactions) && (access_ns as f64) < SHARED_NS_MIN {
+        let EpochCost { choice, transactions, operations, access_ns, .. } = cost;
+        let is_small = matches!(choice.reason, Reason::Small { .. }) && (access_ns as f64) < SHARED_NS_MIN;
+        if self.workers < 2 || is_small {
             return;
         }
-        let count = f64::from(transactions);
+        let count = f64::from(operations.max(1));
         self.others.add(cost.other_ns as f64 / count);
-        self.aborts = self.aborts * DECAY + f64::from(cost.aborted) / count * (1.0 - DECAY);
-        self.operations_per_transaction = f64::from(cost.operations.max(1)) / count;
+        let aborted = f64::from(cost.aborted) / f64::from(transactions.max(1));
+        self.aborts = self.aborts * DECAY + aborted * (1.0 - DECAY);
         let policy = choice.policy;
         if policy.granularity == Granularity::Epoch {
             self.follow_serially(access_ns as f64 / count);
@@ -293,7 +345,10 @@ impl Decision {
             let units_ns = if cost.useful_ns > 0 { cost.useful_ns as f64 / count } else { load.access_ns };
             let load = Load { units_ns, ..load };
             let predicted = model::predict(policy, &survey, &load, count, f64::from(self.workers));
-            self.learn(policy, access_ns as f64 / predicted.max(1.0));
+            let families = Families::of(&self.known);
+            if let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) {
+                known.learn(access_ns as f64 / predicted.max(1.0), known.expected(&families).ratio);
+            }
         }
         let regret = match choice.reason {
             Reason::Probe { instead_of_ns } => taken - instead_of_ns,
@@ -301,11 +356,11 @@ impl Decision {
             Reason::Cheaper { rejected_ns, .. } if self.is_new(policy) => taken - rejected_ns,
             _ => 0.0,
         };
-        self.regret_ns += regret.max(0.0);
+        self.regret.spend(regret.max(0.0));
         self.end_probe(policy, regret, taken);
     }
 
-    /// Follows the cost of transactions by a serial epoch.
+    /// Follows the cost of operations by a serial epoch.
     fn follow_serially(&mut self, access_ns: f64) {
         self.serial_epochs = self.serial_epochs.saturating_add(1);
         let before = self.access.value();
@@ -317,11 +372,10 @@ impl Decision {
         self.access.renew(best);
         self.is_measured = true;
         let longer = self.access.value().zip(before).map_or(0.0, |(now, before)| now - before);
-        let per_operation = longer / self.operations_per_transaction;
-        self.known.iter_mut().for_each(|known| known.recalibrate(per_operation));
+        self.known.iter_mut().for_each(|known| known.recalibrate(longer));
     }
 
-    /// Follows the cost of transactions by that of units, as far as both are known.
+    /// Follows the cost of operations by that of units, as far as both are known.
     fn follow_in_parallel(&mut self, cost: &EpochCost) {
         self.serial_epochs = 0;
         let Some(access) = self.access.value() else { return };
@@ -330,8 +384,8 @@ impl Decision {
         if cost.useful_ns == 0 {
             return;
         }
-        let useful_ns = cost.useful_ns as f64 / f64::from(cost.transactions);
-        let serial_ns = known.serial_ns(useful_ns, access, self.operations_per_transaction);
+        let useful_ns = cost.useful_ns as f64 / f64::from(cost.operations.max(1));
+        let serial_ns = known.serial_ns(useful_ns, access);
         match known.samples < WARM_UP {
             false => self.access.add(serial_ns),
             true if !self.is_measured => self.access.set(serial_ns),
@@ -340,22 +394,17 @@ impl Decision {
         self.is_measured |= known.samples >= WARM_UP;
     }
 
-    fn learn(&mut self, policy: Policy, ratio: f64) {
-        let Some(at) = self.known.iter().position(|known| known.policy == policy) else { return };
-        let expected = self.known[at].expected(&Families::of(&self.known)).ratio;
-        self.known[at].learn(ratio, expected);
-    }
-
-    /// Whether so little is known of a policy that its choice was a guess.
+    /// Whether so little is known of a policy that its choice was a guess. What the loop costs is always known.
     fn is_new(&self, policy: Policy) -> bool {
-        self.known.iter().any(|known| known.policy == policy && known.samples <= PROBE_EPOCHS)
+        let is_new = |known: &Known| known.policy == policy && known.samples <= PROBE_EPOCHS;
+        policy.granularity != Granularity::Epoch && self.known.iter().any(is_new)
     }
 
     fn end_probe(&mut self, policy: Policy, regret: f64, epoch_ns: f64) {
         let Some(probe) = self.probe.as_mut().filter(|probe| probe.policy == policy) else { return };
         probe.regret_ns += regret.max(0.0);
-        probe.to_record -= 1;
-        if probe.to_record > 0 {
+        probe.recorded += 1;
+        if probe.goes_on() || probe.recorded < probe.chosen {
             return;
         }
         let rest = (probe.regret_ns / REGRET_MAX).max(epoch_ns * REST_EPOCHS_MIN);
@@ -367,14 +416,14 @@ impl Decision {
         }
     }
 
-    fn is_few(&self, transactions: u32) -> bool {
-        transactions < self.workers * TRANSACTIONS_PER_WORKER_MIN
+    /// Whether an epoch is not known to be worth waking workers for.
+    fn is_small(&self, operations: u32) -> bool {
+        self.access.value().is_none_or(|access_ns| access_ns * f64::from(operations) < SHARED_NS_MIN)
     }
 
-    /// Whether an epoch is not worth waking workers for: few transactions, and not known to take long.
-    fn is_small(&self, transactions: u32) -> bool {
-        let access_ns = self.access.value().unwrap_or(0.0) * f64::from(transactions);
-        transactions < 2 || self.is_few(transactions) && access_ns < SHARED_NS_MIN
+    /// The time so far, as if a few epochs had run before the first.
+    fn with_head_start(&self, epoch_ns: f64) -> f64 {
+        self.elapsed_ns + HEAD_START * epoch_ns
     }
 
     fn load(&self) -> Option<Load> {
@@ -388,22 +437,18 @@ impl Decision {
 
     /// Whether any graph may pay.
     fn is_worth_a_look(&self, load: &Load) -> bool {
-        load.access_ns > self.others(load) && self.operation_ns(load) > OPERATION_NS_MIN
-    }
-
-    fn operation_ns(&self, load: &Load) -> f64 {
-        load.access_ns / self.operations_per_transaction.max(1.0)
+        load.access_ns > self.others(load) && load.access_ns > OPERATION_NS_MIN
     }
 
     fn serial_reason(&self, load: &Load, count: f64) -> Reason {
         let (access, others) = (load.access_ns, self.others(load));
         match access <= others {
             true => Reason::OthersLonger { access_ns: access * count, others_ns: others * count },
-            false => Reason::Cheap { operation_ns: self.operation_ns(load) },
+            false => Reason::Cheap { operation_ns: access },
         }
     }
 
-    /// What the pipeline takes for a transaction whose access takes so long.
+    /// What the pipeline takes for an operation whose access takes so long.
     fn pipeline(&self, policy: Policy, access: f64, load: &Load) -> f64 {
         match policy.granularity {
             Granularity::Epoch => access.max(self.others(load)),
@@ -430,10 +475,7 @@ impl Decision {
                 };
             }
             let expected = known.expected(&families);
-            let load = Load {
-                units_ns: (load.access_ns + expected.travel * self.operations_per_transaction).max(1.0),
-                ..*load
-            };
+            let load = Load { units_ns: (load.access_ns + expected.travel).max(1.0), ..*load };
             let predicted = model::predict(policy, survey, &load, count, workers) / count;
             Estimate {
                 policy,
@@ -464,13 +506,15 @@ impl Decision {
         let feared = candidate.feared - best.pipeline;
         let epochs = (PROBE_NS / (candidate.pipeline * count)).ceil() as u32;
         let epochs = epochs.clamp(PROBE_EPOCHS, PROBE_EPOCHS_MAX);
-        let regret = self.regret_ns + f64::from(epochs) * feared.max(0.0) * count;
+        let regret = f64::from(epochs) * feared.max(0.0) * count;
         let is_promising = candidate.hoped < best.pipeline * (1.0 - PROMISE_MIN);
-        let elapsed = self.elapsed_ns + HEAD_START * best.pipeline * count;
-        (is_promising && regret <= elapsed * REGRET_MAX).then_some(Probe {
+        let elapsed = self.with_head_start(best.pipeline * count);
+        (is_promising && regret <= self.regret.left(elapsed)).then_some(Probe {
             policy: candidate.policy,
-            to_choose: epochs,
-            to_record: epochs,
+            access: candidate.access,
+            chosen: 0,
+            recorded: 0,
+            left_ns: PROBE_NS,
             regret_ns: 0.0,
         })
     }

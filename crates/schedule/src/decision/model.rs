@@ -1,7 +1,8 @@
 //! How long the access stage of an epoch takes under a policy, from what the epoch is like.
 //!
-//! time = construct + max(critical path, work / workers) + redo, where work is what transactions cost serially and
-//! what a unit costs beside; breadth first each stratum is a term of its own, with a barrier behind. What
+//! time = construct + max(critical path, work / workers + the end) + redo, where work is what transactions cost serially
+//! and what a unit costs beside, and at the end the other workers wait for the last, in the middle of a unit on
+//! average; breadth first each stratum is a term of its own, with a barrier behind. What
 //! depends on the machine are a dozen constants, nanoseconds on one of today's cores. They need be right only as
 //! far as that policies which are worth a try look so: [`crate::Decision`] multiplies by what measured epochs took.
 
@@ -35,40 +36,43 @@ const REDONE: f64 = 2.0;
 /// Per epoch: waking workers and letting them go.
 const EPOCH: f64 = 5_000.0;
 
-/// What transactions cost at present.
+/// What operations cost at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Access serially, per transaction, nanoseconds.
+    /// Access serially, per operation, nanoseconds.
     pub access_ns: f64,
     /// The same in parallel, all workers together, where rows travel between them.
     pub units_ns: f64,
-    /// The other stages, all workers together, per transaction, nanoseconds.
+    /// The other stages, all workers together, per operation, nanoseconds.
     pub other_ns: f64,
     /// The share of transactions that abort.
     pub aborts: f64,
 }
 
-/// The wall time of the access stage of an epoch of so many transactions, nanoseconds, without correction.
-pub fn predict(policy: Policy, survey: &Survey, load: &Load, transactions: f64, workers: f64) -> f64 {
+/// The wall time of the access stage of an epoch of so many operations, nanoseconds, without correction.
+pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, workers: f64) -> f64 {
     let cut = match policy {
-        Policy { granularity: Granularity::Epoch, .. } => return transactions * load.access_ns,
+        Policy { granularity: Granularity::Epoch, .. } => return operations * load.access_ns,
         _ if policy.speculates() => Cut::Parts,
         _ if policy.on_versions() => Cut::Whole,
         _ => Cut::InPlace,
     };
     let paths = survey.paths(cut);
-    let operations = survey.operations() * transactions;
-    let scale = transactions / f64::from(survey.transactions.max(1));
+    let scale = operations / f64::from(survey.chains.operations.max(1));
+    let transactions = f64::from(survey.transactions) * scale;
     let units = f64::from(paths.units) * scale;
     let when = |holds: bool, ns: f64| if holds { ns } else { 0.0 };
     let structured = policy.explore != Explore::Unstructured;
     let alone = operations * (LOCATE + when(policy.on_versions(), LAY_OUT) + when(structured, STRATA)) + EPOCH;
-    let work = transactions * load.units_ns
+    let work = operations * load.units_ns
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
         + when(policy.speculates(), transactions * JUDGE);
-    let shared = work / workers;
-    let path = (paths.critical * work).max(shared);
+    // A sample that has fewer units than the epoch has larger ones.
+    let lump = (paths.lump / scale).min(1.0);
+    let shared = (1.0 / workers + lump * (1.0 - 1.0 / workers) / 2.0).max(lump) * work;
+    let path = ((paths.critical - paths.lump).max(0.0) + lump).min(1.0) * work;
+    let path = path.max(shared);
     let stepwise = (paths.stepwise * work).max(path);
     let explored = match policy.explore {
         Explore::Unstructured => path,
@@ -78,7 +82,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, transactions: f64, 
     };
     let redo = match policy.abort {
         Abort::VoteFirst => 0.0,
-        Abort::Eager | Abort::Lazy => transactions * load.aborts * (REPAIR + REDONE * load.units_ns),
+        Abort::Eager | Abort::Lazy => load.aborts * (transactions * REPAIR + REDONE * operations * load.units_ns),
     };
     alone + operations * LINK / workers + explored + redo
 }

@@ -22,7 +22,7 @@ pub fn morphstream(survey: &Survey, load: &Load) -> Policy {
     let is_uniform = survey.chains.skew() <= SKEW_UNIFORM;
     let structured = temporal && parametric && many(survey.logical_edges) && is_uniform;
     let in_chains = !survey.is_cyclic && temporal && !parametric;
-    let is_cheap = load.access_ns < OPERATION_CHEAP_NS * survey.operations();
+    let is_cheap = load.access_ns < OPERATION_CHEAP_NS;
     Policy {
         explore: if structured { Explore::Structured(Search::Dfs) } else { Explore::Unstructured },
         granularity: if in_chains { Granularity::Chain } else { Granularity::Operation },

@@ -34,10 +34,10 @@ pub enum Reason {
     OneWorker,
     /// The epoch is too small to be shared out.
     Small {
-        /// Its transactions.
-        transactions: u32,
+        /// Its operations.
+        operations: u32,
     },
-    /// No epoch has been measured yet.
+    /// No epoch has been looked at yet.
     Unmeasured,
     /// Access is not the bottleneck.
     OthersLonger {
@@ -77,8 +77,8 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Reason::OneWorker => f.write_str("there is one worker"),
-            Reason::Small { transactions } => write!(f, "{transactions} transactions are too few to share out"),
-            Reason::Unmeasured => f.write_str("nothing has been measured yet"),
+            Reason::Small { operations } => write!(f, "{operations} operations are too few to share out"),
+            Reason::Unmeasured => f.write_str("no epoch has been looked at yet"),
             Reason::OthersLonger { access_ns, others_ns } => {
                 write!(f, "access {} is below the {} of the other stages", Time(access_ns), Time(others_ns))
             }

@@ -5,11 +5,16 @@ use crate::policy::{Abort, Explore};
 use tidemill_txn::{AccessBuffer, RowId, Surveyor, Use, UseBuffer};
 
 const TRANSACTIONS: u32 = 1_000;
+const OPERATIONS: u32 = 2 * TRANSACTIONS;
 
 /// Transactions of two accesses each, the first to one of so many rows.
 fn survey(rows: u64, writes: bool, workers: usize) -> Survey {
+    survey_of(TRANSACTIONS, rows, writes, workers)
+}
+
+fn survey_of(transactions: u32, rows: u64, writes: bool, workers: usize) -> Survey {
     let (mut sample, mut uses) = (AccessBuffer::new(), UseBuffer::default());
-    for transaction in 0..u64::from(TRANSACTIONS) {
+    for transaction in 0..u64::from(transactions) {
         sample.push([RowId(transaction % rows), RowId(1_000_000 + transaction)]);
         uses.parts.push(0);
         uses.uses.extend([Use::new(0, writes), Use::new(0, true)]);
@@ -29,8 +34,9 @@ struct World<'a> {
 
 impl World<'_> {
     fn access(&self, policy: Policy) -> f64 {
-        let load = Load { access_ns: self.access_ns, units_ns: self.access_ns, other_ns: self.other_ns, aborts: 0.0 };
-        let count = f64::from(TRANSACTIONS);
+        let [access_ns, other_ns] = [self.access_ns, self.other_ns].map(|of_transaction| of_transaction / 2.0);
+        let load = Load { access_ns, units_ns: access_ns, other_ns, aborts: 0.0 };
+        let count = f64::from(OPERATIONS);
         (self.ratio)(policy) * model::predict(policy, &self.survey, &load, count, self.workers as f64)
     }
 
@@ -47,17 +53,18 @@ impl World<'_> {
         if decision.wants_sample(TRANSACTIONS) {
             let (access_ns, others_ns) =
                 (self.access_ns * f64::from(TRANSACTIONS), self.other_ns * f64::from(TRANSACTIONS));
-            decision.sample(TRANSACTIONS, 2 * TRANSACTIONS, access_ns as u64, (others_ns / 1.3) as u64);
+            decision.sample(OPERATIONS, access_ns as u64, (others_ns / 1.3) as u64);
         }
-        if decision.wants_survey(TRANSACTIONS) {
+        if decision.wants_survey(OPERATIONS).is_some() {
             decision.surveyed(self.survey, 100_000);
         }
-        let choice = decision.choose(TRANSACTIONS);
+        let choice = decision.choose(OPERATIONS);
+        decision.chosen(1_000);
         let access_ns = self.access(choice.policy) as u64;
         decision.record(EpochCost {
             choice,
             transactions: TRANSACTIONS,
-            operations: 2 * TRANSACTIONS,
+            operations: OPERATIONS,
             aborted: 0,
             access_ns,
             useful_ns: (self.access_ns * f64::from(TRANSACTIONS)) as u64,
@@ -92,12 +99,14 @@ fn decision(workers: usize) -> Decision {
 #[test]
 fn small_epochs_and_lonely_workers_are_serial_and_teach_nothing() {
     let mut alone = decision(1);
-    assert!(!alone.wants_sample(1_000) && !alone.wants_survey(1_000));
+    assert!(!alone.wants_sample(1_000) && alone.wants_survey(1_000).is_none());
     assert_eq!(alone.choose(1_000).reason, Reason::OneWorker);
     let mut several = decision(4);
-    assert!(!several.wants_sample(63));
-    assert_eq!(several.choose(63).reason, Reason::Small { transactions: 63 });
-    assert_eq!(several.choose(64).reason, Reason::Unmeasured);
+    assert!(!several.wants_sample(63) && several.wants_sample(64));
+    assert_eq!(several.choose(63).reason, Reason::Small { operations: 63 });
+    several.sample(128, 128_000, 640);
+    assert_eq!(several.choose(29).reason, Reason::Small { operations: 29 });
+    assert_ne!(several.choose(30).reason, Reason::Small { operations: 30 });
 }
 
 #[test]
@@ -246,16 +255,16 @@ fn morphstream_decides_by_the_qualities_of_the_graph() {
 /// Under light load epochs are small. If transactions are expensive that is no reason to run them one by one.
 #[test]
 fn few_transactions_are_shared_out_if_they_are_expensive() {
-    let few = 2 * TRANSACTIONS_PER_WORKER_MIN - 12;
+    let few = 20;
     let after = |access_ns: f64| {
         let mut decision = Decision::new(2, Model::Measured, true);
-        let mut choice = decision.choose(few);
-        for _ in 0..4 {
+        let mut choice = decision.choose(2 * few);
+        for _ in 0..12 {
             assert!(!decision.wants_sample(few));
-            if decision.wants_survey(few) {
+            if decision.wants_survey(2 * few).is_some() {
                 decision.surveyed(survey(u64::from(TRANSACTIONS), true, 2), 1_000);
             }
-            choice = decision.choose(few);
+            choice = decision.choose(2 * few);
             let shared = if choice.policy == Policy::EPOCH { 1.0 } else { 0.5 };
             let cost = EpochCost {
                 choice,
@@ -271,7 +280,7 @@ fn few_transactions_are_shared_out_if_they_are_expensive() {
         choice
     };
     assert_ne!(after(10_000.0).policy, Policy::EPOCH);
-    assert_eq!(after(1_000.0).reason, Reason::Small { transactions: few });
+    assert_eq!(after(1_000.0).reason, Reason::Small { operations: 2 * few });
 }
 
 /// A policy takes twice as long until caches have it, whatever it takes then.
@@ -295,18 +304,18 @@ fn a_probe_goes_on_until_a_policy_is_warm() {
 fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f64)) -> Vec<Choice> {
     let rows = survey(u64::from(TRANSACTIONS), true, 2);
     let mut decision = decision(2);
-    decision.sample(TRANSACTIONS, 2 * TRANSACTIONS, (sampled_ns * f64::from(TRANSACTIONS)) as u64, 10_000);
+    decision.sample(OPERATIONS, (sampled_ns * f64::from(TRANSACTIONS)) as u64, 10_000);
     let epoch = |number| {
-        if decision.wants_survey(TRANSACTIONS) {
+        if decision.wants_survey(OPERATIONS).is_some() {
             decision.surveyed(rows, 1_000);
         }
-        let choice = decision.choose(TRANSACTIONS);
+        let choice = decision.choose(OPERATIONS);
         let (access, useful) = cost(choice.policy, number);
         let ns = |each: f64| (each * f64::from(TRANSACTIONS)) as u64;
         decision.record(EpochCost {
             choice,
             transactions: TRANSACTIONS,
-            operations: 2 * TRANSACTIONS,
+            operations: OPERATIONS,
             aborted: 0,
             access_ns: ns(access),
             useful_ns: ns(useful),
@@ -357,4 +366,70 @@ fn nothing_is_probed_where_work_is_shared_out_nearly_evenly() {
     let cost = |policy, _| if policy == Policy::EPOCH { (20_000.0, 20_000.0) } else { (10_300.0, 20_100.0) };
     let choices = recorded(20_000.0, 500, cost);
     assert!(choices.iter().all(|choice| choice.policy == Policy::CHAIN));
+}
+
+/// What is spent on surveys and estimates, which take long here, against what epochs take.
+#[test]
+fn deciding_keeps_to_its_budget() {
+    for (epochs, access_ns) in [(3_000, 400.0), (300, 4_000.0), (30, 40_000.0)] {
+        let world = World { workers: 2, survey: survey(100, true, 2), access_ns, other_ns: 10.0, ratio: &|_| 1.0 };
+        let (survey_ns, estimates_ns) = (400_000, 5_000);
+        let mut decision = decision(2);
+        decision.sample(OPERATIONS, (access_ns * f64::from(TRANSACTIONS)) as u64, 1_000);
+        let (mut elapsed, mut spent) = (0.0, 0.0);
+        for _ in 0..epochs {
+            if let Some(operations) = decision.wants_survey(OPERATIONS) {
+                // A smaller one takes less.
+                let took = f64::from(survey_ns) * f64::from(operations) / f64::from(OPERATIONS);
+                spent += took;
+                decision.surveyed(world.survey, took as u64);
+            }
+            let estimated = decision.estimating.left(0.0);
+            let choice = decision.choose(OPERATIONS);
+            decision.chosen(estimates_ns);
+            spent += estimated - decision.estimating.left(0.0);
+            elapsed += world.access(choice.policy);
+            decision.record(EpochCost {
+                choice,
+                transactions: TRANSACTIONS,
+                operations: OPERATIONS,
+                aborted: 0,
+                access_ns: world.access(choice.policy) as u64,
+                useful_ns: (access_ns * f64::from(TRANSACTIONS)) as u64,
+                other_ns: 0,
+            });
+        }
+        let epoch = elapsed / f64::from(epochs);
+        assert!(spent <= DECIDING_MAX * (elapsed + HEAD_START * epoch) + 2.0 * estimates_ns as f64, "{spent}");
+        assert!(decision.survey().is_some() && spent > DECIDING_MAX / 4.0 * elapsed, "{spent} of {elapsed}");
+    }
+}
+
+#[test]
+fn a_small_sample_is_soon_replaced_by_a_larger_one_and_not_by_a_smaller_one() {
+    let mut decision = decision(2);
+    decision.sample(20, 200_000, 1_000);
+    let few = survey_of(10, 100, true, 2);
+    assert!(decision.wants_survey(20).is_some());
+    decision.surveyed(few, 1_000);
+    decision.elapsed_ns = 1e6;
+    assert!(decision.wants_survey(20).is_none() && decision.wants_survey(OPERATIONS).is_some());
+    decision.surveyed(survey(100, true, 2), 100_000);
+    decision.elapsed_ns = 100e6;
+    assert!(decision.wants_survey(20).is_none() && decision.wants_survey(OPERATIONS).is_some());
+}
+
+/// One transaction cannot be shared out, and a few hardly: one may be left at the end.
+#[test]
+fn few_transactions_are_expected_to_share_out_badly() {
+    let load = Load { access_ns: 100_000.0, units_ns: 100_000.0, ..Load::default() };
+    for sample in [survey_of(1, 1_000, true, 2), survey(1_000, true, 2)] {
+        let predicted = |transactions: f64| {
+            let operations = 2.0 * transactions;
+            model::predict(Policy::CHAIN, &sample, &load, operations, 2.0) / (operations * load.access_ns)
+        };
+        assert!((1.0..1.1).contains(&predicted(1.0)), "{}", predicted(1.0));
+        assert!((0.55..0.65).contains(&predicted(4.0)), "{}", predicted(4.0));
+        assert!((0.50..0.52).contains(&predicted(100.0)), "{}", predicted(100.0));
+    }
 }
