@@ -43,13 +43,14 @@ pub fn measure(bench: &Durable) {
         mib(bytes as u64),
         mib(limit as u64)
     );
-    for theta in [0.99, 0.2] {
-        let batch = ledger::events(ledger::Shape { theta, ..bench.shape(bench.larger_rows) }, 46);
+    for &theta in &bench.larger_theta {
+        // All of them made: where events came again, what they touch would be less than all rows.
+        let shape = ledger::Shape { theta, events: bench.events, ..bench.shape(bench.larger_rows) };
+        let batch = ledger::events(shape, 46);
         let mut rates = [Vec::new(), Vec::new()];
         for round in 0..bench.runs {
             for (which, memory) in [Some(limit), None].into_iter().enumerate() {
-                // Fewer where each needs the disk.
-                let events = if memory.is_some() { bench.events / 4 } else { bench.events };
+                let events = bench.events;
                 let state = bench.fresh("copy");
                 copy(&template, &state);
                 let before = resident();

@@ -57,6 +57,9 @@ pub struct Durable {
     /// Rows in both tables together, where memory is for a tenth of them.
     #[arg(long, default_value_t = 20_000_000)]
     larger_rows: u64,
+    /// Their Zipf skews.
+    #[arg(long, value_delimiter = ',', default_value = "0.99,0.2")]
+    larger_theta: Vec<f64>,
     /// Events of a run.
     #[arg(long, default_value_t = 20_000_000)]
     events: usize,

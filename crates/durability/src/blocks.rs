@@ -283,6 +283,7 @@ impl BlockFile {
     }
 
     /// Asks for the memory of a block that will be read soon.
+    #[inline]
     pub fn ask(&self, place: Range<u64>) {
         const LINE: usize = 64;
         let bytes = self.map.as_ref().and_then(|map| map.bytes().get(place.start as usize..place.end as usize));

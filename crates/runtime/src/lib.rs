@@ -25,6 +25,7 @@ mod keys;
 mod options;
 mod outputs;
 mod pace;
+mod parallel;
 mod part;
 mod pipeline;
 mod prepare;

@@ -4,13 +4,16 @@
 //! **What.** In each virtual node a hand goes round its slots. A row that was looked up again since the hand passed it
 //! is spared once. Rows that are only here as they are, which a mark says, are handed over to be kept elsewhere; when
 //! that is done their slots go.
-//! **Cost.** A look at three bits for each slot. Nothing may be in flight.
+//! **Cost.** A look at three bits for each slot. Nothing may be in flight; meanwhile any number of threads take shares of
+//! the nodes, which have nothing in common.
 
 use crate::image::Image;
+use crate::index::Index;
 use crate::marks::Generation;
 use crate::memory::{Arena, prefetch};
-use crate::rows::RowAddress;
+use crate::rows::{RowAddress, Rows};
 use crate::table::{Nodes, Table, read};
+use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// How many rows ahead of the one that is copied are asked for.
@@ -48,75 +51,98 @@ pub enum Wrongly {
     Deletions,
 }
 
-/// What goes: slots, by node.
-pub struct Victims(Vec<Vec<RowAddress>>);
+/// Slots that go, of some nodes.
+pub struct Victims {
+    first: usize,
+    nodes: Vec<Vec<RowAddress>>,
+}
 
 impl Victims {
     /// How many slots.
     pub fn slots(&self) -> usize {
-        self.0.iter().map(Vec::len).sum()
+        self.nodes.iter().map(Vec::len).sum()
     }
 }
 
+/// Nodes that are taken out of a table for as long as slots are taken away of them.
+pub struct Removal {
+    victims: Victims,
+    indexes: Vec<Index>,
+    rows: Vec<Rows>,
+    /// Bytes of the texts of rows that went.
+    text_bytes: usize,
+}
+
 impl Table {
-    /// Chooses slots that go, and hands over the rows that are only here, in the order of their keys' hashes. They stay
-    /// until they are [removed](Table::remove), if that is ever done.
+    /// Chooses slots of some nodes that go, and hands over the rows that are only here, in the order of their keys'
+    /// hashes. They stay until they are [removed](Table::remove), if that is ever done. Several threads may choose, each
+    /// of other nodes.
     ///
     /// # Safety
     /// The table has been [chilled](Table::chill), and nothing is in flight.
-    pub unsafe fn choose<E>(
-        &self,
-        eviction: Eviction,
-        keep: &mut dyn FnMut(&Image) -> Result<(), E>,
-    ) -> Result<Victims, E> {
-        let mut victims = Vec::with_capacity(VIRTUAL_NODE_COUNT);
-        for node in 0..VIRTUAL_NODE_COUNT {
-            let rows: Vec<RowAddress> = self.nodes().read().indexes[node].rows().collect();
-            let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
+    pub unsafe fn choose(&self, nodes: Range<usize>, eviction: Eviction, keep: &mut dyn FnMut(&Image)) -> Victims {
+        let first = nodes.start;
+        let mut rows = Vec::new();
+        let mut image = Image::new(self.shape());
+        let choose = |node: usize| {
+            rows.clear();
+            rows.extend(self.nodes().read().indexes[node].rows());
+            let mut gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
             if self.is_in_snapshot() {
                 // SAFETY: slots of this table, and nothing is in flight.
                 unsafe { self.save(&gone) };
             }
-            let mut image = Image::new(self.shape());
-            for (i, &row) in gone.iter().enumerate() {
-                gone.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(ahead as *const u8));
+            self.sort_by_hash(&mut gone);
+            image.clear();
+            for &row in &gone {
                 if self.is_kept(row, eviction) {
                     // SAFETY: as above.
                     unsafe { self.copy_row(row, &mut image) };
                 }
             }
             if !image.is_empty() {
-                keep(&image.newest())?;
+                keep(&image);
             }
-            victims.push(gone);
-        }
-        Ok(Victims(victims))
+            gone
+        };
+        Victims { first, nodes: nodes.map(choose).collect() }
     }
 
-    /// Frees the slots that were chosen.
+    /// Frees the slots that were chosen, of each node at most once. `all` has each share [done](Removal::work), on any
+    /// threads, and gives them back; the table cannot be used meanwhile.
     ///
     /// # Safety
     /// Nothing was in flight since they were chosen. What was handed over then can be read again.
-    pub unsafe fn remove(&self, victims: &Victims) {
+    pub unsafe fn remove(&self, victims: Vec<Victims>, all: impl FnOnce(Vec<Removal>) -> Vec<Removal>) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         assert!(nodes.cold.is_some(), "only what is cold elsewhere is evicted");
-        for (node, gone) in victims.0.iter().enumerate() {
-            nodes.slots -= gone.len();
-            self.measure_texts(nodes, gone);
-            for (i, &row) in gone.iter().enumerate() {
-                gone.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(ahead as *const u8));
-                nodes.indexes[node].remove(self.hash_of_row(row), row);
-                // SAFETY: by the caller nothing refers to it; the index no longer does.
-                unsafe {
-                    self.marks().take(row, Generation::Even);
-                    self.marks().take(row, Generation::Odd);
-                    self.free_texts(row);
-                    nodes.rows[node].release(row);
-                }
+        let slots: usize = victims.iter().map(Victims::slots).sum();
+        let count = victims.len();
+        let take = |victims: Victims| {
+            let share = victims.first..victims.first + victims.nodes.len();
+            let indexes = &mut nodes.indexes[share.clone()];
+            let rows = &mut nodes.rows[share];
+            Removal {
+                indexes: indexes.iter_mut().map(|index| std::mem::replace(index, Index::hollow())).collect(),
+                rows: rows.iter_mut().map(|rows| std::mem::replace(rows, Rows::new(self.layout().size()))).collect(),
+                victims,
+                text_bytes: 0,
             }
-            nodes.indexes[node].settle(|row| self.hash_of_row(row));
+        };
+        let removals = all(victims.into_iter().map(take).collect());
+        assert_eq!(removals.len(), count, "no share is lost");
+        if !self.text_columns().is_empty() {
+            // Older measures fade.
+            nodes.texts = (nodes.texts.0 / 2, nodes.texts.1 / 2 + slots);
         }
+        for Removal { victims, indexes, rows, text_bytes } in removals {
+            let first = victims.first;
+            nodes.indexes[first..].iter_mut().zip(indexes).for_each(|(place, index)| *place = index);
+            nodes.rows[first..].iter_mut().zip(rows).for_each(|(place, rows)| *place = rows);
+            nodes.texts.0 += text_bytes;
+        }
+        nodes.slots -= slots;
     }
 
     /// Has the indexes take the memory that so many slots need, and no more, though both take some meanwhile.
@@ -135,10 +161,10 @@ impl Table {
 
     /// So many of a node's slots that were not used since the hand passed, or longest ago.
     fn choose_of(&self, node: usize, rows: &[RowAddress], wanted: usize) -> Vec<RowAddress> {
-        let hand = &mut self.hands().0[node];
+        let hand = self.hands().0[node] as usize;
         let mut gone = Vec::with_capacity(wanted);
         let mut is_gone = vec![false; rows.len()];
-        let mut place = *hand as usize;
+        let mut place = hand;
         // Whatever was spared in the first round is not in the second.
         for _ in 0..2 * rows.len() {
             if gone.len() >= wanted {
@@ -153,7 +179,7 @@ impl Table {
             place += 1;
         }
         // What goes closes up.
-        *hand = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
+        self.hands().0[node] = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
         gone
     }
 
@@ -172,17 +198,52 @@ impl Table {
         }
     }
 
-    /// Looks how long the texts of a node's rows are.
-    fn measure_texts(&self, nodes: &mut Nodes, rows: &[RowAddress]) {
-        if self.text_columns().is_empty() || rows.is_empty() {
-            return;
+    /// Sorts slots by the hashes of their keys.
+    fn sort_by_hash(&self, rows: &mut [RowAddress]) {
+        let ask = |at: usize| rows.get(at).into_iter().for_each(|&row| prefetch(row as *const u8));
+        (0..AHEAD).for_each(ask);
+        let hash = |(at, &row): (usize, &RowAddress)| {
+            ask(at + AHEAD);
+            (self.hash_of_row(row), row)
+        };
+        let mut order: Vec<(u64, RowAddress)> = rows.iter().enumerate().map(hash).collect();
+        order.sort_unstable();
+        rows.iter_mut().zip(order).for_each(|(row, (_, sorted))| *row = sorted);
+    }
+
+    /// Bytes of the texts of a row.
+    fn text_bytes_of(&self, row: RowAddress) -> usize {
+        let cells = self.text_columns().iter().map(|&column| self.layout().cell(column));
+        // SAFETY: a slot of this table, whose cells own live blobs (crate invariant 4); nobody writes it now.
+        cells.map(|cell| unsafe { crate::blob::bytes(read(row, cell)).len() }).sum()
+    }
+}
+
+impl Removal {
+    /// Takes the slots away. `table` is the one that it was taken out of.
+    pub fn work(&mut self, table: &Table) {
+        let mut hashes = Vec::new();
+        for (gone, (index, rows)) in self.victims.nodes.iter().zip(self.indexes.iter_mut().zip(&mut self.rows)) {
+            let ask = |i: usize| gone.get(i).into_iter().for_each(|&row| prefetch(row as *const u8));
+            hashes.clear();
+            hashes.extend(gone.iter().enumerate().map(|(i, &row)| {
+                ask(i + AHEAD);
+                table.hash_of_row(row)
+            }));
+            for (i, &row) in gone.iter().enumerate() {
+                ask(i + AHEAD);
+                hashes.get(i + AHEAD).into_iter().for_each(|&hash| _ = index.ask(hash));
+                self.text_bytes += table.text_bytes_of(row);
+                index.remove(hashes[i], row);
+                // SAFETY: by the caller of `remove` nothing refers to it; the index no longer does.
+                unsafe {
+                    table.marks().take(row, Generation::Even);
+                    table.marks().take(row, Generation::Odd);
+                    table.free_texts(row);
+                    rows.release(row);
+                }
+            }
+            index.settle(|row| table.hash_of_row(row));
         }
-        let cells = || self.text_columns().iter().map(|&column| self.layout().cell(column));
-        // SAFETY: slots of this table, whose cells own live blobs (crate invariant 4); nobody writes them now.
-        let text = |row: RowAddress, cell| unsafe { crate::blob::bytes(read(row, cell)).len() };
-        let bytes: usize = rows.iter().flat_map(|&row| cells().map(move |cell| text(row, cell))).sum();
-        // Older measures fade.
-        let (old, of) = nodes.texts;
-        nodes.texts = (old / 2 + bytes, of / 2 + rows.len());
     }
 }

@@ -51,36 +51,43 @@ impl Image {
     }
 
     /// What its rows consist of.
+    #[inline]
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
     }
 
     /// How many rows.
+    #[inline]
     pub fn len(&self) -> usize {
         self.words.len() / self.shape.words
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
     /// Bytes of rows and texts.
+    #[inline]
     pub fn bytes(&self) -> usize {
         8 * self.words.len() + self.texts.len()
     }
 
     /// The words of a row. One of a text says only whether there is one ([`Image::text`]).
+    #[inline]
     pub fn row(&self, row: usize) -> &[u64] {
         &self.words[row * self.shape.words..(row + 1) * self.shape.words]
     }
 
     /// Whether a row exists, or is a deletion.
+    #[inline]
     pub fn exists(&self, row: usize) -> bool {
         self.row(row)[0] & EXISTS != 0
     }
 
     /// The text that a word of a row stands for.
+    #[inline]
     pub fn text(&self, row: usize, word: usize) -> &[u8] {
         debug_assert!(self.shape.is_text(word));
         let Some(at) = self.row(row)[word].checked_sub(1).map(|at| at as usize) else { return &[] };
@@ -89,6 +96,7 @@ impl Image {
     }
 
     /// The hash of a row's key: the one that its slot was found by.
+    #[inline]
     pub fn hash(&self, row: usize) -> u64 {
         let part = |&word: &usize| match self.shape.is_text(word) {
             true => hash_bytes(self.text(row, word)),
@@ -98,6 +106,7 @@ impl Image {
     }
 
     /// Whether two rows have one key.
+    #[inline]
     pub fn same_key(&self, row: usize, other: &Image, other_row: usize) -> bool {
         self.shape.key.iter().all(|&word| match self.shape.is_text(word) {
             true => self.text(row, word) == other.text(other_row, word),
@@ -115,6 +124,7 @@ impl Image {
     }
 
     /// Adds a row, given its words and the texts behind those that stand for one.
+    #[inline]
     pub fn push<'a>(&mut self, words: impl IntoIterator<Item = u64>, text: impl Fn(usize) -> &'a [u8]) {
         let start = self.words.len();
         self.words.extend(words);
@@ -153,6 +163,7 @@ impl Image {
     }
 
     /// Adds a row of another image of the same shape.
+    #[inline]
     pub fn push_of(&mut self, other: &Image, row: usize) {
         match self.shape.texts.is_empty() {
             true => self.words.extend_from_slice(other.row(row)),

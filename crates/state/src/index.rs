@@ -2,8 +2,9 @@
 //!
 //! A bucket holds six rows: eight 16-bit tags (two lanes stay empty), then six addresses. A lookup
 //! reads one line here, compares all tags at once, and reads one line of the row, which holds the key
-//! and which the transaction needs anyway. A full bucket overflows into the next, which it notes: a bucket that
-//! never overflowed ends every search, and rows can be taken out one by one.
+//! and which the transaction needs anyway. A full bucket overflows into the next, and counts the rows that went on
+//! (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019): one that has let none
+//! go on ends every search, also where rows come and go.
 
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
@@ -20,11 +21,17 @@ const TAG_WORDS: usize = 2;
 /// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often,
 /// and a lookup that goes on to a second bucket reads a second cache line.
 const LOAD_PERCENT_MAX: usize = 85;
-/// The lane that says, by a number that is no tag, that a row was put behind the bucket, as it was full.
+/// The lane whose bits above the lowest, so that it is never a tag, mark the rows that are not in the bucket where they
+/// are looked for first.
+const DISPLACED_LANE: usize = 6;
+/// The lane that counts the rows that went on behind the bucket, as it was full.
 const OVERFLOW_LANE: usize = 7;
-const OVERFLOWED: u16 = 2;
-/// Beyond that an index in which rows come and go is filled anew.
-const OVERFLOWED_PERCENT_MAX: usize = 60;
+/// So many rows may be displaced before it is worth looking at all of them.
+const DISPLACED_PERCENT_MAX: usize = 4;
+/// It counts in steps of two, so that it is never a tag, which is odd.
+const OVERFLOW_STEP: u16 = 2;
+/// Where it has come to that it is not known any more how many there are.
+const OVERFLOW_MAX: u16 = u16::MAX - 1;
 /// How many rows ahead of the one that is hashed are asked for.
 const AHEAD: usize = 16;
 
@@ -36,8 +43,8 @@ pub struct Index {
     /// How many buckets; the lower half of a hash says which, as a share of all.
     count: u64,
     len: usize,
-    /// Buckets that have overflowed since it was filled.
-    overflowed: usize,
+    /// Rows that are not in the bucket where they are looked for first.
+    displaced: usize,
 }
 
 impl Index {
@@ -46,8 +53,13 @@ impl Index {
         Index::with_buckets(1, arena)
     }
 
+    /// In the place of one that is elsewhere for a while. Nothing is found in it, and nothing put into it.
+    pub fn hollow() -> Self {
+        Index { buckets: Words::none(), count: 0, len: 0, displaced: 0 }
+    }
+
     fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
-        Index { buckets: arena.cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, overflowed: 0 }
+        Index { buckets: arena.cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, displaced: 0 }
     }
 
     /// Takes the place of its former self, whose memory goes back.
@@ -93,6 +105,15 @@ impl Index {
         Place { bucket, tag: tag_of(hash) }
     }
 
+    /// Asks for where a search for a hash goes on, if it does. The bucket should be there.
+    #[inline(always)]
+    pub fn ask_behind(&self, hash: u64) {
+        let bucket = self.bucket(hash);
+        if has_overflowed(bucket) {
+            prefetch(self.behind(bucket).cast());
+        }
+    }
+
     /// The row with this hash for which `is_key` holds.
     #[inline]
     pub fn find(&self, hash: u64, mut is_key: impl FnMut(RowAddress) -> bool) -> Option<RowAddress> {
@@ -109,7 +130,7 @@ impl Index {
                 lanes &= lanes - 1;
             }
             let next = self.behind(bucket);
-            // In the course of time all of them may have overflowed.
+            // All of them may have overflowed.
             if !has_overflowed(bucket) || next == home {
                 return None;
             }
@@ -124,13 +145,13 @@ impl Index {
             // SAFETY: the lanes of a bucket of this index; `&mut self`.
             unsafe {
                 if let Some(lane) = (0..LANES).find(|&lane| *bucket.add(TAG_WORDS + lane) == row) {
-                    bucket.cast::<u16>().add(lane).write(0);
-                    bucket.add(TAG_WORDS + lane).write(0);
+                    self.displaced -= usize::from(clear_lane(bucket, lane));
                     self.len -= 1;
                     return;
                 }
             }
             assert!(has_overflowed(bucket), "only rows that are in an index are taken out");
+            count_overflow(bucket, false);
             bucket = self.behind(bucket);
         }
     }
@@ -146,38 +167,53 @@ impl Index {
     }
 
     fn place(&mut self, hash: u64, address: RowAddress) {
-        let mut bucket = self.bucket(hash);
+        let home = self.bucket(hash);
+        let mut bucket = home;
         while !has_room(bucket) {
-            self.overflowed += usize::from(!has_overflowed(bucket));
-            // SAFETY: the last of eight lanes; `&mut self`.
-            unsafe { bucket.cast::<u16>().add(OVERFLOW_LANE).write(OVERFLOWED) };
+            count_overflow(bucket, true);
             bucket = self.behind(bucket);
         }
-        let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
-        // SAFETY: a lane without tag is one of the six; `&mut self`.
-        unsafe {
-            bucket.cast::<u16>().add(lane).write(tag_of(hash));
-            bucket.add(TAG_WORDS + lane).write(address);
-        }
+        put_in(bucket, hash, address, bucket != home);
+        self.displaced += usize::from(bucket != home);
         self.len += 1;
+    }
+
+    /// Where many rows had to go on, brings them nearer to where they are looked for, as far as there is room now.
+    pub fn settle(&mut self, rehash: impl Fn(RowAddress) -> u64) {
+        if self.displaced * 100 <= self.len * DISPLACED_PERCENT_MAX {
+            return;
+        }
+        let buckets = (0..self.bucket_count()).map(|b| self.buckets.start().wrapping_add(b * BUCKET_WORDS));
+        let displaced: Vec<(*mut u64, usize)> = buckets.flat_map(displaced_lanes).collect();
+        // SAFETY: the lanes of rows.
+        let row = |(bucket, lane): (*mut u64, usize)| unsafe { *bucket.add(TAG_WORDS + lane) };
+        for (i, &(bucket, lane)) in displaced.iter().enumerate() {
+            displaced.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(row(ahead) as *const u8));
+            let address = row((bucket, lane));
+            let hash = rehash(address);
+            let home = self.bucket(hash);
+            let mut nearer = home;
+            while nearer != bucket && !has_room(nearer) {
+                nearer = self.behind(nearer);
+            }
+            if nearer == bucket {
+                continue;
+            }
+            // SAFETY: the lane of a row; `&mut self`.
+            unsafe { clear_lane(bucket, lane) };
+            put_in(nearer, hash, address, nearer != home);
+            self.displaced -= usize::from(nearer == home);
+            while nearer != bucket {
+                count_overflow(nearer, false);
+                nearer = self.behind(nearer);
+            }
+        }
     }
 
     /// Empties it and adds these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         self.replace(Index::buckets_for(rows.len()).next_power_of_two(), arena);
         self.fill(rows, rehash);
-    }
-
-    /// Fills it anew where rows that came and went have left searches that go on for nothing.
-    pub fn settle(&mut self, rehash: impl Fn(RowAddress) -> u64) {
-        if self.overflowed * 100 <= self.bucket_count() * OVERFLOWED_PERCENT_MAX {
-            return;
-        }
-        let rows: Vec<RowAddress> = self.rows().collect();
-        // SAFETY: the buckets are this index's own; `&mut self`.
-        unsafe { self.buckets.start().write_bytes(0, self.bucket_count() * BUCKET_WORDS) };
-        (self.len, self.overflowed) = (0, 0);
-        self.fill(&rows, rehash);
     }
 
     /// Moves into another arena, with room for so many rows, or as many as it has.
@@ -225,16 +261,17 @@ impl Place {
     pub const NOWHERE: Place = Place { bucket: EMPTY.as_ptr(), tag: 1 };
 
     /// The row in the bucket that bears the tag: right nearly always, to be checked against the key. Any
-    /// of the bucket's rows, or 0, where none bears it. Asks for the cache line that the check will need:
+    /// of the bucket's rows, or 0, where none bears it; where `MISSES` are frequent, 0, since to look at another
+    /// row costs more than to choose. Asks for the cache line that the check will need:
     /// the row, else the next bucket.
     #[inline(always)]
-    pub fn guess(&self) -> RowAddress {
+    pub fn guess<const MISSES: bool>(&self) -> RowAddress {
         let lanes = matching_lanes(self.bucket, self.tag);
         let lane = (lanes | 1 << (LANES - 1)).trailing_zeros() as usize;
         // SAFETY: one of the six lanes.
         let row = unsafe { *self.bucket.add(TAG_WORDS + lane) };
         prefetch(if lanes == 0 { self.bucket.wrapping_add(BUCKET_WORDS).cast() } else { row as *const u8 });
-        row
+        if MISSES && lanes == 0 { 0 } else { row }
     }
 }
 
@@ -260,7 +297,54 @@ fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
 #[inline(always)]
 fn has_overflowed(bucket: *const u64) -> bool {
     // SAFETY: the last of eight lanes of a bucket.
-    unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) == OVERFLOWED }
+    unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) != 0 }
+}
+
+/// The lanes of a bucket whose rows are looked for elsewhere first.
+fn displaced_lanes(bucket: *mut u64) -> impl Iterator<Item = (*mut u64, usize)> {
+    // SAFETY: one of the eight lanes of a bucket.
+    let marks = unsafe { *bucket.cast::<u16>().add(DISPLACED_LANE) };
+    (0..LANES).filter(move |lane| marks & 2 << lane != 0).map(move |lane| (bucket, lane))
+}
+
+/// Puts a row into a bucket, which has room, of an index that is `&mut`.
+#[inline(always)]
+fn put_in(bucket: *mut u64, hash: u64, address: RowAddress, is_displaced: bool) {
+    let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
+    // SAFETY: a lane without tag is one of the six; nobody else has the index.
+    unsafe {
+        bucket.cast::<u16>().add(lane).write(tag_of(hash));
+        bucket.add(TAG_WORDS + lane).write(address);
+        *bucket.cast::<u16>().add(DISPLACED_LANE) |= u16::from(is_displaced) << (lane + 1);
+    }
+}
+
+/// Takes the row of a lane out; whether it was looked for elsewhere first.
+///
+/// # Safety
+/// `lane` is one of the six of a bucket of an index that is `&mut`.
+unsafe fn clear_lane(bucket: *mut u64, lane: usize) -> bool {
+    // SAFETY: by the caller.
+    unsafe {
+        bucket.cast::<u16>().add(lane).write(0);
+        bucket.add(TAG_WORDS + lane).write(0);
+        let marks = &mut *bucket.cast::<u16>().add(DISPLACED_LANE);
+        let was_displaced = *marks & 2 << lane != 0;
+        *marks &= !(2 << lane);
+        was_displaced
+    }
+}
+
+/// Counts a row that goes on behind a bucket of an index that is `&mut`, or one that did and is taken out.
+#[inline(always)]
+fn count_overflow(bucket: *mut u64, more: bool) {
+    // SAFETY: the last of eight lanes of a bucket, and nobody else has the index.
+    let count = unsafe { &mut *bucket.cast::<u16>().add(OVERFLOW_LANE) };
+    match more {
+        _ if *count == OVERFLOW_MAX => {}
+        true => *count += OVERFLOW_STEP,
+        false => *count -= OVERFLOW_STEP,
+    }
 }
 
 /// Whether a bucket has a lane without a row.

@@ -44,7 +44,7 @@ mod table;
 mod transfer;
 
 pub use cold::{ColdError, ColdRows, Found, NOWHERE, TableMemory};
-pub use evict::{Eviction, Victims, Wrongly};
+pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};

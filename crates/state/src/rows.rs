@@ -1,6 +1,6 @@
 //! The rows of a virtual node: chunks that never move, and a list of free slots.
 
-use crate::memory::{Arena, Words};
+use crate::memory::{Arena, Words, prefetch};
 
 /// The address of a row; 0 stands for "no row" (a null key).
 pub type RowAddress = u64;
@@ -28,6 +28,12 @@ impl Rows {
 
     fn rows_in(&self, chunk: &Words) -> usize {
         chunk.len() / self.row_words
+    }
+
+    /// Asks for the memory of the slot that is handed out next.
+    #[inline]
+    pub fn ask(&self) {
+        self.free.last().into_iter().for_each(|&row| prefetch(row as *const u8));
     }
 
     /// A slot with all words zero.

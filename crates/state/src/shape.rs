@@ -28,6 +28,7 @@ impl RowShape {
     }
 
     /// Whether a word stands for a text.
+    #[inline]
     pub fn is_text(&self, word: usize) -> bool {
         self.texts.contains(&word)
     }

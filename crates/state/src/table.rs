@@ -23,8 +23,12 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 /// Keys looked up together, so that their cache misses overlap.
 const GROUP: usize = 32;
 
-/// How many keys ahead of the one whose slot is made its bucket is asked for.
+/// How many keys ahead of the one whose slot is made its memory is asked for, and twice as many ahead its bucket.
 const AHEAD: usize = 8;
+
+/// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
+/// few that what was looked at is still in the cache when their slots are made.
+const COLD_GROUP: usize = 1 << 11;
 
 /// Slots below which sweeping is not worth a pause.
 const SWEEP_SLOTS_MIN: usize = 1 << 16;
@@ -144,8 +148,12 @@ impl Table {
 
     fn resolve_by(&self, keys: &impl KeySet, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
-        let cold = {
+        {
             let nodes = self.nodes.read();
+            if let Some(cold) = nodes.cold.clone() {
+                drop(nodes);
+                return self.resolve_cold(&*cold, keys, nulls, out);
+            }
             match keys.words() {
                 Some(words) if nodes.direct.len() > 0 => {
                     nodes.direct.look_up(words, out, &mut missing);
@@ -153,55 +161,70 @@ impl Table {
                         look_up_beyond(&nodes, keys, out, &mut missing);
                     }
                 }
-                _ => look_up(&nodes, keys, out, &mut missing),
+                _ => look_up::<false, _>(&nodes, keys, 0, out, &mut missing),
             }
-            nodes.cold.clone()
-        };
-        if let Some(nulls) = nulls {
-            missing.retain(|&i| !nulls[i]);
-            out.iter_mut().zip(nulls).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
         }
-        if let Some(cold) = cold {
-            self.fetch(&*cold, keys, &missing, out);
-        } else if !missing.is_empty() {
+        pass_nulls(nulls, 0, out, &mut missing);
+        if !missing.is_empty() {
             let nodes = &mut *self.nodes.write();
             for i in missing {
-                let key = keys.range(i..i + 1).next().expect("one place, one key");
-                (out[i], _) = self.find_or_insert(nodes, keys, key);
+                (out[i], _) = self.find_or_insert(nodes, keys, key_at(keys, i));
             }
         }
     }
 
-    /// Makes slots of the missing keys, with the rows that they have where it is cold, and notes what was used.
+    /// As `resolve_by`, where rows may be cold.
+    fn resolve_cold<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
+        let mut missing = Vec::new();
+        for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
+            let first = group * COLD_GROUP;
+            missing.clear();
+            look_up::<true, _>(&self.nodes.read(), keys, first, out, &mut missing);
+            pass_nulls(nulls, first, out, &mut missing);
+            // What is used once only is not spared, so that it makes room for what is used again.
+            missing.iter().for_each(|&i| out[i - first] = 0);
+            // SAFETY: slots of this table.
+            out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
+            if !missing.is_empty() {
+                self.fetch(cold, keys, &missing, |i, row| out[i - first] = row);
+            }
+        }
+    }
+
+    /// Makes slots of the missing keys, with the rows that they have where it is cold.
     ///
     /// The rows are read before the lock is taken: a key without a slot has the row that `cold` says, until
     /// somebody makes its slot. Whoever comes second finds the slot, and drops what was read.
-    fn fetch<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, missing: &[usize], out: &mut [RowAddress]) {
-        // What is used once only is not spared, so that it makes room for what is used again.
-        missing.iter().for_each(|&i| out[i] = 0);
-        // SAFETY: slots of this table.
-        out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
-        if !missing.is_empty() {
-            let mut sought = Image::new(&self.shape);
-            let key = |i: usize| keys.range(i..i + 1).next().expect("one place, one key");
-            missing.iter().for_each(|&i| keys.copy(key(i), &mut sought));
-            let found = cold.get(&sought);
-            let nodes = &mut *self.nodes.write();
-            for (at, (&i, &place)) in missing.iter().zip(&found.places).enumerate() {
-                if let Some(&ahead) = missing.get(at + AHEAD) {
-                    let hash = keys.hash(key(ahead));
-                    nodes.indexes[virtual_node_of(hash)].ask(hash);
-                }
-                let (row, is_new) = self.find_or_insert(nodes, keys, key(i));
-                if is_new && place != NOWHERE {
-                    self.fill_cells(row, &found.rows, place as usize);
-                }
-                out[i] = row;
+    fn fetch<K: KeySet>(
+        &self,
+        cold: &dyn ColdRows,
+        keys: &K,
+        missing: &[usize],
+        mut found_at: impl FnMut(usize, RowAddress),
+    ) {
+        let mut sought = Image::new(&self.shape);
+        missing.iter().for_each(|&i| keys.copy(key_at(keys, i), &mut sought));
+        let found = cold.get(&sought);
+        let nodes = &mut *self.nodes.write();
+        for (at, (&i, &place)) in missing.iter().zip(&found.places).enumerate() {
+            if let Some(&ahead) = missing.get(at + 2 * AHEAD) {
+                let hash = keys.hash(key_at(keys, ahead));
+                nodes.indexes[virtual_node_of(hash)].ask(hash);
             }
-            if !self.texts.is_empty() {
-                nodes.texts.0 += found.rows.text_bytes();
-                nodes.texts.1 += found.rows.len();
+            if let Some(&ahead) = missing.get(at + AHEAD) {
+                let hash = keys.hash(key_at(keys, ahead));
+                nodes.indexes[virtual_node_of(hash)].ask_behind(hash);
+                nodes.rows[virtual_node_of(hash)].ask();
             }
+            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, i));
+            if is_new && place != NOWHERE {
+                self.fill_cells(row, &found.rows, place as usize);
+            }
+            found_at(i, row);
+        }
+        if !self.texts.is_empty() {
+            nodes.texts.0 += found.rows.text_bytes();
+            nodes.texts.1 += found.rows.len();
         }
     }
 
@@ -492,25 +515,46 @@ struct Sought<K> {
     row: RowAddress,
 }
 
-/// Looks up all keys in three steps, a group each, of which each works on what the step before it asked
-/// for one round earlier, so that the cache misses of three groups overlap. The steps are functions of
-/// their own to have all registers: in tables that fit the cache, every instruction is felt. Places of
-/// keys without slot go to `missing`.
-fn look_up<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+/// The key at a place.
+#[inline]
+fn key_at<K: KeySet>(keys: &K, i: usize) -> K::Key {
+    keys.range(i..i + 1).next().expect("one place, one key")
+}
+
+/// Null keys, of which `out` has those from `first` on, have no slot and miss none.
+fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], missing: &mut Vec<usize>) {
+    if let Some(nulls) = nulls {
+        missing.retain(|&i| !nulls[i]);
+        out.iter_mut().zip(&nulls[first..]).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
+    }
+}
+
+/// Looks up the keys from `start` on, as many as there is room for in `out`, in three steps, a group each, of which
+/// each works on what the step before it asked for one round earlier, so that the cache misses of three groups overlap.
+/// The steps are functions of their own to have all registers: in tables that fit the cache, every instruction is felt.
+/// Places of keys without slot go to `missing`; they are frequent where `MISSES`.
+fn look_up<const MISSES: bool, K: KeySet>(
+    nodes: &Nodes,
+    keys: &K,
+    start: usize,
+    out: &mut [RowAddress],
+    missing: &mut Vec<usize>,
+) {
     let nobody = Sought { key: K::Key::default(), place: Place::NOWHERE, row: 0 };
     let mut groups = [[nobody; GROUP]; 3];
     let len = out.len();
     let rounds = len.div_ceil(GROUP);
     let range = |round: usize| round * GROUP..((round + 1) * GROUP).min(len);
+    let beyond = |range: Range<usize>| start + range.start..start + range.end;
     for round in 0..rounds + 2 {
         if round < rounds {
-            ask(nodes, keys, range(round), &mut groups[round % 3]);
+            ask(nodes, keys, beyond(range(round)), &mut groups[round % 3]);
         }
         if (1..=rounds).contains(&round) {
-            guess(&mut groups[(round - 1) % 3]);
+            guess::<MISSES, _>(&mut groups[(round - 1) % 3]);
         }
         if round >= 2 {
-            let first = (round - 2) * GROUP;
+            let first = start + (round - 2) * GROUP;
             compare(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
         }
     }
@@ -523,7 +567,7 @@ fn look_up_beyond<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], mi
     let subset = Subset { keys, places: missing };
     let mut rows = vec![0; missing.len()];
     let mut nowhere = Vec::new();
-    look_up(nodes, &subset, &mut rows, &mut nowhere);
+    look_up::<false, _>(nodes, &subset, 0, &mut rows, &mut nowhere);
     missing.iter().zip(rows).for_each(|(&i, row)| out[i] = row);
     *missing = nowhere.into_iter().map(|i| missing[i]).collect();
 }
@@ -541,9 +585,9 @@ fn ask<K: KeySet>(nodes: &Nodes, keys: &K, range: Range<usize>, group: &mut [Sou
 
 /// Picks a group's rows by tag and asks for them.
 #[inline(never)]
-fn guess<K>(group: &mut [Sought<K>; GROUP]) {
+fn guess<const MISSES: bool, K>(group: &mut [Sought<K>; GROUP]) {
     for sought in group {
-        sought.row = sought.place.guess();
+        sought.row = sought.place.guess::<MISSES>();
     }
 }
 

@@ -7,8 +7,8 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    ColdError, ColdRows, EXISTS, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, RowAddress,
-    RowShape, Table, Wrongly, blob,
+    ColdError, ColdRows, EXISTS, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, Removal,
+    RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
 /// What a checkpoint has: key to value, all of them rows that exist.
@@ -134,16 +134,31 @@ impl Subject {
 
     fn evict(&self, share: f64, wrongly: Wrongly) -> usize {
         let eviction = Eviction { share, keeps_all: self.table.is_in_snapshot(), wrongly };
-        // SAFETY: nothing runs, and what is handed over is in the store before it goes.
-        unsafe {
-            let kept = self.table.choose::<()>(eviction, &mut |rows| {
-                self.store.put(rows);
-                Ok(())
+        let (table, store) = (&self.table, &self.store);
+        // Two threads, each with every second share; what is removed is in other shares than what was chosen.
+        let choose = |first: usize| {
+            let shares = (first..16).step_by(2).map(|share| share * 16..(share + 1) * 16);
+            // SAFETY: nothing runs.
+            shares.map(|nodes| unsafe { table.choose(nodes, eviction, &mut |rows| store.put(rows)) }).collect()
+        };
+        let victims: Vec<Victims> = std::thread::scope(|scope| {
+            let other = scope.spawn(move || choose(1));
+            let mut chosen: Vec<Victims> = choose(0);
+            chosen.extend(other.join().expect("it chooses"));
+            chosen
+        });
+        let slots = victims.iter().map(Victims::slots).sum();
+        let all = |mut removals: Vec<Removal>| {
+            let (some, others) = removals.split_at_mut(5);
+            std::thread::scope(|scope| {
+                scope.spawn(|| some.iter_mut().for_each(|removal| removal.work(table)));
+                others.iter_mut().for_each(|removal| removal.work(table));
             });
-            let victims = kept.expect("it cannot fail");
-            self.table.remove(&victims);
-            victims.slots()
-        }
+            removals
+        };
+        // SAFETY: nothing runs, and what was handed over is in the store.
+        unsafe { table.remove(victims, all) };
+        slots
     }
 
     /// Whether the table has what it must have.

@@ -11,7 +11,6 @@
 //! decompress all.
 
 use std::ops::Range;
-use std::sync::Arc;
 use tidemill_state::{EXISTS, Image, RowShape, hash_bytes, hash_of_words, hash_parts, hash_word};
 
 /// Zeros behind a block's rows, so that each word can be read with those behind it.
@@ -25,24 +24,33 @@ pub struct MalformedBlock(pub &'static str);
 /// Adds the block of some rows of an image to `block`.
 pub fn encode(image: &Image, rows: Range<usize>, block: &mut Vec<u8>) {
     let shape = image.shape();
-    let value = |row: usize, word: usize| match shape.is_text(word) {
-        true => image.text(row, word).len() as u64,
-        false => image.row(row)[word],
-    };
-    let least = |word: usize| rows.clone().map(|row| value(row, word) as i64).min().unwrap_or(0) as u64;
-    let bases: Vec<u64> = (0..shape.words).map(least).collect();
-    let most = |(word, base): (usize, &u64)| rows.clone().map(|row| value(row, word).wrapping_sub(*base)).max();
-    let widths: Vec<usize> = bases.iter().enumerate().map(most).map(|most| width_of(most.unwrap_or(0))).collect();
-    block.extend_from_slice(&u16::try_from(rows.len()).expect("a block is small").to_le_bytes());
-    block.extend(widths.iter().map(|&width| width as u8));
-    bases.iter().for_each(|base| block.extend_from_slice(&base.to_le_bytes()));
-    for (word, (&base, &width)) in bases.iter().zip(&widths).enumerate().filter(|(_, (_, width))| **width > 0) {
-        for row in rows.clone() {
-            block.extend_from_slice(&value(row, word).wrapping_sub(base).to_le_bytes()[..width]);
+    let count = rows.len();
+    let start = block.len();
+    block.extend_from_slice(&u16::try_from(count).expect("a block is small").to_le_bytes());
+    block.resize(start + 2 + 9 * shape.words, 0);
+    let mut values = Vec::with_capacity(count);
+    for word in 0..shape.words {
+        values.clear();
+        match shape.is_text(word) {
+            true => values.extend(rows.clone().map(|row| image.text(row, word).len() as u64)),
+            false => values.extend(rows.clone().map(|row| image.row(row)[word])),
         }
+        let base = values.iter().map(|&value| value as i64).min().unwrap_or(0) as u64;
+        let width = width_of(values.iter().map(|value| value.wrapping_sub(base)).max().unwrap_or(0));
+        block[start + 2 + word] = width as u8;
+        block[start + 2 + shape.words + 8 * word..][..8].copy_from_slice(&base.to_le_bytes());
+        let at = block.len();
+        // All eight bytes are written, and those beyond the width again by the next.
+        block.resize(at + width * count + 8, 0);
+        for (row, value) in values.iter().enumerate().take(if width == 0 { 0 } else { count }) {
+            block[at + row * width..][..8].copy_from_slice(&value.wrapping_sub(base).to_le_bytes());
+        }
+        block.truncate(at + width * count);
     }
-    for row in rows {
-        shape.texts.iter().for_each(|&word| block.extend_from_slice(image.text(row, word)));
+    if !shape.texts.is_empty() {
+        for row in rows {
+            shape.texts.iter().for_each(|&word| block.extend_from_slice(image.text(row, word)));
+        }
     }
     block.extend_from_slice(&[0; BEHIND]);
 }
@@ -125,6 +133,7 @@ impl Opened {
     }
 
     /// The hash of a row's key.
+    #[inline]
     pub fn hash(&self, block: &[u8], row: usize, shape: &RowShape) -> u64 {
         match *shape.key {
             [word] if !shape.is_text(word) => hash_word(self.word(block, row, word)),
@@ -136,13 +145,17 @@ impl Opened {
         }
     }
 
-    /// The row with the key, of that hash, that a row of `keys` has.
-    pub fn find(&self, block: &[u8], hash: u64, keys: &Image, key: usize) -> Option<usize> {
+    /// The row with the key, of that hash, that a row of `keys` has. It is looked for from row `near` on: rows are in
+    /// the order of hashes, which are spread evenly, so that it is a few rows from where it should be.
+    #[inline]
+    pub fn find(&self, block: &[u8], near: usize, hash: u64, keys: &Image, key: usize) -> Option<usize> {
         let shape = keys.shape();
-        let (mut from, mut to) = (0, self.len);
-        while from < to {
-            let middle = (from + to) / 2;
-            if self.hash(block, middle, shape) < hash { from = middle + 1 } else { to = middle }
+        let mut from = near.min(self.len);
+        while from > 0 && self.hash(block, from - 1, shape) >= hash {
+            from -= 1;
+        }
+        while from < self.len && self.hash(block, from, shape) < hash {
+            from += 1;
         }
         let has_key = |row: usize| {
             shape.key.iter().all(|&word| match shape.is_text(word) {
@@ -158,10 +171,12 @@ impl Opened {
         self.word(block, row, 0) & EXISTS != 0
     }
 
-    /// Adds a row to an image.
-    pub fn add(&self, block: &[u8], row: usize, into: &mut Image) {
-        let shape: Arc<RowShape> = into.shape().clone();
-        into.push((0..shape.words).map(|word| self.word(block, row, word)), |word| self.text(block, row, word, &shape));
+    /// Adds a row to an image of that shape.
+    #[inline]
+    pub fn add(&self, block: &[u8], row: usize, shape: &RowShape, into: &mut Image) {
+        into.push((0..self.fields.len()).map(|word| self.word(block, row, word)), |word| {
+            self.text(block, row, word, shape)
+        });
     }
 }
 
@@ -169,6 +184,7 @@ impl Opened {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn shape() -> Arc<RowShape> {
         Arc::new(RowShape { words: 5, key: vec![1, 3], texts: vec![3, 4] })
@@ -193,8 +209,10 @@ mod tests {
             let mut read = Image::new(&shape());
             for row in 0..opened.len() {
                 prop_assert_eq!(opened.hash(&block, row, &shape()), image.hash(from + row));
-                prop_assert_eq!(opened.find(&block, image.hash(from + row), &image, from + row), Some(row));
-                opened.add(&block, row, &mut read);
+                for near in [0, row, opened.len(), usize::MAX] {
+                    prop_assert_eq!(opened.find(&block, near, image.hash(from + row), &image, from + row), Some(row));
+                }
+                opened.add(&block, row, &shape(), &mut read);
                 prop_assert_eq!(&read.row(row)[..3], &image.row(from + row)[..3]);
                 prop_assert_eq!(read.text(row, 3), image.text(from + row, 3));
                 prop_assert_eq!(read.text(row, 4), image.text(from + row, 4));
@@ -207,7 +225,7 @@ mod tests {
             let mut opened = Opened::default();
             if opened.open(&bytes, &shape()).is_ok() {
                 let mut image = Image::new(&shape());
-                (0..opened.len()).for_each(|row| opened.add(&bytes, row, &mut image));
+                (0..opened.len()).for_each(|row| opened.add(&bytes, row, &shape(), &mut image));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Which keys a run cannot have: a blocked Bloom filter (Putze, Sanders and Singler, "Cache-, hash- and
 //! space-efficient Bloom filters", 2007), with a bit in each of the eight words of one block for each key.
 
+use tidemill_state::memory::prefetch;
+
 /// Bits for each key.
 const BITS_PER_KEY: usize = 10;
 /// Words of 32 bits of a block.
@@ -15,7 +17,16 @@ pub struct Filter {
 impl Filter {
     /// For so many keys.
     pub fn new(keys: usize) -> Filter {
-        Filter { blocks: vec![[0; WORDS]; (keys * BITS_PER_KEY).div_ceil(32 * WORDS).max(1)] }
+        Filter { blocks: vec![[0; WORDS]; Filter::blocks_for(keys)] }
+    }
+
+    fn blocks_for(keys: usize) -> usize {
+        (keys * BITS_PER_KEY).div_ceil(32 * WORDS).max(1)
+    }
+
+    /// How many bytes one for so many keys has.
+    pub fn bytes_for(keys: usize) -> usize {
+        Filter::blocks_for(keys) * 4 * WORDS
     }
 
     fn block(&self, hash: u64) -> usize {
@@ -36,6 +47,12 @@ impl Filter {
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
         self.blocks[self.block(hash)].iter().enumerate().all(|(i, word)| word & Filter::bit(hash, i) != 0)
+    }
+
+    /// Asks for what is looked at for a key.
+    #[inline]
+    pub fn ask(&self, hash: u64) {
+        prefetch(self.blocks[self.block(hash)].as_ptr().cast());
     }
 
     /// How many bytes it has.

@@ -2,13 +2,16 @@
 
 use super::Runs;
 use super::block::Opened;
+use super::read::OpenRun;
 use crate::error::StateError;
 use tidemill_state::{Found, Image, NOWHERE};
 
-/// How many keys ahead of the one that is looked for its block is asked for.
+/// How many keys ahead of the one that is looked for what leads to its block is asked for.
+const LEADS_AHEAD: usize = 16;
+/// And its block.
 const AHEAD: usize = 6;
 
-/// A key that is looked for: its hash, its number, and the first of the blocks that it may be in.
+/// A key that is looked for: its hash, its number, and a block that it may be in.
 #[derive(Clone, Copy)]
 struct Sought {
     hash: u64,
@@ -18,41 +21,36 @@ struct Sought {
 
 impl Runs {
     /// The rows of these keys, of which only the keys matter. Keys are looked for in the order of their hashes, so
-    /// that each run is gone through once; newer runs first, so that a row is found once.
+    /// that each run is gone through once; newer runs first, so that a row is found once. In each run all go through
+    /// one step after the other (filter, index, block), so that each step can ask for what it will need.
     pub fn get(&self, keys: &Image) -> Result<Found, StateError> {
         let mut found = Found { rows: Image::new(&self.shape), places: vec![NOWHERE; keys.len()] };
         let sought = |row: usize| Sought { hash: keys.hash(row), key: row as u32, block: 0 };
         let mut left: Vec<Sought> = (0..keys.len()).map(sought).collect();
         left.sort_unstable_by_key(|sought| sought.hash);
-        let mut here: Vec<Sought> = Vec::with_capacity(left.len());
+        let (mut may_be, mut here) = (Vec::with_capacity(left.len()), Vec::with_capacity(left.len()));
         let mut is_done = vec![false; keys.len()];
         let (mut opened, mut buffer) = (Opened::default(), Vec::new());
+        let (what, shape) = (&*self.what, &*self.shape);
         for run in self.runs.iter().rev() {
-            let mut start = 0;
-            here.clear();
-            for &Sought { hash, key, .. } in left.iter().filter(|sought| run.index.may_have(sought.hash)) {
-                let blocks = run.index.blocks_behind(start, hash, hash);
-                start = blocks.start;
-                here.extend(blocks.map(|block| Sought { hash, key, block: block as u32 }));
-            }
-            if here.is_empty() {
-                continue;
-            }
+            filter(run, &left, &mut may_be);
+            find_blocks(run, &may_be, &mut here);
             let (mut at, mut some) = (0, false);
             // As keys come in order, those of one block come together.
             for of_block in here.chunk_by(|one, next| one.block == next.block) {
                 let ahead = here.get(at + AHEAD..(at + AHEAD + of_block.len()).min(here.len()));
                 ahead.into_iter().flatten().for_each(|sought| run.file.ask(run.index.place(sought.block as usize)));
                 at += of_block.len();
-                let context = (&*self.what, &*self.shape);
-                let bytes = run.block(of_block[0].block as usize, context, &mut opened, &mut buffer)?;
+                let block = of_block[0].block as usize;
+                let bytes = run.block(block, (what, shape), &mut opened, &mut buffer)?;
                 for &Sought { hash, key, .. } in of_block {
                     let key = key as usize;
-                    let row = if is_done[key] { None } else { opened.find(bytes, hash, keys, key) };
+                    let near = run.index.near(block, opened.len(), hash);
+                    let row = if is_done[key] { None } else { opened.find(bytes, near, hash, keys, key) };
                     let Some(row) = row else { continue };
                     if opened.exists(bytes, row) {
                         found.places[key] = found.rows.len() as u32;
-                        opened.add(bytes, row, &mut found.rows);
+                        opened.add(bytes, row, shape, &mut found.rows);
                     }
                     (is_done[key], some) = (true, true);
                 }
@@ -62,5 +60,25 @@ impl Runs {
             }
         }
         Ok(found)
+    }
+}
+
+/// Those that a run may have.
+fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
+    may_be.clear();
+    let Some(filter) = run.index.filter() else { return may_be.extend_from_slice(left) };
+    for (at, sought) in left.iter().enumerate() {
+        left.get(at + LEADS_AHEAD).into_iter().for_each(|ahead| filter.ask(ahead.hash));
+        may_be.extend(filter.may_have(sought.hash).then_some(*sought));
+    }
+}
+
+/// The blocks of a run that they may be in, in order.
+fn find_blocks(run: &OpenRun, may_be: &[Sought], here: &mut Vec<Sought>) {
+    here.clear();
+    for (at, &Sought { hash, key, .. }) in may_be.iter().enumerate() {
+        may_be.get(at + LEADS_AHEAD).into_iter().for_each(|ahead| run.index.ask(ahead.hash));
+        let blocks = run.index.blocks_of(hash, hash);
+        here.extend(blocks.map(|block| Sought { hash, key, block: block as u32 }));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_state::Image;
 
 /// A run is merged with those behind it when it has at most so many times their rows.
-const FACTOR: u64 = 3;
+pub const FACTOR: u64 = 3;
 /// As many runs may be there without a merge: a merge costs a file and a manifest.
 const RUNS_FREE: usize = 3;
 
@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
             let context = (&*self.runs.what, &*self.runs.shape);
             let bytes = self.run.block(block, context, &mut self.opened, &mut self.buffer)?;
             self.rows.clear();
-            (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &mut self.rows));
+            (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &self.runs.shape, &mut self.rows));
             self.row = usize::MAX;
         }
     }

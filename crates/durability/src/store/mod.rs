@@ -26,7 +26,7 @@ mod write;
 pub use block::MalformedBlock;
 pub use merge::due;
 pub use read::{OpenRun, Part, Runs};
-pub use write::RunWriter;
+pub use write::{Packed, RunWriter};
 
 use crate::manifest::Block;
 use serde::{Deserialize, Serialize};

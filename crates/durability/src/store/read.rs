@@ -1,8 +1,9 @@
 //! Runs that are open, and reading all of their rows, in parts.
 
 use super::block::Opened;
+use super::filter::Filter;
 use super::index::Index;
-use super::merge::Merge;
+use super::merge::{FACTOR, Merge};
 use super::{Run, RunWriter};
 use crate::blocks::{BlockFile, BlockReader};
 use crate::error::StateError;
@@ -132,6 +133,17 @@ impl Runs {
     /// Bytes of indexes and filters in memory.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.index.bytes()).sum()
+    }
+
+    /// Bytes of the index of the first, which holds most rows.
+    pub fn bytes_first(&self) -> usize {
+        self.runs.first().map_or(0, |run| run.index.bytes())
+    }
+
+    /// Bytes that indexes and filters of the others come to at the most, before all are merged into the first.
+    pub fn bytes_behind_max(&self) -> usize {
+        let Some(first) = self.runs.first() else { return 0 };
+        first.index.bytes() / FACTOR as usize + Filter::bytes_for((first.run.rows / FACTOR) as usize)
     }
 
     /// Rows and deletions in all of them.

@@ -2,7 +2,7 @@
 
 use super::block::encode;
 use super::filter::Filter;
-use super::index::{ALIGNMENT, Index};
+use super::index::{ALIGNMENT, IndexBuilder};
 use super::{OpenRun, Run};
 use crate::blocks::BlockWriter;
 use crate::error::StateError;
@@ -17,14 +17,74 @@ const BLOCK_BYTES: usize = 3 << 9;
 /// another file meanwhile would wait for it.
 const SYNC_BYTES: u64 = 4 << 20;
 
+/// Blocks that are gathered before they are written.
+const BLOCKS: usize = 64;
+
+/// Rows as blocks that lie nowhere yet, in the order of their keys' hashes, no key twice: made on any thread, to be
+/// [added](RunWriter::append) to a run.
+pub struct Packed {
+    /// The first hash of each block, and where its bytes end.
+    blocks: Vec<(u64, usize)>,
+    bytes: Vec<u8>,
+    /// Rows that fill no block yet.
+    waiting: Image,
+    /// Of all rows.
+    hashes: Vec<u64>,
+    deletions: u64,
+}
+
+impl Packed {
+    /// Without rows.
+    pub fn new(shape: &Arc<RowShape>) -> Packed {
+        Packed { blocks: Vec::new(), bytes: Vec::new(), waiting: Image::new(shape), hashes: Vec::new(), deletions: 0 }
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Adds rows behind those added before.
+    pub fn push(&mut self, rows: &Image) {
+        (0..rows.len()).for_each(|row| self.push_row(rows, row, rows.hash(row)));
+    }
+
+    /// Adds a row of an image, whose key has that hash.
+    fn push_row(&mut self, rows: &Image, row: usize, hash: u64) {
+        assert!(self.hashes.last().is_none_or(|last| *last <= hash), "rows come in the order of their hashes");
+        self.hashes.push(hash);
+        self.deletions += u64::from(!rows.exists(row));
+        self.waiting.push_of(rows, row);
+        if self.waiting.bytes() >= BLOCK_BYTES {
+            self.close();
+        }
+    }
+
+    /// Makes a block of what waits.
+    fn close(&mut self) {
+        if !self.waiting.is_empty() {
+            let first = self.hashes[self.hashes.len() - self.waiting.len()];
+            encode(&self.waiting, 0..self.waiting.len(), &mut self.bytes);
+            self.blocks.push((first, self.bytes.len()));
+            self.waiting.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.bytes.clear();
+        self.hashes.clear();
+        self.deletions = 0;
+    }
+}
+
 /// Writes a run: rows in the order of their keys' hashes, no key twice.
 pub struct RunWriter {
     file: BlockWriter,
-    /// Rows that fill no block yet.
-    waiting: Image,
-    /// The hash of the first of them.
-    first: u64,
-    index: Index,
+    /// What is not written yet.
+    packed: Packed,
+    index: IndexBuilder,
+    /// Of what is written.
     last: u64,
     rows: u64,
     deletions: u64,
@@ -38,9 +98,8 @@ impl RunWriter {
     pub fn new(file: BlockWriter, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> RunWriter {
         RunWriter {
             file,
-            waiting: Image::new(shape),
-            first: 0,
-            index: Index::with_filter(filter_rows.map(Filter::new)),
+            packed: Packed::new(shape),
+            index: IndexBuilder::with_filter(filter_rows.map(Filter::new)),
             last: 0,
             rows: 0,
             deletions: 0,
@@ -55,27 +114,45 @@ impl RunWriter {
 
     /// Adds a row of an image, whose key has that hash.
     pub(super) fn push_row(&mut self, rows: &Image, row: usize, hash: u64) -> Result<(), StateError> {
-        assert!(self.rows == 0 || self.last <= hash, "rows come in the order of their hashes");
-        if self.waiting.is_empty() {
-            self.first = hash;
-        }
-        self.last = hash;
-        self.rows += 1;
-        self.deletions += u64::from(!rows.exists(row));
-        if let Some(filter) = &mut self.index.filter {
-            filter.add(hash);
-        }
-        self.waiting.push_of(rows, row);
-        if self.waiting.bytes() >= BLOCK_BYTES { self.write() } else { Ok(()) }
+        self.packed.push_row(rows, row, hash);
+        if self.packed.blocks.len() >= BLOCKS && self.packed.waiting.is_empty() { self.flush() } else { Ok(()) }
     }
 
-    fn write(&mut self) -> Result<(), StateError> {
-        let waiting = &self.waiting;
-        let place = self.file.seal(|block| encode(waiting, 0..waiting.len(), block), ALIGNMENT)?;
-        if !self.index.push(self.first, place) {
-            return Err(StateError::Refused("a run of a table's rows would be larger than 64 GiB".into()));
+    /// Adds rows that were packed elsewhere behind those added before.
+    pub fn append(&mut self, mut packed: Packed) -> Result<(), StateError> {
+        self.flush()?;
+        packed.close();
+        self.write(&packed)
+    }
+
+    fn flush(&mut self) -> Result<(), StateError> {
+        let empty = Packed::new(self.packed.waiting.shape());
+        let mut packed = std::mem::replace(&mut self.packed, empty);
+        packed.close();
+        let written = self.write(&packed);
+        packed.clear();
+        self.packed = packed;
+        written
+    }
+
+    fn write(&mut self, packed: &Packed) -> Result<(), StateError> {
+        let (Some(&first), Some(&last)) = (packed.hashes.first(), packed.hashes.last()) else { return Ok(()) };
+        assert!(self.last <= first, "rows come in the order of their hashes");
+        self.last = last;
+        self.rows += packed.rows() as u64;
+        self.deletions += packed.deletions;
+        if let Some(filter) = &mut self.index.filter {
+            packed.hashes.iter().for_each(|&hash| filter.add(hash));
         }
-        self.waiting.clear();
+        let mut start = 0;
+        for &(first, end) in &packed.blocks {
+            let bytes = &packed.bytes[start..end];
+            start = end;
+            let place = self.file.seal(|block| block.extend_from_slice(bytes), ALIGNMENT)?;
+            if !self.index.push(first, place) {
+                return Err(StateError::Refused("a run of a table's rows would be larger than 64 GiB".into()));
+            }
+        }
         if let Some(synced) = self.synced.filter(|synced| self.file.length() - synced >= SYNC_BYTES) {
             self.file.sync()?;
             self.synced = Some(synced + SYNC_BYTES);
@@ -103,12 +180,10 @@ impl RunWriter {
 
     /// Only writes it: a crash may leave nothing of it, or any part.
     pub fn finish_unsynced(mut self) -> Result<OpenRun, StateError> {
-        if !self.waiting.is_empty() {
-            self.write()?;
-        }
+        self.flush()?;
         let index = self.file.write(&self.index.write(), self.rows)?;
         let run = Run { index, rows: self.rows, deletions: self.deletions };
-        Ok(OpenRun::new(run, self.index, self.file.into_file()?))
+        Ok(OpenRun::new(run, self.index.finish(), self.file.into_file()?))
     }
 
     /// The bug that is planted, if any.

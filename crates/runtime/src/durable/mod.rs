@@ -27,6 +27,7 @@ pub mod changes;
 mod checkpoint;
 mod digest;
 mod entry;
+mod eviction;
 mod history;
 mod intake;
 mod load;

@@ -4,6 +4,7 @@ use super::capture::CheckpointState;
 use super::checkpoint::SourceAt;
 use super::digest::{Digests, EpochDigest, EpochDigests, read_digests};
 use super::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
+use super::eviction::Demand;
 use super::intake::{Intake, Taken};
 use super::logger::{LogState, Logged, Logger};
 use super::packed::PackedCodec;
@@ -90,6 +91,8 @@ pub struct DurableGate {
     pub spilled: Sender<()>,
     /// Events of an epoch at the most, as far as memory says.
     pub events_max: usize,
+    /// What events need of memory.
+    pub demand: Demand,
 }
 
 impl DurableGate {
@@ -103,6 +106,7 @@ impl DurableGate {
         epoch.digest = Some(EpochDigest::default());
         let entry = self.intake.cut(epoch, gate);
         self.events += epoch.events as u64;
+        self.demand.events += epoch.events as u64;
         epoch.changes = Some(self.changes());
         if self.checkpoint_is_due() {
             self.checkpoint_with(epoch, gate);
@@ -349,6 +353,7 @@ impl DurableGate {
         self.recovery.epochs += 1;
         self.recovery.events += epoch.events as u64;
         self.events += epoch.events as u64;
+        self.demand.events += epoch.events as u64;
         self.recovery.last = entry.epoch;
         gatherer.control.replayed.store(entry.epoch, Ordering::Relaxed);
         gatherer.pipeline.put(epoch);

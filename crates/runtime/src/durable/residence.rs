@@ -1,18 +1,16 @@
 //! Which rows are in memory, in a run with a limit for it.
 //!
 //! Rows live in *runs* on the medium, and those that epochs touch are in memory besides (`tidemill_state::Table`,
-//! whose `cold` has the invariant). An epoch's cold rows are read while it is prepared, in a batch for each role,
-//! beside the access of the epochs before; only where a key is known no earlier than in access (a cascade, a dependent
-//! key) is it read there.
+//! whose `cold` has the invariant). An epoch's cold rows are read while it is prepared, in batches of some thousand
+//! keys, beside the access of the epochs before; only where a key is known no earlier than in access (a cascade, a
+//! dependent key) is it read there.
 //!
 //! **Live runs.** Of each table there is a list of runs, oldest first, which with the rows in memory are the state as it
 //! is. The newest checkpoint's are among them, or have become others by merges. Behind them are *spills*: runs of what
 //! was changed and then evicted. No manifest names a spill until the next checkpoint, of which it is a part; until then
 //! it need not be durable, as the log has what is in it, and what opens the state after a crash removes it.
 //!
-//! **Eviction.** The gate looks before each epoch how much room is left ([`DurableGate::relieve`]). Below [`SOFT`] it
-//! takes all epochs, so that nothing is in flight, spills and evicts until [`GOAL`] is free, and goes on. So nothing ever
-//! waits for a checkpoint. Where one epoch needs more than the limit, epochs are made smaller.
+//! **Eviction** (`eviction`) is begun by the gate, which looks before each epoch how much room is left.
 //!
 //! **Checkpoints.** The gate notes the lists as they are when it cuts the epoch of a checkpoint ([`Residence::cut`]): what
 //! is spilled behind that is newer. What the checkpoint copies of memory becomes a run between the two
@@ -21,36 +19,15 @@
 //!
 //! **Merges** are made by the checkpointer's thread, of runs on one side of the place where a checkpoint's run will go.
 
-use super::recovery::DurableGate;
-use super::wait;
 use crate::engine::{Failure, RunError};
-use crate::gather::Gatherer;
 use crate::summary::MemorySummary;
 use crate::worker::Machine;
 use parking_lot::{Mutex, RwLock};
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 use tidemill_durability::store::{OpenRun, Runs, due};
 use tidemill_durability::{Bug, Planted, StateDirectory, StateError};
-use tidemill_state::{ColdError, ColdRows, Eviction, Found, Image, NOWHERE, Table, TableMemory, Wrongly};
-
-/// Share of the limit that is aimed at: what epochs in flight need is known when they are prepared.
-const AIM: f64 = 0.92;
-/// Share of the rows' memory that is free after an eviction.
-const GOAL: f64 = 0.2;
-/// Rows are evicted where less is free.
-const SOFT: f64 = 0.05;
-/// Indexes have room for so many times the slots: some virtual nodes have more than others, and where rows come and go
-/// full buckets make searches long.
-const UNEVEN: f64 = 1.15;
-/// Epochs are not made smaller than this.
-const EVENTS_MIN: usize = 256;
-/// The gate waits for merges where a table has more runs: each is an open file, and a filter to ask.
-const RUNS_MAX: usize = 48;
-/// How often it is looked whether they are done.
-const POLL: Duration = Duration::from_millis(1);
+use tidemill_state::{ColdError, ColdRows, Found, Image, NOWHERE, Table};
 
 /// The runs of a table as it is.
 struct Live {
@@ -67,21 +44,24 @@ impl Live {
 }
 
 /// The rows of a table that are in its runs.
-struct Cold {
+pub(super) struct Cold {
     live: RwLock<Live>,
     failure: Arc<Failure>,
     planted: Planted,
+    /// Keys that were looked for, and rows that were found. Written by who prepares.
+    pub asked: AtomicU64,
     fetched: AtomicU64,
 }
 
 impl Cold {
-    fn runs(&self) -> Arc<Runs> {
+    pub fn runs(&self) -> Arc<Runs> {
         self.live.read().runs.clone()
     }
 }
 
 impl ColdRows for Cold {
     fn get(&self, keys: &Image) -> Found {
+        self.asked.fetch_add(keys.len() as u64, Ordering::Relaxed);
         match self.runs().get(keys) {
             Ok(mut found) => {
                 if self.planted.is(Bug::ColdIsAbsent) {
@@ -108,14 +88,14 @@ impl ColdRows for Cold {
 
 /// What of the state is in memory, and how much may be.
 pub struct Residence {
-    limit: usize,
+    pub(super) limit: usize,
     /// By table.
-    tables: Vec<Arc<Cold>>,
+    pub(super) tables: Vec<Arc<Cold>>,
     /// Bytes that a merge under way takes. Written by the checkpointer.
-    merging: AtomicUsize,
+    pub(super) merging: AtomicUsize,
     /// The most bytes that were seen.
-    peak: AtomicU64,
-    evicted: AtomicU64,
+    pub(super) peak: AtomicU64,
+    pub(super) evicted: AtomicU64,
     spilled: AtomicU64,
 }
 
@@ -133,6 +113,7 @@ impl Residence {
                 live: RwLock::new(Live { runs, since_cut: None }),
                 failure: failure.clone(),
                 planted: directory.planted(),
+                asked: AtomicU64::new(0),
                 fetched: AtomicU64::new(0),
             });
             #[allow(unsafe_code)]
@@ -232,78 +213,12 @@ impl Residence {
         }
     }
 
-    /// How much is used.
-    fn level(&self, machine: &Machine) -> Level {
-        let indexes: usize = self.tables.iter().map(|cold| cold.runs().bytes()).sum();
-        let fixed = indexes + self.merging.load(Ordering::Relaxed);
-        let tables: Vec<TableMemory> = machine.tables.iter().map(Table::memory).collect();
-        let held = fixed + tables.iter().map(|table| table.held).sum::<usize>();
-        self.peak.fetch_max(held as u64, Ordering::Relaxed);
-        let slots: usize = tables.iter().map(|table| table.slots).sum();
-        let left = AIM * self.limit as f64 - held as f64;
-        let (mut spare, mut used) = (0.0, 0.0);
-        let share = |table: &TableMemory| (left * table.slots as f64 / slots.max(1) as f64, *table);
-        let tables: Vec<(f64, TableMemory)> = tables.iter().map(share).collect();
-        for (left, table) in &tables {
-            let mut rows = table.free as f64 + left / table.row as f64;
-            // An index that grows is twice as large, and takes memory beside its former self.
-            if *left < 3.0 * table.index as f64 {
-                rows = rows.min(table.indexed as f64 / UNEVEN - table.slots as f64);
-            }
-            spare += rows * table.row as f64;
-            used += (table.slots * table.row) as f64;
-        }
-        Level { held, spare, used, tables }
-    }
-
-    /// Whether a table has so many runs that merges must come first.
-    fn has_many_runs(&self) -> bool {
-        self.tables.iter().any(|cold| cold.runs().len() > RUNS_MAX)
-    }
-
-    /// Evicts this share of a table's rows, and fits its indexes to the memory there is. Nothing is in flight.
-    fn evict(
-        &self,
-        table: usize,
-        machine: &Machine,
-        directory: &Mutex<StateDirectory>,
-        eviction: Eviction,
-        level: &Level,
-    ) -> Result<(), StateError> {
-        let fitted = level.fitted(table);
-        let (cold, table) = (&self.tables[table], &machine.tables[table]);
-        let filter = (table.stats().slots as f64 * eviction.share) as usize + 1;
-        let mut spill = None;
-        #[allow(unsafe_code)]
-        // SAFETY: nothing is in flight; the table is cold.
-        let victims = unsafe {
-            table.choose(eviction, &mut |rows| {
-                let spill = match &mut spill {
-                    Some(spill) => spill,
-                    none => none.insert(directory.lock().write_run(table.shape(), Some(filter))?.unsynced()),
-                };
-                spill.push(rows)
-            })?
-        };
-        if let Some(spill) = spill {
-            let spill = spill.finish_unsynced()?;
-            self.spilled.fetch_add(spill.run().rows, Ordering::Relaxed);
-            let live = &mut *cold.live.write();
-            live.runs = Arc::new(live.runs.with(live.runs.len()..live.runs.len(), Some(spill)));
-            live.since_cut = live.since_cut.map(|since| since + 1);
-        }
-        #[allow(unsafe_code)]
-        // SAFETY: nothing is in flight still, and what was handed over is in the spill.
-        unsafe {
-            table.remove(&victims);
-            if let Some(slots) = fitted {
-                table.fit_indexes(slots);
-                // Both were there for a moment.
-                self.peak.fetch_max((level.held + table.memory().index) as u64, Ordering::Relaxed);
-            }
-        }
-        self.evicted.fetch_add(victims.slots() as u64, Ordering::Relaxed);
-        Ok(())
+    /// Puts a run of rows that were evicted behind the others.
+    pub(super) fn spill(&self, table: usize, run: OpenRun) {
+        self.spilled.fetch_add(run.run().rows, Ordering::Relaxed);
+        let live = &mut *self.tables[table].live.write();
+        live.runs = Arc::new(live.runs.with(live.runs.len()..live.runs.len(), Some(run)));
+        live.since_cut = live.since_cut.map(|since| since + 1);
     }
 }
 
@@ -315,92 +230,4 @@ fn newest(directory: &StateDirectory, tables: &[Table]) -> Result<Vec<Arc<Runs>>
         directory.runs(runs, table.shape(), &table.definition().name).map(Arc::new)
     };
     tables.iter().enumerate().map(open).collect()
-}
-
-/// Bytes of memory.
-struct Level {
-    /// What is taken.
-    held: usize,
-    /// What new rows could take; less than 0 where more is taken than is aimed at.
-    spare: f64,
-    /// What rows take.
-    used: f64,
-    /// What each table can still take, by its share of the slots, and what it takes.
-    tables: Vec<(f64, TableMemory)>,
-}
-
-impl Level {
-    fn is_below(&self, share: f64) -> bool {
-        self.spare < share * (self.used + self.spare) || self.spare <= 0.0
-    }
-
-    /// The share of the rows that is to go.
-    fn excess(&self) -> f64 {
-        ((GOAL * (self.used + self.spare).max(0.0) - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
-    }
-
-    /// The slots that a table's indexes are to have room for, if that is to be changed: as many as there is memory for
-    /// with them.
-    fn fitted(&self, table: usize) -> Option<usize> {
-        /// What a slot takes of indexes that fit.
-        const INDEX_BYTES: f64 = 15.0;
-        let (left, memory) = self.tables[table];
-        let rows = (memory.slots + memory.free) as f64;
-        let bytes = rows * memory.row as f64 + memory.index as f64 + left;
-        let slots = UNEVEN * bytes / (memory.row as f64 + INDEX_BYTES);
-        let is_off = (slots - memory.indexed as f64).abs() > 0.08 * slots;
-        (slots > 0.0 && is_off).then_some(slots as usize)
-    }
-}
-
-impl DurableGate {
-    /// Sees to it that there is room for another epoch, as far as that is possible.
-    pub fn relieve(&mut self, gatherer: &mut Gatherer) {
-        let Some(residence) = self.residence.clone() else { return };
-        let level = residence.level(&gatherer.machine);
-        if !level.is_below(SOFT) {
-            self.events_max = self.events_max.saturating_mul(2);
-            return;
-        }
-        let epochs: Vec<_> = (0..gatherer.slot_count).map_while(|_| gatherer.slot()).collect();
-        let is_quiet = epochs.len() == gatherer.slot_count;
-        gatherer.stash = epochs;
-        if !is_quiet {
-            return;
-        }
-        // Looked at first: when a snapshot has ended, `whole` was set before.
-        let copies = gatherer.machine.tables.iter().any(Table::is_in_snapshot);
-        let keeps_all = copies || self.checkpoints.whole.load(Ordering::Acquire);
-        let keeps_all = keeps_all && !self.planted.is(Bug::EvictsCopied);
-        let wrongly = if self.planted.is(Bug::EvictsDirty) { Wrongly::Dirty } else { Wrongly::Nothing };
-        let eviction = Eviction { share: level.excess(), keeps_all, wrongly };
-        let tables = 0..gatherer.machine.tables.len();
-        let evicted = tables
-            .into_iter()
-            .try_for_each(|table| residence.evict(table, &gatherer.machine, &self.directory, eviction, &level));
-        match evicted {
-            Ok(()) => {}
-            // Rows stay, and the limit is exceeded; the log waits for room, too.
-            Err(StateError::Io { error, .. }) if error.kind() == ErrorKind::StorageFull => {}
-            Err(error) => {
-                gatherer.failure.set(RunError::State(error));
-                gatherer.pipeline.stop();
-                return;
-            }
-        }
-        if residence.level(&gatherer.machine).spare <= 0.0 {
-            self.events_max = (self.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
-        }
-        // Where the checkpointer has not heard yet of what came before, it will see this, too.
-        let _ = self.spilled.try_send(());
-        // What a checkpoint waits for may wait for the gate.
-        let waits = || residence.has_many_runs() && !self.checkpoints.busy.load(Ordering::Acquire);
-        while waits() && !gatherer.failure.is_set() && !gatherer.control.stops() {
-            self.checkpoints.presses.store(true, Ordering::Relaxed);
-            // A merge that found no room is tried again.
-            let _ = self.spilled.try_send(());
-            wait(POLL);
-        }
-        self.checkpoints.presses.store(false, Ordering::Relaxed);
-    }
 }

@@ -184,6 +184,7 @@ impl Durable {
             directory: directory.clone(),
             spilled: spill,
             events_max: usize::MAX,
+            demand: Default::default(),
         };
         let commit = DurableCommit {
             logged,

@@ -1,0 +1,282 @@
+//! Evicting rows, in a run with a memory limit.
+//!
+//! **When.** The gate looks before each epoch how much room is left ([`DurableGate::relieve`]). Where that is less than
+//! [`SOFT`], or than the epochs that are cut may need by what the last ones did, it takes all epochs, so that nothing is
+//! in flight, spills and evicts until [`GOAL`] is free, and goes on. So nothing ever waits for a checkpoint. Where one
+//! epoch needs more than the limit, epochs are made smaller.
+//!
+//! **How.** In two steps, each on all processors in shares of the virtual nodes: rows that go are chosen, and those that
+//! are only here packed into blocks; when these have been written to a run, which is live from then on, slots go.
+//!
+//! **Room.** Memory of rows that has been taken once is filled again and never given back. So what indexes of runs, and
+//! a merge, can come to need is not given to rows from the beginning.
+
+use super::recovery::DurableGate;
+use super::residence::Residence;
+use super::wait;
+use crate::engine::RunError;
+use crate::environment::Environment;
+use crate::gather::Gatherer;
+use crate::parallel::in_parallel;
+use crate::worker::Machine;
+use parking_lot::Mutex;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tidemill_durability::store::Packed;
+use tidemill_durability::{Bug, StateDirectory, StateError};
+use tidemill_model::VIRTUAL_NODE_COUNT;
+use tidemill_state::{Eviction, Removal, Table, TableMemory, Victims, Wrongly};
+
+/// Share of the rows' memory that is free after an eviction.
+const GOAL: f64 = 0.2;
+/// Rows are evicted where less is free.
+const SOFT: f64 = 0.05;
+/// Indexes have room for so many times the slots: most keys that are looked for in vain have an end to their search in
+/// the first bucket then, and some virtual nodes have more slots than others.
+const UNEVEN: f64 = 1.35;
+/// Bytes of an index with so much room, for a slot.
+const INDEX_BYTES: f64 = 12.6 * UNEVEN;
+/// Epochs are not made smaller than this.
+const EVENTS_MIN: usize = 256;
+/// The gate waits for merges where a table has more runs: each is an open file, and a filter to ask.
+const RUNS_MAX: usize = 48;
+/// How often it is looked whether they are done.
+const POLL: Duration = Duration::from_millis(1);
+/// Virtual nodes that are worked on at once.
+const SHARE: usize = 16;
+
+/// How many keys without a slot the events had lately.
+#[derive(Default)]
+pub struct Demand {
+    /// Events that were cut.
+    pub events: u64,
+    /// When it was looked last.
+    seen: (u64, u64),
+    per_event: f64,
+}
+
+impl Demand {
+    /// Looks at how many keys were asked for since.
+    fn observe(&mut self, asked: u64) {
+        let (events, keys) = (self.events - self.seen.0, asked - self.seen.1);
+        if events > 0 {
+            // Older epochs fade.
+            self.per_event += (keys as f64 / events as f64 - self.per_event) / 4.0;
+            self.seen = (self.events, asked);
+        }
+    }
+}
+
+impl Residence {
+    /// How much is used.
+    fn level(&self, machine: &Machine) -> Level {
+        let runs: Vec<_> = self.tables.iter().map(|cold| cold.runs()).collect();
+        let merging = self.merging.load(Ordering::Relaxed);
+        let indexes = runs.iter().map(|runs| runs.bytes()).sum::<usize>() + merging;
+        // One table is merged at a time.
+        let behind = runs.iter().map(|runs| runs.bytes_behind_max()).max().unwrap_or(0);
+        let reserved = runs.iter().map(|runs| runs.bytes_first() + runs.bytes_behind_max()).sum::<usize>() + behind;
+        let tables: Vec<TableMemory> = machine.tables.iter().map(Table::memory).collect();
+        let rows: usize = tables.iter().map(|table| table.held).sum();
+        let held = indexes + rows;
+        self.peak.fetch_max(held as u64, Ordering::Relaxed);
+        let slots: usize = tables.iter().map(|table| table.slots).sum();
+        let left = self.limit as f64 - (indexes.max(reserved) + rows) as f64;
+        let (mut spare, mut used) = (0.0, 0.0);
+        let share = |table: &TableMemory| (left * table.slots as f64 / slots.max(1) as f64, *table);
+        let tables: Vec<(f64, TableMemory)> = tables.iter().map(share).collect();
+        for (left, table) in &tables {
+            let mut rows = table.free as f64 + left / table.row as f64;
+            // An index that grows is twice as large, and takes memory beside its former self.
+            if *left < 3.0 * table.index as f64 {
+                rows = rows.min(table.indexed as f64 / UNEVEN - table.slots as f64);
+            }
+            spare += rows * table.row as f64;
+            used += (table.slots * table.row) as f64;
+        }
+        Level { held, spare, used, slots, tables }
+    }
+
+    /// Whether a table has so many runs that merges must come first.
+    fn has_many_runs(&self) -> bool {
+        self.tables.iter().any(|cold| cold.runs().len() > RUNS_MAX)
+    }
+
+    /// Keys that were looked for in runs.
+    fn asked(&self) -> u64 {
+        self.tables.iter().map(|cold| cold.asked.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Evicts some of a table's rows, and fits its indexes to the memory there is. Nothing is in flight.
+    fn evict(
+        &self,
+        table: usize,
+        (machine, environment): (&Arc<Machine>, &dyn Environment),
+        directory: &Mutex<StateDirectory>,
+        eviction: Eviction,
+        level: &Level,
+    ) -> Result<(), RunError> {
+        let chosen = choose(machine, environment, table, eviction)?;
+        let (victims, packed): (Vec<Victims>, Vec<Packed>) = chosen.into_iter().unzip();
+        let rows = packed.iter().map(Packed::rows).sum();
+        if rows > 0 {
+            let mut spill = directory.lock().write_run(machine.tables[table].shape(), Some(rows))?.unsynced();
+            packed.into_iter().try_for_each(|packed| spill.append(packed))?;
+            self.spill(table, spill.finish_unsynced()?);
+        }
+        self.evicted.fetch_add(victims.iter().map(Victims::slots).sum::<usize>() as u64, Ordering::Relaxed);
+        let fitted = level.fitted(table);
+        let others = machine.clone();
+        let remove = |removals: Vec<Removal>| {
+            in_parallel(environment, removals, move |mut removal| {
+                removal.work(&others.tables[table]);
+                removal
+            })
+            .unwrap_or_else(|panic| panic!("{panic}"))
+        };
+        let table = &machine.tables[table];
+        #[allow(unsafe_code)]
+        // SAFETY: nothing is in flight still, and what was handed over is in the spill.
+        unsafe {
+            table.remove(victims, remove);
+            if let Some(slots) = fitted {
+                table.fit_indexes(slots);
+                // Both were there for a moment.
+                self.peak.fetch_max((level.held + table.memory().index) as u64, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The slots of a table that go, in shares of its nodes, in order, and their rows that are only here. Nothing is in
+/// flight.
+fn choose(
+    machine: &Arc<Machine>,
+    environment: &dyn Environment,
+    table: usize,
+    eviction: Eviction,
+) -> Result<Vec<(Victims, Packed)>, RunError> {
+    let shares: Vec<_> = (0..VIRTUAL_NODE_COUNT).step_by(SHARE).map(|first| first..first + SHARE).collect();
+    let machine = machine.clone();
+    let choose = move |nodes| {
+        let table = &machine.tables[table];
+        let mut packed = Packed::new(table.shape());
+        #[allow(unsafe_code)]
+        // SAFETY: nothing is in flight; the table is cold.
+        let victims = unsafe { table.choose(nodes, eviction, &mut |rows| packed.push(rows)) };
+        (victims, packed)
+    };
+    in_parallel(environment, shares, choose).map_err(RunError::Panic)
+}
+
+/// Bytes of memory.
+struct Level {
+    /// What is taken.
+    held: usize,
+    /// What new rows could take; less than 0 where more is taken than is aimed at.
+    spare: f64,
+    /// What rows take.
+    used: f64,
+    slots: usize,
+    /// What each table can still take, by its share of the slots, and what it takes.
+    tables: Vec<(f64, TableMemory)>,
+}
+
+impl Level {
+    /// What rows take and could.
+    fn whole(&self) -> f64 {
+        (self.used + self.spare).max(0.0)
+    }
+
+    /// What so many new slots take.
+    fn bytes_of(&self, slots: f64) -> f64 {
+        slots * self.used / self.slots.max(1) as f64
+    }
+
+    fn is_below(&self, bytes: f64) -> bool {
+        self.spare < bytes.max(SOFT * self.whole()) || self.spare <= 0.0
+    }
+
+    /// The share of the rows that is to go.
+    fn excess(&self) -> f64 {
+        ((GOAL * self.whole() - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
+    }
+
+    /// The slots that a table's indexes are to have room for, if that is to be changed: as many as there is memory for
+    /// with them.
+    fn fitted(&self, table: usize) -> Option<usize> {
+        let (left, memory) = self.tables[table];
+        let rows = (memory.slots + memory.free) as f64;
+        let bytes = rows * memory.row as f64 + memory.index as f64 + left;
+        let slots = UNEVEN * bytes / (memory.row as f64 + INDEX_BYTES);
+        let is_off = (slots - memory.indexed as f64).abs() > 0.08 * slots;
+        (slots > 0.0 && is_off).then_some(slots as usize)
+    }
+}
+
+impl DurableGate {
+    /// Sees to it that there is room for another epoch, as far as that is possible.
+    pub fn relieve(&mut self, gatherer: &mut Gatherer) {
+        let Some(residence) = self.residence.clone() else { return };
+        let level = residence.level(&gatherer.machine);
+        self.demand.observe(residence.asked());
+        // All epochs but the one in access may not have been prepared.
+        let events = gatherer.events_max().min(self.events_max) * (gatherer.slot_count - 1);
+        let demand = level.bytes_of(self.demand.per_event * events as f64);
+        // What epochs may need is at most half of what an eviction frees.
+        let too_much = demand > GOAL / 2.0 * level.whole();
+        if !level.is_below(demand.min(GOAL / 2.0 * level.whole())) {
+            if !too_much {
+                self.events_max = self.events_max.saturating_mul(2);
+            }
+            return;
+        }
+        let epochs: Vec<_> = (0..gatherer.slot_count).map_while(|_| gatherer.slot()).collect();
+        let is_quiet = epochs.len() == gatherer.slot_count;
+        gatherer.stash = epochs;
+        if !is_quiet {
+            return;
+        }
+        if let Err(error) = self.evict(&residence, gatherer, &level) {
+            gatherer.failure.set(error);
+            gatherer.pipeline.stop();
+            return;
+        }
+        if too_much || residence.level(&gatherer.machine).spare <= 0.0 {
+            self.events_max = (self.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
+        }
+        // Where the checkpointer has not heard yet of what came before, it will see this, too.
+        let _ = self.spilled.try_send(());
+        // What a checkpoint waits for may wait for the gate.
+        let waits = || residence.has_many_runs() && !self.checkpoints.busy.load(Ordering::Acquire);
+        while waits() && !gatherer.failure.is_set() && !gatherer.control.stops() {
+            self.checkpoints.presses.store(true, Ordering::Relaxed);
+            // A merge that found no room is tried again.
+            let _ = self.spilled.try_send(());
+            wait(POLL);
+        }
+        self.checkpoints.presses.store(false, Ordering::Relaxed);
+    }
+
+    /// Evicts rows of all tables. Nothing is in flight.
+    fn evict(&self, residence: &Residence, gatherer: &Gatherer, level: &Level) -> Result<(), RunError> {
+        // Looked at first: when a snapshot has ended, `whole` was set before.
+        let copies = gatherer.machine.tables.iter().any(Table::is_in_snapshot);
+        let keeps_all = copies || self.checkpoints.whole.load(Ordering::Acquire);
+        let keeps_all = keeps_all && !self.planted.is(Bug::EvictsCopied);
+        let wrongly = if self.planted.is(Bug::EvictsDirty) { Wrongly::Dirty } else { Wrongly::Nothing };
+        let eviction = Eviction { share: level.excess(), keeps_all, wrongly };
+        let on = (&gatherer.machine, &*gatherer.environment);
+        for table in 0..gatherer.machine.tables.len() {
+            match residence.evict(table, on, &self.directory, eviction, level) {
+                // Rows stay, and the limit is exceeded; the log waits for room, too.
+                Err(RunError::State(StateError::Io { error, .. })) if error.kind() == ErrorKind::StorageFull => break,
+                evicted => evicted?,
+            }
+        }
+        Ok(())
+    }
+}
