@@ -237,7 +237,7 @@ impl Ready {
         let request = Request { sources, sinks, options, environment, control, durability, records };
         let summary = engine.run(request, &mut || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
-            if watched.stops() {
+            if watched.ends() {
                 patience.end();
             }
             tick();

@@ -43,6 +43,11 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// Whether there was no room for what was to be written: nothing of it counts, and it can be tried again.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, StateError::Io { action: "written", error, .. } if error.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// For a call that the machine refused.
     pub fn io(file: &Path, action: &'static str) -> impl FnOnce(io::Error) -> StateError {
         let file = file.to_owned();

@@ -158,7 +158,8 @@ pub fn read_all(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
 
 /// Puts `bytes` in the stead of a file, so that after a crash it holds the old ones or the new, and the
 /// new once this has returned. Goes by way of `<name>.new` beside it, of which one writer at a time may
-/// make use; one that an earlier crash left is overwritten.
+/// make use; one that an earlier crash left is overwritten. An error is `StorageFull` only where it holds the old ones
+/// for certain: a sync that finds no room is a failed sync.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
@@ -166,9 +167,15 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<(
     let file = storage.open(&new, Open::AppendOrCreate)?;
     file.truncate(0)?;
     file.append(bytes)?;
-    file.sync()?;
-    storage.rename(&new, path)?;
-    storage.sync_directory(&directory_of(path))
+    let named = || {
+        file.sync()?;
+        storage.rename(&new, path)?;
+        storage.sync_directory(&directory_of(path))
+    };
+    named().map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull => io::Error::other(error),
+        _ => error,
+    })
 }
 
 /// The directory that holds `path`: `.` for a bare name.

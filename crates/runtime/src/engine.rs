@@ -59,6 +59,7 @@ pub enum RunError {
 #[derive(Default)]
 pub struct Control {
     stop: AtomicBool,
+    failed: AtomicBool,
     /// Events whose results were released.
     pub events: AtomicU64,
     /// Epochs whose results were released.
@@ -117,6 +118,12 @@ impl Control {
     /// Whether somebody has asked for that.
     pub fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the run is about to end, as somebody has asked for that, or as it has failed: then nothing is waited for
+    /// that may never come.
+    pub fn ends(&self) -> bool {
+        self.stops() || self.failed.load(Ordering::Relaxed)
     }
 }
 
@@ -266,15 +273,12 @@ impl Engine {
         let (mut threads, readers) = (Vec::new(), Arc::new(Mutex::new(Vec::new())));
         let inputs = Inputs::new(sources, environment.clone(), control.clone(), readers.clone());
         for id in 0..workers {
-            let (pipeline, finished, failure) = (pipeline.clone(), finished.clone(), failure.clone());
-            let settled = environment.clone();
-            let body = move || {
+            let (shared, finished, settled) = (pipeline.clone(), finished.clone(), environment.clone());
+            let life = move || {
                 settled.settle(id, workers);
-                let guard = StopOnPanic { pipeline: &pipeline, failure: &failure };
-                pipeline.work(id, &finished);
-                std::mem::forget(guard);
+                shared.work(id, &finished);
             };
-            threads.push(environment.spawn("worker", Box::new(body)));
+            threads.push(environment.spawn("worker", stopping(&pipeline, &failure, life)));
         }
         drop(finished);
         let (mut finish, at_gate, at_commit) = Durable::divide(durable, &machine, &control);
@@ -295,16 +299,12 @@ impl Engine {
         };
         if let Some(finish) = &mut finish {
             let checkpointer = finish.checkpointer(&machine, &environment, &failure, &pipeline);
-            threads.push(environment.spawn("checkpoint", Box::new(move || checkpointer.run())));
+            let life = stopping(&pipeline, &failure, move || checkpointer.run());
+            threads.push(environment.spawn("checkpoint", life));
         }
         let (done, is_done) = bounded(1);
-        let (stop, failed) = (pipeline.clone(), failure.clone());
-        let body = move || {
-            let guard = StopOnPanic { pipeline: &stop, failure: &failed };
-            let _ = done.send(committer.run(&to_commit));
-            std::mem::forget(guard);
-        };
-        threads.push(environment.spawn("committer", Box::new(body)));
+        let life = move || _ = done.send(committer.run(&to_commit));
+        threads.push(environment.spawn("committer", stopping(&pipeline, &failure, life)));
         let gatherer = Gatherer {
             machine: machine.clone(),
             environment: environment.clone(),
@@ -321,19 +321,16 @@ impl Engine {
             durable: at_gate,
         };
         let (gathered, is_gathered) = bounded(1);
-        let (stop, failed) = (pipeline.clone(), failure.clone());
-        let body = move || {
-            let guard = StopOnPanic { pipeline: &stop, failure: &failed };
-            let _ = gathered.send(gatherer.run());
-            std::mem::forget(guard);
-        };
-        threads.push(environment.spawn("gate", Box::new(body)));
+        let life = move || _ = gathered.send(gatherer.run());
+        threads.push(environment.spawn("gate", stopping(&pipeline, &failure, life)));
         let report = loop {
             match is_done.recv_timeout(Duration::from_millis(50)) {
                 Ok(report) => break Some(report),
-                Err(RecvTimeoutError::Timeout) => tick(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
+            control.failed.store(failure.is_set(), Ordering::Relaxed);
+            tick();
         };
         tick();
         let gathered = is_gathered.recv().ok();
@@ -342,9 +339,9 @@ impl Engine {
             // Otherwise a source may wait for input that never comes; it ends with its next record.
             join(std::mem::take(&mut *readers.lock()), &failure);
         }
-        if let Some(durable) = gathered.as_ref().and_then(|gathered| gathered.durable.as_ref()) {
+        if let Some(finish) = &finish {
             // The state is in use until the log has come to rest.
-            durable.join_logger();
+            finish.join_logger();
         }
         if let Some(error) = failure.take() {
             return Err(error);
@@ -367,7 +364,20 @@ fn join(threads: Vec<Box<dyn Joined>>, failure: &Failure) {
     }
 }
 
-/// Lets a thread that panics take the others with it, rather than leave them waiting.
+/// A thread's life: if it panics, the others leave, too, rather than wait for it.
+pub(crate) fn stopping(
+    pipeline: &Arc<Pipeline>,
+    failure: &Arc<Failure>,
+    life: impl FnOnce() + Send + 'static,
+) -> Box<dyn FnOnce() + Send> {
+    let (pipeline, failure) = (pipeline.clone(), failure.clone());
+    Box::new(move || {
+        let guard = StopOnPanic { pipeline: &pipeline, failure: &failure };
+        life();
+        std::mem::forget(guard);
+    })
+}
+
 struct StopOnPanic<'a> {
     pipeline: &'a Pipeline,
     failure: &'a Failure,
@@ -375,7 +385,7 @@ struct StopOnPanic<'a> {
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
-        self.failure.set(RunError::Panic("a worker, the gate or the committer panicked".into()));
+        self.failure.set(RunError::Panic("a thread of the run panicked".into()));
         self.pipeline.stop();
     }
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
+/// How often it is looked whether the run is to stop, where a source is waited for.
+const STOP_POLL: Duration = Duration::from_millis(20);
 
 /// What a source's thread says.
 pub enum FromSource {
@@ -114,10 +116,25 @@ impl Inputs {
 
     /// Exactly so many records of a source, in batches. A failure if it has less.
     pub fn take_exactly(&mut self, source: usize, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
-        let OfSource { receiver, rest, .. } = &mut self.sources[source];
+        let OfSource { receiver, rest, waiting } = &mut self.sources[source];
+        if waiting.is_some() {
+            return Err(IoFailure::new(
+                "what was taken of it before was not logged, as it could be read again, and now it cannot",
+            ));
+        }
+        let control = &self.control;
+        let receive = || {
+            loop {
+                match receiver.recv_timeout(STOP_POLL) {
+                    Ok(message) => return Some(message),
+                    Err(RecvTimeoutError::Timeout) if !control.stops() => {}
+                    Err(_) => return None,
+                }
+            }
+        };
         // Of the batch that was received last: what is left of it stands before the same token.
         let mut token = None;
-        let (batches, left) = take_exactly(wanted, || match rest.take().or_else(|| receiver.recv().ok()) {
+        let (batches, left) = take_exactly(wanted, || match rest.take().or_else(receive) {
             Some(FromSource::Batch(next, behind, _)) => {
                 token = behind;
                 Ok(Some(next))
@@ -152,10 +169,7 @@ pub fn take_exactly(
     let (mut batches, mut left, mut rest) = (Vec::new(), wanted, None);
     while left != Taken::default() {
         let Some(next) = next()? else {
-            let (events, bad) = (left.events, left.bad);
-            return Err(IoFailure::new(format!(
-                "{events} events and {bad} bad records that were taken of it before are not there any more"
-            )));
+            return Err(missing(left));
         };
         // What is left over may be all of the kind that is not wanted.
         let (first, behind) = split(join(rest.take(), next)?, left);
@@ -165,6 +179,10 @@ pub fn take_exactly(
         rest = behind;
     }
     Ok((batches, rest))
+}
+
+fn missing(Taken { events, bad }: Taken) -> IoFailure {
+    IoFailure::new(format!("{events} events and {bad} bad records that were taken of it before are not there any more"))
 }
 
 /// Two batches as one.
@@ -204,6 +222,7 @@ fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Se
                     None => continue,
                 }
             }
+            Ok(None) if drop != Taken::default() => FromSource::Failed(missing(drop)),
             Ok(None) => FromSource::End,
             Err(failure) => FromSource::Failed(failure),
         };

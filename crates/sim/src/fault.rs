@@ -12,11 +12,13 @@ pub enum Fault {
     Applied(ErrorKind),
     /// An append fails in the middle; any other call as if refused.
     Half(ErrorKind),
-    /// A sync fails, and what it should have made durable never will be, though it is still read: as
+    /// A sync fails so, and what it should have made durable never will be, though it is still read: as
     /// Linux does when pages cannot be written. Any other call as if refused.
-    Dropped,
+    Dropped(ErrorKind),
     /// One bit of what a read gives is wrong. Any other call is as ever.
     Flipped,
+    /// Whoever calls panics: a bug.
+    Panics,
     /// The power goes before the call.
     CutBefore,
     /// The power goes when the call is done, before it returns.
@@ -32,11 +34,11 @@ impl Fault {
     /// What the caller is told in the end.
     pub(crate) fn outcome(self) -> io::Result<()> {
         match self {
-            Fault::Refused(kind) | Fault::Applied(kind) | Fault::Half(kind) => {
+            Fault::Refused(kind) | Fault::Applied(kind) | Fault::Half(kind) | Fault::Dropped(kind) => {
                 Err(io::Error::new(kind, format!("simulated: {kind}")))
             }
-            Fault::Dropped => Err(io::Error::other("simulated: input/output error")),
             Fault::Flipped => Ok(()),
+            Fault::Panics => panic!("simulated: a bug"),
             Fault::CutBefore | Fault::CutBehind => Err(power_is_off()),
         }
     }

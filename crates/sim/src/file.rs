@@ -89,7 +89,7 @@ impl File for SimFile {
         self.write(Operation::Sync, |state, fault| {
             let lies = state.lies_about(&self.path);
             match fault {
-                Some(Fault::Dropped) => self.contents(state).drop_changes(),
+                Some(Fault::Dropped(_)) => self.contents(state).drop_changes(),
                 _ if lies => {}
                 _ => self.contents(state).sync(),
             }

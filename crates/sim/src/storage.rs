@@ -40,7 +40,7 @@ impl State {
         if let Some(fault) = fault
             && !fault.is_done()
             && !(operation == Operation::Append && matches!(fault, Fault::Half(_)))
-            && !(operation == Operation::Sync && fault == Fault::Dropped)
+            && !(operation == Operation::Sync && matches!(fault, Fault::Dropped(_)))
         {
             return fault.outcome().map(|()| None);
         }

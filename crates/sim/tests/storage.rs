@@ -142,7 +142,7 @@ fn a_failed_sync_is_not_made_good_by_another() {
         let file = storage.open(path(), Open::CreateNew).unwrap();
         storage.sync_directory(Path::new(".")).unwrap();
         file.append(b"lost").unwrap();
-        storage.fail(3, Fault::Dropped);
+        storage.fail(3, Fault::Dropped(ErrorKind::Other));
         assert!(file.sync().is_err());
         assert_eq!(read_all(&storage, path()).unwrap(), b"lost", "it is still seen");
         file.sync().unwrap();

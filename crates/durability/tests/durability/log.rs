@@ -210,7 +210,9 @@ fn a_power_cut_at_any_call_loses_nothing_acknowledged() {
     assert!(calls.len() > 40, "{} calls", calls.len());
     for seed in 0..20 {
         for call in calls.clone() {
-            for fault in [Fault::CutBefore, Fault::CutBehind, Fault::Half(ErrorKind::Other), Fault::Dropped] {
+            for fault in
+                [Fault::CutBefore, Fault::CutBehind, Fault::Half(ErrorKind::Other), Fault::Dropped(ErrorKind::Other)]
+            {
                 let storage = machine(seed);
                 create(&storage).expect("a disk without faults");
                 storage.fail(call, fault);
@@ -247,7 +249,7 @@ fn after_a_failed_sync_nothing_more_is_written_and_the_tail_is_written_anew() {
     append(&mut log, 1..=2).expect("a disk without faults");
     log.push(3, &payload(3));
     log.write().expect("there is room");
-    storage.fail(storage.call_count(), Fault::Dropped);
+    storage.fail(storage.call_count(), Fault::Dropped(ErrorKind::Other));
     assert!(matches!(log.sync(), Err(StateError::Lost { .. })));
     storage.heal();
     assert!(matches!(log.sync(), Err(StateError::Lost { .. })), "a later sync is not believed");

@@ -25,7 +25,6 @@ use crate::pipeline::Pipeline;
 use crate::worker::Machine;
 use crossbeam_channel::{Receiver, TryRecvError, never, select};
 use parking_lot::Mutex;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -154,7 +153,7 @@ impl Checkpointer {
         match done {
             Ok(done) => done,
             // The log has everything still; it will be tried again when there may be room.
-            Err(StateError::Io { error, .. }) if error.kind() == ErrorKind::StorageFull => false,
+            Err(error) if error.is_no_room() => false,
             Err(error) => {
                 self.failure.set(RunError::State(error));
                 self.pipeline.stop();

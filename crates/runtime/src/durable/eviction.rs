@@ -20,12 +20,11 @@ use crate::gather::Gatherer;
 use crate::parallel::in_parallel;
 use crate::worker::Machine;
 use parking_lot::Mutex;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_durability::store::Packed;
-use tidemill_durability::{Bug, StateDirectory, StateError};
+use tidemill_durability::{Bug, StateDirectory};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_state::{Eviction, Removal, Table, TableMemory, Victims, Wrongly};
 
@@ -273,7 +272,7 @@ impl DurableGate {
         for table in 0..gatherer.machine.tables.len() {
             match residence.evict(table, on, &self.directory, eviction, level) {
                 // Rows stay, and the limit is exceeded; the log waits for room, too.
-                Err(RunError::State(StateError::Io { error, .. })) if error.kind() == ErrorKind::StorageFull => break,
+                Err(RunError::State(error)) if error.is_no_room() => break,
                 evicted => evicted?,
             }
         }

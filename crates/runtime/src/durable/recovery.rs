@@ -10,7 +10,7 @@ use super::logger::{LogState, Logged, Logger};
 use super::packed::PackedCodec;
 use super::residence::Residence;
 use super::{Changes, Due, DurabilityOptions, Recovery};
-use crate::engine::{Control, RunError};
+use crate::engine::{Control, RunError, stopping};
 use crate::environment::{Environment, Joined};
 use crate::epoch::Epoch;
 use crate::gate::Gate;
@@ -60,9 +60,9 @@ pub struct DurableGate {
     pub control: Arc<Control>,
     /// How.
     pub options: DurabilityOptions,
-    /// The logger's thread, which gives the log back when all is logged.
-    pub thread: Mutex<Option<Box<dyn Joined>>>,
-    /// See `thread`.
+    /// The logger's thread, once it is started.
+    pub logger: Arc<Mutex<Option<Box<dyn Joined>>>>,
+    /// From the logger, when all is logged.
     pub logged: Option<Receiver<Log>>,
     /// What was taken of the sources.
     pub intake: Intake,
@@ -145,14 +145,6 @@ impl DurableGate {
     pub fn close(&mut self) {
         self.entries = None;
         self.durable = None;
-    }
-
-    /// Waits until the logger has come to rest.
-    pub fn join_logger(&self) {
-        if let Some(thread) = self.thread.lock().take() {
-            // Where it panicked, it gives no log back.
-            let _ = thread.join();
-        }
     }
 
     /// The log, when the logger has ended; none if it never began.
@@ -382,7 +374,7 @@ impl DurableGate {
             options: self.options.clone(),
         };
         let (failure, pipeline) = (gatherer.failure.clone(), gatherer.pipeline.clone());
-        let body = move || match logger.run() {
+        let life = move || match logger.run() {
             Ok(log) => {
                 let _ = sender.send(log);
             }
@@ -391,7 +383,8 @@ impl DurableGate {
                 pipeline.stop();
             }
         };
-        *self.thread.lock() = Some(environment.spawn("log", Box::new(body)));
+        let life = stopping(&gatherer.pipeline, &gatherer.failure, life);
+        *self.logger.lock() = Some(environment.spawn("log", life));
         self.entries = Some(entries);
         self.logged = Some(logged);
     }

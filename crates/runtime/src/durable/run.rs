@@ -13,7 +13,7 @@ use super::residence::Residence;
 use super::{Durability, DurabilityOptions, Logging, Recovery, Sync};
 use crate::commit::DurableCommit;
 use crate::engine::{Control, Failure, RunError};
-use crate::environment::Environment;
+use crate::environment::{Environment, Joined};
 use crate::gather::Gathered;
 use crate::io::{Recovered, Sink};
 use crate::pipeline::Pipeline;
@@ -55,6 +55,8 @@ pub struct Finish {
     captured: Option<Receiver<Captured>>,
     spilled: Receiver<()>,
     residence: Option<Arc<Residence>>,
+    /// The logger's thread, once the gate has started it.
+    logger: Arc<Mutex<Option<Box<dyn Joined>>>>,
 }
 
 impl Durable {
@@ -150,6 +152,7 @@ impl Durable {
         let (sender, logged) = unbounded();
         let (to_checkpointer, captured) = bounded(1);
         let (spill, spilled) = bounded(1);
+        let logger = Arc::new(Mutex::new(None));
         let (path, planted) = (directory.path().display().to_string(), directory.planted());
         let directory = Arc::new(Mutex::new(directory));
         let (results, waiting) = match logging {
@@ -173,7 +176,7 @@ impl Durable {
             entries: None,
             recovery: Recovery::default(),
             planted,
-            thread: Mutex::new(None),
+            logger: logger.clone(),
             checkpoints: checkpoints.clone(),
             digests: digests.clone(),
             events: 0,
@@ -200,11 +203,9 @@ impl Durable {
             results,
             planted,
         };
-        (
-            Some(Finish { directory, log_state, checkpoints, digests, captured: Some(captured), spilled, residence }),
-            Some(gate),
-            Some(commit),
-        )
+        let captured = Some(captured);
+        let finish = Finish { directory, log_state, checkpoints, digests, captured, spilled, residence, logger };
+        (Some(finish), Some(gate), Some(commit))
     }
 }
 
@@ -231,6 +232,14 @@ impl Finish {
         }
     }
 
+    /// Waits until the logger has come to rest, whatever became of the gate.
+    pub fn join_logger(&self) {
+        if let Some(thread) = self.logger.lock().take() {
+            // Where it panicked, the failure is set.
+            let _ = thread.join();
+        }
+    }
+
     /// Takes a last checkpoint, so that the next run begins where this one ended. Everything was
     /// committed.
     pub fn end(self, machine: &Machine, gathered: Gathered) -> Result<DurabilitySummary, RunError> {
@@ -248,6 +257,11 @@ impl Finish {
         if let Some(mut log) = log
             && changed
         {
+            let released = checkpoints.committed.load(Ordering::Acquire);
+            if released < gathered.epoch {
+                let epoch = gathered.epoch;
+                return Err(RunError::Panic(format!("epochs up to {epoch} were run, and released up to {released}")));
+            }
             if directory.planted().is(Bug::TruncatesFirst) {
                 log.roll_now()?;
                 log.truncate(gathered.epoch, usize::MAX)?;

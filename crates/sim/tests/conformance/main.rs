@@ -26,7 +26,7 @@ fn faults(call: &Call) -> Vec<Fault> {
     }
     match call.operation {
         Operation::Append => faults.push(Fault::Half(StorageFull)),
-        Operation::Sync => faults.push(Fault::Dropped),
+        Operation::Sync => faults.push(Fault::Dropped(Other)),
         Operation::ReadAt => faults.push(Fault::Refused(Other)),
         _ => {}
     }

@@ -3,12 +3,12 @@
 
 use crate::child::history;
 use crate::support::Subject;
-use crate::trial::{Expected, Whole, new_machine, process};
-use std::io::ErrorKind::StorageFull;
+use crate::trial::{Expected, Setting, Whole, new_machine, process};
+use std::io::ErrorKind::{Other, StorageFull};
 use std::sync::Arc;
 use tidemill_durability::{Storage, read_all};
 use tidemill_runtime::{Engine, RunError};
-use tidemill_sim::Fault;
+use tidemill_sim::{Call, Fault, Operation};
 
 /// Events that make for some thousand calls.
 const EVENTS_MIN: usize = 60;
@@ -23,7 +23,7 @@ fn faults_at_every_call() {
     let mut at = 0;
     let (mut faults, mut failed) = (0, 0);
     while at <= calls {
-        for fault in [Fault::Dropped, Fault::Refused(StorageFull), Fault::Half(StorageFull)] {
+        for fault in [Fault::Dropped(Other), Fault::Refused(StorageFull), Fault::Half(StorageFull)] {
             let machine = new_machine(at as u64);
             let storage: Arc<dyn Storage> = Arc::new(machine.clone());
             let begin = machine.call_count();
@@ -56,4 +56,46 @@ fn faults_at_every_call() {
     }
     assert!(failed * 2 > faults, "{failed} of {faults} were noticed");
     println!("{faults} faults at {calls} calls, {failed} ended their run");
+}
+
+/// A sync that finds no room is a failed sync: what it was to make durable may be gone, whatever a later one says. With
+/// next to no memory, so that checkpoints make durable what was spilled before.
+#[test]
+fn a_sync_without_room_ends_the_run() {
+    let (program, history, setting) = history(EVENTS_MIN / 4);
+    let setting = Setting { memory: Some(1), ..setting };
+    let expected = Expected::new(Subject::new(history));
+    let mut engine = Engine::new(program).expect("random plans compile");
+    let is_sync = |call: &Call| {
+        // A segment of the log that has no name yet is made anew.
+        let has_no_name = call.path.starts_with("state/log") && call.path.extension().is_some_and(|end| end == "new");
+        matches!(call.operation, Operation::Sync | Operation::SyncDirectory) && !has_no_name
+    };
+    // The first run has no fault, and counts.
+    let (mut at, mut calls, mut syncs) = (0, 0, 0);
+    while at <= calls {
+        let machine = new_machine(at as u64);
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        let begin = machine.call_count();
+        if calls > 0 {
+            machine.fail(begin + at, Fault::Dropped(StorageFull));
+        }
+        engine = engine.with_empty_tables();
+        let ended = process(&expected.subject.history, &engine, &storage, &setting);
+        calls = calls.max(machine.call_count() - begin);
+        machine.heal();
+        if let Some(call) = machine.calls().get(begin + at).filter(|call| at > 0 && is_sync(call)) {
+            syncs += 1;
+            assert!(ended.is_err(), "call {at}, {call:?}");
+            machine.cut_power();
+            engine = engine.with_empty_tables();
+            process(&expected.subject.history, &engine, &storage, &setting)
+                .unwrap_or_else(|error| panic!("behind call {at}, {call:?}: {error}"));
+            let read = |path: &std::path::Path| read_all(&machine, path);
+            assert_eq!(expected.wrong_outputs(read, Whole::There), None, "behind call {at}, {call:?}");
+            assert_eq!(expected.wrong_tables(&engine), None, "behind call {at}, {call:?}");
+        }
+        at += calls.div_ceil(4 * super::number("TIDEMILL_FAULTS", 100) as usize).max(1);
+    }
+    assert!(syncs > 20, "{syncs} syncs");
 }

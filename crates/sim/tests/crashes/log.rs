@@ -47,7 +47,8 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
     for _ in 0..LIVES {
         log.plant(planted);
         log.set_segment_bytes(1500);
-        let fault = [Fault::CutBefore, Fault::CutBehind, Fault::Dropped, Fault::Half(std::io::ErrorKind::Other)];
+        use std::io::ErrorKind::Other;
+        let fault = [Fault::CutBefore, Fault::CutBehind, Fault::Dropped(Other), Fault::Half(Other)];
         storage.fail(storage.call_count() + random.below(16), *random.pick(&fault));
         let epochs = random.below(10) as u64;
         crashes += u64::from(live(&mut log, &mut random, &mut synced, epochs).is_err());

@@ -143,7 +143,7 @@ fn trials(planted: Planted) -> Result<usize, String> {
         Fault::Refused(Other),
         Fault::Applied(TimedOut),
         Fault::Half(StorageFull),
-        Fault::Dropped,
+        Fault::Dropped(Other),
     ] {
         for call in 0.. {
             if !trial(call, fault, planted).map_err(|wrong| format!("{fault:?} at call {call}: {wrong}"))? {

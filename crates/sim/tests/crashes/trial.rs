@@ -299,7 +299,7 @@ fn fault(random: &mut Random, planted: Planted) -> Fault {
         8 => Fault::Refused(Other),
         9 => Fault::Applied(TimedOut),
         10 => Fault::Half(StorageFull),
-        _ => Fault::Dropped,
+        _ => Fault::Dropped([Other, StorageFull][random.below(2)]),
     }
 }
 

@@ -1,0 +1,296 @@
+//! Runs that do not end by their input, and may not hang for that: a thread that panics, a source that is not what it
+//! was, a failure or a stop while something is waited for.
+
+use super::{Again, Records, Released, Stop, Trial, sums};
+use crate::support::Subject;
+use arrow_array::RecordBatch;
+use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_connect::System;
+use tidemill_histories::Random;
+use tidemill_model::Value;
+use tidemill_model::arrow::batch_of;
+use tidemill_plan::Origin;
+use tidemill_runtime::{
+    Control, DurabilityOptions, Engine, EpochSize, IoFailure, Options, Request, Resumed, RunError, Sink, Source,
+    SourceBatch, Summary,
+};
+use tidemill_sim::{Fault, SimStorage};
+
+/// What takes longer would take for ever.
+const EVER: Duration = Duration::from_secs(60);
+
+fn engine(subject: &Subject) -> Engine {
+    Engine::new(subject.program.clone()).expect("it compiles")
+}
+
+fn trial(subject: &Subject, seed: u64, again: Again) -> Trial<'_> {
+    let mut trial = Trial::new(subject, SimStorage::new(seed), &mut Random::new(seed));
+    trial.again.fill(again);
+    trial
+}
+
+/// The first records of a subject's only source.
+fn first_records(subject: &Subject, count: usize) -> RecordBatch {
+    let source = |stream: &&tidemill_plan::Stream| matches!(stream.origin, Origin::Source { .. });
+    let stream = subject.program.streams.iter().find(source).expect("a source");
+    let records: Vec<Vec<Value>> = subject.history.sources[0].iter().take(count).cloned().collect();
+    batch_of(&stream.schema, &records)
+}
+
+fn live_on(trial: &Trial<'_>, source: impl Source + 'static, control: Arc<Control>) -> Result<Summary, RunError> {
+    let options = Options { epoch: EpochSize::Events(1), ..Options::default() };
+    let durability = DurabilityOptions::default();
+    trial.live_on(&engine(trial.subject), options, vec![Box::new(source)], control, durability)
+}
+
+/// Records that come to an end by a power cut, when some were released and some more given.
+struct Cutting {
+    records: Records,
+    machine: SimStorage,
+    released: Arc<Mutex<Released>>,
+    /// Epochs up to this one were released then.
+    epoch: u64,
+}
+
+impl Source for Cutting {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if self.records.next == 50 {
+            while self.released.lock().epoch.is_none_or(|epoch| epoch < self.epoch) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let now = self.machine.call_count();
+            // Others make calls meanwhile.
+            (now..now + 100).for_each(|call| self.machine.fail(call, Fault::CutBefore));
+        }
+        self.records.next()
+    }
+
+    fn token(&self) -> Option<String> {
+        self.records.token()
+    }
+
+    fn replays(&self) -> bool {
+        self.records.replays()
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        self.records.resume(token)
+    }
+}
+
+/// A life that ends by a power cut, with some of the source's hundred records logged behind the newest checkpoint.
+fn crash(trial: &Trial<'_>) {
+    let batch = first_records(trial.subject, 100);
+    let (machine, released) = (trial.machine.clone(), trial.released[0].clone());
+    let epoch = released.lock().epoch.unwrap_or(0) + 10;
+    let records = Records { batch, next: 0, size: 1, again: trial.again[0], stop: None };
+    live_on(trial, Cutting { records, machine, released, epoch }, Arc::default()).expect_err("the power goes");
+    trial.machine.heal();
+    trial.machine.cut_power();
+}
+
+/// Whichever thread first sees that the run is to stop: a source that is left then has not ended.
+#[test]
+fn a_stop_ends_no_source() {
+    let subject = sums();
+    let options = Options { epoch: EpochSize::Events(1), ..Options::default() };
+    let live = |trial: &Trial<'_>, stop| {
+        let engine = engine(&subject);
+        let summary = trial.live(&engine, options, 1, stop, DurabilityOptions::default())?;
+        assert_eq!(summary.stopped, stop.is_some());
+        Ok::<_, RunError>((!summary.stopped).then(|| subject.difference(&trial.outcome(&engine))))
+    };
+    for again in [Again::Anew, Again::Token, Again::Replays] {
+        let trial = trial(&subject, 1, again);
+        live(&trial, Some(Stop { after: 10, behind: true })).expect("a stop is no failure");
+        crash(&trial);
+        // Of a source that replays, what was logged is being read again.
+        live(&trial, Some(Stop { after: 0, behind: true })).expect("a stop is no failure");
+        assert_eq!(live(&trial, None).expect("it comes to its end"), Some(None), "{again:?}");
+    }
+}
+
+/// The same batch over and over, until that was too often.
+struct Endless {
+    batch: RecordBatch,
+    given: Arc<AtomicUsize>,
+}
+
+const GIVEN_MAX: usize = 5_000;
+
+impl Source for Endless {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        std::thread::sleep(Duration::from_millis(1));
+        let goes_on = self.given.fetch_add(1, Ordering::Relaxed) < GIVEN_MAX;
+        Ok(goes_on.then(|| SourceBatch { events: self.batch.clone(), bad: Vec::new() }))
+    }
+}
+
+/// Gate, logger, checkpointer or who opens the state: none leaves the others at work, or waiting.
+#[test]
+fn a_panic_on_any_thread_ends_the_run() {
+    const CALLS: usize = 160;
+    let subject = sums();
+    let options = Options { epoch: EpochSize::Events(5), memory: Some(1), ..Options::default() };
+    let durability = DurabilityOptions { checkpoint_events: 20, ..DurabilityOptions::default() };
+    for call in 0..CALLS {
+        let trial = trial(&subject, call as u64, Again::Anew);
+        trial.machine.fail(call, Fault::Panics);
+        let given = Arc::new(AtomicUsize::new(0));
+        let source = Endless { batch: first_records(&subject, 5), given: given.clone() };
+        let live =
+            || trial.live_on(&engine(&subject), options, vec![Box::new(source)], Arc::default(), durability.clone());
+        let ended = catch_unwind(AssertUnwindSafe(live));
+        assert!(!matches!(ended, Ok(Ok(_))), "call {call}: nobody panicked");
+        assert!(given.load(Ordering::Relaxed) < GIVEN_MAX, "call {call}: the others went on");
+        assert!(trial.machine.call_count() > call, "call {call} was made");
+    }
+}
+
+/// Fails when its first batch was taken.
+struct Failing {
+    batch: Option<RecordBatch>,
+}
+
+impl Source for Failing {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let Some(events) = self.batch.take() else {
+            std::thread::sleep(Duration::from_millis(20));
+            return Err(IoFailure::new("the line is dead"));
+        };
+        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+    }
+}
+
+/// Waits for room until the run ends.
+struct Waiting {
+    control: Arc<Control>,
+    waits_on: Arc<AtomicBool>,
+}
+
+impl Sink for Waiting {
+    fn write(&mut self, _: &RecordBatch) -> Result<(), IoFailure> {
+        let begun = Instant::now();
+        while !self.control.ends() && begun.elapsed() < EVER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waits_on.fetch_or(!self.control.ends(), Ordering::Relaxed);
+        Err(IoFailure::new("there is no room"))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), IoFailure> {
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_is_waited_for_behind_a_failure() {
+    let subject = sums();
+    let control = Arc::new(Control::default());
+    let waits_on = Arc::new(AtomicBool::new(false));
+    let sink = |_: &_| Box::new(Waiting { control: control.clone(), waits_on: waits_on.clone() }) as Box<dyn Sink>;
+    let request = Request {
+        sources: vec![Box::new(Failing { batch: Some(first_records(&subject, 5)) })],
+        sinks: subject.program.sinks.iter().map(sink).collect(),
+        options: Options::default(),
+        environment: Arc::new(System::new()),
+        control: control.clone(),
+        durability: None,
+        records: None,
+    };
+    let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");
+    assert!(failure.to_string().ends_with("the line is dead"), "{failure}");
+    assert!(!waits_on.load(Ordering::Relaxed), "the sink knew that the run ends");
+}
+
+/// Can be read again, and gives nothing; has the run stop while the gate waits for it.
+struct Silent {
+    control: Arc<Control>,
+    released: Arc<AtomicBool>,
+    waits_on: Arc<AtomicBool>,
+}
+
+impl Source for Silent {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        std::thread::sleep(Duration::from_millis(50));
+        self.control.stop();
+        let begun = Instant::now();
+        while !self.released.load(Ordering::Relaxed) && begun.elapsed() < EVER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waits_on.fetch_or(!self.released.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(None)
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_stop_ends_a_recovery_that_waits_for_a_source() {
+    let subject = sums();
+    let trial = trial(&subject, 1, Again::Replays);
+    crash(&trial);
+    let (released, waits_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let control = Arc::new(Control::default());
+    let source = Silent { control: control.clone(), released: released.clone(), waits_on: waits_on.clone() };
+    let summary = live_on(&trial, source, control).expect("a stop is no failure");
+    assert!(!waits_on.load(Ordering::Relaxed), "it did not wait");
+    assert!(summary.stopped, "{summary:?}");
+    released.store(true, Ordering::Relaxed);
+}
+
+/// What a source gave is not in the log where it could be read again.
+#[test]
+fn a_source_that_cannot_be_read_again_any_more_is_refused() {
+    let subject = sums();
+    let trial = trial(&subject, 1, Again::Replays);
+    crash(&trial);
+    let batch = first_records(&subject, 100);
+    let source = Records { batch, next: 0, size: 1, again: Again::Anew, stop: None };
+    let failure = live_on(&trial, source, Arc::default()).expect_err("it is refused");
+    assert!(failure.to_string().ends_with("could be read again, and now it cannot"), "{failure}");
+}
+
+/// It has not ended: what it gave is not there any more.
+#[test]
+fn a_source_that_has_less_than_was_taken_is_refused() {
+    let subject = sums();
+    let trial = trial(&subject, 1, Again::Anew);
+    let stop = Some(Stop { after: 10, behind: true });
+    let options = Options { epoch: EpochSize::Events(1), ..Options::default() };
+    let durability = DurabilityOptions::default();
+    let stopped = trial.live(&engine(&subject), options, 1, stop, durability).expect("a stop is no failure");
+    assert!(stopped.stopped && stopped.events >= 10);
+    let batch = first_records(&subject, 5);
+    let source = Records { batch, next: 0, size: 1, again: Again::Anew, stop: None };
+    let failure = live_on(&trial, source, Arc::default()).expect_err("it is refused");
+    assert!(failure.to_string().ends_with("taken of it before are not there any more"), "{failure}");
+}
+
+/// Of one that goes on by itself, too.
+struct Shrunk;
+
+impl Source for Shrunk {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        Ok(None)
+    }
+
+    fn resume(&mut self, _: Option<&str>) -> Result<Resumed, IoFailure> {
+        Err(IoFailure::new("the file is shorter than it was"))
+    }
+}
+
+#[test]
+fn a_source_that_does_not_resume_fails_the_run() {
+    let subject = sums();
+    let trial = trial(&subject, 1, Again::Token);
+    crash(&trial);
+    let failure = live_on(&trial, Shrunk, Arc::default()).expect_err("it is refused");
+    assert!(failure.to_string().ends_with("the file is shorter than it was"), "{failure}");
+}
