@@ -250,8 +250,10 @@ impl Committer {
         if durable.written.is_empty() {
             durable.written_since = start;
         }
-        for pending in ready {
+        for mut pending in ready {
             self.write(&pending, false);
+            // A sink that wants to keep them does: until it commits they would pile up, out of all caches.
+            pending.outputs = Vec::new();
             if let Some(durable) = &mut self.durable {
                 durable.written.push(pending);
             }
