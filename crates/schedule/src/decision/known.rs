@@ -16,7 +16,7 @@ const DOUBT_ALIKE: f64 = 0.1;
 pub const CHANGE: f64 = 0.1;
 /// How much longer an operation may take than serially, nanoseconds, unless more is known: two lines of a cache that
 /// another processor has.
-const TRAVEL_MAX: f64 = 300.0;
+pub const TRAVEL_MAX: f64 = 300.0;
 /// Epochs after which a policy is warm. The best of them counts.
 pub const WARM_UP: u32 = 3;
 

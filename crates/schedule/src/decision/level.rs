@@ -18,6 +18,11 @@ pub struct Level {
 }
 
 impl Level {
+    /// One that is believed to be this.
+    pub fn of(value: f64) -> Level {
+        Level { value: Some(value), ..Level::default() }
+    }
+
     /// It, once there was a value.
     pub fn value(&self) -> Option<f64> {
         self.value
@@ -52,7 +57,7 @@ impl Level {
 
     /// It is this.
     pub fn set(&mut self, value: f64) {
-        *self = Level { value: Some(value), ..Level::default() };
+        *self = Level::of(value);
     }
 
     fn is_far(&self, new: f64) -> bool {

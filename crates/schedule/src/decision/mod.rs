@@ -16,8 +16,9 @@
 //! *a* and *o* are measured: averages over recent epochs, in which accidents do not count (`level`). *c* is predicted for
 //! every policy from a [`Survey`] of a sample of the epoch and the time that units take in parallel ([`model`]), times
 //! the policy's *ratio*: what its epochs took, of what was predicted (`known`). While epochs run in parallel *a* is what
-//! units take there, less what they were seen to take longer than serially. When epochs run serially again *a* is
-//! measured, and what units take in parallel stays what it was: so a wrong belief about one is not carried to the other.
+//! units take there, less what they were seen to take longer than serially. That may be wrong, so the loop is doubted then
+//! like a policy that was never run. When epochs run serially again *a* is measured, and what units take in parallel stays
+//! what it was: so a wrong belief about one is not carried to the other.
 //!
 //! A policy that was never run has the ratio of those most like it, and is taken for dearer than that by a doubt. So a
 //! policy can be taken on prediction alone, if it is better by more than the doubt, and from then on is known.
@@ -27,10 +28,10 @@
 //!
 //! # What it costs
 //!
-//! Surveys and estimates have a budget each ([`DECIDING_MAX`], of which half), by what they were measured to take. The
-//! first survey, as soon as access is the bottleneck and operations are not too cheap for any graph, is of as many
-//! operations as there is time for; later ones are whole, and a smaller sample, which says less, waits the longer for it.
-//! Between two estimates the last stands.
+//! Surveys and estimates have a budget each ([`DECIDING_MAX`], of which half), by what they are measured to take as a rule:
+//! one in which the processor was taken away does not forbid others for seconds. The first survey, as soon as access is the
+//! bottleneck and operations are not too cheap for any graph, is of as many operations as there is time for; later ones are
+//! whole, and a smaller sample, which says less, waits the longer for it. Between two estimates the last stands.
 //!
 //! # Exploration
 //!
@@ -53,8 +54,8 @@ mod reason;
 
 use crate::policy::{Granularity, Policy};
 use budget::Budget;
-use known::{CHANGE, Families, Known, WARM_UP};
-use level::Level;
+use known::{CHANGE, DOUBT, Families, Known, TRAVEL_MAX, WARM_UP};
+pub use level::Level;
 pub use model::Load;
 pub use reason::{Choice, Reason};
 use tidemill_txn::Survey;
@@ -74,8 +75,10 @@ pub const SAMPLED_PER_WORKER_MIN: u32 = 16;
 /// Operations of a survey at the most, and of the first one at the least, if there are as many.
 const SURVEYED_MAX: f64 = 2_048.0;
 const SURVEYED_MIN: f64 = 64.0;
-/// What surveying an operation takes, nanoseconds, until it was measured: with nothing in caches.
+/// What surveying an operation takes, nanoseconds, until it was measured: with nothing in caches. And what comparing all
+/// policies takes.
 const SURVEY_NS: f64 = 200.0;
+const ESTIMATE_NS: f64 = 3_000.0;
 
 /// Epochs of a probe at the least and at the most, and how long it takes about, nanoseconds: what is new to the caches
 /// stays so for some time, however short epochs are.
@@ -162,13 +165,15 @@ pub struct Decision {
     others: Level,
     /// Whether `access` is from more than a few transactions.
     is_measured: bool,
-    /// Serial epochs since the last parallel one.
+    /// Serial epochs since the last parallel one, and the least that access took in one of them.
     serial_epochs: u32,
+    serial_least: f64,
     /// Smoothed alike, but shares may be 0, from where everything is far.
     aborts: f64,
     survey: Option<Survey>,
-    /// What it took for an operation, nanoseconds.
-    survey_ns: f64,
+    /// What surveys take for an operation, and estimates, nanoseconds.
+    survey_ns: Level,
+    estimate_ns: Level,
     known: Vec<Known>,
     current: Policy,
     /// The best policy and the one next to it, by the last estimates.
@@ -195,9 +200,11 @@ impl Decision {
             others: Level::default(),
             is_measured: false,
             serial_epochs: 0,
+            serial_least: f64::INFINITY,
             aborts: 0.0,
             survey: None,
-            survey_ns: SURVEY_NS,
+            survey_ns: Level::of(SURVEY_NS),
+            estimate_ns: Level::of(ESTIMATE_NS),
             known: policies.map(Known::new).collect(),
             current: Policy::EPOCH,
             standing: None,
@@ -232,7 +239,7 @@ impl Decision {
             return Some(SURVEYED_MAX as u32);
         }
         let epoch_ns = load.access_ns * f64::from(operations) / f64::from(self.workers);
-        let affordable = self.surveying.left(self.with_head_start(epoch_ns)) / self.survey_ns;
+        let affordable = self.surveying.left(self.with_head_start(epoch_ns)) / self.survey_ns.value()?;
         let whole = f64::from(operations).min(SURVEYED_MAX);
         let (size, least) = match self.survey {
             None => (affordable.min(whole), whole.min(SURVEYED_MIN)),
@@ -243,8 +250,9 @@ impl Decision {
 
     /// It was, and that took so long.
     pub fn surveyed(&mut self, survey: Survey, took_ns: u64) {
-        self.survey_ns = took_ns as f64 / f64::from(survey.chains.operations.max(1));
-        self.surveying.spend(took_ns as f64);
+        let operations = f64::from(survey.chains.operations.max(1));
+        self.survey_ns.add(took_ns as f64 / operations);
+        self.surveying.spend(self.survey_ns.value().unwrap_or_default() * operations);
         self.survey = Some(survey);
     }
 
@@ -302,7 +310,8 @@ impl Decision {
     /// The last choice took so long.
     pub fn chosen(&mut self, took_ns: u64) {
         if std::mem::take(&mut self.is_fresh) {
-            self.estimating.spend(took_ns as f64);
+            self.estimate_ns.add(took_ns as f64);
+            self.estimating.spend(self.estimate_ns.value().unwrap_or_default());
         }
     }
 
@@ -367,9 +376,13 @@ impl Decision {
         if self.serial_epochs > WARM_UP {
             return self.access.add(access_ns);
         }
-        // What was inferred from units may be wrong, and the first epochs warm up: the best of them counts.
-        let best = if self.serial_epochs == 1 { access_ns } else { before.map_or(access_ns, |b| b.min(access_ns)) };
-        self.access.renew(best);
+        // What was inferred from units may be wrong, and the first epochs warm up: the best of them counts, and that
+        // serial epochs take longer than believed only when all have said so.
+        self.serial_least = self.serial_least.min(access_ns);
+        if self.serial_epochs < WARM_UP && before.is_some_and(|before| self.serial_least > before) {
+            return;
+        }
+        self.access.renew(self.serial_least);
         self.is_measured = true;
         let longer = self.access.value().zip(before).map_or(0.0, |(now, before)| now - before);
         self.known.iter_mut().for_each(|known| known.recalibrate(longer));
@@ -377,7 +390,7 @@ impl Decision {
 
     /// Follows the cost of operations by that of units, as far as both are known.
     fn follow_in_parallel(&mut self, cost: &EpochCost) {
-        self.serial_epochs = 0;
+        (self.serial_epochs, self.serial_least) = (0, f64::INFINITY);
         let Some(access) = self.access.value() else { return };
         let policy = cost.choice.policy;
         let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) else { return };
@@ -466,13 +479,13 @@ impl Decision {
             let pipeline = |access: f64| self.pipeline(policy, access, load);
             if policy.granularity == Granularity::Epoch {
                 let (access, expected) = (load.access_ns, pipeline(load.access_ns));
-                return Estimate {
-                    policy,
-                    access,
-                    pipeline: expected,
-                    hoped: expected * (1.0 - CHANGE),
-                    feared: expected,
+                let hoped = match self.serial_epochs {
+                    // It is what units take less what rows' travel was taken to be, which may be more.
+                    0 => pipeline((access - TRAVEL_MAX).max(access * (1.0 - DOUBT))),
+                    _ => expected,
                 };
+                let hoped = hoped.min(expected * (1.0 - CHANGE));
+                return Estimate { policy, access, pipeline: expected, hoped, feared: expected };
             }
             let expected = known.expected(&families);
             let load = Load { units_ns: (load.access_ns + expected.travel).max(1.0), ..*load };

@@ -433,3 +433,49 @@ fn few_transactions_are_expected_to_share_out_badly() {
         assert!((0.50..0.52).contains(&predicted(100.0)), "{}", predicted(100.0));
     }
 }
+
+/// Another process may take the processor in the middle of a survey or an estimate, for thousands of times what it takes.
+#[test]
+fn deciding_goes_on_after_an_interruption() {
+    let rows = survey(u64::from(TRANSACTIONS), true, 2);
+    let world = World { workers: 2, survey: rows, access_ns: 8_000.0, other_ns: 10.0, ratio: &|_| 1.0 };
+    let ratio = |policy: Policy| if policy == Policy::EPOCH { 1.0 } else { 3.0 };
+    let worse = World { ratio: &ratio, ..world };
+    let mut decision = decision(2);
+    assert_ne!(world.run(&mut decision, 50).0.policy, Policy::EPOCH);
+    decision.is_fresh = true;
+    decision.chosen(20_000_000);
+    decision.surveyed(rows, 20_000_000);
+    assert_eq!(worse.run(&mut decision, 50).0.policy, Policy::EPOCH);
+    assert!(decision.surveying.left(decision.elapsed_ns) > -1_000_000.0);
+}
+
+/// What a processor does in a time may halve for a while. A sample may be from such a while, and what chains were first
+/// seen to take not.
+#[test]
+fn a_loop_that_is_believed_to_be_slow_is_tried_again() {
+    for sampled_ns in [250.0, 340.0] {
+        let cost = |policy, _| if policy == Policy::EPOCH { (250.0, 250.0) } else { (290.0, 350.0) };
+        let choices = recorded(sampled_ns, 500, cost);
+        assert!(serial(&choices) >= 350, "{} after a sample of {sampled_ns}", serial(&choices));
+    }
+}
+
+/// The first two epochs behind a change take a third longer, while caches still have what chains needed.
+#[test]
+fn serial_epochs_that_warm_up_do_not_make_the_loop_look_slow() {
+    let last_parallel = std::cell::Cell::new(0);
+    let cost = |policy, number| {
+        let is_cold = number < last_parallel.get() + 3;
+        match policy == Policy::EPOCH {
+            true if is_cold => (650.0, 650.0),
+            true => (480.0, 480.0),
+            false => {
+                last_parallel.set(number);
+                (520.0, 700.0)
+            }
+        }
+    };
+    let choices = recorded(510.0, 500, cost);
+    assert!(serial(&choices) >= 400, "{}", serial(&choices));
+}
