@@ -161,7 +161,7 @@ impl Index {
         if (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX {
             let rows: Vec<RowAddress> = self.rows().collect();
             self.replace(self.bucket_count() * 2, arena);
-            rows.into_iter().for_each(|row| self.place(rehash(row), row));
+            self.fill(&rows, rehash);
         }
         self.place(hash, address);
     }

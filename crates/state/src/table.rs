@@ -167,7 +167,8 @@ impl Table {
         pass_nulls(nulls, 0, out, &mut missing);
         if !missing.is_empty() {
             let nodes = &mut *self.nodes.write();
-            for i in missing {
+            for (at, &i) in missing.iter().enumerate() {
+                nodes.ask_ahead(keys, &missing, at);
                 (out[i], _) = self.find_or_insert(nodes, keys, key_at(keys, i));
             }
         }
@@ -207,15 +208,7 @@ impl Table {
         let found = cold.get(&sought);
         let nodes = &mut *self.nodes.write();
         for (at, (&i, &place)) in missing.iter().zip(&found.places).enumerate() {
-            if let Some(&ahead) = missing.get(at + 2 * AHEAD) {
-                let hash = keys.hash(key_at(keys, ahead));
-                nodes.indexes[virtual_node_of(hash)].ask(hash);
-            }
-            if let Some(&ahead) = missing.get(at + AHEAD) {
-                let hash = keys.hash(key_at(keys, ahead));
-                nodes.indexes[virtual_node_of(hash)].ask_behind(hash);
-                nodes.rows[virtual_node_of(hash)].ask();
-            }
+            nodes.ask_ahead(keys, missing, at);
             let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, i));
             if is_new && place != NOWHERE {
                 self.fill_cells(row, &found.rows, place as usize);
@@ -485,6 +478,20 @@ impl Drop for Table {
 }
 
 impl Nodes {
+    /// Asks for what making the slots of keys needs that come behind the one `at` which they are.
+    #[inline]
+    fn ask_ahead<K: KeySet>(&self, keys: &K, missing: &[usize], at: usize) {
+        if let Some(&ahead) = missing.get(at + 2 * AHEAD) {
+            let hash = keys.hash(key_at(keys, ahead));
+            self.indexes[virtual_node_of(hash)].ask(hash);
+        }
+        if let Some(&ahead) = missing.get(at + AHEAD) {
+            let hash = keys.hash(key_at(keys, ahead));
+            self.indexes[virtual_node_of(hash)].ask_behind(hash);
+            self.rows[virtual_node_of(hash)].ask();
+        }
+    }
+
     /// Of a table without rows in memory.
     pub fn new(layout: &RowLayout, cold: Option<Arc<dyn ColdRows>>) -> Nodes {
         let mut arena = Arena::default();
