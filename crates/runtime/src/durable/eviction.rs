@@ -249,7 +249,8 @@ impl DurableGate {
         }
         // Where the checkpointer has not heard yet of what came before, it will see this, too.
         let _ = self.spilled.try_send(());
-        // What a checkpoint waits for may wait for the gate.
+        // A checkpoint is not waited for: its epoch is committed when it is old enough, by a clock that in a simulation
+        // moves when somebody looks at it, as the gate does.
         let waits = || residence.has_many_runs() && !self.checkpoints.busy.load(Ordering::Acquire);
         while waits() && !gatherer.failure.is_set() && !gatherer.control.stops() {
             self.checkpoints.presses.store(true, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_durability::{Identity, OpenState, StateDirectory};
@@ -18,10 +19,47 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Origin, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Recovered, Request, Resumed, RunError, Sink,
-    Source, SourceBatch, SourceProgress, Summary,
+    Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Options, Recovered, Request,
+    Resumed, RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
 };
 use tidemill_sim::{Fault, SimStorage};
+
+/// The machine as it is, but threads linger now and then where they look at the clock, so that others come to places
+/// before them that they seldom come to first.
+struct Unsteady {
+    system: System,
+    looks: AtomicU64,
+    /// Of so many looks one lingers.
+    one_in: u64,
+}
+
+impl Unsteady {
+    fn new(seed: u64) -> Unsteady {
+        Unsteady {
+            system: System::new(),
+            looks: AtomicU64::new(seed << 32),
+            one_in: [16, 64, 1_000][seed as usize % 3],
+        }
+    }
+}
+
+impl Environment for Unsteady {
+    fn now(&self) -> u64 {
+        let chance = Random::new(self.looks.fetch_add(1, Ordering::Relaxed)).bits();
+        if chance.is_multiple_of(self.one_in) {
+            std::thread::sleep(Duration::from_micros([0, 20, 200, 2_000][(chance >> 32) as usize % 4]));
+        }
+        self.system.now()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
+        self.system.spawn(name, body)
+    }
+
+    fn parallelism(&self) -> usize {
+        self.system.parallelism()
+    }
+}
 
 /// What the world outside the machine has seen: it survives crashes.
 #[derive(Default)]
@@ -160,6 +198,7 @@ impl Source for Records {
 
 /// A program and its data on a simulated machine.
 struct Trial<'a> {
+    seed: u64,
     subject: &'a Subject,
     machine: SimStorage,
     released: Vec<Arc<Mutex<Released>>>,
@@ -168,8 +207,10 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     fn new(subject: &'a Subject, machine: SimStorage, random: &mut Random) -> Self {
+        let seed = random.bits();
         let again = |_| [Again::Anew, Again::Token, Again::Replays][random.below(3)];
         Trial {
+            seed,
             subject,
             machine,
             released: subject.program.sinks.iter().map(|_| Arc::default()).collect(),
@@ -234,7 +275,7 @@ impl<'a> Trial<'a> {
             sources,
             sinks: self.released.iter().map(sink).collect(),
             options,
-            environment: Arc::new(System::new()),
+            environment: Arc::new(Unsteady::new(self.seed)),
             control,
             durability: Some(Durability { directory, options: durability }),
             records: None,

@@ -338,7 +338,10 @@ pub fn run(
         } else if life < lives {
             // Recovery is short: every other later life ends in it.
             let span = if life > 0 && random.chance(50) { 40 } else { last_calls };
-            storage.fail(start + random.below(span), fault(&mut random, setting.planted));
+            // One that ends nothing, as a disk that is full for a moment, may have another behind it.
+            for _ in 0..1 + random.below(2) {
+                storage.fail(start + random.below(span), fault(&mut random, setting.planted));
+            }
         }
         let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
         last_calls = (storage.call_count() - start).max(10);
