@@ -1,7 +1,8 @@
 //! Taking slots away, so that the rows of other keys have their memory: second chance (Corbató, "A paging
 //! experiment with the Multics system", 1968), by virtual node.
 //!
-//! **What.** In each virtual node a hand goes round its slots. A row that was looked up again since the hand passed it
+//! **What.** In each virtual node a hand goes round its slots, by the lanes of its index: were it to go by buckets, those
+//! before it would be overfull, and those behind it nearly empty. A row that was looked up again since the hand passed it
 //! is spared once. Rows that are only here as they are, which a mark says, are handed over to be kept elsewhere; when
 //! that is done their slots go.
 //! **Cost.** A look at three bits for each slot. Nothing may be in flight; meanwhile any number of threads take shares of
@@ -86,7 +87,7 @@ impl Table {
         let mut image = Image::new(self.shape());
         let choose = |node: usize| {
             rows.clear();
-            rows.extend(self.nodes().read().indexes[node].rows());
+            rows.extend(self.nodes().read().indexes[node].rows_by_lane());
             let mut gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
             if self.is_in_snapshot() {
                 // SAFETY: slots of this table, and nothing is in flight.
