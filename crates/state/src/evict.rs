@@ -55,7 +55,8 @@ pub enum Wrongly {
 /// Slots that go, of some nodes.
 pub struct Victims {
     first: usize,
-    nodes: Vec<Vec<RowAddress>>,
+    /// By node, in the order of their keys' hashes, which are kept, so that slots go without a look at the rows' keys.
+    nodes: Vec<Vec<(u64, RowAddress)>>,
 }
 
 impl Victims {
@@ -88,14 +89,14 @@ impl Table {
         let choose = |node: usize| {
             rows.clear();
             rows.extend(self.nodes().read().indexes[node].rows_by_lane());
-            let mut gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
+            let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
             if self.is_in_snapshot() {
                 // SAFETY: slots of this table, and nothing is in flight.
                 unsafe { self.save(&gone) };
             }
-            self.sort_by_hash(&mut gone);
+            let gone = self.in_hash_order(&gone);
             image.clear();
-            for &row in &gone {
+            for &(_, row) in &gone {
                 if self.is_kept(row, eviction) {
                     // SAFETY: as above.
                     unsafe { self.copy_row(row, &mut image) };
@@ -199,8 +200,8 @@ impl Table {
         }
     }
 
-    /// Sorts slots by the hashes of their keys.
-    fn sort_by_hash(&self, rows: &mut [RowAddress]) {
+    /// Slots with the hashes of their keys, in the order of these.
+    fn in_hash_order(&self, rows: &[RowAddress]) -> Vec<(u64, RowAddress)> {
         let ask = |at: usize| rows.get(at).into_iter().for_each(|&row| prefetch(row as *const u8));
         (0..AHEAD).for_each(ask);
         let hash = |(at, &row): (usize, &RowAddress)| {
@@ -209,7 +210,7 @@ impl Table {
         };
         let mut order: Vec<(u64, RowAddress)> = rows.iter().enumerate().map(hash).collect();
         order.sort_unstable();
-        rows.iter_mut().zip(order).for_each(|(row, (_, sorted))| *row = sorted);
+        order
     }
 
     /// Bytes of the texts of a row.
@@ -223,19 +224,14 @@ impl Table {
 impl Removal {
     /// Takes the slots away. `table` is the one that it was taken out of.
     pub fn work(&mut self, table: &Table) {
-        let mut hashes = Vec::new();
         for (gone, (index, rows)) in self.victims.nodes.iter().zip(self.indexes.iter_mut().zip(&mut self.rows)) {
-            let ask = |i: usize| gone.get(i).into_iter().for_each(|&row| prefetch(row as *const u8));
-            hashes.clear();
-            hashes.extend(gone.iter().enumerate().map(|(i, &row)| {
-                ask(i + AHEAD);
-                table.hash_of_row(row)
-            }));
-            for (i, &row) in gone.iter().enumerate() {
-                ask(i + AHEAD);
-                hashes.get(i + AHEAD).into_iter().for_each(|&hash| _ = index.ask(hash));
+            for (i, &(hash, row)) in gone.iter().enumerate() {
+                if let Some(&(hash, row)) = gone.get(i + AHEAD) {
+                    index.ask(hash);
+                    prefetch(row as *const u8);
+                }
                 self.text_bytes += table.text_bytes_of(row);
-                index.remove(hashes[i], row);
+                index.remove(hash, row);
                 // SAFETY: by the caller of `remove` nothing refers to it; the index no longer does.
                 unsafe {
                     table.marks().take(row, Generation::Even);

@@ -259,6 +259,9 @@ impl Index {
     }
 }
 
+/// In the place of a row that may be behind the bucket. No row has that address.
+pub const ELSEWHERE: RowAddress = 1;
+
 static EMPTY: [u64; BUCKET_WORDS] = [0; BUCKET_WORDS];
 
 /// Where a hash is looked for first.
@@ -273,17 +276,24 @@ impl Place {
     pub const NOWHERE: Place = Place { bucket: EMPTY.as_ptr(), tag: 1 };
 
     /// The row in the bucket that bears the tag: right nearly always, to be checked against the key. Any
-    /// of the bucket's rows, or 0, where none bears it; where `MISSES` are frequent, 0, since to look at another
-    /// row costs more than to choose. Asks for the cache line that the check will need:
-    /// the row, else the next bucket.
+    /// of the bucket's rows, or 0, where none bears it. Where `MISSES` are frequent it then says whether there can be
+    /// one at all: 0 if not, [`ELSEWHERE`] if it may be behind the bucket. Asks for the cache line that the check will
+    /// need: the row, else the next bucket.
     #[inline(always)]
     pub fn guess<const MISSES: bool>(&self) -> RowAddress {
         let lanes = matching_lanes(self.bucket, self.tag);
         let lane = (lanes | 1 << (LANES - 1)).trailing_zeros() as usize;
         // SAFETY: one of the six lanes.
         let row = unsafe { *self.bucket.add(TAG_WORDS + lane) };
-        prefetch(if lanes == 0 { self.bucket.wrapping_add(BUCKET_WORDS).cast() } else { row as *const u8 });
-        if MISSES && lanes == 0 { 0 } else { row }
+        let next = self.bucket.wrapping_add(BUCKET_WORDS);
+        if !MISSES {
+            prefetch(if lanes == 0 { next.cast() } else { row as *const u8 });
+            return row;
+        }
+        let goes_on = has_overflowed(self.bucket);
+        let beyond = if goes_on { next } else { self.bucket };
+        prefetch(if lanes == 0 { beyond.cast() } else { row as *const u8 });
+        if lanes != 0 { row } else { u64::from(goes_on) * ELSEWHERE }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::direct::Direct;
 use crate::evict::Hands;
 use crate::hash::{combine, hash_bytes, hash_parts, hash_word, virtual_node_of};
 use crate::image::{Image, KeyPart};
-use crate::index::{Index, Place};
+use crate::index::{ELSEWHERE, Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::marks::{Generation, Marks};
@@ -562,7 +562,7 @@ fn look_up<const MISSES: bool, K: KeySet>(
         }
         if round >= 2 {
             let first = start + (round - 2) * GROUP;
-            compare(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
+            compare::<MISSES, _>(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
         }
     }
 }
@@ -598,9 +598,10 @@ fn guess<const MISSES: bool, K>(group: &mut [Sought<K>; GROUP]) {
     }
 }
 
-/// Compares a group's keys to those of the rows picked.
+/// Compares a group's keys to those of the rows picked. Where `MISSES` are frequent, no row picked means that there is
+/// none.
 #[inline(never)]
-fn compare<K: KeySet>(
+fn compare<const MISSES: bool, K: KeySet>(
     nodes: &Nodes,
     keys: &K,
     group: &[Sought<K::Key>; GROUP],
@@ -610,7 +611,9 @@ fn compare<K: KeySet>(
 ) {
     for (i, (&Sought { key, row, .. }, out)) in group.iter().zip(out).enumerate() {
         *out = row;
-        if row == 0 || !keys.matches(key, row) {
+        if MISSES && row == 0 {
+            missing.push(first + i);
+        } else if row == 0 || row == ELSEWHERE || !keys.matches(key, row) {
             match find(nodes, keys, key) {
                 Some(row) => *out = row,
                 None => missing.push(first + i),

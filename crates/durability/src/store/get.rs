@@ -8,8 +8,9 @@ use tidemill_state::{Found, Image, NOWHERE};
 
 /// How many keys ahead of the one that is looked for what leads to its block is asked for.
 const LEADS_AHEAD: usize = 16;
-/// And its block.
-const AHEAD: usize = 6;
+/// And its block, for so many keys in one go: where files are memory, pages of them that were not read lately have to be
+/// found first, several at the same time.
+const AHEAD: usize = 8;
 
 /// A key that is looked for: its hash, its number, and a block that it may be in.
 #[derive(Clone, Copy)]
@@ -35,11 +36,14 @@ impl Runs {
         for run in self.runs.iter().rev() {
             filter(run, &left, &mut may_be);
             find_blocks(run, &may_be, &mut here);
-            let (mut at, mut some) = (0, false);
+            let (mut at, mut asked, mut some) = (0, 0, false);
             // As keys come in order, those of one block come together.
             for of_block in here.chunk_by(|one, next| one.block == next.block) {
-                let ahead = here.get(at + AHEAD..(at + AHEAD + of_block.len()).min(here.len()));
-                ahead.into_iter().flatten().for_each(|sought| run.file.ask(run.index.place(sought.block as usize)));
+                while asked < here.len() && asked < at + AHEAD {
+                    let ahead = &here[asked..(asked + AHEAD).min(here.len())];
+                    ahead.iter().for_each(|sought| run.file.ask(run.index.place(sought.block as usize)));
+                    asked += ahead.len();
+                }
                 at += of_block.len();
                 let block = of_block[0].block as usize;
                 let bytes = run.block(block, (what, shape), &mut opened, &mut buffer)?;
