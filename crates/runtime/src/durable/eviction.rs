@@ -34,7 +34,7 @@ const GOAL: f64 = 0.2;
 const SOFT: f64 = 0.05;
 /// Indexes have room for so many times the slots: most keys that are looked for in vain have an end to their search in
 /// the first bucket then, and some virtual nodes have more slots than others.
-const UNEVEN: f64 = 1.35;
+const UNEVEN: f64 = 1.2;
 /// Bytes of an index with so much room, for a slot.
 const INDEX_BYTES: f64 = 12.6 * UNEVEN;
 /// Epochs are not made smaller than this.
