@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys looked up together, so that their cache misses overlap.
@@ -29,6 +29,9 @@ const AHEAD: usize = 8;
 /// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
 /// few that what was looked at is still in the cache when their slots are made.
 const COLD_GROUP: usize = 1 << 11;
+
+/// Keys without a slot are frequent where more than one of so many has none.
+const FREQUENT: usize = 4;
 
 /// Slots below which sweeping is not worth a pause.
 const SWEEP_SLOTS_MIN: usize = 1 << 16;
@@ -49,6 +52,8 @@ pub struct Table {
     hands: Mutex<Hands>,
     /// How often it was swept.
     sweeps: AtomicU64,
+    /// Whether keys without a slot were frequent when some were looked up last.
+    misses: AtomicBool,
 }
 
 /// One part of the key inside a row.
@@ -112,6 +117,7 @@ impl Table {
             nodes: RwLock::new(nodes),
             hands: Mutex::default(),
             sweeps: AtomicU64::new(0),
+            misses: AtomicBool::new(false),
         }
     }
 
@@ -161,17 +167,13 @@ impl Table {
                         look_up_beyond(&nodes, keys, out, &mut missing);
                     }
                 }
+                _ if self.misses.load(Ordering::Relaxed) => look_up::<true, _>(&nodes, keys, 0, out, &mut missing),
                 _ => look_up::<false, _>(&nodes, keys, 0, out, &mut missing),
             }
         }
         pass_nulls(nulls, 0, out, &mut missing);
-        if !missing.is_empty() {
-            let nodes = &mut *self.nodes.write();
-            for (at, &i) in missing.iter().enumerate() {
-                nodes.ask_ahead(keys, &missing, at);
-                (out[i], _) = self.find_or_insert(nodes, keys, key_at(keys, i));
-            }
-        }
+        self.misses.store(missing.len() * FREQUENT > out.len(), Ordering::Relaxed);
+        self.make_slots(keys, &missing, |at, row, _| out[missing[at]] = row);
     }
 
     /// As `resolve_by`, where rows may be cold.
@@ -206,24 +208,36 @@ impl Table {
         let mut sought = Image::new(&self.shape);
         missing.iter().for_each(|&i| keys.copy(key_at(keys, i), &mut sought));
         let found = cold.get(&sought);
-        let nodes = &mut *self.nodes.write();
-        for (at, (&i, &place)) in missing.iter().zip(&found.places).enumerate() {
-            nodes.ask_ahead(keys, missing, at);
-            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, i));
-            if is_new && place != NOWHERE {
-                self.fill_cells(row, &found.rows, place as usize);
+        self.make_slots(keys, missing, |at, row, is_new| {
+            if is_new && found.places[at] != NOWHERE {
+                self.fill_cells(row, &found.rows, found.places[at] as usize);
             }
-            found_at(i, row);
-        }
+            found_at(missing[at], row);
+        });
         if !self.texts.is_empty() {
+            let nodes = &mut *self.nodes.write();
             nodes.texts.0 += found.rows.text_bytes();
             nodes.texts.1 += found.rows.len();
         }
     }
 
-    /// The slot of a key, and whether it was made now.
-    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key) -> (RowAddress, bool) {
-        let hash = keys.hash(key);
+    /// Calls `made` with the slot of each key that was missing, and whether it was made now: others may have been here
+    /// meanwhile, and a key may be there twice.
+    fn make_slots<K: KeySet>(&self, keys: &K, missing: &[usize], mut made: impl FnMut(usize, RowAddress, bool)) {
+        if missing.is_empty() {
+            return;
+        }
+        let hashes: Vec<u64> = missing.iter().map(|&i| keys.hash(key_at(keys, i))).collect();
+        let nodes = &mut *self.nodes.write();
+        for (at, &i) in missing.iter().enumerate() {
+            nodes.ask_ahead(&hashes, at);
+            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, i), hashes[at]);
+            made(at, row, is_new);
+        }
+    }
+
+    /// The slot of a key of that hash, and whether it was made now.
+    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
         let node = virtual_node_of(hash);
         let word = keys.word(key);
         if let Some(row) = word.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
@@ -478,15 +492,13 @@ impl Drop for Table {
 }
 
 impl Nodes {
-    /// Asks for what making the slots of keys needs that come behind the one `at` which they are.
+    /// Asks for what making slots needs for the keys some places behind the one that is made, by their hashes.
     #[inline]
-    fn ask_ahead<K: KeySet>(&self, keys: &K, missing: &[usize], at: usize) {
-        if let Some(&ahead) = missing.get(at + 2 * AHEAD) {
-            let hash = keys.hash(key_at(keys, ahead));
+    fn ask_ahead(&self, hashes: &[u64], at: usize) {
+        if let Some(&hash) = hashes.get(at + 2 * AHEAD) {
             self.indexes[virtual_node_of(hash)].ask(hash);
         }
-        if let Some(&ahead) = missing.get(at + AHEAD) {
-            let hash = keys.hash(key_at(keys, ahead));
+        if let Some(&hash) = hashes.get(at + AHEAD) {
             self.indexes[virtual_node_of(hash)].ask_behind(hash);
             self.rows[virtual_node_of(hash)].ask();
         }
