@@ -34,7 +34,7 @@ mod sync;
 mod times;
 
 pub use baseline::{Baseline, Scheme, SchemeError};
-pub use decision::{Choice, Decision, EpochCost, Level, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN};
+pub use decision::{Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN};
 pub use execute::{Execute, run_serially};
 pub use executor::{Executor, Progress, Worker};
 pub use policy::{Abort, Explore, Granularity, Policy, PolicyError, Search};

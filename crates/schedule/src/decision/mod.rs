@@ -55,7 +55,7 @@ mod reason;
 use crate::policy::{Granularity, Policy};
 use budget::Budget;
 use known::{CHANGE, DOUBT, Families, Known, TRAVEL_MAX, WARM_UP};
-pub use level::Level;
+use level::Level;
 pub use model::Load;
 pub use reason::{Choice, Reason};
 use tidemill_txn::Survey;

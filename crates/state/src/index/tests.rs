@@ -16,6 +16,15 @@ impl Made {
         Made { index: Index::new(&mut arena), arena, hashes: BTreeMap::new() }
     }
 
+    /// In an arena that it was moved to, with room for so many rows.
+    fn with_room(rows: usize) -> Self {
+        let mut made = Made::new();
+        let mut arena = Arena::default();
+        made.index.fit(rows, &mut arena, |_| 0);
+        made.arena = arena;
+        made
+    }
+
     fn insert(&mut self, hash: u64, row: RowAddress) {
         self.hashes.insert(row, hash);
         let hashes = &self.hashes;
@@ -177,10 +186,7 @@ fn memory_of_former_indexes_is_cut_again() {
 
 #[test]
 fn searches_stay_short_where_rows_come_and_go() {
-    let mut made = Made::new();
-    let mut arena = Arena::default();
-    made.index.fit(4_000, &mut arena, |_| 0);
-    made.arena = arena;
+    let mut made = Made::with_room(4_000);
     let mut random = 1u64;
     let mut next = || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -214,10 +220,7 @@ fn searches_stay_short_where_rows_come_and_go() {
 
 #[test]
 fn buckets_stay_even_where_a_hand_takes_rows_out() {
-    let mut made = Made::new();
-    let mut arena = Arena::default();
-    made.index.fit(5_400, &mut arena, |_| 0);
-    made.arena = arena;
+    let mut made = Made::with_room(5_400);
     let (mut row, mut hand) = (0, 0);
     for round in 0..40 {
         while made.hashes.len() < 4_000 {
