@@ -122,7 +122,7 @@ pub fn run_serially(
         Course { call, next: 0, asked }
     };
     let mut courses: Vec<Course<'_>> = (0..epoch.inputs.len()).map(course).collect();
-    let (mut at, mut calls) = (0, 0);
+    let (mut at, mut untimed) = (0, calls_per_sample);
     for &Run { input, count } in &epoch.order {
         if at >= range.end {
             break;
@@ -138,8 +138,9 @@ pub fn run_serially(
             while course.asked < course.next + block + AHEAD {
                 course.ask();
             }
-            calls += 1;
-            if calls % calls_per_sample == 0 {
+            untimed -= 1;
+            if untimed == 0 {
+                untimed = calls_per_sample;
                 let start = environment.now();
                 course.call.run(context, course.next, block);
                 let sampled = &mut sampled[input as usize];

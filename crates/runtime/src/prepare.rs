@@ -193,6 +193,15 @@ fn whole(input: usize, rows: usize, order: &mut Vec<Run>) -> bool {
 /// Merges the events of inputs that stem from rows of one source before `end`: by row, and by delivery
 /// where several take the same row.
 fn merge_deliveries(epoch: &Epoch, deliveries: &[usize], end: u32, next: &mut [usize], order: &mut Vec<Run>) {
+    if deliveries.len() > 1 && deliveries.iter().all(|&id| epoch.inputs[id].index.is_none()) {
+        // Each of them takes each row.
+        let rows = next[deliveries[0]]..epoch.inputs[deliveries[0]].len.min(end as usize);
+        order.reserve(rows.len() * deliveries.len());
+        for _ in rows.clone() {
+            order.extend(deliveries.iter().map(|&id| Run { input: id as u32, count: 1 }));
+        }
+        return deliveries.iter().for_each(|&id| next[id] = rows.end);
+    }
     let head = |id: usize, next: &[usize]| match &epoch.inputs[id].index {
         Some(index) => index.get(next[id]).copied().filter(|&row| row < end),
         None => (next[id] < epoch.inputs[id].len.min(end as usize)).then_some(next[id] as u32),

@@ -4,7 +4,8 @@
 //! reads one line here, compares all tags at once, and reads one line of the row, which holds the key
 //! and which the transaction needs anyway. A full bucket overflows into the next, and counts the rows that went on
 //! (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019): one that has let none
-//! go on ends every search, also where rows come and go.
+//! go on ends every search, also where rows come and go. The bits that no address has hold the first of those of the
+//! hash that say which bucket, so that an index grows without a row being read.
 
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
@@ -34,6 +35,10 @@ const OVERFLOW_STEP: u16 = 2;
 const OVERFLOW_MAX: u16 = u16::MAX - 1;
 /// How many rows ahead of the one that is hashed are asked for.
 const AHEAD: usize = 16;
+/// Bits of an address.
+pub const ADDRESS_BITS: u32 = 48;
+/// Bits of a hash that lie beside it: the first ones of its lower half.
+const HASH_BITS: u32 = u64::BITS - ADDRESS_BITS;
 
 const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "a bucket is a cache line");
 
@@ -60,13 +65,6 @@ impl Index {
 
     fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
         Index { buckets: arena.cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, displaced: 0 }
-    }
-
-    /// Takes the place of its former self, whose memory goes back.
-    fn replace(&mut self, buckets: usize, arena: &mut Arena) {
-        let old = std::mem::replace(self, Index::with_buckets(buckets, arena));
-        // SAFETY: cut from the same arena; only the index knew it.
-        unsafe { arena.give_back(old.buckets) };
     }
 
     #[inline(always)]
@@ -105,12 +103,14 @@ impl Index {
         Place { bucket, tag: tag_of(hash) }
     }
 
-    /// Asks for where a search for a hash goes on, if it does. The bucket should be there.
+    /// Asks for what else it takes to find a hash's row or to put one in: the row if it seems to be there, and the
+    /// bucket where a search goes on. The first bucket should be there.
     #[inline(always)]
-    pub fn ask_behind(&self, hash: u64) {
-        let bucket = self.bucket(hash);
-        if has_overflowed(bucket) {
-            prefetch(self.behind(bucket).cast());
+    pub fn ask_further(&self, hash: u64) {
+        let place = self.ask(hash);
+        place.guess::<true>();
+        if !has_room(place.bucket) {
+            prefetch(self.behind(place.bucket.cast_mut()).cast());
         }
     }
 
@@ -123,7 +123,7 @@ impl Index {
             let mut lanes = matching_lanes(bucket, tag_of(hash));
             while lanes != 0 {
                 // SAFETY: a lane with a tag is one of the six.
-                let address = unsafe { *bucket.add(TAG_WORDS + lanes.trailing_zeros() as usize) };
+                let address = address_of(unsafe { *bucket.add(TAG_WORDS + lanes.trailing_zeros() as usize) });
                 if is_key(address) {
                     return Some(address);
                 }
@@ -144,7 +144,7 @@ impl Index {
         loop {
             // SAFETY: the lanes of a bucket of this index; `&mut self`.
             unsafe {
-                if let Some(lane) = (0..LANES).find(|&lane| *bucket.add(TAG_WORDS + lane) == row) {
+                if let Some(lane) = (0..LANES).find(|&lane| address_of(*bucket.add(TAG_WORDS + lane)) == row) {
                     self.displaced -= usize::from(clear_lane(bucket, lane));
                     self.len -= 1;
                     return;
@@ -159,21 +159,61 @@ impl Index {
     /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
     pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         if (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX {
-            let rows: Vec<RowAddress> = self.rows().collect();
-            self.replace(self.bucket_count() * 2, arena);
-            self.fill(&rows, rehash);
+            self.double(arena, rehash);
         }
         self.place(hash, address);
     }
 
+    /// Moves into twice as many buckets. The rows that a bucket was the home of belong into two that nobody else has
+    /// filled as yet, so that these are written without being read; all others come afterwards.
+    fn double(&mut self, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+        let old = std::mem::replace(self, Index::with_buckets(self.bucket_count() * 2, arena));
+        for (b, bucket) in old.buckets().enumerate() {
+            let first = self.buckets.start().wrapping_add(2 * b * BUCKET_WORDS);
+            let mut filled = [0; 2];
+            for lane in lanes(taken_lanes(bucket) & !displaced_lanes(bucket)) {
+                // SAFETY: the lane of a row.
+                let (tag, word) = unsafe { taken(bucket, lane) };
+                let home = self.home(word, &rehash);
+                let lane = &mut filled[usize::from(home != first)];
+                // SAFETY: six rows at the most, and six lanes, of one of two buckets of this index; `&mut self`.
+                unsafe { write_lane(home, *lane, tag, word) };
+                *lane += 1;
+            }
+            self.len += filled[0] + filled[1];
+        }
+        for bucket in old.buckets() {
+            for lane in lanes(displaced_lanes(bucket)) {
+                // SAFETY: the lane of a row.
+                let (tag, word) = unsafe { taken(bucket, lane) };
+                self.put(self.home(word, &rehash), tag, word);
+            }
+        }
+        // SAFETY: cut from the same arena; only the index knew it.
+        unsafe { arena.give_back(old.buckets) };
+    }
+
+    /// Where the row of a lane is looked for first: the bits of its hash that the lane has mostly say so.
+    #[inline(always)]
+    fn home(&self, word: u64, rehash: impl Fn(RowAddress) -> u64) -> *mut u64 {
+        let least = word >> ADDRESS_BITS << (u32::BITS - HASH_BITS);
+        let most = least | u64::from(u32::MAX >> HASH_BITS);
+        let home = self.bucket(least);
+        if home == self.bucket(most) { home } else { self.bucket(rehash(address_of(word))) }
+    }
+
     fn place(&mut self, hash: u64, address: RowAddress) {
-        let home = self.bucket(hash);
+        self.put(self.bucket(hash), tag_of(hash), word_of(hash, address));
+    }
+
+    #[inline(always)]
+    fn put(&mut self, home: *mut u64, tag: u16, word: u64) {
         let mut bucket = home;
         while !has_room(bucket) {
             count_overflow(bucket, true);
             bucket = self.behind(bucket);
         }
-        put_in(bucket, hash, address, bucket != home);
+        put_in(bucket, tag, word, bucket != home);
         self.displaced += usize::from(bucket != home);
         self.len += 1;
     }
@@ -183,15 +223,12 @@ impl Index {
         if self.displaced * 100 <= self.len * DISPLACED_PERCENT_MAX {
             return;
         }
-        let buckets = (0..self.bucket_count()).map(|b| self.buckets.start().wrapping_add(b * BUCKET_WORDS));
-        let displaced: Vec<(*mut u64, usize)> = buckets.flat_map(displaced_lanes).collect();
-        // SAFETY: the lanes of rows.
-        let row = |(bucket, lane): (*mut u64, usize)| unsafe { *bucket.add(TAG_WORDS + lane) };
-        for (i, &(bucket, lane)) in displaced.iter().enumerate() {
-            displaced.get(i + AHEAD).into_iter().for_each(|&ahead| prefetch(row(ahead) as *const u8));
-            let address = row((bucket, lane));
-            let hash = rehash(address);
-            let home = self.bucket(hash);
+        let of = |bucket: *mut u64| lanes(displaced_lanes(bucket)).map(move |lane| (bucket, lane));
+        let displaced: Vec<_> = self.buckets().flat_map(of).collect();
+        for (bucket, lane) in displaced {
+            // SAFETY: the lane of a row.
+            let (tag, word) = unsafe { taken(bucket, lane) };
+            let home = self.home(word, &rehash);
             let mut nearer = home;
             while nearer != bucket && !has_room(nearer) {
                 nearer = self.behind(nearer);
@@ -201,7 +238,7 @@ impl Index {
             }
             // SAFETY: the lane of a row; `&mut self`.
             unsafe { clear_lane(bucket, lane) };
-            put_in(nearer, hash, address, nearer != home);
+            put_in(nearer, tag, word, nearer != home);
             self.displaced -= usize::from(nearer == home);
             while nearer != bucket {
                 count_overflow(nearer, false);
@@ -212,18 +249,10 @@ impl Index {
 
     /// Empties it and adds these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        self.replace(Index::buckets_for(rows.len()).next_power_of_two(), arena);
-        self.fill(rows, rehash);
-    }
-
-    /// Moves into another arena, with room for so many rows, or as many as it has.
-    pub fn fit(&mut self, rows: usize, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        let all: Vec<RowAddress> = self.rows().collect();
-        *self = Index::with_buckets(Index::buckets_for(rows.max(all.len())), arena);
-        self.fill(&all, rehash);
-    }
-
-    fn fill(&mut self, rows: &[RowAddress], rehash: impl Fn(RowAddress) -> u64) {
+        let buckets = Index::buckets_for(rows.len()).next_power_of_two();
+        let old = std::mem::replace(self, Index::with_buckets(buckets, arena));
+        // SAFETY: cut from the same arena; only the index knew it.
+        unsafe { arena.give_back(old.buckets) };
         for (i, &row) in rows.iter().enumerate() {
             if let Some(&ahead) = rows.get(i + AHEAD) {
                 prefetch(ahead as *const u8);
@@ -232,13 +261,27 @@ impl Index {
         }
     }
 
+    /// Moves into another arena, with room for so many rows, or as many as it has.
+    pub fn fit(&mut self, rows: usize, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+        let old = std::mem::replace(self, Index::with_buckets(Index::buckets_for(rows.max(self.len)), arena));
+        for bucket in old.buckets() {
+            for lane in lanes(taken_lanes(bucket)) {
+                // SAFETY: the lane of a row.
+                let (tag, word) = unsafe { taken(bucket, lane) };
+                self.put(self.home(word, &rehash), tag, word);
+            }
+        }
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = *mut u64> + '_ {
+        (0..self.bucket_count()).map(|b| self.buckets.start().wrapping_add(b * BUCKET_WORDS))
+    }
+
     /// All rows, in no useful order.
     pub fn rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
-        (0..self.bucket_count()).flat_map(move |b| {
-            let bucket = self.buckets.start().wrapping_add(b * BUCKET_WORDS);
-            // SAFETY: six lanes of a bucket; an address is 0 where there is no row.
-            (0..LANES).map(move |lane| unsafe { *bucket.add(TAG_WORDS + lane) }).filter(|&address| address != 0)
-        })
+        // SAFETY: the lanes of rows.
+        let row = |bucket: *mut u64, lane| address_of(unsafe { taken(bucket, lane) }.1);
+        self.buckets().flat_map(move |bucket| lanes(taken_lanes(bucket)).map(move |lane| row(bucket, lane)))
     }
 
     /// All rows, one of each bucket before the second of any: who takes rows out in this order leaves buckets about
@@ -248,7 +291,7 @@ impl Index {
             let lane = self.buckets.start().wrapping_add(TAG_WORDS + lane);
             // SAFETY: a lane of each bucket; an address is 0 where there is no row.
             (0..self.bucket_count())
-                .map(move |b| unsafe { *lane.wrapping_add(b * BUCKET_WORDS) })
+                .map(move |b| address_of(unsafe { *lane.wrapping_add(b * BUCKET_WORDS) }))
                 .filter(|&row| row != 0)
         })
     }
@@ -284,7 +327,7 @@ impl Place {
         let lanes = matching_lanes(self.bucket, self.tag);
         let lane = (lanes | 1 << (LANES - 1)).trailing_zeros() as usize;
         // SAFETY: one of the six lanes.
-        let row = unsafe { *self.bucket.add(TAG_WORDS + lane) };
+        let row = address_of(unsafe { *self.bucket.add(TAG_WORDS + lane) });
         let next = self.bucket.wrapping_add(BUCKET_WORDS);
         if !MISSES {
             prefetch(if lanes == 0 { next.cast() } else { row as *const u8 });
@@ -295,6 +338,19 @@ impl Place {
         prefetch(if lanes == 0 { beyond.cast() } else { row as *const u8 });
         if lanes != 0 { row } else { u64::from(goes_on) * ELSEWHERE }
     }
+}
+
+/// What a lane holds for a row: its address, and bits of its hash.
+#[inline(always)]
+fn word_of(hash: u64, address: RowAddress) -> u64 {
+    debug_assert!(address >> ADDRESS_BITS == 0, "an address of a process");
+    address | u64::from(hash as u32 >> (u32::BITS - HASH_BITS)) << ADDRESS_BITS
+}
+
+/// The address that a lane holds.
+#[inline(always)]
+fn address_of(word: u64) -> RowAddress {
+    word & ((1 << ADDRESS_BITS) - 1)
 }
 
 const LANE_MASK: u32 = (1 << LANES) - 1;
@@ -322,23 +378,61 @@ fn has_overflowed(bucket: *const u64) -> bool {
     unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) != 0 }
 }
 
-/// The lanes of a bucket whose rows are looked for elsewhere first.
-fn displaced_lanes(bucket: *mut u64) -> impl Iterator<Item = (*mut u64, usize)> {
+/// A bit for each lane of a bucket that has a row.
+#[inline(always)]
+fn taken_lanes(bucket: *const u64) -> u32 {
+    !matching_lanes(bucket, 0) & LANE_MASK
+}
+
+/// A bit for each lane of a bucket whose row is looked for elsewhere first.
+#[inline(always)]
+fn displaced_lanes(bucket: *const u64) -> u32 {
     // SAFETY: one of the eight lanes of a bucket.
-    let marks = unsafe { *bucket.cast::<u16>().add(DISPLACED_LANE) };
-    (0..LANES).filter(move |lane| marks & 2 << lane != 0).map(move |lane| (bucket, lane))
+    u32::from(unsafe { *bucket.cast::<u16>().add(DISPLACED_LANE) } >> 1)
+}
+
+/// The lanes of these bits.
+#[inline(always)]
+fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (bits != 0).then_some(bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lane
+    })
 }
 
 /// Puts a row into a bucket, which has room, of an index that is `&mut`.
 #[inline(always)]
-fn put_in(bucket: *mut u64, hash: u64, address: RowAddress, is_displaced: bool) {
+fn put_in(bucket: *mut u64, tag: u16, word: u64, is_displaced: bool) {
     let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
     // SAFETY: a lane without tag is one of the six; nobody else has the index.
     unsafe {
-        bucket.cast::<u16>().add(lane).write(tag_of(hash));
-        bucket.add(TAG_WORDS + lane).write(address);
+        write_lane(bucket, lane, tag, word);
         *bucket.cast::<u16>().add(DISPLACED_LANE) |= u16::from(is_displaced) << (lane + 1);
     }
+}
+
+/// Fills a lane.
+///
+/// # Safety
+/// It is one of the six of a bucket of an index that is `&mut`.
+#[inline(always)]
+unsafe fn write_lane(bucket: *mut u64, lane: usize, tag: u16, word: u64) {
+    // SAFETY: by the caller.
+    unsafe {
+        bucket.cast::<u16>().add(lane).write(tag);
+        bucket.add(TAG_WORDS + lane).write(word);
+    }
+}
+
+/// The tag of a lane, and what it holds.
+///
+/// # Safety
+/// It is one of the six of a bucket.
+#[inline(always)]
+unsafe fn taken(bucket: *const u64, lane: usize) -> (u16, u64) {
+    // SAFETY: by the caller.
+    unsafe { (*bucket.cast::<u16>().add(lane), *bucket.add(TAG_WORDS + lane)) }
 }
 
 /// Takes the row of a lane out; whether it was looked for elsewhere first.
@@ -348,11 +442,9 @@ fn put_in(bucket: *mut u64, hash: u64, address: RowAddress, is_displaced: bool) 
 unsafe fn clear_lane(bucket: *mut u64, lane: usize) -> bool {
     // SAFETY: by the caller.
     unsafe {
-        bucket.cast::<u16>().add(lane).write(0);
-        bucket.add(TAG_WORDS + lane).write(0);
-        let marks = &mut *bucket.cast::<u16>().add(DISPLACED_LANE);
-        let was_displaced = *marks & 2 << lane != 0;
-        *marks &= !(2 << lane);
+        let was_displaced = displaced_lanes(bucket) & 1 << lane != 0;
+        write_lane(bucket, lane, 0, 0);
+        *bucket.cast::<u16>().add(DISPLACED_LANE) &= !(2 << lane);
         was_displaced
     }
 }

@@ -1,6 +1,7 @@
 //! Zeroed memory for rows and indexes, cut from large blocks on huge pages: random access to a big
 //! table is bound by address translation as much as by the cache.
 
+use crate::index::ADDRESS_BITS;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 /// A huge page; blocks are multiples of it, in size and address.
@@ -170,6 +171,7 @@ impl Arena {
             if block.is_null() {
                 handle_alloc_error(layout);
             }
+            assert!((block.addr() + size) >> ADDRESS_BITS == 0, "processes have no further addresses");
             advise(block, size);
             block.write_bytes(0, size);
             block

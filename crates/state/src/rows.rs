@@ -33,7 +33,9 @@ impl Rows {
     /// Asks for the memory of the slot that is handed out next.
     #[inline]
     pub fn ask(&self) {
-        self.free.last().into_iter().for_each(|&row| prefetch(row as *const u8));
+        let next =
+            || self.chunks.last().map(|last| last.start().wrapping_add(self.used * self.row_words) as RowAddress);
+        self.free.last().copied().or_else(next).into_iter().for_each(|row| prefetch(row as *const u8));
     }
 
     /// A slot with all words zero.

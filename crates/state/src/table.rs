@@ -24,14 +24,14 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 const GROUP: usize = 32;
 
 /// How many keys ahead of the one whose slot is made its memory is asked for, and twice as many ahead its bucket.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 
 /// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
 /// few that what was looked at is still in the cache when their slots are made.
 const COLD_GROUP: usize = 1 << 11;
 
-/// Keys without a slot are frequent where more than one of so many has none.
-const FREQUENT: usize = 4;
+/// Most keys have no slot where more than one of so many has none.
+const MOST: usize = 2;
 
 /// Slots below which sweeping is not worth a pause.
 const SWEEP_SLOTS_MIN: usize = 1 << 16;
@@ -52,7 +52,7 @@ pub struct Table {
     hands: Mutex<Hands>,
     /// How often it was swept.
     sweeps: AtomicU64,
-    /// Whether keys without a slot were frequent when some were looked up last.
+    /// Whether most keys had no slot when some were looked up last.
     misses: AtomicBool,
 }
 
@@ -167,13 +167,18 @@ impl Table {
                         look_up_beyond(&nodes, keys, out, &mut missing);
                     }
                 }
-                _ if self.misses.load(Ordering::Relaxed) => look_up::<true, _>(&nodes, keys, 0, out, &mut missing),
+                // To look for them first would be in vain.
+                _ if self.misses.load(Ordering::Relaxed) => missing.extend(0..out.len()),
                 _ => look_up::<false, _>(&nodes, keys, 0, out, &mut missing),
             }
         }
         pass_nulls(nulls, 0, out, &mut missing);
-        self.misses.store(missing.len() * FREQUENT > out.len(), Ordering::Relaxed);
-        self.make_slots(keys, &missing, |at, row, _| out[missing[at]] = row);
+        let mut made = 0;
+        self.make_slots(keys, &missing, |at, row, is_new| {
+            out[missing[at]] = row;
+            made += usize::from(is_new);
+        });
+        self.misses.store(made * MOST > out.len(), Ordering::Relaxed);
     }
 
     /// As `resolve_by`, where rows may be cold.
@@ -227,7 +232,7 @@ impl Table {
         if missing.is_empty() {
             return;
         }
-        let hashes: Vec<u64> = missing.iter().map(|&i| keys.hash(key_at(keys, i))).collect();
+        let hashes = keys.hashes(missing);
         let nodes = &mut *self.nodes.write();
         for (at, &i) in missing.iter().enumerate() {
             nodes.ask_ahead(&hashes, at);
@@ -499,7 +504,7 @@ impl Nodes {
             self.indexes[virtual_node_of(hash)].ask(hash);
         }
         if let Some(&hash) = hashes.get(at + AHEAD) {
-            self.indexes[virtual_node_of(hash)].ask_behind(hash);
+            self.indexes[virtual_node_of(hash)].ask_further(hash);
             self.rows[virtual_node_of(hash)].ask();
         }
     }
@@ -663,12 +668,16 @@ pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
 }
 
 /// Keys of one shape. `matches` and `write` are called with slots of the table at hand.
-trait KeySet {
+trait KeySet: Sized {
     /// A key.
     type Key: Copy + Default;
     /// The keys of some accesses.
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
     fn hash(&self, key: Self::Key) -> u64;
+    /// The hashes of the keys at some places.
+    fn hashes(&self, places: &[usize]) -> Vec<u64> {
+        places.iter().map(|&i| self.hash(key_at(self, i))).collect()
+    }
     fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
     /// Fills the key cells of a fresh slot.
     fn write(&self, key: Self::Key, row: RowAddress);
@@ -826,6 +835,21 @@ impl KeySet for CompositeKeys<'_> {
             };
             combine(hash, part)
         })
+    }
+    /// Column by column, so that nothing branches on what they are for each key.
+    fn hashes(&self, places: &[usize]) -> Vec<u64> {
+        fn add(hashes: &mut [u64], places: &[usize], part: impl Fn(usize) -> u64) {
+            hashes.iter_mut().zip(places).for_each(|(hash, &i)| *hash = combine(*hash, part(i)));
+        }
+        let mut hashes = vec![0; places.len()];
+        for column in self.columns {
+            match column {
+                KeyColumn::Words(words) => add(&mut hashes, places, |i| hash_word(words[i])),
+                KeyColumn::Indexed(words, index) => add(&mut hashes, places, |i| hash_word(words[index[i] as usize])),
+                KeyColumn::Texts(texts) => add(&mut hashes, places, |i| hash_bytes(texts.get(i))),
+            }
+        }
+        hashes
     }
     fn matches(&self, i: usize, row: RowAddress) -> bool {
         self.columns.iter().zip(self.cells).all(|(column, cell)| match *column {
