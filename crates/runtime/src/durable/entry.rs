@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// What is logged of an epoch.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
-//! Batches in the log: columns of whole numbers in as few bits as most of their values need, the rest as Arrow has
-//! them.
+//! Batches in the log: columns of whole numbers in as few bits as most of their values need, truth values in one each,
+//! the rest as Arrow has them.
 //!
 //! ```text
-//! batch  = rows, columns × (packed:1), packed columns, [the other columns: message, body]
-//! packed = order:1 (1 ascending), base:8, width:1, rows × width bits, exceptions: n, n × (place, offset:8)
+//! batch  = rows, columns × (form:1), columns with a form of their own, [the other columns: message, body]
+//! form   = 0 of Arrow, 1 numbers, 2 truth values; 4 more: some are null
+//! column = [where some are null: a bit for each row, 0 null], numbers or a bit for each row
+//! numbers = order:1 (1 ascending), base:8, width:1, rows × width bits, exceptions: n, n × (place, offset:8)
 //! bits   = groups of 512 values in eight lanes: value i in lane i mod 8, word j of all lanes next to each other;
 //!          the values behind the last whole group likewise, in groups of 64 and one lane, filled up with zeros
 //! ```
@@ -12,12 +14,14 @@
 //! the value before. Offsets that need more bits than the width are exceptions, which decoding patches in (Zukowski,
 //! Héman, Nes, Boncz, "Super-Scalar RAM-CPU Cache Compression", 2006). Lanes are
 //! what a processor shifts at once (Afroozeh, Boncz, "The FastLanes Compression Layout", 2023). The log's thread has a
-//! processor to share with the workers, so time counts here more than room: LZ4 takes many times as long.
+//! processor to share with the workers, so time counts here more than room: LZ4 takes many times as long, and half of
+//! its time where there is but one column of truth values for it.
 
 use super::entry::{BatchCodec, Malformed, Reader, number, read_batch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::{DataType, Schema, SchemaRef};
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,27 +46,63 @@ pub struct PackedCodec {
     rest: BatchCodec,
 }
 
-/// The values of a column that can be packed.
-fn words(column: &ArrayRef) -> Option<&[i64]> {
-    match column.data_type() {
-        _ if column.null_count() > 0 => None,
-        DataType::Int64 => Some(column.as_primitive::<Int64Type>().values()),
-        DataType::Timestamp(..) => Some(column.as_primitive::<TimestampMicrosecondType>().values()),
-        _ => None,
-    }
+/// Of a column whose values Arrow writes.
+const OTHER: u8 = 0;
+/// Of whole numbers.
+const NUMBERS: u8 = 1;
+/// Of truth values.
+const BITS: u8 = 2;
+/// Besides: some are null.
+const NULLS: u8 = 4;
+
+/// The form that a column gets.
+fn form(column: &ArrayRef) -> u8 {
+    let form = match column.data_type() {
+        DataType::Int64 | DataType::Timestamp(..) => NUMBERS,
+        DataType::Boolean => BITS,
+        _ => return OTHER,
+    };
+    if column.null_count() > 0 { form | NULLS } else { form }
 }
 
 impl PackedCodec {
     /// Appends a batch in canonical form, of one row at least.
     pub fn write(&mut self, batch: &RecordBatch, into: &mut Vec<u8>) {
         number(into, batch.num_rows() as u64);
-        into.extend(batch.columns().iter().map(|column| u8::from(words(column).is_some())));
-        batch.columns().iter().filter_map(words).for_each(|values| pack(values, into));
-        let rest: Vec<usize> = (0..batch.num_columns()).filter(|&c| words(batch.column(c)).is_none()).collect();
+        into.extend(batch.columns().iter().map(form));
+        batch.columns().iter().for_each(|column| write_column(column, into));
+        let rest: Vec<usize> = (0..batch.num_columns()).filter(|&c| form(batch.column(c)) == OTHER).collect();
         if !rest.is_empty() {
             self.rest.write(&batch.project(&rest).expect("columns that are there"), into);
         }
     }
+}
+
+/// Appends a column, if it has a form of its own.
+fn write_column(column: &ArrayRef, into: &mut Vec<u8>) {
+    let form = form(column);
+    if form & NULLS != 0 {
+        column.nulls().into_iter().for_each(|nulls| put_truths(nulls.inner(), into));
+    }
+    match column.data_type() {
+        DataType::Int64 => pack(column.as_primitive::<Int64Type>().values(), into),
+        DataType::Timestamp(..) => pack(column.as_primitive::<TimestampMicrosecondType>().values(), into),
+        DataType::Boolean => put_truths(column.as_boolean().values(), into),
+        _ => {}
+    }
+}
+
+/// Appends a bit for each truth value, zeros behind the last.
+fn put_truths(truths: &BooleanBuffer, into: &mut Vec<u8>) {
+    let count = truths.len().div_ceil(8);
+    into.extend_from_slice(&truths.sliced().as_slice()[..count]);
+    if let (Some(last), rest @ 1..) = (into.last_mut(), truths.len() % 8) {
+        *last &= (1 << rest) - 1;
+    }
+}
+
+fn take_truths(reader: &mut Reader<'_>, count: usize) -> Result<BooleanBuffer, Malformed> {
+    Ok(BooleanBuffer::new(Buffer::from(reader.run(count.div_ceil(8))?), 0, count))
 }
 
 /// Appends packed values.
@@ -273,25 +313,44 @@ pub fn read_packed(reader: &mut Reader<'_>, schema: &SchemaRef, rows_max: u64) -
         return Err(Malformed(format!("a batch of {rows} events among {rows_max}")));
     }
     let rows = rows as usize;
-    let is_packed =
-        schema.fields().iter().map(|_| Ok(reader.byte()? != 0)).collect::<Result<Vec<bool>, Malformed>>()?;
+    let forms = schema.fields().iter().map(|_| reader.byte()).collect::<Result<Vec<u8>, Malformed>>()?;
     let mut columns: Vec<Option<ArrayRef>> = Vec::new();
-    for (field, packed) in schema.fields().iter().zip(&is_packed) {
-        columns.push(if *packed { Some(unpack(reader, field.data_type(), rows)?) } else { None });
+    for (field, form) in schema.fields().iter().zip(&forms) {
+        columns.push(match *form {
+            OTHER => None,
+            form => Some(read_column(reader, form, field.data_type(), rows)?),
+        });
     }
-    let rest: Vec<usize> = (0..columns.len()).filter(|&c| !is_packed[c]).collect();
+    let rest: Vec<usize> = (0..columns.len()).filter(|&c| forms[c] == OTHER).collect();
     if !rest.is_empty() {
         let fields: Vec<_> = rest.iter().map(|&c| schema.fields()[c].clone()).collect();
         let others = read_batch(reader, &Arc::new(Schema::new(fields)))?;
         rest.iter().zip(others.columns()).for_each(|(&c, column)| columns[c] = Some(column.clone()));
     }
-    let columns = columns.into_iter().map(|column| column.expect("packed or among the others")).collect();
+    let columns = columns.into_iter().map(|column| column.expect("of a form of its own or among the others")).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
     batch.map_err(|error| Malformed(error.to_string()))
 }
 
-fn unpack(reader: &mut Reader<'_>, ty: &DataType, rows: usize) -> Result<ArrayRef, Malformed> {
+/// Reads a column of a form of its own.
+fn read_column(reader: &mut Reader<'_>, form: u8, ty: &DataType, rows: usize) -> Result<ArrayRef, Malformed> {
+    let nulls = if form & NULLS != 0 { Some(NullBuffer::new(take_truths(reader, rows)?)) } else { None };
+    match (form & !NULLS, ty) {
+        (NUMBERS, DataType::Int64) => {
+            Ok(Arc::new(PrimitiveArray::<Int64Type>::new(unpack(reader, rows)?.into(), nulls)))
+        }
+        (NUMBERS, DataType::Timestamp(..)) => {
+            let values = PrimitiveArray::<TimestampMicrosecondType>::new(unpack(reader, rows)?.into(), nulls);
+            Ok(Arc::new(values.with_data_type(ty.clone())))
+        }
+        (BITS, DataType::Boolean) => Ok(Arc::new(BooleanArray::new(take_truths(reader, rows)?, nulls))),
+        _ => Err(Malformed(format!("a column of {ty} has form {form}"))),
+    }
+}
+
+/// Reads packed values.
+fn unpack(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<i64>, Malformed> {
     let ascends = reader.byte()? != 0;
     let base = reader.word()? as i64;
     let width = u32::from(reader.byte()?);
@@ -317,14 +376,7 @@ fn unpack(reader: &mut Reader<'_>, ty: &DataType, rows: usize) -> Result<ArrayRe
             *value = last;
         }
     }
-    match ty {
-        DataType::Int64 => Ok(Arc::new(PrimitiveArray::<Int64Type>::new(values.into(), None))),
-        DataType::Timestamp(..) => {
-            let values = PrimitiveArray::<TimestampMicrosecondType>::new(values.into(), None);
-            Ok(Arc::new(values.with_data_type(ty.clone())))
-        }
-        _ => Err(Malformed("a column that cannot be packed is".into())),
-    }
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -332,15 +384,33 @@ mod tests {
     use super::*;
     use arrow_array::{Int64Array, StringArray};
     use arrow_schema::Field;
+    use arrow_select::concat::concat;
 
     fn read_back(values: &[i64]) -> usize {
         let texts: StringArray = values.iter().map(|value| Some(value.to_string())).collect();
         let nulls: Int64Array = values.iter().map(|&value| (value % 2 == 0).then_some(value)).collect();
-        let fields = [("a", DataType::Int64, false), ("b", DataType::Utf8, false), ("c", DataType::Int64, true)];
+        let truths: BooleanArray = values.iter().map(|value| Some(value % 3 == 0)).collect();
+        let some: BooleanArray = values.iter().map(|value| (value % 5 > 0).then_some(value % 3 == 0)).collect();
+        let fields = [
+            ("a", DataType::Int64, false),
+            ("b", DataType::Utf8, false),
+            ("c", DataType::Int64, true),
+            ("d", DataType::Boolean, false),
+            ("e", DataType::Boolean, true),
+        ];
         let schema = Arc::new(Schema::new(fields.map(|(name, ty, null)| Field::new(name, ty, null)).to_vec()));
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(Int64Array::from(values.to_vec())), Arc::new(texts), Arc::new(nulls)];
-        let batch = RecordBatch::try_new(schema.clone(), columns).expect("columns of the schema");
+        let columns: [ArrayRef; 5] = [
+            Arc::new(Int64Array::from(values.to_vec())),
+            Arc::new(texts),
+            Arc::new(nulls),
+            Arc::new(truths),
+            Arc::new(some),
+        ];
+        let batch = RecordBatch::try_new(schema.clone(), columns.to_vec()).expect("columns of the schema");
+        // The same from within a larger one.
+        let ahead = columns.map(|column| concat(&[&column.slice(0, 1), &column]).expect("of one type"));
+        let larger = RecordBatch::try_new(schema.clone(), ahead.to_vec()).expect("columns of the schema");
+        let batch = if values.len() % 2 == 0 { batch } else { larger.slice(1, values.len()) };
         let mut bytes = Vec::new();
         PackedCodec::default().write(&batch, &mut bytes);
         let mut reader = Reader(&bytes);
