@@ -1,6 +1,6 @@
 //! Which rows were changed since the last snapshot, a bit for each row, twice; and which were used lately.
 //!
-//! **What.** The blocks that rows are cut from begin with three bitmaps, one for each [`Generation`], and one for
+//! **What.** The blocks that rows are cut from have three bitmaps as their heads, one for each [`Generation`], and one for
 //! rows that were looked up since the hand of the clock passed them (`evict`). A row's address leads to its block
 //! and its bit by arithmetic alone.
 //! **Invariant.** A snapshot at the end of an epoch belongs to one generation, and later epochs mark in the
@@ -11,7 +11,7 @@
 //! whose rows may be cold note what is used.
 
 use crate::layout::RowLayout;
-use crate::memory::BLOCK_BYTES;
+use crate::memory::{BLOCK_BYTES, head_of};
 use crate::rows::RowAddress;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,7 +52,7 @@ impl Marks {
         Marks { shift: layout.size().min(64).ilog2() }
     }
 
-    /// Bytes that a block begins with.
+    /// Bytes of a block's head.
     pub fn bytes(self) -> usize {
         MAPS * self.map_bytes()
     }
@@ -64,8 +64,8 @@ impl Marks {
     #[inline(always)]
     fn bit(self, row: RowAddress, map: usize) -> (*const AtomicU64, u64) {
         let inside = row as usize & (BLOCK_BYTES - 1);
-        let bit = inside >> self.shift;
-        let word = row as usize - inside + map * self.map_bytes() + bit / 64 * 8;
+        let (block, bit) = (row as usize - inside, inside >> self.shift);
+        let word = block + head_of(block) + map * self.map_bytes() + bit / 64 * 8;
         (word as *const AtomicU64, 1 << (bit % 64))
     }
 
@@ -94,7 +94,7 @@ impl Marks {
     /// Marks a row.
     ///
     /// # Safety
-    /// `row` is a slot in a block that begins with [`Marks::bytes`] for marks.
+    /// `row` is a slot in a block that has a head of [`Marks::bytes`] for marks.
     #[inline(always)]
     pub unsafe fn set(self, row: RowAddress, generation: Generation) {
         // SAFETY: by the caller.
@@ -142,12 +142,17 @@ impl Marks {
         unsafe { self.take_from(row, generation as usize) }
     }
 
+    /// The first word of the bits of a block.
+    fn first(self, block: *const u8, generation: Generation) -> *const AtomicU64 {
+        block.wrapping_add(head_of(block.addr()) + generation as usize * self.map_bytes()).cast()
+    }
+
     /// How many rows of a block are marked.
     ///
     /// # Safety
-    /// `block` begins with [`Marks::bytes`] for marks.
+    /// `block` has a head of [`Marks::bytes`] for marks.
     pub unsafe fn count(self, block: *const u8, generation: Generation) -> usize {
-        let first = block.wrapping_add(generation as usize * self.map_bytes()).cast::<AtomicU64>();
+        let first = self.first(block, generation);
         // SAFETY: as in `set_in`.
         let word = |word| unsafe { (*first.add(word)).load(Ordering::Relaxed) };
         (0..self.map_bytes() / 8).map(|at| word(at).count_ones() as usize).sum()
@@ -156,9 +161,9 @@ impl Marks {
     /// Marks all rows of a block, or none.
     ///
     /// # Safety
-    /// `block` begins with [`Marks::bytes`] for marks.
+    /// `block` has a head of [`Marks::bytes`] for marks.
     pub unsafe fn fill(self, block: *const u8, generation: Generation, marked: bool) {
-        let first = block.wrapping_add(generation as usize * self.map_bytes()).cast::<AtomicU64>();
+        let first = self.first(block, generation);
         for word in 0..self.map_bytes() / 8 {
             // SAFETY: as in `set_in`.
             unsafe { (*first.add(word)).store(if marked { u64::MAX } else { 0 }, Ordering::Relaxed) }

@@ -3,11 +3,16 @@
 
 use crate::index::ADDRESS_BITS;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::Range;
 
 /// A huge page; blocks are multiples of it, in size and address.
 pub const BLOCK_BYTES: usize = 2 << 20;
 /// Words of a cache line: everything is cut in multiples of it.
 const LINE_WORDS: usize = 8;
+/// The distance between two places where the head of a block may lie.
+const HEAD_STEP: usize = 8 << 10;
+/// The logarithm of how many there are: all in the first half of a block.
+const HEAD_PLACES_LOG: u32 = 7;
 
 /// A run of zeroed words cut from an [`Arena`], valid as long as that lives. Given back with
 /// [`Arena::give_back`], or not at all.
@@ -44,10 +49,10 @@ impl Words {
 #[derive(Default)]
 pub struct Arena {
     blocks: Vec<(*mut u8, Layout)>,
-    /// Bytes at the beginning of each block that are not cut. Where there are any, all blocks have
+    /// Bytes of each block, from [`head_of`] it on, that are not cut. Where there are any, all blocks have
     /// [`BLOCK_BYTES`].
     head: usize,
-    /// Bytes cut from the last block.
+    /// Up to where the last block was cut.
     used: usize,
     /// Runs given back or left over, by the logarithm of their words, which are powers of two.
     free: Vec<Vec<*mut u64>>,
@@ -59,10 +64,10 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// One whose blocks begin with so many zeroed bytes for another use, so that an address in a run leads to
-    /// them: they lie at the multiple of [`BLOCK_BYTES`] before it.
+    /// One whose blocks have so many zeroed bytes for another use, so that an address in a run leads to
+    /// them: they lie at [`head_of`] the multiple of [`BLOCK_BYTES`] before it.
     pub fn with_head(head: usize) -> Arena {
-        assert!(head.is_multiple_of(8 * LINE_WORDS) && head < BLOCK_BYTES, "a head is whole lines of a block");
+        assert!(head.is_multiple_of(8 * LINE_WORDS) && head < BLOCK_BYTES / 4, "a head is whole lines of a block");
         let mut arena = Arena::default();
         arena.head = head;
         arena
@@ -75,14 +80,17 @@ impl Arena {
 
     /// Bytes of all blocks, but for what was not cut yet of the last one.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - 8 * self.rest()
+        let behind_head = self.head_ahead().map_or(0, |head| BLOCK_BYTES - head - self.head);
+        self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - self.room().len() - behind_head
     }
 
     /// Takes over the blocks of another with such a head, and what is free there.
     pub fn absorb(&mut self, mut other: Arena) {
         assert_eq!(self.head, other.head, "arenas of one kind");
-        let rest = other.rest();
-        other.free_rest(rest);
+        other.free_room();
+        while other.pass_head() {
+            other.free_room();
+        }
         for (class, runs) in std::mem::take(&mut other.free).into_iter().enumerate() {
             runs.into_iter().for_each(|run| self.put_free(class, run));
         }
@@ -108,10 +116,11 @@ impl Arena {
             return Words { start, len };
         }
         let bytes = len * 8;
-        let rest = self.rest();
-        if 8 * rest < bytes {
-            self.free_rest(rest);
-            self.grow(bytes);
+        while self.room().len() < bytes {
+            self.free_room();
+            if !self.pass_head() {
+                self.grow(bytes);
+            }
         }
         let (block, _) = self.blocks.last().expect("a block with room was just made sure of");
         let start = block.wrapping_add(self.used).cast();
@@ -144,26 +153,42 @@ impl Arena {
         self.free[class].push(start);
     }
 
-    /// Words that are left of the last block.
-    fn rest(&self) -> usize {
-        self.blocks.last().map_or(0, |(_, layout)| layout.size().saturating_sub(self.used) / 8)
+    /// Where the head of the last block lies, if it was not cut up to there.
+    fn head_ahead(&self) -> Option<usize> {
+        let head = head_of(self.blocks.last()?.0.addr());
+        (self.head > 0 && self.used <= head).then_some(head)
     }
 
-    /// Frees the words that are left of the last block.
-    fn free_rest(&mut self, words: usize) {
-        let Some((block, layout)) = self.blocks.last() else { return };
-        let end: *mut u64 = block.wrapping_add(layout.size()).cast();
-        let mut left = words;
+    /// What the last block is cut from next, up to its head or its end.
+    fn room(&self) -> Range<usize> {
+        let end = self.blocks.last().map_or(0, |(_, layout)| layout.size());
+        self.used..self.head_ahead().unwrap_or(end)
+    }
+
+    /// Goes on behind the head of the last block, if it is ahead.
+    fn pass_head(&mut self) -> bool {
+        let head = self.head_ahead();
+        self.used = head.map_or(self.used, |head| head + self.head);
+        head.is_some()
+    }
+
+    /// Frees what the last block would be cut from next.
+    fn free_room(&mut self) {
+        let Some(&(block, _)) = self.blocks.last() else { return };
+        let room = self.room();
+        let end: *mut u64 = block.wrapping_add(room.end).cast();
+        let mut left = room.len() / 8;
         while left > 0 {
             let class = left.ilog2() as usize;
             self.put_free(class, end.wrapping_sub(left));
             left -= 1 << class;
         }
+        self.used = room.end;
     }
 
     fn grow(&mut self, bytes: usize) {
-        let size = (self.head + bytes).next_multiple_of(BLOCK_BYTES);
-        assert!(self.head == 0 || size == BLOCK_BYTES, "a run does not fit beside the head of a block");
+        let size = bytes.next_multiple_of(BLOCK_BYTES);
+        assert!(self.head == 0 || bytes <= BLOCK_BYTES / 4, "a run does not fit beside the head of a block");
         let layout = Layout::from_size_align(size, BLOCK_BYTES).expect("a table is smaller than the address space");
         // SAFETY: the layout is not empty; the range advised and zeroed is the allocation.
         let block = unsafe {
@@ -177,7 +202,7 @@ impl Arena {
             block
         };
         self.blocks.push((block, layout));
-        self.used = self.head;
+        self.used = 0;
     }
 }
 
@@ -188,6 +213,14 @@ impl Drop for Arena {
             unsafe { dealloc(block, layout) }
         }
     }
+}
+
+/// Where the head of a block lies. Not at the same place of each: a cache has few places for what lies at the same place
+/// of many.
+#[inline(always)]
+pub fn head_of(block: usize) -> usize {
+    let number = (block / BLOCK_BYTES) as u32;
+    (number.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HEAD_PLACES_LOG)) as usize * HEAD_STEP
 }
 
 /// Asks for huge pages under an array that is large enough for them, before it is touched.
@@ -271,5 +304,27 @@ mod tests {
         let blocks = arena.blocks.len();
         fill(&mut arena, [1 << 10; 6 * 64], &mut taken);
         assert_eq!(arena.blocks.len(), blocks, "what was left over was cut");
+    }
+
+    #[test]
+    fn heads_are_not_cut() {
+        const HEAD: usize = 24 << 10;
+        let mut arena = Arena::with_head(HEAD);
+        let mut taken = Vec::new();
+        fill(&mut arena, (0..2_000).map(|i| [1 << 10, 8, 24][i % 3]), &mut taken);
+        let mut other = Arena::with_head(HEAD);
+        fill(&mut other, [1 << 10; 7], &mut taken);
+        arena.absorb(other);
+        let blocks = arena.blocks.len();
+        // All but the heads, and the last block, which goes on being cut.
+        let free = (blocks - 1) * (BLOCK_BYTES - HEAD) - taken.iter().map(|(from, to)| to - from).sum::<usize>();
+        fill(&mut arena, std::iter::repeat_n(8, free / 64), &mut taken);
+        assert_eq!(arena.blocks.len(), blocks, "what lies before a head, and what was left over, was cut");
+        for block in arena.blocks() {
+            let head = block.addr() + head_of(block.addr());
+            assert!(head + HEAD <= block.addr() + BLOCK_BYTES);
+            assert!(taken.iter().all(|&(from, to)| to <= head || head + HEAD <= from), "a head was cut");
+        }
+        assert!(arena.bytes() >= taken.iter().map(|(from, to)| to - from).sum::<usize>());
     }
 }

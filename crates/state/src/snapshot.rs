@@ -99,7 +99,7 @@ impl Table {
     pub fn snapshot_rows(&self) -> usize {
         let progress = self.snapshot().progress.lock();
         let nodes = self.nodes().read();
-        // SAFETY: blocks that rows are cut from begin with marks.
+        // SAFETY: blocks that rows are cut from have marks as their heads.
         let count = |block| unsafe { self.marks().count(block, progress.generation) };
         let marked: usize = nodes.row_arena.blocks().map(count).sum();
         let apart: usize = self.snapshot().apart.lock().iter().map(Image::len).sum();

@@ -71,7 +71,7 @@ pub(crate) struct Nodes {
     pub rows: Vec<Rows>,
     /// What indexes are cut from.
     pub arena: Arena,
-    /// What rows are cut from: blocks begin with [`Marks`].
+    /// What rows are cut from: the heads of blocks are [`Marks`].
     pub row_arena: Arena,
     pub slots: usize,
     /// Sweep when there are this many slots.
@@ -415,7 +415,7 @@ impl Table {
 
     /// Marks all rows in a generation, or none.
     pub(crate) fn mark_blocks(&self, generation: Generation, marked: bool) {
-        // SAFETY: blocks that rows are cut from begin with marks.
+        // SAFETY: blocks that rows are cut from have marks as their heads.
         self.nodes.read().row_arena.blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
     }
 

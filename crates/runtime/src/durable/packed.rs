@@ -410,7 +410,7 @@ mod tests {
         // The same from within a larger one.
         let ahead = columns.map(|column| concat(&[&column.slice(0, 1), &column]).expect("of one type"));
         let larger = RecordBatch::try_new(schema.clone(), ahead.to_vec()).expect("columns of the schema");
-        let batch = if values.len() % 2 == 0 { batch } else { larger.slice(1, values.len()) };
+        let batch = if values.len().is_multiple_of(2) { batch } else { larger.slice(1, values.len()) };
         let mut bytes = Vec::new();
         PackedCodec::default().write(&batch, &mut bytes);
         let mut reader = Reader(&bytes);
