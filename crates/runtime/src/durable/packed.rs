@@ -14,8 +14,7 @@
 //! the value before. Offsets that need more bits than the width are exceptions, which decoding patches in (Zukowski,
 //! Héman, Nes, Boncz, "Super-Scalar RAM-CPU Cache Compression", 2006). Lanes are
 //! what a processor shifts at once (Afroozeh, Boncz, "The FastLanes Compression Layout", 2023). The log's thread has a
-//! processor to share with the workers, so time counts here more than room: LZ4 takes many times as long, and half of
-//! its time where there is but one column of truth values for it.
+//! processor to share with the workers, so time counts here more than room: LZ4 takes many times as long.
 
 use super::entry::{BatchCodec, Malformed, Reader, number, read_batch};
 use arrow_array::cast::AsArray;
@@ -82,7 +81,7 @@ impl PackedCodec {
 fn write_column(column: &ArrayRef, into: &mut Vec<u8>) {
     let form = form(column);
     if form & NULLS != 0 {
-        column.nulls().into_iter().for_each(|nulls| put_truths(nulls.inner(), into));
+        put_truths(column.nulls().expect("some are null").inner(), into);
     }
     match column.data_type() {
         DataType::Int64 => pack(column.as_primitive::<Int64Type>().values(), into),
