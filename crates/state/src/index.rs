@@ -103,14 +103,17 @@ impl Index {
         Place { bucket, tag: tag_of(hash) }
     }
 
-    /// Asks for what else it takes to find a hash's row or to put one in: the row if it seems to be there, and the
+    /// Asks for what else it takes to find a hash's row or to put one in: the row if it seems to be there, or the
     /// bucket where a search goes on. The first bucket should be there.
     #[inline(always)]
     pub fn ask_further(&self, hash: u64) {
-        let place = self.ask(hash);
-        place.guess::<true>();
-        if !has_room(place.bucket) {
-            prefetch(self.behind(place.bucket.cast_mut()).cast());
+        let bucket = self.bucket(hash);
+        let lanes = matching_lanes(bucket, tag_of(hash));
+        if lanes != 0 {
+            // SAFETY: a lane with a tag is one of the six.
+            prefetch(address_of(unsafe { *bucket.add(TAG_WORDS + lanes.trailing_zeros() as usize) }) as *const u8);
+        } else if !has_room(bucket) {
+            prefetch(self.behind(bucket).cast());
         }
     }
 
@@ -156,16 +159,54 @@ impl Index {
         }
     }
 
+    /// The row with this hash for which `is_key` holds, and whether it was put in just now, as `make` gives it. `rehash`
+    /// gives the hash of a row that is in it.
+    #[inline]
+    pub fn find_or_insert(
+        &mut self,
+        hash: u64,
+        mut is_key: impl FnMut(RowAddress) -> bool,
+        make: impl FnOnce() -> RowAddress,
+        arena: &mut Arena,
+        rehash: impl Fn(RowAddress) -> u64,
+    ) -> (RowAddress, bool) {
+        if self.is_full() {
+            self.double(arena, rehash);
+        }
+        let home = self.bucket(hash);
+        let (lanes, free) = (matching_lanes(home, tag_of(hash)), free_lanes(home));
+        if lanes != 0 || free == 0 || has_overflowed(home) {
+            if let Some(row) = self.find(hash, &mut is_key) {
+                return (row, false);
+            }
+            let row = make();
+            self.place(hash, row);
+            return (row, true);
+        }
+        let row = make();
+        // SAFETY: a lane without tag of a bucket of this index; `&mut self`.
+        unsafe { write_lane(home, free.trailing_zeros() as usize, tag_of(hash), word_of(hash, row)) };
+        self.len += 1;
+        (row, true)
+    }
+
     /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
     pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
-        if (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX {
+        if self.is_full() {
             self.double(arena, rehash);
         }
         self.place(hash, address);
     }
 
+    /// Whether another row needs more memory.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX
+    }
+
     /// Moves into twice as many buckets. The rows that a bucket was the home of belong into two that nobody else has
     /// filled as yet, so that these are written without being read; all others come afterwards.
+    #[inline(never)]
     fn double(&mut self, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
         let old = std::mem::replace(self, Index::with_buckets(self.bucket_count() * 2, arena));
         for (b, bucket) in old.buckets().enumerate() {
@@ -208,14 +249,20 @@ impl Index {
 
     #[inline(always)]
     fn put(&mut self, home: *mut u64, tag: u16, word: u64) {
+        self.len += 1;
+        let free = free_lanes(home);
+        if free != 0 {
+            // SAFETY: a lane without tag of a bucket of this index; `&mut self`.
+            unsafe { write_lane(home, free.trailing_zeros() as usize, tag, word) };
+            return;
+        }
         let mut bucket = home;
         while !has_room(bucket) {
             count_overflow(bucket, true);
             bucket = self.behind(bucket);
         }
-        put_in(bucket, tag, word, bucket != home);
-        self.displaced += usize::from(bucket != home);
-        self.len += 1;
+        put_in(bucket, tag, word, true);
+        self.displaced += 1;
     }
 
     /// Where many rows had to go on, brings them nearer to where they are looked for, as far as there is room now.
@@ -381,7 +428,7 @@ fn has_overflowed(bucket: *const u64) -> bool {
 /// A bit for each lane of a bucket that has a row.
 #[inline(always)]
 fn taken_lanes(bucket: *const u64) -> u32 {
-    !matching_lanes(bucket, 0) & LANE_MASK
+    free_lanes(bucket) ^ LANE_MASK
 }
 
 /// A bit for each lane of a bucket whose row is looked for elsewhere first.
@@ -404,7 +451,7 @@ fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
 /// Puts a row into a bucket, which has room, of an index that is `&mut`.
 #[inline(always)]
 fn put_in(bucket: *mut u64, tag: u16, word: u64, is_displaced: bool) {
-    let lane = (matching_lanes(bucket, 0) & LANE_MASK).trailing_zeros() as usize;
+    let lane = free_lanes(bucket).trailing_zeros() as usize;
     // SAFETY: a lane without tag is one of the six; nobody else has the index.
     unsafe {
         write_lane(bucket, lane, tag, word);
@@ -464,7 +511,13 @@ fn count_overflow(bucket: *mut u64, more: bool) {
 /// Whether a bucket has a lane without a row.
 #[inline(always)]
 fn has_room(bucket: *const u64) -> bool {
-    matching_lanes(bucket, 0) & LANE_MASK != 0
+    free_lanes(bucket) != 0
+}
+
+/// A bit for each lane of a bucket that has no row.
+#[inline(always)]
+fn free_lanes(bucket: *const u64) -> u32 {
+    matching_lanes(bucket, 0) & LANE_MASK
 }
 
 #[cfg(test)]

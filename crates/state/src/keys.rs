@@ -1,5 +1,7 @@
 //! Keys of many accesses at once, in columns, as prepare hands them to a table.
 
+use crate::memory::ask_for;
+
 /// One key column for a run of accesses.
 #[derive(Clone, Copy)]
 pub enum KeyColumn<'a> {
@@ -21,6 +23,12 @@ impl<'a> KeyTexts<'a> {
     /// From slices.
     pub fn new(texts: &'a [&'a [u8]]) -> Self {
         KeyTexts { texts }
+    }
+
+    /// Asks for where the text of one access is.
+    #[inline(always)]
+    pub(crate) fn ask(&self, i: usize) {
+        ask_for(self.texts, i)
     }
 
     /// The text of one access.

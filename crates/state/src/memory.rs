@@ -2,7 +2,7 @@
 //! table is bound by address translation as much as by the cache.
 
 use crate::index::ADDRESS_BITS;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::Range;
 
 /// A huge page; blocks are multiples of it, in size and address.
@@ -190,17 +190,9 @@ impl Arena {
         let size = bytes.next_multiple_of(BLOCK_BYTES);
         assert!(self.head == 0 || bytes <= BLOCK_BYTES / 4, "a run does not fit beside the head of a block");
         let layout = Layout::from_size_align(size, BLOCK_BYTES).expect("a table is smaller than the address space");
-        // SAFETY: the layout is not empty; the range advised and zeroed is the allocation.
-        let block = unsafe {
-            let block = alloc(layout);
-            if block.is_null() {
-                handle_alloc_error(layout);
-            }
-            assert!((block.addr() + size) >> ADDRESS_BITS == 0, "processes have no further addresses");
-            advise(block, size);
-            block.write_bytes(0, size);
-            block
-        };
+        let block = system::allocate(layout);
+        assert!((block.addr() + size) >> ADDRESS_BITS == 0, "processes have no further addresses");
+        advise(block, size);
         self.blocks.push((block, layout));
         self.used = 0;
     }
@@ -210,8 +202,68 @@ impl Drop for Arena {
     fn drop(&mut self) {
         for &(block, layout) in &self.blocks {
             // SAFETY: allocated in `grow` with this layout.
-            unsafe { dealloc(block, layout) }
+            unsafe { system::free(block, layout) }
         }
+    }
+}
+
+/// Blocks from the system itself: what an allocator has used before may lie on small pages, and stays on them.
+#[cfg(unix)]
+mod system {
+    use super::{BLOCK_BYTES, Layout, handle_alloc_error};
+
+    /// A zeroed block of pages.
+    pub fn allocate(layout: Layout) -> *mut u8 {
+        let bytes = layout.size() + BLOCK_BYTES;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping touches no other; what lies before and behind the block is part of it and unused.
+        unsafe {
+            let whole = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
+            if whole == libc::MAP_FAILED {
+                handle_alloc_error(layout);
+            }
+            let whole: *mut u8 = whole.cast();
+            let before = whole.align_offset(layout.align());
+            let block = whole.wrapping_add(before);
+            if before > 0 {
+                libc::munmap(whole.cast(), before);
+            }
+            if before < BLOCK_BYTES {
+                libc::munmap(block.wrapping_add(layout.size()).cast(), BLOCK_BYTES - before);
+            }
+            block
+        }
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    /// It was allocated here with this layout, and nobody uses it any more.
+    pub unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: by the caller.
+        unsafe { libc::munmap(block.cast(), layout.size()) };
+    }
+}
+
+/// Where there are no mappings, the allocator's.
+#[cfg(not(unix))]
+mod system {
+    use super::{Layout, handle_alloc_error};
+
+    /// A zeroed block.
+    pub fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: blocks are not empty.
+        let block = unsafe { std::alloc::alloc_zeroed(layout) };
+        if block.is_null() { handle_alloc_error(layout) } else { block }
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    /// It was allocated here with this layout, and nobody uses it any more.
+    pub unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: by the caller.
+        unsafe { std::alloc::dealloc(block, layout) };
     }
 }
 
@@ -258,6 +310,12 @@ pub fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks for an entry of an array.
+#[inline(always)]
+pub fn ask_for<T>(array: &[T], place: usize) {
+    prefetch(array.as_ptr().wrapping_add(place).cast())
 }
 
 #[cfg(test)]

@@ -13,54 +13,71 @@ const CHUNK_BYTES_MAX: usize = 8 << 10;
 
 /// All slots of a virtual node.
 pub struct Rows {
-    row_words: usize,
+    row_size: usize,
     chunks: Vec<Words>,
-    /// Rows handed out of the last chunk.
-    used: usize,
+    /// What is handed out next of the last chunk, and its end.
+    next: RowAddress,
+    end: RowAddress,
     free: Vec<RowAddress>,
 }
 
 impl Rows {
     /// No rows yet, of `row_size` bytes each.
     pub fn new(row_size: usize) -> Self {
-        Rows { row_words: row_size / 8, chunks: Vec::new(), used: 0, free: Vec::new() }
+        Rows { row_size, chunks: Vec::new(), next: 0, end: 0, free: Vec::new() }
     }
 
     fn rows_in(&self, chunk: &Words) -> usize {
-        chunk.len() / self.row_words
+        chunk.len() * 8 / self.row_size
     }
 
-    /// Asks for the memory of the slot that is handed out next.
+    /// Rows of the last chunk that were not handed out yet.
+    fn left(&self) -> usize {
+        (self.end - self.next) as usize / self.row_size
+    }
+
+    /// Asks for the memory of the slot that is handed out when `before` others have been.
     #[inline]
-    pub fn ask(&self) {
-        let next =
-            || self.chunks.last().map(|last| last.start().wrapping_add(self.used * self.row_words) as RowAddress);
-        self.free.last().copied().or_else(next).into_iter().for_each(|row| prefetch(row as *const u8));
+    pub fn ask(&self, before: usize) {
+        let free = self.free.len();
+        let row = match before < free {
+            true => self.free[free - 1 - before],
+            false => self.next + ((before - free) * self.row_size) as RowAddress,
+        };
+        prefetch(row as *const u8);
     }
 
     /// A slot with all words zero.
+    #[inline]
     pub fn allocate(&mut self, arena: &mut Arena) -> RowAddress {
         if let Some(address) = self.free.pop() {
             return address;
         }
-        let full = self.chunks.last().is_none_or(|last| self.used >= self.rows_in(last));
-        if full {
-            let doubled = self.chunks.last().map_or(FIRST_CHUNK_ROWS, |last| 2 * self.rows_in(last));
-            let rows = doubled.min((CHUNK_BYTES_MAX / (8 * self.row_words)).max(1));
-            self.chunks.push(arena.cut(rows * self.row_words));
-            self.used = 0;
+        if self.next == self.end {
+            self.grow(arena);
         }
-        let chunk = self.chunks.last().expect("a chunk with room was just made sure of");
-        let address = chunk.start().wrapping_add(self.used * self.row_words) as RowAddress;
-        self.used += 1;
+        let address = self.next;
+        self.next += self.row_size as RowAddress;
         address
+    }
+
+    /// Begins another chunk.
+    #[cold]
+    fn grow(&mut self, arena: &mut Arena) {
+        let doubled = self.chunks.last().map_or(FIRST_CHUNK_ROWS, |last| 2 * self.rows_in(last));
+        let rows = doubled.min((CHUNK_BYTES_MAX / self.row_size).max(1));
+        let chunk = arena.cut(rows * self.row_size / 8);
+        self.next = chunk.start() as RowAddress;
+        self.end = self.next + (self.rows_in(&chunk) * self.row_size) as RowAddress;
+        self.chunks.push(chunk);
     }
 
     /// The slots of a chunk that were ever handed out; those taken back are zero. None behind the last one.
     pub fn chunk(&self, chunk: usize) -> Option<impl Iterator<Item = RowAddress> + '_> {
         let words = self.chunks.get(chunk)?;
-        let rows = if chunk + 1 == self.chunks.len() { self.used } else { self.rows_in(words) };
-        Some((0..rows).map(move |row| words.start().wrapping_add(row * self.row_words) as RowAddress))
+        let left = if chunk + 1 == self.chunks.len() { self.left() } else { 0 };
+        let start = words.start() as RowAddress;
+        Some((0..self.rows_in(words) - left).map(move |row| start + (row * self.row_size) as RowAddress))
     }
 
     /// Takes a slot back and zeroes it.
@@ -68,15 +85,14 @@ impl Rows {
     /// # Safety
     /// `address` is a slot of this node that nothing refers to any more.
     pub unsafe fn release(&mut self, address: RowAddress) {
-        // SAFETY: a slot is `row_words` words inside a chunk.
-        unsafe { (address as *mut u64).write_bytes(0, self.row_words) };
+        // SAFETY: a slot has that size.
+        unsafe { (address as *mut u8).write_bytes(0, self.row_size) };
         self.free.push(address);
     }
 
     /// Bytes of slots that can be handed out without further memory.
     pub fn free_bytes(&self) -> usize {
-        let unused = self.chunks.last().map_or(0, |last| self.rows_in(last) - self.used);
-        (self.free.len() + unused) * 8 * self.row_words
+        (self.free.len() + self.left()) * self.row_size
     }
 
     /// Bytes held.

@@ -10,7 +10,7 @@ use crate::index::{ELSEWHERE, Index, Place};
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::marks::{Generation, Marks};
-use crate::memory::{Arena, FAR};
+use crate::memory::{Arena, FAR, ask_for};
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
@@ -23,12 +23,13 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 /// Keys looked up together, so that their cache misses overlap.
 const GROUP: usize = 32;
 
-/// How many keys ahead of the one whose slot is made its memory is asked for, and twice as many ahead its bucket.
-const AHEAD: usize = 16;
-
 /// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
 /// few that what was looked at is still in the cache when their slots are made.
 const COLD_GROUP: usize = 1 << 11;
+
+/// Keys whose slots are made together: so many that those of a virtual node are some, and so few that what is known of
+/// them stays in the second-level cache.
+const MADE_CHUNK: usize = 1 << 13;
 
 /// Most keys have no slot where more than one of so many has none.
 const MOST: usize = 2;
@@ -174,8 +175,8 @@ impl Table {
         }
         pass_nulls(nulls, 0, out, &mut missing);
         let mut made = 0;
-        self.make_slots(keys, &missing, |at, row, is_new| {
-            out[missing[at]] = row;
+        self.make_slots(keys, &missing, |_, place, row, is_new| {
+            out[place] = row;
             made += usize::from(is_new);
         });
         self.misses.store(made * MOST > out.len(), Ordering::Relaxed);
@@ -213,11 +214,11 @@ impl Table {
         let mut sought = Image::new(&self.shape);
         missing.iter().for_each(|&i| keys.copy(key_at(keys, i), &mut sought));
         let found = cold.get(&sought);
-        self.make_slots(keys, missing, |at, row, is_new| {
+        self.make_slots(keys, missing, |at, place, row, is_new| {
             if is_new && found.places[at] != NOWHERE {
                 self.fill_cells(row, &found.rows, found.places[at] as usize);
             }
-            found_at(missing[at], row);
+            found_at(place, row);
         });
         if !self.texts.is_empty() {
             let nodes = &mut *self.nodes.write();
@@ -226,44 +227,76 @@ impl Table {
         }
     }
 
-    /// Calls `made` with the slot of each key that was missing, and whether it was made now: others may have been here
-    /// meanwhile, and a key may be there twice.
-    fn make_slots<K: KeySet>(&self, keys: &K, missing: &[usize], mut made: impl FnMut(usize, RowAddress, bool)) {
-        if missing.is_empty() {
-            return;
+    /// Calls `made` for each key that was missing with its number among those, its place among all, its slot, and whether
+    /// that was made now: others may have been here meanwhile, and a key may be there twice.
+    fn make_slots<K: KeySet>(&self, keys: &K, missing: &[usize], mut made: impl FnMut(usize, usize, RowAddress, bool)) {
+        for (chunk, missing) in missing.chunks(MADE_CHUNK).enumerate() {
+            let wanted = by_node(&keys.hashes(missing), missing);
+            let nodes = &mut *self.nodes.write();
+            let mut run = 0;
+            // As in `look_up`.
+            for first in (0..wanted.len() + 2 * GROUP).step_by(GROUP) {
+                nodes.ask(keys, &wanted[group(&wanted, first)]);
+                if first >= GROUP {
+                    let made = first.saturating_sub(2 * GROUP);
+                    run = nodes.ask_further(&wanted, group(&wanted, first - GROUP), (run, made));
+                }
+                if first >= 2 * GROUP {
+                    self.make(nodes, keys, &wanted[group(&wanted, first - 2 * GROUP)], |at, place, row, is_new| {
+                        made(chunk * MADE_CHUNK + at, place, row, is_new);
+                    });
+                }
+            }
         }
-        let hashes = keys.hashes(missing);
-        let nodes = &mut *self.nodes.write();
-        for (at, &i) in missing.iter().enumerate() {
-            nodes.ask_ahead(&hashes, at);
-            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, i), hashes[at]);
-            made(at, row, is_new);
+    }
+
+    /// Finds or makes the slots of a group's keys.
+    #[inline(never)]
+    fn make<K: KeySet>(
+        &self,
+        nodes: &mut Nodes,
+        keys: &K,
+        group: &[Wanted],
+        mut made: impl FnMut(usize, usize, RowAddress, bool),
+    ) {
+        for &Wanted { hash, at, place } in group {
+            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, place as usize), hash);
+            made(at as usize, place as usize, row, is_new);
         }
     }
 
     /// The slot of a key of that hash, and whether it was made now.
+    #[inline(always)]
     fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
         let node = virtual_node_of(hash);
-        let word = keys.word(key);
-        if let Some(row) = word.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
+        let word = keys.word(key).filter(|_| nodes.cold.is_none());
+        let covered = word.filter(|&word| word < nodes.direct.len() as u64);
+        if let Some(row) = covered.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
             return (row, false);
         }
-        if let Some(row) = nodes.indexes[node].find(hash, |row| keys.matches(key, row)) {
-            return (row, false);
-        }
-        let row = nodes.rows[node].allocate(&mut nodes.row_arena);
-        keys.write(key, row);
-        nodes.slots += 1;
-        let counted = word.filter(|_| nodes.cold.is_none());
-        if let Some(len) = counted.and_then(|word| nodes.direct.count(word)) {
-            nodes.direct.grow(len);
+        let Nodes { direct, indexes, rows, arena, row_arena, slots, .. } = nodes;
+        let mut make = || {
+            let row = rows[node].allocate(row_arena);
+            keys.write(key, row);
+            *slots += 1;
+            row
+        };
+        let (row, is_new) = match covered {
+            Some(word) => {
+                let row = make();
+                direct.set(word, row);
+                (row, true)
+            }
+            None => {
+                let matches = |row| keys.matches(key, row);
+                indexes[node].find_or_insert(hash, matches, make, arena, |row| self.hash_of_row(row))
+            }
+        };
+        if is_new && let Some(len) = word.and_then(|word| direct.count(word)) {
+            direct.grow(len);
             self.move_to_direct(nodes);
         }
-        match word {
-            Some(word) if word < nodes.direct.len() as u64 => nodes.direct.set(word, row),
-            _ => nodes.indexes[node].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row)),
-        }
-        (row, true)
+        (row, is_new)
     }
 
     /// Moves the rows whose keys the array covers there from the indexes.
@@ -301,9 +334,10 @@ impl Table {
         self.nodes.read().direct.len() > 0
     }
 
-    /// Whether its rows are too many for the second-level cache.
+    /// Whether its rows are too many for the second-level cache. While slots are made, which may take milliseconds, they
+    /// are taken to be.
     pub fn is_far(&self) -> bool {
-        self.nodes.read().slots * self.layout.size() >= FAR
+        self.nodes.try_read().is_none_or(|nodes| nodes.slots * self.layout.size() >= FAR)
     }
 
     /// How often it was swept. Read where no sweep can be on its way.
@@ -311,10 +345,10 @@ impl Table {
         self.sweeps.load(Ordering::Acquire)
     }
 
-    /// Whether so many slots were made since the last sweep that another may pay.
+    /// Whether so many slots were made since the last sweep that another may pay. Not while slots are made.
     pub fn wants_sweep(&self) -> bool {
-        let nodes = self.nodes.read();
-        nodes.slots >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot()
+        let wants = |nodes: &Nodes| nodes.slots >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
+        self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
     /// Frees the slots whose row does not exist; none while a snapshot is under way, which may need them.
@@ -497,16 +531,29 @@ impl Drop for Table {
 }
 
 impl Nodes {
-    /// Asks for what making slots needs for the keys some places behind the one that is made, by their hashes.
-    #[inline]
-    fn ask_ahead(&self, hashes: &[u64], at: usize) {
-        if let Some(&hash) = hashes.get(at + 2 * AHEAD) {
+    /// Asks for the keys of a group, and for their buckets.
+    #[inline(never)]
+    fn ask(&self, keys: &impl KeySet, group: &[Wanted]) {
+        for &Wanted { hash, place, .. } in group {
             self.indexes[virtual_node_of(hash)].ask(hash);
+            keys.ask(place as usize);
         }
-        if let Some(&hash) = hashes.get(at + AHEAD) {
-            self.indexes[virtual_node_of(hash)].ask_further(hash);
-            self.rows[virtual_node_of(hash)].ask();
+    }
+
+    /// Asks for what else it takes to find or make the slots of a group's keys, where all before `made` have theirs.
+    /// `run`: where those of the first key's virtual node begin; returns the same for the group's last.
+    #[inline(never)]
+    fn ask_further(&self, wanted: &[Wanted], group: Range<usize>, (mut run, made): (usize, usize)) -> usize {
+        for i in group {
+            let Wanted { hash, .. } = wanted[i];
+            let node = virtual_node_of(hash);
+            self.indexes[node].ask_further(hash);
+            if node != virtual_node_of(wanted[run].hash) {
+                run = i;
+            }
+            self.rows[node].ask(i - run.max(made));
         }
+        run
     }
 
     /// Of a table without rows in memory.
@@ -537,6 +584,42 @@ struct Sought<K> {
     key: K,
     place: Place,
     row: RowAddress,
+}
+
+/// A key whose slot is to be made: its hash, its number among those, and its place among all.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    hash: u64,
+    at: u32,
+    place: u32,
+}
+
+/// Keys by virtual node, so that what making their slots reads and writes lies close together; those of one node in
+/// their order.
+fn by_node(hashes: &[u64], places: &[usize]) -> Vec<Wanted> {
+    let all = hashes.iter().zip(places).zip(0..);
+    let all = all.map(|((&hash, &place), at)| Wanted { hash, at, place: place as u32 });
+    if hashes.len() < VIRTUAL_NODE_COUNT {
+        return all.collect();
+    }
+    let mut next = [0; VIRTUAL_NODE_COUNT];
+    hashes.iter().for_each(|&hash| next[virtual_node_of(hash)] += 1);
+    let mut start = 0;
+    for next in &mut next {
+        start += std::mem::replace(next, start);
+    }
+    let mut wanted = vec![Wanted::default(); hashes.len()];
+    for one in all {
+        let next = &mut next[virtual_node_of(one.hash)];
+        wanted[*next] = one;
+        *next += 1;
+    }
+    wanted
+}
+
+/// The places of the group that begins at `first`.
+fn group(wanted: &[Wanted], first: usize) -> Range<usize> {
+    first.min(wanted.len())..(first + GROUP).min(wanted.len())
 }
 
 /// The key at a place.
@@ -674,6 +757,8 @@ trait KeySet: Sized {
     /// The keys of some accesses.
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
     fn hash(&self, key: Self::Key) -> u64;
+    /// Asks for the memory of the key at a place.
+    fn ask(&self, place: usize);
     /// The hashes of the keys at some places.
     fn hashes(&self, places: &[usize]) -> Vec<u64> {
         places.iter().map(|&i| self.hash(key_at(self, i))).collect()
@@ -701,6 +786,9 @@ struct Subset<'a, K> {
 
 impl<K: KeySet> KeySet for Subset<'_, K> {
     type Key = K::Key;
+    fn ask(&self, place: usize) {
+        self.keys.ask(self.places[place])
+    }
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = K::Key> {
         self.places[range].iter().flat_map(|&i| self.keys.range(i..i + 1))
     }
@@ -725,6 +813,10 @@ struct WordKeys<'a> {
 
 impl KeySet for WordKeys<'_> {
     type Key = u64;
+    #[inline(always)]
+    fn ask(&self, place: usize) {
+        ask_for(self.words, place)
+    }
     #[inline(always)]
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
         self.words[range].iter().copied()
@@ -761,6 +853,10 @@ struct IndexedKeys<'a> {
 impl KeySet for IndexedKeys<'_> {
     type Key = u64;
     #[inline(always)]
+    fn ask(&self, place: usize) {
+        self.words.ask(self.index[place] as usize)
+    }
+    #[inline(always)]
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
         self.index[range].iter().map(|&i| self.words.words[i as usize])
     }
@@ -794,6 +890,10 @@ struct TextKeys<'a> {
 impl<'a> KeySet for TextKeys<'a> {
     type Key = &'a [u8];
     #[inline(always)]
+    fn ask(&self, place: usize) {
+        self.texts.ask(place)
+    }
+    #[inline(always)]
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
         range.map(|i| self.texts.get(i))
     }
@@ -823,6 +923,13 @@ struct CompositeKeys<'a> {
 impl KeySet for CompositeKeys<'_> {
     /// A place in the columns.
     type Key = usize;
+    fn ask(&self, place: usize) {
+        self.columns.iter().for_each(|column| match column {
+            KeyColumn::Words(words) => ask_for(words, place),
+            KeyColumn::Indexed(words, index) => ask_for(words, index[place] as usize),
+            KeyColumn::Texts(texts) => texts.ask(place),
+        })
+    }
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
         range
     }
