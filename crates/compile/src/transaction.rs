@@ -1,4 +1,5 @@
-//! The function of a transaction: entry, the loop over events, and around them [`Access`].
+//! The function of a transaction, or of several on the same events: entry, the loop over events, and around them
+//! [`Access`].
 
 use crate::abi::InputView;
 use crate::access::{Access, unchecked_writes};
@@ -8,10 +9,10 @@ use crate::layout::{OutputPlan, StreamLayout};
 use crate::lower::{Constants, Lower, constant};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
-use std::mem::offset_of;
+use std::mem::{offset_of, size_of};
 use tidemill_model::Schema;
 use tidemill_plan::{Program, Transaction};
 use tidemill_state::RowLayout;
@@ -30,43 +31,61 @@ pub struct Request<'a> {
     pub emit_base: usize,
 }
 
-/// Fills in a function of the type [`crate::context::AccessFn`].
+/// Fills in a function of the type [`crate::context::AccessFn`], which is given an input for each request: it runs all of
+/// them on an event before the next.
 pub fn build(
-    request: &Request<'_>,
+    requests: &[Request<'_>],
     mut builder: FunctionBuilder<'_>,
     constants: &mut Constants,
     config: TargetFrontendConfig,
 ) {
-    let transaction = request.transaction;
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
-    let &[context, input, first, count] = builder.block_params(entry) else {
+    let &[context, inputs, first, count] = builder.block_params(entry) else {
         unreachable!("an access function has four parameters")
     };
-    let mut l = Lower { b: &mut builder, constants, context };
+    let end = builder.ins().iadd(first, count);
+    let next_event = builder.declare_var(I64);
+    builder.def_var(next_event, first);
+    let [header, start, leave] = std::array::from_fn(|_| builder.create_block());
+    builder.ins().jump(header, &[]);
+
+    builder.switch_to_block(header);
+    let dense = builder.use_var(next_event);
+    let more = builder.ins().icmp(IntCC::UnsignedLessThan, dense, end);
+    builder.ins().brif(more, start, &[], leave, &[]);
+
+    builder.switch_to_block(start);
+    for (k, request) in requests.iter().enumerate() {
+        let input = builder.ins().iadd_imm_s(inputs, (k * size_of::<InputView>()) as i64);
+        let next = builder.create_block();
+        run_one(request, Lower { b: &mut builder, constants, context }, input, dense, next);
+        builder.switch_to_block(next);
+    }
+    let following = builder.ins().iadd_imm_s(dense, 1);
+    builder.def_var(next_event, following);
+    builder.ins().jump(header, &[]);
+    builder.switch_to_block(leave);
+    builder.ins().return_(&[]);
+    builder.seal_all_blocks();
+    builder.finalize(config);
+}
+
+/// The transaction on one event, and on to `next`.
+fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Value, next: Block) {
+    let transaction = request.transaction;
     let columns = l.load_constant(input, INPUT_COLUMNS);
     let index = l.load_constant(input, INPUT_INDEX);
     let mut roles = role_states(request, &mut l, input);
-    let end = l.b.ins().iadd(first, count);
-    let next_event = l.b.declare_var(I64);
-    l.b.def_var(next_event, first);
-    let [header, start, next, leave, failure] = std::array::from_fn(|_| l.b.create_block());
+    let failure = l.b.create_block();
     l.b.append_block_param(failure, I64);
     l.b.set_cold_block(failure);
-    l.b.ins().jump(header, &[]);
-
-    l.b.switch_to_block(header);
-    let dense = l.b.use_var(next_event);
-    let more = l.compare(IntCC::UnsignedLessThan, dense, end);
-    l.b.ins().brif(more, start, &[], leave, &[]);
-
-    l.b.switch_to_block(start);
     let address = l.at(index, dense, 2);
     let row = l.b.ins().uload32(constant(), address, 0);
     load_rows(&mut l, &mut roles, dense);
     let writes = transaction.roles.iter().any(|r| r.written);
-    let undo_start = l.load(context, offset_of!(AccessContext, undo_start));
+    let undo_start = l.load(l.context, offset_of!(AccessContext, undo_start));
     let undo_top = writes.then(|| {
         let variable = l.b.declare_var(I64);
         l.b.def_var(variable, undo_start);
@@ -101,16 +120,6 @@ pub fn build(
         access.commit(None);
     }
     access.abort(&transaction.reasons);
-
-    let l = &mut access.body.l;
-    l.b.switch_to_block(next);
-    let following = l.b.ins().iadd_imm_s(dense, 1);
-    l.b.def_var(next_event, following);
-    l.b.ins().jump(header, &[]);
-    l.b.switch_to_block(leave);
-    l.b.ins().return_(&[]);
-    l.b.seal_all_blocks();
-    builder.finalize(config);
 }
 
 fn role_states<'a>(request: &Request<'a>, l: &mut Lower<'_, '_>, input: Value) -> Vec<RoleState<'a>> {

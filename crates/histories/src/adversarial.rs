@@ -34,6 +34,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("an earlier event of a cascade emits later", flows::crossed_emissions()),
         ("derived streams of crossed emissions", flows::crossed_derivations()),
         ("one event arrives twice", flows::arrives_twice()),
+        ("several transactions on each event", flows::several_on_each_event()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

@@ -6,10 +6,11 @@
 //! event is followed through before the next, on one worker.
 
 use crate::environment::Environment;
-use crate::epoch::{Epoch, Run};
+use crate::epoch::{Epoch, Run, Sampled};
 use crate::grouping::{GroupSet, within};
 use crate::input::Identity;
 use crate::versions::Desk;
+use crate::wiring::{InputId, Joint};
 use crate::worker::Machine;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -88,21 +89,74 @@ pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
     identity.ensure(epoch.inputs.iter().map(|i| i.len).max().unwrap_or(0));
 }
 
-/// An input in the course of a serial run.
+/// A joint in the course of a serial run.
 struct Course<'a> {
-    call: Call<'a>,
+    run: AccessFn,
+    /// By input: what its code is given.
+    views: Vec<InputView>,
+    inputs: Range<InputId>,
+    /// By input.
+    calls: Vec<Call<'a>>,
     /// The event that runs next.
     next: usize,
     /// How far its rows were asked for.
     asked: usize,
 }
 
-impl Course<'_> {
+impl<'a> Course<'a> {
+    fn of(machine: &Machine, epoch: &'a Epoch, joint: &Joint, identity: &Identity) -> Self {
+        let calls: Vec<_> = joint.inputs.clone().map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let views = calls.iter().map(|call| call.view).collect();
+        let asked = if calls.iter().all(|call| call.far.is_empty()) { usize::MAX } else { 0 };
+        Course { run: joint.run, views, inputs: joint.inputs.clone(), calls, next: 0, asked }
+    }
+
     /// Asks for the rows of some more events.
     #[inline(never)]
     fn ask(&mut self) {
-        self.call.prefetch(self.asked, self.asked + ASKED);
+        self.calls.iter().for_each(|call| call.prefetch(self.asked, self.asked + ASKED));
         self.asked += ASKED;
+    }
+
+    /// Runs the transactions of `count` events.
+    #[inline]
+    fn run(&mut self, context: &mut AccessContext, count: usize) {
+        while self.asked < self.next + count + AHEAD {
+            self.ask();
+        }
+        debug_assert!(self.calls.iter().all(|call| self.next + count <= call.len));
+        context.write_in_place(true);
+        #[allow(unsafe_code)]
+        // SAFETY: as in `Call::run`, for each of the inputs.
+        unsafe {
+            (self.run)(context, self.views.as_ptr(), self.next as u64, count as u64);
+        }
+        self.next += count;
+    }
+
+    /// Runs some of the transactions from event `first` on.
+    fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>) {
+        let inputs = self.calls.len();
+        range.for_each(|number| self.calls[number % inputs].run(context, first + number / inputs, 1));
+    }
+
+    /// As `run`, and says for each input how long its own took; of one event where there are several inputs.
+    fn run_timed(
+        &mut self,
+        environment: &dyn Environment,
+        context: &mut AccessContext,
+        count: usize,
+        sampled: &mut [Sampled],
+    ) {
+        let single = self.calls.len() == 1;
+        let count = if single { count } else { 1 };
+        for (call, sampled) in self.calls.iter().zip(&mut sampled[self.inputs.clone()]) {
+            let start = environment.now();
+            call.run(context, self.next, count);
+            sampled.time += environment.now() - start;
+            sampled.transactions += count as u64;
+        }
+        self.next += count;
     }
 }
 
@@ -116,41 +170,42 @@ pub fn run_serially(
     (range, calls_per_sample): (Range<usize>, u32),
 ) {
     let mut sampled = std::mem::take(&mut epoch.sampled);
-    let course = |id| {
-        let call = Call::of(machine, epoch, id, identity);
-        let asked = if call.far.is_empty() { usize::MAX } else { 0 };
-        Course { call, next: 0, asked }
-    };
-    let mut courses: Vec<Course<'_>> = (0..epoch.inputs.len()).map(course).collect();
+    let joints = machine.wiring.joints.iter();
+    let mut courses: Vec<_> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
     let (mut at, mut untimed) = (0, calls_per_sample);
-    for &Run { input, count } in &epoch.order {
+    for &Run { joint, count } in &epoch.order {
         if at >= range.end {
             break;
         }
-        let course = &mut courses[input as usize];
-        let (skipped, count) = within(&range, at, count as usize);
-        at += skipped + count;
-        course.next += skipped;
+        let course = &mut courses[joint as usize];
+        let (first, inputs) = (course.next, course.calls.len());
+        let transactions = count as usize * inputs;
+        let (skipped, wanted) = within(&range, at, transactions);
+        at += transactions;
+        let mut events = 0..count as usize;
+        let mut behind = 0..0;
+        if wanted < transactions {
+            // The range may begin and end between the transactions of an event.
+            let end = skipped + wanted;
+            events = skipped.div_ceil(inputs)..end / inputs;
+            let before = skipped..end.min(events.start * inputs);
+            behind = before.end.max(events.end * inputs)..end;
+            course.run_some(context, first, before);
+        }
+        course.next = first + events.start;
         course.asked = course.asked.max(course.next);
-        let end = course.next + count;
-        while course.next < end {
-            let block = BLOCK.min(end - course.next);
-            while course.asked < course.next + block + AHEAD {
-                course.ask();
-            }
+        while course.next < first + events.end {
+            let block = BLOCK.min(first + events.end - course.next);
             untimed -= 1;
             if untimed == 0 {
                 untimed = calls_per_sample;
-                let start = environment.now();
-                course.call.run(context, course.next, block);
-                let sampled = &mut sampled[input as usize];
-                sampled.time += environment.now() - start;
-                sampled.transactions += block as u64;
+                course.run_timed(environment, context, block, &mut sampled);
             } else {
-                course.call.run(context, course.next, block);
+                course.run(context, block);
             }
-            course.next += block;
         }
+        course.run_some(context, first, behind);
+        course.next = first + count as usize;
     }
     drop(courses);
     epoch.sampled = sampled;
@@ -170,32 +225,17 @@ impl Located {
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
         self.at.clear();
         self.accesses.clear();
-        let mut next = vec![0usize; epoch.inputs.len()];
-        let mut at = 0;
-        for &Run { input: id, count } in &epoch.order {
-            if at >= range.end {
-                break;
+        epoch.each_in(&machine.wiring.joints, range, |id, i| {
+            if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(id, i)) {
+                return true;
             }
-            let (skipped, count) = within(range, at, count as usize);
-            at += skipped + count;
-            next[id as usize] += skipped;
-            let input = &epoch.inputs[id as usize];
-            let transaction = machine.wiring.inputs[id as usize].transaction;
-            let roles = &machine.program.transactions[transaction].roles;
-            for _ in 0..count {
-                if self.accesses.len() >= most {
-                    return;
-                }
-                let i = next[id as usize];
-                next[id as usize] += 1;
-                if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(id as usize, i)) {
-                    continue;
-                }
-                self.at.push((id, i as u32));
-                let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
-                self.accesses.push(rows.copied().filter(|&row| row != 0).map(RowId));
-            }
-        }
+            let input = &epoch.inputs[id];
+            let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
+            self.at.push((id as u32, i as u32));
+            let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
+            self.accesses.push(rows.copied().filter(|&row| row != 0).map(RowId));
+            self.accesses.len() < most
+        });
     }
 
     /// Transaction → input and event.

@@ -104,7 +104,7 @@ impl Cascade<'_> {
         depend(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
         changes::mark_and_save(machine, epoch, id, i);
         run_one(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
-        Epoch::ran(&mut epoch.order, id, 1);
+        Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), 1);
         let wiring = &machine.wiring.inputs[id];
         let transaction = &machine.program.transactions[wiring.transaction];
         let code = &machine.code.transactions[wiring.transaction][wiring.input];

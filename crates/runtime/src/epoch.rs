@@ -3,23 +3,24 @@
 //! allocates little.
 
 use crate::durable::{Captured, Changes, Due, EpochDigest};
-use crate::grouping::{Grouping, Scheduled};
+use crate::grouping::{Grouping, Scheduled, within};
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
-use crate::wiring::{InputId, Wiring};
+use crate::wiring::{InputId, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
+use std::ops::Range;
 use tidemill_compile::abi::COMMITTED_SILENTLY;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
 use tidemill_schedule::Breakdown;
 use tidemill_txn::Survey;
 
-/// A run of consecutive transactions of one input.
+/// A run of consecutive events of a joint: of each, the transactions of all its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The input.
-    pub input: u32,
+    /// The joint.
+    pub joint: u32,
     /// How many of its events, in order.
     pub count: u32,
 }
@@ -177,6 +178,35 @@ impl Epoch {
         some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
     }
 
+    /// Calls `each` with the input and the event of each transaction in a part of the order, as long as it returns true.
+    pub fn each_in(&self, joints: &[Joint], range: &Range<usize>, mut each: impl FnMut(InputId, usize) -> bool) {
+        let mut next = vec![0; joints.len()];
+        let mut at = 0;
+        for run in &self.order {
+            if at >= range.end {
+                return;
+            }
+            let (joint, inputs) = (run.joint as usize, joints[run.joint as usize].inputs.clone());
+            let transactions = run.count as usize * inputs.len();
+            let (skipped, wanted) = within(range, at, transactions);
+            let (mut event, mut id) = (next[joint], inputs.start);
+            if skipped > 0 {
+                (event, id) = (event + skipped / inputs.len(), id + skipped % inputs.len());
+            }
+            for _ in 0..wanted {
+                if !each(id, event) {
+                    return;
+                }
+                id += 1;
+                if id == inputs.end {
+                    (event, id) = (event + 1, inputs.start);
+                }
+            }
+            next[joint] += run.count as usize;
+            at += transactions;
+        }
+    }
+
     /// The number of its transactions that aborted. Counted when it is finished.
     pub fn aborted(&self) -> u64 {
         self.counts.iter().flat_map(|counts| &counts[1..]).sum()
@@ -219,12 +249,12 @@ impl Epoch {
         self.survey = None;
     }
 
-    /// Appends to the order, joining runs of one input.
+    /// Appends to the order, putting together runs of one joint.
     #[inline(always)]
-    pub fn ran(order: &mut Vec<Run>, input: InputId, count: u32) {
+    pub fn ran(order: &mut Vec<Run>, joint: JointId, count: u32) {
         match order.last_mut() {
-            Some(last) if last.input == input as u32 => last.count += count,
-            _ => order.push(Run { input: input as u32, count }),
+            Some(last) if last.joint == joint as u32 => last.count += count,
+            _ => order.push(Run { joint: joint as u32, count }),
         }
     }
 }

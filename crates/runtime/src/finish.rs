@@ -95,8 +95,9 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
     let mut all = Vec::new();
     let mut queues: Vec<_> = by_input.into_iter().map(|p| p.into_iter().peekable()).collect();
     let mut ran = vec![0u32; ids.len()];
-    for &Run { input, count } in &epoch.order {
-        if let Some(q) = ids.iter().position(|&id| id == input as usize) {
+    for &Run { joint, count } in &epoch.order {
+        let inputs = &machine.wiring.joints[joint as usize].inputs;
+        if let Some(q) = ids.iter().position(|id| inputs.contains(id)) {
             ran[q] += count;
             while queues[q].peek().is_some_and(|p| p.event < ran[q]) {
                 all.extend(queues[q].next());

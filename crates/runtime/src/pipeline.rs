@@ -18,7 +18,7 @@ use crate::costs::Costs;
 use crate::durable::{Captured, changes};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
-use crate::grouping::{GroupSet, Scheduled, within};
+use crate::grouping::{GroupSet, Scheduled};
 use crate::input::Input;
 use crate::options::{Options, Scheduling};
 use crate::pace::Pace;
@@ -298,18 +298,13 @@ impl Pipeline {
             epoch.scheduled.push(Scheduled { transactions: range.len() as u32, ..Scheduled::default() });
             return;
         }
-        let Epoch { grouping, inputs, order, .. } = epoch;
+        let Epoch { grouping, inputs, .. } = &mut *epoch;
         grouping.fill(&self.machine, inputs);
         let mut counts = vec![0u32; groups];
-        let mut next = vec![0; inputs.len()];
-        let mut at = 0;
-        for run in order.iter() {
-            let (skipped, count) = within(range, at, run.count as usize);
-            let first = next[run.input as usize] + skipped;
-            (first..first + count).for_each(|i| counts[grouping.of(run.input as usize, i)] += 1);
-            next[run.input as usize] += run.count as usize;
-            at += run.count as usize;
-        }
+        epoch.each_in(&self.machine.wiring.joints, range, |id, i| {
+            counts[epoch.grouping.of(id, i)] += 1;
+            true
+        });
         let some = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
         let fresh = |(group, count)| Scheduled { group: Some(group), transactions: count, ..Scheduled::default() };
         epoch.scheduled.extend(some.map(fresh));

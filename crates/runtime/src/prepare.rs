@@ -3,12 +3,15 @@
 
 use crate::durable::changes;
 use crate::epoch::{Epoch, Run};
+use crate::input::Input;
 use crate::keys::{Fields, KeyScratch, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
 use crate::views::batch_views;
+use crate::wiring::{Joint, JointId};
 use crate::worker::{Machine, Scratch};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use std::ops::Range;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{NativeColumn, PipelineCode};
 use tidemill_model::FieldType;
@@ -122,56 +125,108 @@ fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize 
 fn order(machine: &Machine, epoch: &mut Epoch) {
     let mut order = std::mem::take(&mut epoch.order);
     let mut rows = vec![0u32; epoch.sources.len()];
-    let mut next = vec![0usize; epoch.inputs.len()];
+    let mut next = vec![0usize; machine.wiring.joints.len()];
     for &(source, count) in &epoch.merge {
         rows[source as usize] += count;
-        let deliveries = &machine.wiring.deliveries[machine.wiring.sources[source as usize]];
-        if epoch.merge.len() == 1 && divided(epoch, deliveries, count as usize, &mut order) {
+        let joints = machine.wiring.joints_of[machine.wiring.sources[source as usize]].clone();
+        let events = Events { epoch, joints: &machine.wiring.joints };
+        if epoch.merge.len() == 1 && events.divided(joints.clone(), count as usize, &mut order) {
             break;
         }
-        merge_deliveries(epoch, deliveries, rows[source as usize], &mut next, &mut order);
+        events.merge(joints, rows[source as usize], &mut next, &mut order);
     }
     epoch.order = order;
 }
 
-/// Where the inputs divide the rows of an epoch's only source among them, as filters by kind do: writes
-/// down whose each row is, and reads the runs off. Does nothing and returns false where they do not.
-///
-/// The kinds of events are often random, so that a merge would mispredict a branch for each run; this
-/// depends on them only where a run ends.
-fn divided(epoch: &Epoch, deliveries: &[usize], rows: usize, order: &mut Vec<Run>) -> bool {
-    const NOBODY: u8 = u8::MAX;
-    let events: usize = deliveries.iter().map(|&id| epoch.inputs[id].len).sum();
-    if events != rows || rows == 0 || deliveries.len() >= NOBODY as usize {
-        return false;
+/// The events of joints, which are those of any of their inputs.
+struct Events<'a> {
+    epoch: &'a Epoch,
+    joints: &'a [Joint],
+}
+
+impl<'a> Events<'a> {
+    fn of(&self, joint: JointId) -> &'a Input {
+        &self.epoch.inputs[self.joints[joint].inputs.start]
     }
-    // Whole words of 64 rows, and the row after.
-    let mut owners = vec![NOBODY; rows.next_multiple_of(64) + 1];
-    let mut free = true;
-    for (d, &id) in deliveries.iter().enumerate() {
-        let Some(index) = &epoch.inputs[id].index else { return deliveries.len() == 1 && whole(id, rows, order) };
-        for &row in &index[..epoch.inputs[id].len] {
-            free &= owners[row as usize] == NOBODY;
-            owners[row as usize] = d as u8;
+
+    /// Where the joints divide the rows of an epoch's only source among them, as filters by kind do: writes
+    /// down whose each row is, and reads the runs off. Does nothing and returns false where they do not.
+    ///
+    /// The kinds of events are often random, so that a merge would mispredict a branch for each run; this
+    /// depends on them only where a run ends.
+    fn divided(&self, joints: Range<JointId>, rows: usize, order: &mut Vec<Run>) -> bool {
+        const NOBODY: u8 = u8::MAX;
+        let events: usize = joints.clone().map(|joint| self.of(joint).len).sum();
+        if events != rows || rows == 0 || joints.len() >= NOBODY as usize {
+            return false;
+        }
+        // Whole words of 64 rows, and the row after.
+        let mut owners = vec![NOBODY; rows.next_multiple_of(64) + 1];
+        let mut free = true;
+        for joint in joints.clone() {
+            let input = self.of(joint);
+            let Some(index) = &input.index else { return joints.len() == 1 && whole(joint, rows, order) };
+            for &row in &index[..input.len] {
+                free &= owners[row as usize] == NOBODY;
+                owners[row as usize] = (joint - joints.start) as u8;
+            }
+        }
+        if !free {
+            return false;
+        }
+        // As many events as rows and no row twice: each row has an owner, and the run of the last ends
+        // before the end mark.
+        let mut start = 0;
+        for (word, (here, next)) in owners.chunks_exact(64).zip(owners[1..].chunks_exact(64)).enumerate() {
+            let eights = here.as_chunks().0.iter().zip(next.as_chunks().0).enumerate();
+            let mut ends = eights.fold(0, |ends, (i, (a, b))| ends | (differing(*a, *b) as u64) << (8 * i));
+            while ends != 0 {
+                let end = word * 64 + ends.trailing_zeros() as usize + 1;
+                let joint = (joints.start + usize::from(owners[end - 1])) as u32;
+                order.push(Run { joint, count: (end - start) as u32 });
+                start = end;
+                ends &= ends - 1;
+            }
+        }
+        true
+    }
+
+    /// Merges the events of joints that stem from rows of one source before `end`: by row, and by joint where several
+    /// take the same row.
+    fn merge(&self, joints: Range<JointId>, end: u32, next: &mut [usize], order: &mut Vec<Run>) {
+        let head = |joint: JointId, next: &[usize]| {
+            let input = self.of(joint);
+            match &input.index {
+                Some(index) => index.get(next[joint]).copied().filter(|&row| row < end),
+                None => (next[joint] < input.len.min(end as usize)).then_some(next[joint] as u32),
+            }
+        };
+        loop {
+            // The first two in order: who goes on, and up to where.
+            let mut first: Option<(u32, JointId)> = None;
+            let mut bound = (end, 0);
+            for joint in joints.clone() {
+                if let Some(row) = head(joint, next) {
+                    match first {
+                        Some(leader) if leader <= (row, joint) => bound = bound.min((row, joint)),
+                        Some(leader) => (bound, first) = (leader, Some((row, joint))),
+                        None => first = Some((row, joint)),
+                    }
+                }
+            }
+            let Some((_, joint)) = first else { return };
+            let (input, start) = (self.of(joint), next[joint]);
+            match &input.index {
+                Some(index) => {
+                    let ahead = &index[start..input.len];
+                    next[joint] += ahead.iter().take_while(|&&row| (row, joint) < bound).count();
+                }
+                // Its rows are its events.
+                None => next[joint] = (bound.0 as usize + (joint < bound.1) as usize).min(input.len),
+            }
+            Epoch::ran(order, joint, (next[joint] - start) as u32);
         }
     }
-    if !free {
-        return false;
-    }
-    // As many events as rows and no row twice: each row has an owner, and the run of the last ends
-    // before the end mark.
-    let mut start = 0;
-    for (word, (here, next)) in owners.chunks_exact(64).zip(owners[1..].chunks_exact(64)).enumerate() {
-        let eights = here.as_chunks().0.iter().zip(next.as_chunks().0).enumerate();
-        let mut ends = eights.fold(0, |ends, (i, (a, b))| ends | (differing(*a, *b) as u64) << (8 * i));
-        while ends != 0 {
-            let end = word * 64 + ends.trailing_zeros() as usize + 1;
-            order.push(Run { input: deliveries[owners[end - 1] as usize] as u32, count: (end - start) as u32 });
-            start = end;
-            ends &= ends - 1;
-        }
-    }
-    true
 }
 
 /// A bit for each byte in which they differ.
@@ -184,54 +239,10 @@ fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
     (bits.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// All rows are one input's.
-fn whole(input: usize, rows: usize, order: &mut Vec<Run>) -> bool {
-    order.push(Run { input: input as u32, count: rows as u32 });
+/// All rows are one joint's.
+fn whole(joint: JointId, rows: usize, order: &mut Vec<Run>) -> bool {
+    order.push(Run { joint: joint as u32, count: rows as u32 });
     true
-}
-
-/// Merges the events of inputs that stem from rows of one source before `end`: by row, and by delivery
-/// where several take the same row.
-fn merge_deliveries(epoch: &Epoch, deliveries: &[usize], end: u32, next: &mut [usize], order: &mut Vec<Run>) {
-    if deliveries.len() > 1 && deliveries.iter().all(|&id| epoch.inputs[id].index.is_none()) {
-        // Each of them takes each row.
-        let rows = next[deliveries[0]]..epoch.inputs[deliveries[0]].len.min(end as usize);
-        order.reserve(rows.len() * deliveries.len());
-        for _ in rows.clone() {
-            order.extend(deliveries.iter().map(|&id| Run { input: id as u32, count: 1 }));
-        }
-        return deliveries.iter().for_each(|&id| next[id] = rows.end);
-    }
-    let head = |id: usize, next: &[usize]| match &epoch.inputs[id].index {
-        Some(index) => index.get(next[id]).copied().filter(|&row| row < end),
-        None => (next[id] < epoch.inputs[id].len.min(end as usize)).then_some(next[id] as u32),
-    };
-    loop {
-        // The first two in order: who goes on, and up to where.
-        let mut first: Option<(u32, usize)> = None;
-        let mut bound = (end, 0);
-        for (d, &id) in deliveries.iter().enumerate() {
-            if let Some(row) = head(id, next) {
-                match first {
-                    Some(leader) if leader <= (row, d) => bound = bound.min((row, d)),
-                    Some(leader) => (bound, first) = (leader, Some((row, d))),
-                    None => first = Some((row, d)),
-                }
-            }
-        }
-        let Some((_, d)) = first else { return };
-        let id = deliveries[d];
-        let start = next[id];
-        match &epoch.inputs[id].index {
-            Some(index) => {
-                let ahead = &index[start..epoch.inputs[id].len];
-                next[id] += ahead.iter().take_while(|&&row| (row, d) < bound).count();
-            }
-            // Its rows are its events.
-            None => next[id] = (bound.0 as usize + (d < bound.1) as usize).min(epoch.inputs[id].len),
-        }
-        Epoch::ran(order, id, (next[id] - start) as u32);
-    }
 }
 
 /// The pipeline code of a stream that is a root.

@@ -24,7 +24,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
         }
         for &id in wave.iter().flat_map(|&stream| &machine.wiring.deliveries[stream]) {
             changes::mark_and_save_all(machine, epoch, id);
-            Epoch::ran(&mut epoch.order, id, epoch.inputs[id].len as u32);
+            Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), epoch.inputs[id].len as u32);
         }
         ensure_identity(epoch, &mut scratch.identity);
         let worker = (&mut *scratch.context, &scratch.identity);

@@ -1,6 +1,7 @@
 //! The program's fixed connections, numbered once: which code runs on what, and what goes where.
 
-use tidemill_compile::{Code, DeliveryKeys, feeds_code};
+use std::ops::Range;
+use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, feeds_code};
 use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
 
 /// Index into [`Wiring::inputs`]: a transaction on one of its inputs.
@@ -20,6 +21,17 @@ pub struct InputWiring {
     pub keys: DeliveryKeys,
 }
 
+/// Index into [`Wiring::joints`].
+pub type JointId = usize;
+
+/// Inputs of the same events, whose transactions run on each event one behind the other; mostly one alone.
+pub struct Joint {
+    /// Which.
+    pub inputs: Range<InputId>,
+    /// Runs them.
+    pub run: AccessFn,
+}
+
 /// What is known of a root stream that a transaction feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlet {
@@ -37,6 +49,10 @@ pub struct Wiring {
     pub inputs: Vec<InputWiring>,
     /// By stream: the inputs that an event of this root is delivered to, in order.
     pub deliveries: Vec<Vec<InputId>>,
+    /// All inputs, joined.
+    pub joints: Vec<Joint>,
+    /// By stream: the joints of its deliveries, in order.
+    pub joints_of: Vec<Range<JointId>>,
     /// By stream: whether code reads its events as they are emitted.
     pub feeds_code: Vec<bool>,
     /// By source number: its stream.
@@ -53,7 +69,15 @@ impl Wiring {
     pub fn of(program: &Program, code: &Code) -> Wiring {
         let mut inputs = Vec::new();
         let mut deliveries = vec![Vec::new(); program.streams.len()];
+        let mut joints = Vec::new();
+        let mut joints_of = Vec::new();
         for (root, pipeline) in code.pipelines.iter().enumerate() {
+            let (first_input, first_joint) = (inputs.len(), joints.len());
+            for JointCode { deliveries, run } in pipeline.iter().flat_map(|p| &p.joints) {
+                let inputs = first_input + deliveries.start..first_input + deliveries.end;
+                joints.push(Joint { inputs, run: *run });
+            }
+            joints_of.push(first_joint..joints.len());
             for (delivery, node, keys) in pipeline.iter().flat_map(|p| &p.plan.deliveries) {
                 deliveries[root].push(inputs.len());
                 inputs.push(InputWiring {
@@ -70,11 +94,18 @@ impl Wiring {
         Wiring {
             inputs,
             deliveries,
+            joints,
+            joints_of,
             feeds_code: (0..program.streams.len()).map(|s| feeds_code(program, s)).collect(),
             sources: (0..program.streams.len()).filter(is_source).collect(),
             cascades: waves.is_none(),
             waves: waves.unwrap_or_default(),
         }
+    }
+
+    /// The joint of an input.
+    pub fn joint_of(&self, id: InputId) -> JointId {
+        self.joints.partition_point(|joint| joint.inputs.end <= id)
     }
 
     /// Whether the transactions on an input run in the first wave, or one by one.
@@ -90,5 +121,26 @@ pub fn outlet_of(program: &Program, stream: StreamId) -> Option<(TransactionId, 
         Origin::Aborted(t) => Some((t, Outlet::Aborted)),
         Origin::Emitted(t, e) => Some((t, Outlet::Emitted(e))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_histories::adversarial;
+    use tidemill_plan::analyze;
+
+    fn joints(name: &str) -> Vec<usize> {
+        let (_, history) = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history");
+        let program = analyze(&history.plan).expect("a right plan");
+        let code = Code::compile(&program, &vec![true; program.streams.len()]).expect("it can be compiled");
+        Wiring::of(&program, &code).joints.iter().map(|joint| joint.inputs.len()).collect()
+    }
+
+    #[test]
+    fn neighbours_on_the_same_events_are_joined() {
+        assert_eq!(joints("several transactions on each event"), [3, 2, 1]);
+        // The steps of a cascade run one by one.
+        assert_eq!(joints("an earlier event of a cascade emits later"), [1, 1, 1, 1]);
     }
 }

@@ -170,6 +170,40 @@ pub fn arrives_twice() -> History {
     History { plan, preload: vec![], sources: vec![events] }
 }
 
+/// Several transactions take the same events, two of them only a few; each finds what the one before did to the same row,
+/// in a count that tells their order. Some abort, one emits.
+pub fn several_on_each_event() -> History {
+    let few = StreamDef {
+        name: "few".into(),
+        origin: OriginDef::Filter {
+            input: named("starts"),
+            predicate: compare(CompareOp::Ne, binary(BinaryOp::Mod, event("by"), int(3)), int(0)),
+        },
+    };
+    let shifted = |by| binary(BinaryOp::Mod, add(binary(BinaryOp::Mul, cell("r", "n"), int(31)), by), int(10_007));
+    let step = |by: i64| set("r", "n", shifted(add(event("by"), int(by))));
+    let odd = || compare(CompareOp::Ne, binary(BinaryOp::Mod, cell("r", "n"), int(4)), int(0));
+    let aborting = vec![step(2), require(odd(), "a multiple of four"), step(3), give_back(done())];
+    let repeated =
+        vec![for_range("i", int(0), binary(BinaryOp::Mod, event("by"), int(4)), 1, vec![step(5)]), emit("out", done())];
+    let on = |stream: &str| vec![named(stream)];
+    let plan = plan(
+        "several_on_each_event",
+        vec![counters()],
+        vec![source("starts", schema()), few],
+        vec![
+            transaction("first", on("starts"), counter(), vec![step(1), give_back(done())]),
+            transaction("second", on("starts"), counter(), aborting.clone()),
+            transaction("third", on("starts"), counter(), repeated),
+            transaction("fourth", on("few"), counter(), aborting),
+            transaction("fifth", on("few"), counter(), vec![step(7), give_back(done())]),
+            transaction("last", on("starts"), counter(), vec![step(11), require(odd(), "again"), give_back(done())]),
+        ],
+    );
+    let events = (0..300).map(|i| ints(&[i * i % 7, i % 11])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}
+
 fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Time.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
     StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness } }
