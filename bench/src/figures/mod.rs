@@ -191,7 +191,8 @@ impl Figures {
         let mut loops = Vec::new();
         let mut runs: Vec<(Way, Vec<Summary>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
         let mut eliminated = vec![false; runs.len()];
-        for round in 0..self.runs {
+        let (mut round, mut rounds) = (0, self.runs);
+        while round < rounds {
             loops.push(session.run_loop());
             session.warm_up(figure.ways[0]);
             for ((way, runs), _) in runs.iter_mut().zip(&eliminated).filter(|(_, eliminated)| !**eliminated) {
@@ -202,6 +203,10 @@ impl Figures {
                     (0..runs.len()).filter(|&way| matches!(runs[way].0.scheduling, Scheduling::Fixed(_))).collect();
                 fixed.sort_by(|&a, &b| runs[a].1[0].seconds.total_cmp(&runs[b].1[0].seconds));
                 fixed.iter().skip(catalog::FINALISTS).for_each(|&way| eliminated[way] = true);
+            }
+            round += 1;
+            if round == self.runs && figure.kind != Kind::Throughput && is_doubtful(&runs, round) {
+                rounds *= DOUBTED;
             }
         }
         let loop_seconds = median(&loops);
@@ -218,6 +223,22 @@ impl Figures {
             write(&scheduling_name(way.scheduling), way.workers, middle.seconds, runs.len(), Some(middle));
         }
     }
+}
+
+/// A point at which `auto` comes to less than this share of the best policy is doubtful: that is mostly the machine.
+const DOUBTFUL: f64 = 0.9;
+/// It is measured in so many times as many rounds, and their medians count.
+const DOUBTED: usize = 3;
+
+/// Whether `auto` was that much slower than the best of the policies that ran in as many rounds.
+fn is_doubtful(runs: &[(Way, Vec<Summary>)], rounds: usize) -> bool {
+    let seconds = |runs: &[Summary]| median(&runs.iter().map(|run| run.seconds).collect::<Vec<_>>());
+    let of = |is_wanted: fn(&Scheduling) -> bool| {
+        let some = runs.iter().filter(|(way, runs)| is_wanted(&way.scheduling) && runs.len() == rounds);
+        some.map(|(_, runs)| seconds(runs)).fold(f64::INFINITY, f64::min)
+    };
+    let best = of(|scheduling| matches!(scheduling, Scheduling::Fixed(_)));
+    best < DOUBTFUL * of(|scheduling| *scheduling == Scheduling::Auto)
 }
 
 /// Of what was written of a figure by point, what is whole: its text, and how many points that is.
