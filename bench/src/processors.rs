@@ -28,6 +28,46 @@ fn unpin() {
 #[cfg(not(target_os = "linux"))]
 fn unpin() {}
 
+/// Of what the processors could have done in a run, as much at most may the host take for it to be believed at once.
+const STEADY: f64 = 0.02;
+/// How often a run is made at the most.
+const TRIES: usize = 4;
+
+/// Runs until the host has taken next to nothing of the processors meanwhile, or a few times: what came of the run that
+/// it took least of. On a machine of its own, or where the system does not say, that is the first.
+pub fn steadily<T>(mut run: impl FnMut() -> T) -> T {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let mut measured = || {
+        let (start, before) = (Instant::now(), stolen());
+        let result = run();
+        ((stolen() - before) / (start.elapsed().as_secs_f64() * processors), result)
+    };
+    let mut best = measured();
+    for _ in 1..TRIES {
+        if best.0 <= STEADY {
+            break;
+        }
+        let again = measured();
+        best = if again.0 < best.0 { again } else { best };
+    }
+    best.1
+}
+
+/// Seconds in which the host ran something else on processors that this machine wanted, of all together, since it began.
+#[cfg(target_os = "linux")]
+fn stolen() -> f64 {
+    // cpu, user, nice, system, idle, iowait, irq, softirq, steal: in ticks.
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<f64>().ok());
+    // SAFETY: asks for a constant of the system.
+    ticks.unwrap_or(0.0) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stolen() -> f64 {
+    0.0
+}
+
 /// Nanoseconds that a cache line takes from the first processor to the second; not a number where there is
 /// no second.
 pub fn hand_over_ns() -> f64 {

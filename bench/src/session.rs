@@ -1,7 +1,7 @@
 //! A workload at one point of its knobs, run in several ways and held against the loop; and the lines of CSV that
 //! come of it.
 
-use crate::pin;
+use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival, Ran};
 use crate::workloads::{Input, Knobs, Output, OutputDigest, Workload, int_rows, state_digest};
 use arrow_array::RecordBatch;
@@ -65,7 +65,7 @@ impl Session {
 
     /// Runs the loop, on one processor: seconds.
     pub fn run_loop(&mut self) -> f64 {
-        let (seconds, seen) = run_plain(&self.input);
+        let (seconds, seen) = steadily(|| run_plain(&self.input));
         self.expected = Some(seen);
         seconds
     }
@@ -84,15 +84,15 @@ impl Session {
     /// Runs the engine for nothing: what runs first after the loop finds memory that the system has to give anew, and takes
     /// up to three times as long to prepare.
     pub fn warm_up(&mut self, way: Way) {
-        self.run(way);
+        self.run_recorded(way);
     }
 
     /// Runs the engine in epochs of the knobs' size, each arriving when there is room for it (a closed loop).
     pub fn run(&mut self, way: Way) -> Summary {
-        self.run_recorded(way).0
+        steadily(|| self.run_recorded(way).0)
     }
 
-    /// The same, for a record of each epoch.
+    /// The same once, for a record of each epoch.
     pub fn run_recorded(&mut self, way: Way) -> (Summary, Vec<RecordBatch>) {
         let Way { scheduling, workers } = way;
         let options = Options { workers, scheduling, epoch: EpochSize::Events(self.knobs.epoch), ..Options::default() };

@@ -71,10 +71,15 @@ impl Runs {
 fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
     may_be.clear();
     let Some(filter) = run.index.filter() else { return may_be.extend_from_slice(left) };
+    // Each is written, and the next over it if it cannot be there.
+    may_be.extend_from_slice(left);
+    let mut kept = 0;
     for (at, sought) in left.iter().enumerate() {
         left.get(at + LEADS_AHEAD).into_iter().for_each(|ahead| filter.ask(ahead.hash));
-        may_be.extend(filter.may_have(sought.hash).then_some(*sought));
+        may_be[kept] = *sought;
+        kept += usize::from(filter.may_have(sought.hash));
     }
+    may_be.truncate(kept);
 }
 
 /// The blocks of a run that they may be in, in order.
