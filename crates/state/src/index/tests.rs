@@ -27,18 +27,23 @@ impl Made {
 
     fn insert(&mut self, hash: u64, row: RowAddress) {
         self.hashes.insert(row, hash);
-        let hashes = &self.hashes;
-        self.index.insert(hash, row, &mut self.arena, |row| hashes[&row]);
+        assert_eq!(self.find_or_insert(hash, row), (row, true));
+    }
+
+    fn find_or_insert(&mut self, hash: u64, row: RowAddress) -> (RowAddress, bool) {
+        let Made { index, arena, hashes } = self;
+        index.find_or_insert(hash, |candidate| candidate == row, || row, arena, |row| hashes[&row])
     }
 
     fn find(&self, hash: u64, row: RowAddress) -> Option<RowAddress> {
         self.index.find(hash, |candidate| candidate == row)
     }
 
-    /// All rows are found, by `find` and, where it says anything, by `guess`; no others are.
-    fn check(&self) {
-        for (&row, &hash) in &self.hashes {
+    /// All rows are found, by `find`, before one is inserted, and, where it says anything, by `guess`; no others are.
+    fn check(&mut self) {
+        for (row, hash) in self.hashes.clone() {
             assert_eq!(self.find(hash, row), Some(row));
+            assert_eq!(self.find_or_insert(hash, row), (row, false));
             let guess = self.index.ask(hash).guess::<false>();
             assert!(guess == 0 || self.hashes.contains_key(&guess), "a guess is a row of the index");
             let sure = self.index.ask(hash).guess::<true>();
