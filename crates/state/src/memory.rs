@@ -223,14 +223,12 @@ mod system {
                 handle_alloc_error(layout);
             }
             let whole: *mut u8 = whole.cast();
-            let before = whole.align_offset(layout.align());
+            let before = whole.align_offset(BLOCK_BYTES);
             let block = whole.wrapping_add(before);
             if before > 0 {
                 libc::munmap(whole.cast(), before);
             }
-            if before < BLOCK_BYTES {
-                libc::munmap(block.wrapping_add(layout.size()).cast(), BLOCK_BYTES - before);
-            }
+            libc::munmap(block.wrapping_add(layout.size()).cast(), BLOCK_BYTES - before);
             block
         }
     }
