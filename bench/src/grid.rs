@@ -7,6 +7,7 @@
 
 use crate::figures::over_time;
 use crate::median;
+use crate::processors::steadily;
 use crate::run::Arrival;
 use crate::session::{HEADER, Line, Session, Way, scheduling_name};
 use crate::workloads::{Knobs, WORKLOADS, Workload, ns_per_round, rounds};
@@ -240,7 +241,7 @@ impl Grid {
             print((&name, way.workers, None), middle.seconds, Some(middle));
             for &load in &self.open_loop {
                 let arrival = Arrival::PerSecond(load * middle.events_per_second);
-                let (summary, _) = session.run_with(way, self.open_options(way), arrival);
+                let (summary, _) = steadily(|| session.run_with(way, self.open_options(way), arrival));
                 print((&name, way.workers, Some(load)), summary.seconds, Some(&summary));
             }
         }
