@@ -188,6 +188,8 @@ impl Checkpointer {
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
         let mut pace = Pace::new(&*self.environment, &self.state);
+        // Where memory is limited, the copies that epochs and evictions make meanwhile have none of their own.
+        pace.rests = self.residence.is_none();
         self.copy_ahead();
         let before = match &live {
             Some(live) => Before::Live(live),
@@ -239,19 +241,20 @@ impl Checkpointer {
 struct Pace<'a> {
     environment: &'a dyn Environment,
     state: &'a CheckpointState,
+    rests: bool,
     since: u64,
     rows: usize,
 }
 
 impl<'a> Pace<'a> {
     fn new(environment: &'a dyn Environment, state: &'a CheckpointState) -> Pace<'a> {
-        Pace { environment, state, since: environment.now(), rows: 0 }
+        Pace { environment, state, rests: true, since: environment.now(), rows: 0 }
     }
 
     /// So many rows were worked on.
     fn worked(&mut self, rows: usize) {
         self.rows += rows;
-        if self.rows >= REST_ROWS && !self.state.presses.load(Ordering::Relaxed) {
+        if self.rows >= REST_ROWS && self.rests && !self.state.presses.load(Ordering::Relaxed) {
             self.rows = 0;
             let work = self.environment.now().saturating_sub(self.since);
             wait(Duration::from_nanos(REST_FACTOR * work).min(REST_MAX));
