@@ -165,7 +165,7 @@ impl Index {
     pub fn find_or_insert(
         &mut self,
         hash: u64,
-        mut is_key: impl FnMut(RowAddress) -> bool,
+        is_key: impl FnMut(RowAddress) -> bool,
         make: impl FnOnce() -> RowAddress,
         arena: &mut Arena,
         rehash: impl Fn(RowAddress) -> u64,
@@ -174,19 +174,13 @@ impl Index {
             self.double(arena, rehash);
         }
         let home = self.bucket(hash);
-        let (lanes, free) = (matching_lanes(home, tag_of(hash)), free_lanes(home));
-        if lanes != 0 || free == 0 || has_overflowed(home) {
-            if let Some(row) = self.find(hash, &mut is_key) {
-                return (row, false);
-            }
-            let row = make();
-            self.place(hash, row);
-            return (row, true);
+        // Behind a bucket that let none go on there is nothing to look for.
+        let may_be_there = matching_lanes(home, tag_of(hash)) != 0 || has_overflowed(home);
+        if may_be_there && let Some(row) = self.find(hash, is_key) {
+            return (row, false);
         }
         let row = make();
-        // SAFETY: a lane without tag of a bucket of this index; `&mut self`.
-        unsafe { write_lane(home, free.trailing_zeros() as usize, tag_of(hash), word_of(hash, row)) };
-        self.len += 1;
+        self.put(home, tag_of(hash), word_of(hash, row));
         (row, true)
     }
 
