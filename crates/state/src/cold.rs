@@ -10,11 +10,9 @@
 //! **Traded away.** Such a table has no array part: it would have a place for each of the keys that are cold.
 
 use crate::image::Image;
-use crate::index::Index;
 use crate::marks::Generation;
-use crate::memory::Arena;
-use crate::rows::Rows;
-use crate::table::{Nodes, Table};
+use crate::nodes::Nodes;
+use crate::table::Table;
 use std::sync::Arc;
 
 /// Why cold rows cannot be read.
@@ -68,9 +66,11 @@ impl Table {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         if !self.text_columns().is_empty() {
-            nodes.all_rows().for_each(|row| self.free_texts(row));
+            nodes.each_row(|row| self.free_texts(row));
         }
-        *nodes = Nodes::new(self.layout(), Some(cold));
+        // SAFETY: of the nodes that used it nothing stays.
+        unsafe { self.arenas().clear(self.layout()) };
+        *nodes = Nodes::new(self.layout(), self.arenas(), Some(cold));
     }
 
     /// Whether its rows may be cold.
@@ -82,14 +82,19 @@ impl Table {
     pub fn memory(&self) -> TableMemory {
         let copied = self.snapshot().bytes();
         let nodes = self.nodes().read();
-        let texts = nodes.text_bytes_of(nodes.slots);
-        let Nodes { arena, row_arena, rows, slots, indexes, .. } = &*nodes;
+        let texts = nodes.text_bytes_of(nodes.slots());
+        let (mut free, mut indexed) = (0, 0);
+        nodes.each_node(|index, rows| {
+            free += rows.free_bytes();
+            indexed += index.capacity();
+        });
+        let index = self.arenas().indexes.lock().bytes();
         TableMemory {
-            held: Arena::bytes(arena) + row_arena.bytes() + texts + copied,
-            index: Arena::bytes(arena),
-            slots: *slots,
-            free: rows.iter().map(Rows::free_bytes).sum::<usize>() / self.layout().size(),
-            indexed: indexes.iter().map(Index::capacity).sum(),
+            held: index + self.arenas().rows.lock().bytes() + texts + copied,
+            index,
+            slots: nodes.slots(),
+            free: free / self.layout().size(),
+            indexed,
             row: self.layout().size() + nodes.text_bytes_of(1),
         }
     }
@@ -98,7 +103,7 @@ impl Table {
     pub fn mark_all(&self, generation: Generation) {
         let nodes = self.nodes().read();
         // SAFETY: slots of this table.
-        nodes.all_rows().for_each(|row| unsafe { self.marks().set(row, generation) });
+        nodes.each_row(|row| unsafe { self.marks().set(row, generation) });
     }
 
     /// Hands over all rows, those in memory first, and in no order.
@@ -107,8 +112,10 @@ impl Table {
         let cold = {
             let nodes = self.nodes().read();
             // SAFETY: slots of this table; the caller has nothing running.
-            nodes.all_rows().filter(|&row| unsafe { self.exists(row) }).for_each(|row| unsafe {
-                self.copy_row(row, &mut image);
+            nodes.each_row(|row| unsafe {
+                if self.exists(row) {
+                    self.copy_row(row, &mut image);
+                }
             });
             nodes.cold.clone()
         };
@@ -129,7 +136,7 @@ impl Nodes {
     pub fn text_bytes_of(&self, rows: usize) -> usize {
         // A blob's length, and what an allocator rounds up.
         const BESIDE: usize = 16;
-        let (bytes, seen) = self.texts;
+        let (bytes, seen) = *self.texts.lock();
         ((bytes as u128 * rows as u128).checked_div(seen as u128)).map_or(0, |bytes| bytes as usize + BESIDE * rows)
     }
 }

@@ -10,22 +10,64 @@
 
 use crate::memory::{FAR, advise_huge, prefetch};
 use crate::rows::RowAddress;
+use parking_lot::Mutex;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many keys ahead a large array is asked for.
 const AHEAD: usize = 64;
 
-/// The array part of a table.
+/// The array part of a table. Rows may be set by one thread while others look for theirs.
 pub struct Direct {
     /// By key, 0 where there is no row; one more that stays 0.
-    rows: Vec<RowAddress>,
-    /// The table's keys by their number of bits, in the array or not.
-    counts: [usize; 65],
+    rows: Vec<AtomicU64>,
+    /// The table's keys, in the array or not.
+    counts: Mutex<Counts>,
+}
+
+/// Keys by their number of bits; the last are those that are not of one word.
+pub struct Counts([usize; 66]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts([0; 66])
+    }
+}
+
+impl Counts {
+    /// Counts a key.
+    #[inline]
+    pub fn add(&mut self, word: Option<u64>) {
+        self.0[word.map_or(65, bits_of)] += 1;
+    }
+
+    /// How many keys.
+    pub fn all(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    /// The largest length, of at least so many bits, that the keys below it justify.
+    fn best(&self, bits: usize) -> Option<usize> {
+        let words = &self.0[..65];
+        let all: usize = words.iter().sum();
+        // Of more keys than this no half can be there.
+        let most = (2 * all).max(1).ilog2() as usize;
+        let mut below: usize = words[..bits.min(most)].iter().sum();
+        let mut best = None;
+        for (bits, count) in words.iter().enumerate().take(most + 1).skip(bits) {
+            below += count;
+            if 2 * below > 1 << bits && 2 * below >= all {
+                best = Some(1 << bits);
+            }
+        }
+        best
+    }
 }
 
 impl Direct {
     /// Covers nothing.
     pub fn new() -> Self {
-        Direct { rows: vec![0], counts: [0; 65] }
+        Direct { rows: zeroed(1), counts: Mutex::default() }
     }
 
     /// Keys below this are in the array or nowhere.
@@ -39,7 +81,7 @@ impl Direct {
     pub fn get(&self, key: u64) -> RowAddress {
         let place = key.min(self.len() as u64) as usize;
         // SAFETY: the last place, which is always there, is `len`.
-        unsafe { *self.rows.get_unchecked(place) }
+        unsafe { self.rows.get_unchecked(place) }.load(Ordering::Acquire)
     }
 
     /// As [`Direct::get`] for many keys; the places of those without a row go to `missing`.
@@ -60,70 +102,63 @@ impl Direct {
         }
     }
 
-    /// Counts a key that the table did not have, and says how long the array should become for it.
-    pub fn count(&mut self, key: u64) -> Option<usize> {
-        let bits = bits_of(key);
-        self.counts[bits] += 1;
-        if key < self.len() as u64 { None } else { self.best(bits) }
+    /// Counts keys that the table did not have, and says how long the array should become for them.
+    pub fn count(&self, new: &Counts) -> Option<usize> {
+        let counts = &mut self.counts.lock().0;
+        counts.iter_mut().zip(&new.0).for_each(|(count, new)| *count += new);
+        let is_beyond = |bits: &usize| new.0[*bits] > 0 && 1u128 << bits > self.len() as u128;
+        let bits = (0..65).find(is_beyond)?;
+        Counts(*counts).best(bits)
     }
 
     /// Counts a key that the table has no longer.
     pub fn discount(&mut self, key: u64) {
-        self.counts[bits_of(key)] -= 1;
-    }
-
-    /// The largest length, of at least so many bits, that the keys below it justify.
-    fn best(&self, bits: usize) -> Option<usize> {
-        let all: usize = self.counts.iter().sum();
-        // Of more keys than this no half can be there.
-        let most = (2 * all).max(1).ilog2() as usize;
-        let mut below: usize = self.counts[..bits.min(most)].iter().sum();
-        let mut best = None;
-        for bits in bits..=most {
-            below += self.counts[bits];
-            if 2 * below > 1 << bits && 2 * below >= all {
-                best = Some(1 << bits);
-            }
-        }
-        best
+        self.counts.get_mut().0[bits_of(key)] -= 1;
     }
 
     /// Makes it cover the keys below `len`, more than now.
     pub fn grow(&mut self, len: usize) {
-        // Zeroed pages of the system: what no key falls on is never touched.
-        let mut rows = vec![0; len + 1];
+        let mut rows = zeroed(len + 1);
         advise_huge(&mut rows);
-        rows[..self.len()].copy_from_slice(&self.rows[..self.len()]);
+        rows.iter_mut().zip(&mut self.rows).for_each(|(new, old)| *new.get_mut() = *old.get_mut());
         self.rows = rows;
     }
 
     /// Where far fewer keys are left than it covers: makes it fit them, and returns the rows beyond.
     pub fn shrink(&mut self) -> Vec<RowAddress> {
-        let len = self.best(0).unwrap_or(0);
+        let len = self.counts.get_mut().best(0).unwrap_or(0);
         if 4 * len > self.len() {
             return Vec::new();
         }
-        let beyond = self.rows[len..].iter().copied().filter(|&row| row != 0).collect();
+        let beyond = self.rows[len..].iter_mut().map(|row| *row.get_mut()).filter(|&row| row != 0).collect();
         self.rows.truncate(len);
-        self.rows.push(0);
+        self.rows.push(AtomicU64::new(0));
         self.rows.shrink_to_fit();
         beyond
     }
 
     /// Sets the row of a key below the length.
-    pub fn set(&mut self, key: u64, row: RowAddress) {
-        self.rows[key as usize] = row;
+    pub fn set(&self, key: u64, row: RowAddress) {
+        self.rows[key as usize].store(row, Ordering::Release);
     }
 
     /// The keys that have a row, with it.
     pub fn entries(&self) -> impl Iterator<Item = (u64, RowAddress)> + '_ {
-        self.rows.iter().enumerate().map(|(key, &row)| (key as u64, row)).filter(|(_, row)| *row != 0)
+        self.rows.iter().zip(0..).map(|(row, key)| (key, row.load(Ordering::Acquire))).filter(|(_, row)| *row != 0)
     }
 
     /// Bytes held, of which those without keys near them are the system's.
     pub fn bytes(&self) -> usize {
         self.rows.len() * 8
     }
+}
+
+/// Zeroed pages of the system: what no key falls on is never touched.
+fn zeroed(len: usize) -> Vec<AtomicU64> {
+    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
+    let mut words = ManuallyDrop::new(vec![0u64; len]);
+    // SAFETY: an atomic word has the size and the values of a word, and here the alignment, too.
+    unsafe { Vec::from_raw_parts(words.as_mut_ptr().cast(), words.len(), words.capacity()) }
 }
 
 /// Bits that a key takes: it is below 2 to the power of these, and not below the power before.

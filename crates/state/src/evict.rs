@@ -13,7 +13,8 @@ use crate::index::Index;
 use crate::marks::Generation;
 use crate::memory::{Arena, prefetch};
 use crate::rows::{RowAddress, Rows};
-use crate::table::{Nodes, Table, read};
+use crate::table::{Table, read};
+use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
@@ -69,8 +70,7 @@ impl Victims {
 /// Nodes that are taken out of a table for as long as slots are taken away of them.
 pub struct Removal {
     victims: Victims,
-    indexes: Vec<Index>,
-    rows: Vec<Rows>,
+    nodes: Vec<(Index, Rows)>,
     /// Bytes of the texts of rows that went.
     text_bytes: usize,
 }
@@ -88,7 +88,7 @@ impl Table {
         let mut image = Image::new(self.shape());
         let choose = |node: usize| {
             rows.clear();
-            rows.extend(self.nodes().read().indexes[node].rows_by_lane());
+            rows.extend(self.nodes().read().shard_of(node).index(node).rows_by_lane());
             let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
             if self.is_in_snapshot() {
                 // SAFETY: slots of this table, and nothing is in flight.
@@ -123,28 +123,26 @@ impl Table {
         let count = victims.len();
         let take = |victims: Victims| {
             let share = victims.first..victims.first + victims.nodes.len();
-            let indexes = &mut nodes.indexes[share.clone()];
-            let rows = &mut nodes.rows[share];
-            Removal {
-                indexes: indexes.iter_mut().map(|index| std::mem::replace(index, Index::hollow())).collect(),
-                rows: rows.iter_mut().map(|rows| std::mem::replace(rows, Rows::new(self.layout().size()))).collect(),
-                victims,
-                text_bytes: 0,
-            }
+            let take = |(index, rows): (&mut Index, &mut Rows)| {
+                (std::mem::replace(index, Index::hollow()), std::mem::replace(rows, Rows::new(self.layout().size())))
+            };
+            Removal { nodes: nodes.nodes_mut(share).map(take).collect(), victims, text_bytes: 0 }
         };
         let removals = all(victims.into_iter().map(take).collect());
         assert_eq!(removals.len(), count, "no share is lost");
+        let mut text_bytes = 0;
+        for removal in removals {
+            let first = removal.victims.first;
+            let places = nodes.nodes_mut(first..first + removal.nodes.len());
+            places.zip(removal.nodes).for_each(|((index, rows), of_node)| (*index, *rows) = of_node);
+            text_bytes += removal.text_bytes;
+        }
         if !self.text_columns().is_empty() {
             // Older measures fade.
-            nodes.texts = (nodes.texts.0 / 2, nodes.texts.1 / 2 + slots);
+            let texts = nodes.texts.get_mut();
+            *texts = (texts.0 / 2 + text_bytes, texts.1 / 2 + slots);
         }
-        for Removal { victims, indexes, rows, text_bytes } in removals {
-            let first = victims.first;
-            nodes.indexes[first..].iter_mut().zip(indexes).for_each(|(place, index)| *place = index);
-            nodes.rows[first..].iter_mut().zip(rows).for_each(|(place, rows)| *place = rows);
-            nodes.texts.0 += text_bytes;
-        }
-        nodes.slots -= slots;
+        nodes.discount(slots);
     }
 
     /// Has the indexes take the memory that so many slots need, and no more, though both take some meanwhile.
@@ -153,12 +151,11 @@ impl Table {
     /// Nothing is in flight.
     pub unsafe fn fit_indexes(&self, slots: usize) {
         let nodes = &mut *self.nodes().write();
-        let Nodes { indexes, arena, .. } = nodes;
-        let mut fitted = Arena::default();
-        for index in indexes.iter_mut() {
-            index.fit(slots / VIRTUAL_NODE_COUNT, &mut fitted, |row| self.hash_of_row(row));
+        let fitted = Mutex::<Arena>::default();
+        for (index, _) in nodes.nodes_mut(0..VIRTUAL_NODE_COUNT) {
+            index.fit(slots / VIRTUAL_NODE_COUNT, &fitted, |row| self.hash_of_row(row));
         }
-        *arena = fitted;
+        *self.arenas().indexes.lock() = fitted.into_inner();
     }
 
     /// So many of a node's slots that were not used since the hand passed, or longest ago.
@@ -224,7 +221,7 @@ impl Table {
 impl Removal {
     /// Takes the slots away. `table` is the one that it was taken out of.
     pub fn work(&mut self, table: &Table) {
-        for (gone, (index, rows)) in self.victims.nodes.iter().zip(self.indexes.iter_mut().zip(&mut self.rows)) {
+        for (gone, (index, rows)) in self.victims.nodes.iter().zip(&mut self.nodes) {
             for (i, &(hash, row)) in gone.iter().enumerate() {
                 if let Some(&(hash, row)) = gone.get(i + AHEAD) {
                     index.ask(hash);

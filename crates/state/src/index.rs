@@ -10,6 +10,7 @@
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
 use crate::rows::RowAddress;
+use parking_lot::Mutex;
 
 /// Rows of a bucket.
 const LANES: usize = 6;
@@ -54,7 +55,7 @@ pub struct Index {
 
 impl Index {
     /// Empty.
-    pub fn new(arena: &mut Arena) -> Self {
+    pub fn new(arena: &Mutex<Arena>) -> Self {
         Index::with_buckets(1, arena)
     }
 
@@ -63,8 +64,8 @@ impl Index {
         Index { buckets: Words::none(), count: 0, len: 0, displaced: 0 }
     }
 
-    fn with_buckets(buckets: usize, arena: &mut Arena) -> Self {
-        Index { buckets: arena.cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, displaced: 0 }
+    fn with_buckets(buckets: usize, arena: &Mutex<Arena>) -> Self {
+        Index { buckets: arena.lock().cut(buckets * BUCKET_WORDS), count: buckets as u64, len: 0, displaced: 0 }
     }
 
     #[inline(always)]
@@ -167,7 +168,7 @@ impl Index {
         hash: u64,
         is_key: impl FnMut(RowAddress) -> bool,
         make: impl FnOnce() -> RowAddress,
-        arena: &mut Arena,
+        arena: &Mutex<Arena>,
         rehash: impl Fn(RowAddress) -> u64,
     ) -> (RowAddress, bool) {
         if self.is_full() {
@@ -185,7 +186,7 @@ impl Index {
     }
 
     /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
-    pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+    pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         if self.is_full() {
             self.double(arena, rehash);
         }
@@ -201,7 +202,7 @@ impl Index {
     /// Moves into twice as many buckets. The rows that a bucket was the home of belong into two that nobody else has
     /// filled as yet, so that these are written without being read; all others come afterwards.
     #[inline(never)]
-    fn double(&mut self, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+    fn double(&mut self, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let old = std::mem::replace(self, Index::with_buckets(self.bucket_count() * 2, arena));
         for (b, bucket) in old.buckets().enumerate() {
             let first = self.buckets.start().wrapping_add(2 * b * BUCKET_WORDS);
@@ -225,7 +226,7 @@ impl Index {
             }
         }
         // SAFETY: cut from the same arena; only the index knew it.
-        unsafe { arena.give_back(old.buckets) };
+        unsafe { arena.lock().give_back(old.buckets) };
     }
 
     /// Where the row of a lane is looked for first: the bits of its hash that the lane has mostly say so.
@@ -289,11 +290,11 @@ impl Index {
     }
 
     /// Empties it and adds these rows.
-    pub fn rebuild(&mut self, rows: &[RowAddress], arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+    pub fn rebuild(&mut self, rows: &[RowAddress], arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let buckets = Index::buckets_for(rows.len()).next_power_of_two();
         let old = std::mem::replace(self, Index::with_buckets(buckets, arena));
         // SAFETY: cut from the same arena; only the index knew it.
-        unsafe { arena.give_back(old.buckets) };
+        unsafe { arena.lock().give_back(old.buckets) };
         for (i, &row) in rows.iter().enumerate() {
             if let Some(&ahead) = rows.get(i + AHEAD) {
                 prefetch(ahead as *const u8);
@@ -303,7 +304,7 @@ impl Index {
     }
 
     /// Moves into another arena, with room for so many rows, or as many as it has.
-    pub fn fit(&mut self, rows: usize, arena: &mut Arena, rehash: impl Fn(RowAddress) -> u64) {
+    pub fn fit(&mut self, rows: usize, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let old = std::mem::replace(self, Index::with_buckets(Index::buckets_for(rows.max(self.len)), arena));
         for bucket in old.buckets() {
             for lane in lanes(taken_lanes(bucket)) {

@@ -19,8 +19,8 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `load`, `marks`, `memory`, `rows`, `snapshot` and `table` and leans
-//! on these.
+//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `rows`,
+//! `snapshot`, `table` and `transfer` and leans on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -31,11 +31,15 @@ mod evict;
 mod hash;
 mod image;
 mod index;
+mod key_sets;
 mod keys;
 mod layout;
 mod load;
+mod look_up;
+mod make;
 mod marks;
 pub mod memory;
+mod nodes;
 mod recent;
 mod rows;
 mod shape;

@@ -7,6 +7,7 @@ use crate::image::Image;
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
 use crate::table::{Table, write};
+use parking_lot::Mutex;
 
 /// Virtual nodes with rows, to be put into a table.
 pub struct Filled {
@@ -19,7 +20,7 @@ impl Table {
     /// Makes slots of copied rows: all that exist in some virtual nodes, in the order of their hashes.
     /// Panics if one is of another node, or none.
     pub fn fill_nodes(&self, nodes: std::ops::Range<usize>, image: &Image) -> Filled {
-        let mut row_arena = Arena::with_head(self.marks().bytes());
+        let row_arena = Mutex::new(Arena::with_head(self.marks().bytes()));
         let mut at = 0;
         let mut filled = Vec::with_capacity(nodes.len());
         for node in nodes.clone() {
@@ -27,13 +28,13 @@ impl Table {
             let mut slots = Vec::new();
             while at < image.len() && virtual_node_of(image.hash(at)) == node {
                 assert!(image.exists(at), "only rows are filled in");
-                slots.push(self.fill_slot(rows.allocate(&mut row_arena), image, at));
+                slots.push(self.fill_slot(rows.allocate(&row_arena), image, at));
                 at += 1;
             }
             filled.push((rows, slots));
         }
         assert_eq!(at, image.len(), "rows of other nodes, or out of order");
-        Filled { first: nodes.start, nodes: filled, row_arena }
+        Filled { first: nodes.start, nodes: filled, row_arena: row_arena.into_inner() }
     }
 
     /// Writes a copied row into a fresh slot.

@@ -1,6 +1,7 @@
 //! The rows of a virtual node: chunks that never move, and a list of free slots.
 
 use crate::memory::{Arena, Words, prefetch};
+use parking_lot::Mutex;
 
 /// The address of a row; 0 stands for "no row" (a null key).
 pub type RowAddress = u64;
@@ -49,7 +50,7 @@ impl Rows {
 
     /// A slot with all words zero.
     #[inline]
-    pub fn allocate(&mut self, arena: &mut Arena) -> RowAddress {
+    pub fn allocate(&mut self, arena: &Mutex<Arena>) -> RowAddress {
         if let Some(address) = self.free.pop() {
             return address;
         }
@@ -63,10 +64,10 @@ impl Rows {
 
     /// Begins another chunk.
     #[cold]
-    fn grow(&mut self, arena: &mut Arena) {
+    fn grow(&mut self, arena: &Mutex<Arena>) {
         let doubled = self.chunks.last().map_or(FIRST_CHUNK_ROWS, |last| 2 * self.rows_in(last));
         let rows = doubled.min((CHUNK_BYTES_MAX / self.row_size).max(1));
-        let chunk = arena.cut(rows * self.row_size / 8);
+        let chunk = arena.lock().cut(rows * self.row_size / 8);
         self.next = chunk.start() as RowAddress;
         self.end = self.next + (self.rows_in(&chunk) * self.row_size) as RowAddress;
         self.chunks.push(chunk);

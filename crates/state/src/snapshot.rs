@@ -98,12 +98,11 @@ impl Table {
     /// How many rows a snapshot under way has still to hand over, at the most.
     pub fn snapshot_rows(&self) -> usize {
         let progress = self.snapshot().progress.lock();
-        let nodes = self.nodes().read();
         // SAFETY: blocks that rows are cut from have marks as their heads.
         let count = |block| unsafe { self.marks().count(block, progress.generation) };
-        let marked: usize = nodes.row_arena.blocks().map(count).sum();
+        let marked: usize = self.arenas().rows.lock().blocks().map(count).sum();
         let apart: usize = self.snapshot().apart.lock().iter().map(Image::len).sum();
-        marked.min(nodes.slots) + progress.saved.as_ref().map_or(0, Copies::rows) + apart
+        marked.min(self.nodes().read().slots()) + progress.saved.as_ref().map_or(0, Copies::rows) + apart
     }
 
     /// Notes that these rows may be written by an epoch of that generation. Rows at 0 are none.

@@ -2,40 +2,31 @@
 
 use crate::blob;
 use crate::cold::{ColdRows, NOWHERE};
-use crate::direct::Direct;
+use crate::direct::Counts;
 use crate::evict::Hands;
-use crate::hash::{combine, hash_bytes, hash_parts, hash_word, virtual_node_of};
-use crate::image::{Image, KeyPart};
-use crate::index::{ELSEWHERE, Index, Place};
-use crate::keys::{KeyColumn, KeyTexts, Keys};
+use crate::hash::{hash_bytes, hash_parts, hash_word, virtual_node_of};
+use crate::image::Image;
+use crate::key_sets::{CompositeKeys, IndexedKeys, KeyCell, KeySet, TextKeys, WordKeys};
+use crate::keys::{KeyColumn, Keys};
 use crate::layout::{EXISTS, RowLayout};
+use crate::look_up::{look_up, look_up_beyond};
 use crate::marks::{Generation, Marks};
-use crate::memory::{Arena, FAR, ask_for};
+use crate::memory::{Arena, FAR};
+use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
-
-/// Keys looked up together, so that their cache misses overlap.
-const GROUP: usize = 32;
 
 /// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
 /// few that what was looked at is still in the cache when their slots are made.
 const COLD_GROUP: usize = 1 << 11;
 
-/// Keys whose slots are made together: so many that those of a virtual node are some, and so few that what is known of
-/// them stays in the second-level cache.
-const MADE_CHUNK: usize = 1 << 13;
-
 /// Most keys have no slot where more than one of so many has none.
 const MOST: usize = 2;
-
-/// Slots below which sweeping is not worth a pause.
-const SWEEP_SLOTS_MIN: usize = 1 << 16;
 
 /// A table's rows and their index. Prepare calls [`Table::resolve`] from any thread; access works on
 /// the addresses it gave.
@@ -49,38 +40,13 @@ pub struct Table {
     marks: Marks,
     snapshot: Snapshot,
     nodes: RwLock<Nodes>,
+    arenas: Arenas,
     /// Which rows go next. Of who evicts alone.
     hands: Mutex<Hands>,
     /// How often it was swept.
     sweeps: AtomicU64,
     /// Whether most keys had no slot when some were looked up last.
     misses: AtomicBool,
-}
-
-/// One part of the key inside a row.
-#[derive(Clone, Copy)]
-struct KeyCell {
-    offset: usize,
-    text: bool,
-}
-
-/// Indexes and rows by virtual node, apart so that the indexes' heads stay in the first-level cache.
-pub(crate) struct Nodes {
-    /// Small whole-number keys, of all virtual nodes; none where rows may be cold.
-    direct: Direct,
-    pub indexes: Box<[Index; VIRTUAL_NODE_COUNT]>,
-    pub rows: Vec<Rows>,
-    /// What indexes are cut from.
-    pub arena: Arena,
-    /// What rows are cut from: the heads of blocks are [`Marks`].
-    pub row_arena: Arena,
-    pub slots: usize,
-    /// Sweep when there are this many slots.
-    sweep_at: usize,
-    /// Where the rows of keys without a slot are, if they may have any.
-    pub cold: Option<Arc<dyn ColdRows>>,
-    /// Bytes of texts, and the rows whose texts these are: some of the table's.
-    pub texts: (usize, usize),
 }
 
 /// What a table holds.
@@ -104,7 +70,8 @@ impl Table {
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
         let marks = Marks::of(&layout);
-        let nodes = Nodes::new(&layout, None);
+        let arenas = Arenas::new(&layout);
+        let nodes = Nodes::new(&layout, &arenas, None);
         let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
         let texts = (0..definition.columns.len()).filter(is_text).collect();
         Table {
@@ -116,6 +83,7 @@ impl Table {
             marks,
             snapshot: Snapshot::default(),
             nodes: RwLock::new(nodes),
+            arenas,
             hands: Mutex::default(),
             sweeps: AtomicU64::new(0),
             misses: AtomicBool::new(false),
@@ -165,12 +133,12 @@ impl Table {
                 Some(words) if nodes.direct.len() > 0 => {
                     nodes.direct.look_up(words, out, &mut missing);
                     if !missing.is_empty() {
-                        look_up_beyond(&nodes, keys, out, &mut missing);
+                        look_up_beyond(&nodes.read(), keys, out, &mut missing);
                     }
                 }
                 // To look for them first would be in vain.
                 _ if self.misses.load(Ordering::Relaxed) => missing.extend(0..out.len()),
-                _ => look_up::<false, _>(&nodes, keys, 0, out, &mut missing),
+                _ => look_up::<false, _>(&nodes.read(), keys, 0, out, &mut missing),
             }
         }
         pass_nulls(nulls, 0, out, &mut missing);
@@ -188,7 +156,7 @@ impl Table {
         for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
             let first = group * COLD_GROUP;
             missing.clear();
-            look_up::<true, _>(&self.nodes.read(), keys, first, out, &mut missing);
+            look_up::<true, _>(&self.nodes.read().read(), keys, first, out, &mut missing);
             pass_nulls(nulls, first, out, &mut missing);
             // What is used once only is not spared, so that it makes room for what is used again.
             missing.iter().for_each(|&i| out[i - first] = 0);
@@ -212,7 +180,7 @@ impl Table {
         mut found_at: impl FnMut(usize, RowAddress),
     ) {
         let mut sought = Image::new(&self.shape);
-        missing.iter().for_each(|&i| keys.copy(key_at(keys, i), &mut sought));
+        missing.iter().for_each(|&i| keys.copy(keys.key_at(i), &mut sought));
         let found = cold.get(&sought);
         self.make_slots(keys, missing, |at, place, row, is_new| {
             if is_new && found.places[at] != NOWHERE {
@@ -221,99 +189,15 @@ impl Table {
             found_at(place, row);
         });
         if !self.texts.is_empty() {
-            let nodes = &mut *self.nodes.write();
-            nodes.texts.0 += found.rows.text_bytes();
-            nodes.texts.1 += found.rows.len();
-        }
-    }
-
-    /// Calls `made` for each key that was missing with its number among those, its place among all, its slot, and whether
-    /// that was made now: others may have been here meanwhile, and a key may be there twice.
-    fn make_slots<K: KeySet>(&self, keys: &K, missing: &[usize], mut made: impl FnMut(usize, usize, RowAddress, bool)) {
-        for (chunk, missing) in missing.chunks(MADE_CHUNK).enumerate() {
-            let wanted = by_node(&keys.hashes(missing), missing);
-            let nodes = &mut *self.nodes.write();
-            let mut run = 0;
-            // As in `look_up`.
-            for first in (0..wanted.len() + 2 * GROUP).step_by(GROUP) {
-                nodes.ask(keys, &wanted[group(&wanted, first)]);
-                if first >= GROUP {
-                    let made = first.saturating_sub(2 * GROUP);
-                    run = nodes.ask_further(&wanted, group(&wanted, first - GROUP), (run, made));
-                }
-                if first >= 2 * GROUP {
-                    self.make(nodes, keys, &wanted[group(&wanted, first - 2 * GROUP)], |at, place, row, is_new| {
-                        made(chunk * MADE_CHUNK + at, place, row, is_new);
-                    });
-                }
-            }
-        }
-    }
-
-    /// Finds or makes the slots of a group's keys.
-    #[inline(never)]
-    fn make<K: KeySet>(
-        &self,
-        nodes: &mut Nodes,
-        keys: &K,
-        group: &[Wanted],
-        mut made: impl FnMut(usize, usize, RowAddress, bool),
-    ) {
-        for &Wanted { hash, at, place } in group {
-            let (row, is_new) = self.find_or_insert(nodes, keys, key_at(keys, place as usize), hash);
-            made(at as usize, place as usize, row, is_new);
-        }
-    }
-
-    /// The slot of a key of that hash, and whether it was made now.
-    #[inline(always)]
-    fn find_or_insert<K: KeySet>(&self, nodes: &mut Nodes, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
-        let node = virtual_node_of(hash);
-        let word = keys.word(key).filter(|_| nodes.cold.is_none());
-        let covered = word.filter(|&word| word < nodes.direct.len() as u64);
-        if let Some(row) = covered.map(|word| nodes.direct.get(word)).filter(|&row| row != 0) {
-            return (row, false);
-        }
-        let Nodes { direct, indexes, rows, arena, row_arena, slots, .. } = nodes;
-        let mut make = || {
-            let row = rows[node].allocate(row_arena);
-            keys.write(key, row);
-            *slots += 1;
-            row
-        };
-        let (row, is_new) = match covered {
-            Some(word) => {
-                let row = make();
-                direct.set(word, row);
-                (row, true)
-            }
-            None => {
-                let matches = |row| keys.matches(key, row);
-                indexes[node].find_or_insert(hash, matches, make, arena, |row| self.hash_of_row(row))
-            }
-        };
-        if is_new && let Some(len) = word.and_then(|word| direct.count(word)) {
-            direct.grow(len);
-            self.move_to_direct(nodes);
-        }
-        (row, is_new)
-    }
-
-    /// Moves the rows whose keys the array covers there from the indexes.
-    fn move_to_direct(&self, nodes: &mut Nodes) {
-        let len = nodes.direct.len() as u64;
-        for index in nodes.indexes.iter_mut() {
-            let (covered, rest): (Vec<_>, Vec<_>) = index.rows().partition(|&row| self.word_of_row(row) < len);
-            if covered.is_empty() {
-                continue;
-            }
-            index.rebuild(&rest, &mut nodes.arena, |row| self.hash_of_row(row));
-            covered.into_iter().for_each(|row| nodes.direct.set(self.word_of_row(row), row));
+            let nodes = self.nodes.read();
+            let mut texts = nodes.texts.lock();
+            texts.0 += found.rows.text_bytes();
+            texts.1 += found.rows.len();
         }
     }
 
     /// The key in a row, where it is one word.
-    fn word_of_row(&self, row: RowAddress) -> u64 {
+    pub(crate) fn word_of_row(&self, row: RowAddress) -> u64 {
         // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
         unsafe { read(row, self.key[0].offset) }
     }
@@ -337,7 +221,7 @@ impl Table {
     /// Whether its rows are too many for the second-level cache. While slots are made, which may take milliseconds, they
     /// are taken to be.
     pub fn is_far(&self) -> bool {
-        self.nodes.try_read().is_none_or(|nodes| nodes.slots * self.layout.size() >= FAR)
+        self.nodes.try_read().is_none_or(|nodes| nodes.slots() * self.layout.size() >= FAR)
     }
 
     /// How often it was swept. Read where no sweep can be on its way.
@@ -347,7 +231,7 @@ impl Table {
 
     /// Whether so many slots were made since the last sweep that another may pay. Not while slots are made.
     pub fn wants_sweep(&self) -> bool {
-        let wants = |nodes: &Nodes| nodes.slots >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
+        let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
         self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
@@ -366,14 +250,14 @@ impl Table {
         let exists = |&row: &RowAddress| unsafe { read(row, 0) } & EXISTS != 0;
         let mut dead: Vec<RowAddress> = nodes.direct.entries().map(|(_, row)| row).filter(|row| !exists(row)).collect();
         dead.iter().for_each(|&row| nodes.direct.set(self.word_of_row(row), 0));
-        for index in nodes.indexes.iter_mut() {
+        for (index, _) in nodes.nodes_mut(0..VIRTUAL_NODE_COUNT) {
             let (live, gone): (Vec<_>, Vec<_>) = index.rows().partition(exists);
             if !gone.is_empty() {
-                index.rebuild(&live, &mut nodes.arena, |row| self.hash_of_row(row));
+                index.rebuild(&live, &self.arenas.indexes, |row| self.hash_of_row(row));
                 dead.extend(gone);
             }
         }
-        nodes.slots -= dead.len();
+        nodes.discount(dead.len());
         for row in dead {
             if self.has_word_keys() {
                 nodes.direct.discount(self.word_of_row(row));
@@ -383,14 +267,15 @@ impl Table {
             unsafe {
                 self.bury(row);
                 self.free_texts(row);
-                nodes.rows[node].release(row);
+                nodes.node_mut(node).1.release(row);
             }
         }
         for row in nodes.direct.shrink() {
             let hash = self.hash_of_row(row);
-            nodes.indexes[virtual_node_of(hash)].insert(hash, row, &mut nodes.arena, |row| self.hash_of_row(row));
+            let (index, _) = nodes.node_mut(virtual_node_of(hash));
+            index.insert(hash, row, &self.arenas.indexes, |row| self.hash_of_row(row));
         }
-        nodes.sweep_at = (2 * nodes.slots).max(SWEEP_SLOTS_MIN);
+        nodes.sweep_at = (2 * nodes.slots()).max(SWEEP_SLOTS_MIN);
     }
 
     /// Has workers forget the slots that they remember.
@@ -414,11 +299,12 @@ impl Table {
     /// What it holds.
     pub fn stats(&self) -> TableStats {
         let nodes = self.nodes.read();
-        TableStats {
-            slots: nodes.slots,
-            row_bytes: nodes.rows.iter().map(Rows::bytes).sum(),
-            index_bytes: nodes.direct.bytes() + nodes.indexes.iter().map(Index::bytes).sum::<usize>(),
-        }
+        let mut stats = TableStats { slots: nodes.slots(), row_bytes: 0, index_bytes: nodes.direct.bytes() };
+        nodes.each_node(|index, rows| {
+            stats.row_bytes += rows.bytes();
+            stats.index_bytes += index.bytes();
+        });
+        stats
     }
 
     /// What copies of its rows consist of.
@@ -428,6 +314,10 @@ impl Table {
 
     pub(crate) fn nodes(&self) -> &RwLock<Nodes> {
         &self.nodes
+    }
+
+    pub(crate) fn arenas(&self) -> &Arenas {
+        &self.arenas
     }
 
     /// Columns whose cells are texts or bytes.
@@ -450,13 +340,14 @@ impl Table {
     /// Marks all rows in a generation, or none.
     pub(crate) fn mark_blocks(&self, generation: Generation, marked: bool) {
         // SAFETY: blocks that rows are cut from have marks as their heads.
-        self.nodes.read().row_arena.blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
+        self.arenas.rows.lock().blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
     }
 
     /// Calls `each` with the slots of a chunk of a virtual node; false where it has no such chunk. No slots
     /// are made meanwhile.
     pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
-        self.nodes.read().rows[node].chunk(chunk).map(|slots| slots.for_each(each)).is_some()
+        let nodes = self.nodes.read();
+        nodes.shard_of(node).rows(node).chunk(chunk).map(|slots| slots.for_each(each)).is_some()
     }
 
     /// # Safety
@@ -469,21 +360,21 @@ impl Table {
     /// Takes over rows of nodes that were filled apart, in the stead of the nodes' own, which have none.
     pub(crate) fn install(&self, first: usize, filled: Vec<(Rows, Vec<RowAddress>)>, row_arena: Arena) {
         let nodes = &mut *self.nodes.write();
-        nodes.row_arena.absorb(row_arena);
+        self.arenas.rows.lock().absorb(row_arena);
         let words = self.has_word_keys();
         if words {
-            let slots = filled.iter().flat_map(|(_, slots)| slots);
-            let grown = slots.filter_map(|&row| nodes.direct.count(self.word_of_row(row))).max();
-            if let Some(len) = grown {
-                nodes.direct.grow(len);
-                self.move_to_direct(nodes);
+            let mut new = Counts::default();
+            filled.iter().flat_map(|(_, slots)| slots).for_each(|&row| new.add(Some(self.word_of_row(row))));
+            if let Some(len) = nodes.direct.count(&new) {
+                self.grow_direct(nodes, len);
             }
         }
         let covered = nodes.direct.len() as u64;
         for (node, (rows, mut slots)) in (first..).zip(filled) {
-            assert!(nodes.rows[node].chunk(0).is_none(), "only empty nodes are filled apart");
-            nodes.rows[node] = rows;
-            nodes.slots += slots.len();
+            let place = nodes.node_mut(node).1;
+            assert!(place.chunk(0).is_none(), "only empty nodes are filled apart");
+            *place = rows;
+            nodes.count(slots.len());
             if words && covered > 0 {
                 let (in_array, beyond) = slots.into_iter().partition(|&row| self.word_of_row(row) < covered);
                 slots = beyond;
@@ -491,10 +382,10 @@ impl Table {
                 in_array.into_iter().for_each(|row| nodes.direct.set(self.word_of_row(row), row));
             }
             if !slots.is_empty() {
-                nodes.indexes[node].rebuild(&slots, &mut nodes.arena, |row| self.hash_of_row(row));
+                nodes.node_mut(node).0.rebuild(&slots, &self.arenas.indexes, |row| self.hash_of_row(row));
             }
         }
-        nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots);
+        nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots());
     }
 
     /// The slot of a copied row's key.
@@ -509,123 +400,25 @@ impl Table {
                 }
             })
         };
-        nodes.indexes[virtual_node_of(hash)].find(hash, is_key)
+        let node = virtual_node_of(hash);
+        nodes.shard_of(node).index(node).find(hash, is_key)
     }
 
     /// Addresses of all rows that exist.
     pub(crate) fn existing_rows(&self) -> Vec<RowAddress> {
-        let nodes = self.nodes.read();
+        let mut rows = Vec::new();
         // SAFETY: rows of an index are slots of this table.
-        let exists = |row: &RowAddress| unsafe { read(*row, 0) } & EXISTS != 0;
-        nodes.all_rows().filter(exists).collect()
+        self.nodes.read().each_row(|row| rows.extend((unsafe { read(row, 0) } & EXISTS != 0).then_some(row)));
+        rows
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
         if !self.texts.is_empty() {
-            let rows: Vec<_> = self.nodes.get_mut().all_rows().collect();
-            rows.into_iter().for_each(|row| self.free_texts(row));
+            self.nodes.read().each_row(|row| self.free_texts(row));
         }
     }
-}
-
-impl Nodes {
-    /// Asks for the keys of a group, and for their buckets.
-    #[inline(never)]
-    fn ask(&self, keys: &impl KeySet, group: &[Wanted]) {
-        for &Wanted { hash, place, .. } in group {
-            self.indexes[virtual_node_of(hash)].ask(hash);
-            keys.ask(place as usize);
-        }
-    }
-
-    /// Asks for what else it takes to find or make the slots of a group's keys, where all before `made` have theirs.
-    /// `run`: where those of the first key's virtual node begin; returns the same for the group's last.
-    #[inline(never)]
-    fn ask_further(&self, wanted: &[Wanted], group: Range<usize>, (mut run, made): (usize, usize)) -> usize {
-        for i in group {
-            let Wanted { hash, .. } = wanted[i];
-            let node = virtual_node_of(hash);
-            self.indexes[node].ask_further(hash);
-            if node != virtual_node_of(wanted[run].hash) {
-                run = i;
-            }
-            self.rows[node].ask(i - run.max(made));
-        }
-        run
-    }
-
-    /// Of a table without rows in memory.
-    pub fn new(layout: &RowLayout, cold: Option<Arc<dyn ColdRows>>) -> Nodes {
-        let mut arena = Arena::default();
-        Nodes {
-            direct: Direct::new(),
-            indexes: Box::new(std::array::from_fn(|_| Index::new(&mut arena))),
-            rows: (0..VIRTUAL_NODE_COUNT).map(|_| Rows::new(layout.size())).collect(),
-            arena,
-            row_arena: Arena::with_head(Marks::of(layout).bytes()),
-            slots: 0,
-            sweep_at: SWEEP_SLOTS_MIN,
-            cold,
-            texts: (0, 0),
-        }
-    }
-
-    /// All slots that have a key, in no useful order.
-    pub fn all_rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
-        self.direct.entries().map(|(_, row)| row).chain(self.indexes.iter().flat_map(Index::rows))
-    }
-}
-
-/// A key on its way through the three steps of [`look_up`].
-#[derive(Clone, Copy)]
-struct Sought<K> {
-    key: K,
-    place: Place,
-    row: RowAddress,
-}
-
-/// A key whose slot is to be made: its hash, its number among those, and its place among all.
-#[derive(Clone, Copy, Default)]
-struct Wanted {
-    hash: u64,
-    at: u32,
-    place: u32,
-}
-
-/// Keys by virtual node, so that what making their slots reads and writes lies close together; those of one node in
-/// their order.
-fn by_node(hashes: &[u64], places: &[usize]) -> Vec<Wanted> {
-    let all = hashes.iter().zip(places).zip(0..);
-    let all = all.map(|((&hash, &place), at)| Wanted { hash, at, place: place as u32 });
-    if hashes.len() < VIRTUAL_NODE_COUNT {
-        return all.collect();
-    }
-    let mut next = [0; VIRTUAL_NODE_COUNT];
-    hashes.iter().for_each(|&hash| next[virtual_node_of(hash)] += 1);
-    let mut start = 0;
-    for next in &mut next {
-        start += std::mem::replace(next, start);
-    }
-    let mut wanted = vec![Wanted::default(); hashes.len()];
-    for one in all {
-        let next = &mut next[virtual_node_of(one.hash)];
-        wanted[*next] = one;
-        *next += 1;
-    }
-    wanted
-}
-
-/// The places of the group that begins at `first`.
-fn group(wanted: &[Wanted], first: usize) -> Range<usize> {
-    first.min(wanted.len())..(first + GROUP).min(wanted.len())
-}
-
-/// The key at a place.
-#[inline]
-fn key_at<K: KeySet>(keys: &K, i: usize) -> K::Key {
-    keys.range(i..i + 1).next().expect("one place, one key")
 }
 
 /// Null keys, of which `out` has those from `first` on, have no slot and miss none.
@@ -634,100 +427,6 @@ fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], miss
         missing.retain(|&i| !nulls[i]);
         out.iter_mut().zip(&nulls[first..]).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
     }
-}
-
-/// Looks up the keys from `start` on, as many as there is room for in `out`, in three steps, a group each, of which
-/// each works on what the step before it asked for one round earlier, so that the cache misses of three groups overlap.
-/// The steps are functions of their own to have all registers: in tables that fit the cache, every instruction is felt.
-/// Places of keys without slot go to `missing`; they are frequent where `MISSES`.
-fn look_up<const MISSES: bool, K: KeySet>(
-    nodes: &Nodes,
-    keys: &K,
-    start: usize,
-    out: &mut [RowAddress],
-    missing: &mut Vec<usize>,
-) {
-    let nobody = Sought { key: K::Key::default(), place: Place::NOWHERE, row: 0 };
-    let mut groups = [[nobody; GROUP]; 3];
-    let len = out.len();
-    let rounds = len.div_ceil(GROUP);
-    let range = |round: usize| round * GROUP..((round + 1) * GROUP).min(len);
-    let beyond = |range: Range<usize>| start + range.start..start + range.end;
-    for round in 0..rounds + 2 {
-        if round < rounds {
-            ask(nodes, keys, beyond(range(round)), &mut groups[round % 3]);
-        }
-        if (1..=rounds).contains(&round) {
-            guess::<MISSES, _>(&mut groups[(round - 1) % 3]);
-        }
-        if round >= 2 {
-            let first = start + (round - 2) * GROUP;
-            compare::<MISSES, _>(nodes, keys, &groups[(round - 2) % 3], &mut out[range(round - 2)], first, missing);
-        }
-    }
-}
-
-/// Looks up the keys at the places in `missing`, which the array does not have, in the indexes. Leaves the
-/// places of those without slot.
-#[cold]
-fn look_up_beyond<K: KeySet>(nodes: &Nodes, keys: &K, out: &mut [RowAddress], missing: &mut Vec<usize>) {
-    let subset = Subset { keys, places: missing };
-    let mut rows = vec![0; missing.len()];
-    let mut nowhere = Vec::new();
-    look_up::<false, _>(nodes, &subset, 0, &mut rows, &mut nowhere);
-    missing.iter().zip(rows).for_each(|(&i, row)| out[i] = row);
-    *missing = nowhere.into_iter().map(|i| missing[i]).collect();
-}
-
-/// Hashes a group's keys and asks for their buckets.
-#[inline(never)]
-fn ask<K: KeySet>(nodes: &Nodes, keys: &K, range: Range<usize>, group: &mut [Sought<K::Key>; GROUP]) {
-    let indexes = &*nodes.indexes;
-    for (sought, key) in group.iter_mut().zip(keys.range(range)) {
-        let hash = keys.hash(key);
-        sought.key = key;
-        sought.place = indexes[virtual_node_of(hash)].ask(hash);
-    }
-}
-
-/// Picks a group's rows by tag and asks for them.
-#[inline(never)]
-fn guess<const MISSES: bool, K>(group: &mut [Sought<K>; GROUP]) {
-    for sought in group {
-        sought.row = sought.place.guess::<MISSES>();
-    }
-}
-
-/// Compares a group's keys to those of the rows picked. Where `MISSES` are frequent, no row picked means that there is
-/// none.
-#[inline(never)]
-fn compare<const MISSES: bool, K: KeySet>(
-    nodes: &Nodes,
-    keys: &K,
-    group: &[Sought<K::Key>; GROUP],
-    out: &mut [RowAddress],
-    first: usize,
-    missing: &mut Vec<usize>,
-) {
-    for (i, (&Sought { key, row, .. }, out)) in group.iter().zip(out).enumerate() {
-        *out = row;
-        if MISSES && row == 0 {
-            missing.push(first + i);
-        } else if row == 0 || row == ELSEWHERE || !keys.matches(key, row) {
-            match find(nodes, keys, key) {
-                Some(row) => *out = row,
-                None => missing.push(first + i),
-            }
-        }
-    }
-}
-
-/// The row of a key that was not in the place where it was looked for first.
-#[cold]
-#[inline(never)]
-fn find<K: KeySet>(nodes: &Nodes, keys: &K, key: K::Key) -> Option<RowAddress> {
-    let hash = keys.hash(key);
-    nodes.indexes[virtual_node_of(hash)].find(hash, |row| keys.matches(key, row))
 }
 
 /// Reads a word of a row.
@@ -748,241 +447,4 @@ pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
 pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
     // SAFETY: by the caller.
     unsafe { ((row as usize + offset) as *mut u64).write(word) }
-}
-
-/// Keys of one shape. `matches` and `write` are called with slots of the table at hand.
-trait KeySet: Sized {
-    /// A key.
-    type Key: Copy + Default;
-    /// The keys of some accesses.
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
-    fn hash(&self, key: Self::Key) -> u64;
-    /// Asks for the memory of the key at a place.
-    fn ask(&self, place: usize);
-    /// The hashes of the keys at some places.
-    fn hashes(&self, places: &[usize]) -> Vec<u64> {
-        places.iter().map(|&i| self.hash(key_at(self, i))).collect()
-    }
-    fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
-    /// Fills the key cells of a fresh slot.
-    fn write(&self, key: Self::Key, row: RowAddress);
-    /// Adds a row with that key and nothing else.
-    fn copy(&self, key: Self::Key, image: &mut Image);
-    /// All keys, where each is one word.
-    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
-        None::<std::iter::Empty<u64>>
-    }
-    /// A key that is one word.
-    fn word(&self, _key: Self::Key) -> Option<u64> {
-        None
-    }
-}
-
-/// The keys at some places.
-struct Subset<'a, K> {
-    keys: &'a K,
-    places: &'a [usize],
-}
-
-impl<K: KeySet> KeySet for Subset<'_, K> {
-    type Key = K::Key;
-    fn ask(&self, place: usize) {
-        self.keys.ask(self.places[place])
-    }
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = K::Key> {
-        self.places[range].iter().flat_map(|&i| self.keys.range(i..i + 1))
-    }
-    fn hash(&self, key: K::Key) -> u64 {
-        self.keys.hash(key)
-    }
-    fn matches(&self, key: K::Key, row: RowAddress) -> bool {
-        self.keys.matches(key, row)
-    }
-    fn write(&self, key: K::Key, row: RowAddress) {
-        self.keys.write(key, row)
-    }
-    fn copy(&self, key: K::Key, image: &mut Image) {
-        self.keys.copy(key, image)
-    }
-}
-
-struct WordKeys<'a> {
-    words: &'a [u64],
-    offset: usize,
-}
-
-impl KeySet for WordKeys<'_> {
-    type Key = u64;
-    #[inline(always)]
-    fn ask(&self, place: usize) {
-        ask_for(self.words, place)
-    }
-    #[inline(always)]
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
-        self.words[range].iter().copied()
-    }
-    #[inline(always)]
-    fn hash(&self, key: u64) -> u64 {
-        hash_word(key)
-    }
-    #[inline(always)]
-    fn matches(&self, key: u64, row: RowAddress) -> bool {
-        // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
-        unsafe { read(row, self.offset) == key }
-    }
-    fn write(&self, key: u64, row: RowAddress) {
-        // SAFETY: a fresh slot that nobody else knows yet.
-        unsafe { write(row, self.offset, key) }
-    }
-    fn copy(&self, key: u64, image: &mut Image) {
-        image.push_key(|_| KeyPart::Word(key))
-    }
-    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
-        Some(self.words.iter().copied())
-    }
-    fn word(&self, key: u64) -> Option<u64> {
-        Some(key)
-    }
-}
-
-struct IndexedKeys<'a> {
-    words: WordKeys<'a>,
-    index: &'a [u32],
-}
-
-impl KeySet for IndexedKeys<'_> {
-    type Key = u64;
-    #[inline(always)]
-    fn ask(&self, place: usize) {
-        self.words.ask(self.index[place] as usize)
-    }
-    #[inline(always)]
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = u64> {
-        self.index[range].iter().map(|&i| self.words.words[i as usize])
-    }
-    #[inline(always)]
-    fn hash(&self, key: u64) -> u64 {
-        self.words.hash(key)
-    }
-    #[inline(always)]
-    fn matches(&self, key: u64, row: RowAddress) -> bool {
-        self.words.matches(key, row)
-    }
-    fn write(&self, key: u64, row: RowAddress) {
-        self.words.write(key, row)
-    }
-    fn copy(&self, key: u64, image: &mut Image) {
-        self.words.copy(key, image)
-    }
-    fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
-        Some(self.index.iter().map(|&i| self.words.words[i as usize]))
-    }
-    fn word(&self, key: u64) -> Option<u64> {
-        Some(key)
-    }
-}
-
-struct TextKeys<'a> {
-    texts: KeyTexts<'a>,
-    offset: usize,
-}
-
-impl<'a> KeySet for TextKeys<'a> {
-    type Key = &'a [u8];
-    #[inline(always)]
-    fn ask(&self, place: usize) {
-        self.texts.ask(place)
-    }
-    #[inline(always)]
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
-        range.map(|i| self.texts.get(i))
-    }
-    #[inline(always)]
-    fn hash(&self, key: &'a [u8]) -> u64 {
-        hash_bytes(key)
-    }
-    #[inline(always)]
-    fn matches(&self, key: &'a [u8], row: RowAddress) -> bool {
-        // SAFETY: a slot of the table; its key cell is immutable and owns a live blob.
-        unsafe { blob::bytes(read(row, self.offset)) == key }
-    }
-    fn write(&self, key: &'a [u8], row: RowAddress) {
-        // SAFETY: a fresh slot that nobody else knows yet.
-        unsafe { write(row, self.offset, blob::new(key)) }
-    }
-    fn copy(&self, key: &'a [u8], image: &mut Image) {
-        image.push_key(|_| KeyPart::Text(key))
-    }
-}
-
-struct CompositeKeys<'a> {
-    columns: &'a [KeyColumn<'a>],
-    cells: &'a [KeyCell],
-}
-
-impl KeySet for CompositeKeys<'_> {
-    /// A place in the columns.
-    type Key = usize;
-    fn ask(&self, place: usize) {
-        self.columns.iter().for_each(|column| match column {
-            KeyColumn::Words(words) => ask_for(words, place),
-            KeyColumn::Indexed(words, index) => ask_for(words, index[place] as usize),
-            KeyColumn::Texts(texts) => texts.ask(place),
-        })
-    }
-    fn range(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
-        range
-    }
-    fn hash(&self, i: usize) -> u64 {
-        self.columns.iter().fold(0, |hash, column| {
-            let part = match column {
-                KeyColumn::Words(words) => hash_word(words[i]),
-                KeyColumn::Indexed(words, index) => hash_word(words[index[i] as usize]),
-                KeyColumn::Texts(texts) => hash_bytes(texts.get(i)),
-            };
-            combine(hash, part)
-        })
-    }
-    /// Column by column, so that nothing branches on what they are for each key.
-    fn hashes(&self, places: &[usize]) -> Vec<u64> {
-        fn add(hashes: &mut [u64], places: &[usize], part: impl Fn(usize) -> u64) {
-            hashes.iter_mut().zip(places).for_each(|(hash, &i)| *hash = combine(*hash, part(i)));
-        }
-        let mut hashes = vec![0; places.len()];
-        for column in self.columns {
-            match column {
-                KeyColumn::Words(words) => add(&mut hashes, places, |i| hash_word(words[i])),
-                KeyColumn::Indexed(words, index) => add(&mut hashes, places, |i| hash_word(words[index[i] as usize])),
-                KeyColumn::Texts(texts) => add(&mut hashes, places, |i| hash_bytes(texts.get(i))),
-            }
-        }
-        hashes
-    }
-    fn matches(&self, i: usize, row: RowAddress) -> bool {
-        self.columns.iter().zip(self.cells).all(|(column, cell)| match *column {
-            KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.matches(words[i], row),
-            KeyColumn::Indexed(words, index) => {
-                WordKeys { words, offset: cell.offset }.matches(words[index[i] as usize], row)
-            }
-            KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.matches(texts.get(i), row),
-        })
-    }
-    fn copy(&self, i: usize, image: &mut Image) {
-        image.push_key(|part| match self.columns[part] {
-            KeyColumn::Words(words) => KeyPart::Word(words[i]),
-            KeyColumn::Indexed(words, index) => KeyPart::Word(words[index[i] as usize]),
-            KeyColumn::Texts(texts) => KeyPart::Text(texts.get(i)),
-        })
-    }
-    fn write(&self, i: usize, row: RowAddress) {
-        for (column, cell) in self.columns.iter().zip(self.cells) {
-            match *column {
-                KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(words[i], row),
-                KeyColumn::Indexed(words, index) => {
-                    WordKeys { words, offset: cell.offset }.write(words[index[i] as usize], row)
-                }
-                KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.write(texts.get(i), row),
-            }
-        }
-    }
 }

@@ -474,38 +474,76 @@ fn what_a_sweep_empties_can_be_filled_again() {
 }
 
 /// Several threads meet in the same new keys at once, in different orders.
+/// The slots of keys that are made of numbers in some way.
+type Resolve = Box<dyn Fn(&Table, &[u64]) -> Vec<RowAddress> + Sync>;
+
 #[test]
 fn threads_agree_on_slots() {
-    let (numbers, texts) = (numbers(), texts());
-    let found: Vec<(BTreeMap<u64, RowAddress>, BTreeMap<u64, RowAddress>)> = std::thread::scope(|scope| {
-        let resolve = |thread: u64| {
-            let (numbers, texts) = (&numbers, &texts);
+    let pairs = || Table::new(&definition(&[Type::Int, Type::Int], &[ColumnType::required(Type::Int)]));
+    let spread = |spread: fn(u64) -> u64| -> Resolve {
+        Box::new(move |table, keys| resolve_words(table, &keys.iter().map(|&key| spread(key)).collect::<Vec<_>>()))
+    };
+    let mut shapes: Vec<(Table, Resolve)> = SPREADS.into_iter().map(|of| (numbers(), spread(of))).collect();
+    let named = |table: &Table, keys: &[u64]| {
+        resolve_texts(table, &keys.iter().map(|key| format!("name {key}")).collect::<Vec<_>>())
+    };
+    shapes.push((texts(), Box::new(named)));
+    let paired = |table: &Table, keys: &[u64]| {
+        let parts = |part: fn(u64) -> u64| keys.iter().map(|&key| part(key)).collect::<Vec<_>>();
+        let (left, right) = (parts(|key| key % 100), parts(|key| key / 100));
+        resolve(table, &[KeyColumn::Words(&left), KeyColumn::Words(&right)], keys.len())
+    };
+    shapes.push((pairs(), Box::new(paired)));
+    // Few keys at a time, of which some are there; so many that each thread makes slots in every shard; and small tables
+    // that grow again and again.
+    for (keys, of_batch) in [(10_000, 500), (60_000, 10_000)].into_iter().chain([(200, 20); 100]) {
+        shapes.iter_mut().for_each(|(table, _)| *table = Table::new(table.definition()));
+        shapes.iter().for_each(|(table, resolve)| agree_on_slots(table, resolve, keys, of_batch));
+    }
+}
+
+/// Has four threads resolve all of these keys, each in another order, and a fifth look up what is there.
+fn agree_on_slots(table: &Table, resolve: &Resolve, keys: u64, of_batch: u64) {
+    let half = of_batch / 2;
+    // Each batch has half of its keys in common with the next.
+    let keys_of = |batch: u64, thread: usize| -> Vec<u64> {
+        (0..of_batch).map(|i| (batch * half + (i * [1, 3, 7, 499][thread] + thread as u64) % of_batch) % keys).collect()
+    };
+    resolve(table, &[0]);
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let found: Vec<BTreeMap<u64, RowAddress>> = std::thread::scope(|scope| {
+        let resolve_all = |thread: usize| {
             move || {
-                let mut found = (BTreeMap::new(), BTreeMap::new());
-                for block in 0..40 {
-                    let order =
-                        |i: u64| (block * 250 + (i * [1, 3, 7, 499][thread as usize] + thread * 31) % 500) % 10_000;
-                    let keys: Vec<u64> = (0..500).map(order).collect();
-                    let names: Vec<String> = keys.iter().map(|k| format!("name {k}")).collect();
-                    let (rows, named) = (resolve_words(numbers, &keys), resolve_texts(texts, &names));
-                    for ((key, row), named) in keys.iter().zip(rows).zip(named) {
-                        assert_eq!(*found.0.entry(*key).or_insert(row), row);
-                        assert_eq!(*found.1.entry(*key).or_insert(named), named);
+                let mut found = BTreeMap::new();
+                for keys in (0..keys / half).map(|batch| keys_of(batch, thread)) {
+                    for (key, row) in keys.iter().zip(resolve(table, &keys)) {
+                        assert_eq!(*found.entry(*key).or_insert(row), row, "key {key} moved");
                     }
                 }
                 found
             }
         };
-        let threads: Vec<_> = (0..4).map(|t| scope.spawn(resolve(t))).collect();
-        threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+        let first = scope.spawn(|| {
+            let row = resolve(table, &[0])[0];
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                assert_eq!(resolve(table, &[0; 64]), [row; 64]);
+            }
+        });
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(resolve_all(thread))).collect();
+        let found: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        first.join().expect("no panic");
+        found.into_iter().map(|found| found.expect("no panic")).collect()
     });
-    for other in &found[1..] {
-        let differs = |l: &BTreeMap<_, _>, r: &BTreeMap<_, _>| l.iter().zip(r).find(|(l, r)| l != r).map(|(l, _)| *l.0);
-        assert_eq!(differs(&other.0, &found[0].0), None, "a number with two slots");
-        assert_eq!(differs(&other.1, &found[0].1), None, "a text with two slots");
+    for other in &found {
+        assert_eq!(other.len() as u64, keys);
+        let differs = other.iter().zip(&found[0]).find(|(l, r)| l != r).map(|(l, _)| *l.0);
+        assert_eq!(differs, None, "a key with two slots");
     }
-    assert_eq!(numbers.stats().slots, 10_000);
-    assert_eq!(texts.stats().slots, 10_000);
+    assert_eq!(found[0].values().collect::<BTreeSet<_>>().len() as u64, keys, "two keys share a slot");
+    assert_eq!(table.stats().slots as u64, keys);
+    let all: Vec<u64> = (0..keys).collect();
+    assert_eq!(resolve(table, &all), found[0].values().copied().collect::<Vec<_>>(), "a key has gone");
 }
 
 #[test]

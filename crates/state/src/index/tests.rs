@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 /// An index over made-up rows: their addresses lead to their hashes, their keys are their addresses.
 struct Made {
     index: Index,
-    arena: Arena,
+    arena: Mutex<Arena>,
     hashes: BTreeMap<RowAddress, u64>,
 }
 
 impl Made {
     fn new() -> Self {
-        let mut arena = Arena::default();
-        Made { index: Index::new(&mut arena), arena, hashes: BTreeMap::new() }
+        let arena = Mutex::<Arena>::default();
+        Made { index: Index::new(&arena), arena, hashes: BTreeMap::new() }
     }
 
     /// In an arena that it was moved to, with room for so many rows.
     fn with_room(rows: usize) -> Self {
         let mut made = Made::new();
-        let mut arena = Arena::default();
-        made.index.fit(rows, &mut arena, |_| 0);
+        let arena = Mutex::<Arena>::default();
+        made.index.fit(rows, &arena, |_| 0);
         made.arena = arena;
         made
     }
@@ -115,7 +115,7 @@ fn a_rebuild_keeps_exactly_the_rows_given() {
         (1..=1_000).for_each(|row| made.insert(crate::hash_word(row), row));
         let rows: Vec<RowAddress> = (1..=kept).collect();
         let hashes = made.hashes.clone();
-        made.index.rebuild(&rows, &mut made.arena, |row| hashes[&row]);
+        made.index.rebuild(&rows, &made.arena, |row| hashes[&row]);
         made.hashes.retain(|&row, _| row <= kept);
         made.check();
         // And it goes on growing from there.
@@ -145,8 +145,8 @@ fn rows_are_taken_out_one_by_one() {
                 made.check();
             }
         }
-        let (hashes, mut arena) = (made.hashes.clone(), Arena::default());
-        made.index.fit(1_000 * same_bucket as usize, &mut arena, |row| hashes[&row]);
+        let (hashes, arena) = (made.hashes.clone(), Mutex::<Arena>::default());
+        made.index.fit(1_000 * same_bucket as usize, &arena, |row| hashes[&row]);
         made.arena = arena;
         assert!(made.index.capacity() >= made.hashes.len().max(1_000 * same_bucket as usize));
         made.check();
@@ -174,15 +174,15 @@ fn buckets_that_rows_have_left_end_searches_again() {
 fn memory_of_former_indexes_is_cut_again() {
     let mut made = Made::new();
     (1..=3_000).for_each(|row| made.insert(crate::hash_word(row), row));
-    let words = made.arena.cut(64);
+    let words = made.arena.lock().cut(64);
     // SAFETY: 64 words that were just cut, and that nobody else knows.
     let dirty = unsafe { std::slice::from_raw_parts_mut(words.start(), 64) };
     assert!(dirty.iter().all(|&word| word == 0), "what was given back is zeroed when it is cut again");
     dirty.fill(u64::MAX);
     let first = words.start();
     // SAFETY: cut from this arena; not used any more.
-    unsafe { made.arena.give_back(words) };
-    let again = made.arena.cut(64);
+    unsafe { made.arena.lock().give_back(words) };
+    let again = made.arena.lock().cut(64);
     assert_eq!(again.start(), first);
     // SAFETY: as above.
     assert!(unsafe { std::slice::from_raw_parts(again.start(), 64) }.iter().all(|&word| word == 0));
