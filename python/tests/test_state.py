@@ -1,6 +1,7 @@
 """What is done with a durable state: verified, looked at, kept, returned to, changed."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -118,6 +119,40 @@ class Bank:
 @pytest.fixture
 def bank(tmp_path):
     return Bank(tmp_path)
+
+
+WRITER = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print("at,src,dst,amount\\n" + sys.argv[1], flush=True)
+time.sleep(60)
+"""
+
+
+def interrupted_pipe(bank, rows):
+    """Runs behind a program that writes these transfers; then both are interrupted, as by Ctrl-C."""
+    before = bank.lines()
+    run = f"{sys.executable} -m tidemill run bank.py --state state"
+    process = subprocess.Popen(
+        ["sh", "-c", f"{sys.executable} writer.py '{rows}' | {run}"],
+        cwd=bank.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 40
+    while process.poll() is None and bank.lines() == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=40)[1]
+
+
+def test_a_pipe_that_is_interrupted_with_its_writer_has_not_ended(bank):
+    (bank.folder / "writer.py").write_text(WRITER)
+    interrupted_pipe(bank, "1,ada,bob,70")
+    text = interrupted_pipe(bank, "2,ada,bob,30")
+    assert "ended before" not in text and bank.lines() == 2, text
+    bank.feed("5,bob,ada,5\n")
 
 
 def test_a_run_is_verified_from_a_savepoint(bank):

@@ -271,7 +271,7 @@ impl Engine {
         }
         let (finished, to_commit) = unbounded();
         let (mut threads, readers) = (Vec::new(), Arc::new(Mutex::new(Vec::new())));
-        let inputs = Inputs::new(sources, environment.clone(), control.clone(), readers.clone());
+        let inputs = Inputs::new(sources, environment.clone(), control.clone(), readers.clone(), durable.is_some());
         for id in 0..workers {
             let (shared, finished, settled) = (pipeline.clone(), finished.clone(), environment.clone());
             let life = move || {

@@ -1,6 +1,6 @@
 //! The sources' ends at the gate: what their threads hand over.
 
-use crate::durable::Taken;
+use crate::durable::{Taken, wait};
 use crate::engine::Control;
 use crate::environment::{Environment, Joined};
 use crate::io::{IoFailure, Source, SourceBatch};
@@ -14,6 +14,8 @@ use std::time::Duration;
 const SOURCE_AHEAD: usize = 4;
 /// How often it is looked whether the run is to stop, where a source is waited for.
 const STOP_POLL: Duration = Duration::from_millis(20);
+/// How often that is done where a pipe has ended: a signal reaches whoever asks the run to stop within 50 ms.
+const STOP_POLLS: usize = 10;
 
 /// What a source's thread says.
 pub enum FromSource {
@@ -41,6 +43,8 @@ pub struct Inputs {
     control: Arc<Control>,
     /// The sources' threads.
     threads: Arc<Mutex<Vec<Box<dyn Joined>>>>,
+    /// Whether a source that has ended has ended for good.
+    durable: bool,
 }
 
 struct OfSource {
@@ -58,13 +62,14 @@ impl Inputs {
         environment: Arc<dyn Environment>,
         control: Arc<Control>,
         threads: Arc<Mutex<Vec<Box<dyn Joined>>>>,
+        durable: bool,
     ) -> Inputs {
         let of = |source| {
             let (sender, receiver) = bounded(SOURCE_AHEAD);
             OfSource { receiver, waiting: Some((source, sender)), rest: None }
         };
         *control.progress.lock() = vec![Default::default(); sources.len()];
-        Inputs { sources: sources.into_iter().map(of).collect(), environment, control, threads }
+        Inputs { sources: sources.into_iter().map(of).collect(), environment, control, threads, durable }
     }
 
     /// How many there are.
@@ -80,8 +85,8 @@ impl Inputs {
     /// Starts a source's thread, if it was not started; it drops the first records.
     pub fn start(&mut self, source: usize, drop: Taken) {
         if let Some((reader, sender)) = self.sources[source].waiting.take() {
-            let control = self.control.clone();
-            let body = move || read(source, reader, drop, &sender, &control);
+            let (control, waits) = (self.control.clone(), self.durable && reader.is_pipe());
+            let body = move || read(source, reader, (drop, waits), &sender, &control);
             self.threads.lock().push(self.environment.spawn("source", Box::new(body)));
         }
     }
@@ -208,8 +213,26 @@ fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatc
     (SourceBatch { events: batch.events.slice(0, events), bad: batch.bad }, Some(rest))
 }
 
-/// The life of a source's thread.
-fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Sender<FromSource>, control: &Control) {
+/// Whether a run is to stop, now or soon.
+fn stops_soon(control: &Control) -> bool {
+    (0..STOP_POLLS).any(|_| {
+        let stops = control.stops();
+        if !stops {
+            wait(STOP_POLL);
+        }
+        stops
+    }) || control.stops()
+}
+
+/// The life of a source's thread. It drops the first records, and `waits` before it believes that the source has ended:
+/// Ctrl-C goes to all programs of a pipe, so that the end of what writes to it may come before the stop of this run.
+fn read(
+    number: usize,
+    mut source: Box<dyn Source>,
+    (mut drop, waits): (Taken, bool),
+    sender: &Sender<FromSource>,
+    control: &Control,
+) {
     loop {
         let message = match source.next() {
             Ok(Some(batch)) if drop == Taken::default() => FromSource::Batch(batch, source.token(), source.arrived()),
@@ -223,6 +246,7 @@ fn read(number: usize, mut source: Box<dyn Source>, mut drop: Taken, sender: &Se
                 }
             }
             Ok(None) if drop != Taken::default() => FromSource::Failed(missing(drop)),
+            Ok(None) if waits && stops_soon(control) => return,
             Ok(None) => FromSource::End,
             Err(failure) => FromSource::Failed(failure),
         };

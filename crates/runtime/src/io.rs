@@ -93,6 +93,11 @@ pub trait Source: Send {
         false
     }
 
+    /// Whether its end is that of another program, which the signal that stops this run may have stopped, too.
+    fn is_pipe(&self) -> bool {
+        false
+    }
+
     /// Called once before the first [`Source::next`] where an earlier run took something of it: goes to
     /// where it stood, given the token of that place. Fails where what was taken is not there any more.
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {

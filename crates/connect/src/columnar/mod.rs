@@ -143,6 +143,10 @@ impl<F: Columnar> Source for ColumnarSource<F> {
         all_regular(&self.places)
     }
 
+    fn is_pipe(&self) -> bool {
+        !all_regular(&self.places)
+    }
+
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
         if all_regular(&self.places) { Ok(Resumed::Anew) } else { check_new(&self.places).map(|()| Resumed::New) }
     }

@@ -165,6 +165,10 @@ impl<F: Format> Source for TextSource<F> {
         all_regular(&self.places)
     }
 
+    fn is_pipe(&self) -> bool {
+        !all_regular(&self.places)
+    }
+
     fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
         if !all_regular(&self.places) {
             return check_new(&self.places).map(|()| Resumed::New);

@@ -53,7 +53,7 @@ use std::time::Duration;
 use tidemill_durability::StateDirectory;
 
 /// Sleeps.
-fn wait(time: Duration) {
+pub(crate) fn wait(time: Duration) {
     let (_never, never) = crossbeam_channel::bounded::<()>(0);
     let _ = never.recv_timeout(time);
 }
