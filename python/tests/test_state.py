@@ -124,17 +124,17 @@ def bank(tmp_path):
 WRITER = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-print("at,src,dst,amount\\n" + sys.argv[1], flush=True)
+print("at,src,dst,amount\\n" + sys.argv[1], end="", flush=True)
 time.sleep(60)
 """
 
 
-def interrupted_pipe(bank, rows):
+def interrupted_pipe(bank, text):
     """Runs behind a program that writes these transfers; then both are interrupted, as by Ctrl-C."""
     before = bank.lines()
     run = f"{sys.executable} -m tidemill run bank.py --state state"
     process = subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} writer.py '{rows}' | {run}"],
+        ["sh", "-c", f"{sys.executable} writer.py '{text}' | {run}"],
         cwd=bank.folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -149,10 +149,12 @@ def interrupted_pipe(bank, rows):
 
 def test_a_pipe_that_is_interrupted_with_its_writer_has_not_ended(bank):
     (bank.folder / "writer.py").write_text(WRITER)
-    interrupted_pipe(bank, "1,ada,bob,70")
-    text = interrupted_pipe(bank, "2,ada,bob,30")
-    assert "ended before" not in text and bank.lines() == 2, text
-    bank.feed("5,bob,ada,5\n")
+    interrupted_pipe(bank, "1,ada,bob,70\n")
+    # The last amount is torn.
+    text = interrupted_pipe(bank, "2,ada,bob,20\n3,ada,bob,1")
+    assert "had ended before" not in text and bank.lines() == 2, text
+    bank.feed("4,ada,bob,10\n")
+    assert bank.lines() == 3
 
 
 def test_a_run_is_verified_from_a_savepoint(bank):

@@ -60,6 +60,8 @@ pub enum RunError {
 pub struct Control {
     stop: AtomicBool,
     failed: AtomicBool,
+    /// How often whoever watches the run has begun to look whether it is to stop.
+    pub(crate) looks: AtomicU64,
     /// Events whose results were released.
     pub events: AtomicU64,
     /// Epochs whose results were released.
@@ -330,6 +332,7 @@ impl Engine {
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
             control.failed.store(failure.is_set(), Ordering::Relaxed);
+            control.looks.fetch_add(1, Ordering::Release);
             tick();
         };
         tick();

@@ -8,14 +8,15 @@ use arrow_select::concat::concat_batches;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
 /// How often it is looked whether the run is to stop, where a source is waited for.
 const STOP_POLL: Duration = Duration::from_millis(20);
-/// How often that is done where a pipe has ended: a signal reaches whoever asks the run to stop within 50 ms.
-const STOP_POLLS: usize = 10;
+/// How often that is done at the most where a pipe has ended.
+const STOP_POLLS: usize = 100;
 
 /// What a source's thread says.
 pub enum FromSource {
@@ -85,8 +86,8 @@ impl Inputs {
     /// Starts a source's thread, if it was not started; it drops the first records.
     pub fn start(&mut self, source: usize, drop: Taken) {
         if let Some((reader, sender)) = self.sources[source].waiting.take() {
-            let (control, waits) = (self.control.clone(), self.durable && reader.is_pipe());
-            let body = move || read(source, reader, (drop, waits), &sender, &control);
+            let (control, durable) = (self.control.clone(), self.durable);
+            let body = move || read(source, reader, (drop, durable), &sender, &control);
             self.threads.lock().push(self.environment.spawn("source", Box::new(body)));
         }
     }
@@ -213,28 +214,42 @@ fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatc
     (SourceBatch { events: batch.events.slice(0, events), bad: batch.bad }, Some(rest))
 }
 
-/// Whether a run is to stop, now or soon.
+/// Whether a run is to stop, once whoever watches it has looked for signals that there are now.
 fn stops_soon(control: &Control) -> bool {
-    (0..STOP_POLLS).any(|_| {
-        let stops = control.stops();
-        if !stops {
-            wait(STOP_POLL);
+    let looks = control.looks.load(Ordering::Acquire);
+    // One look may have begun before; the next is over when another begins.
+    let has_looked = || control.looks.load(Ordering::Acquire) >= looks + 2;
+    for _ in 0..STOP_POLLS {
+        if control.stops() || has_looked() {
+            break;
         }
-        stops
-    }) || control.stops()
+        wait(STOP_POLL);
+    }
+    control.stops()
 }
 
-/// The life of a source's thread. It drops the first records, and `waits` before it believes that the source has ended:
-/// Ctrl-C goes to all programs of a pipe, so that the end of what writes to it may come before the stop of this run.
+/// The life of a source's thread. It drops the first records.
+///
+/// Ctrl-C goes to all programs of a pipe, so that the writer's end may come before the stop of this run. Therefore it
+/// waits for that before it hands over the last record, which may be torn, or a failure; and before it says that there is no
+/// more, where that is for good.
 fn read(
     number: usize,
     mut source: Box<dyn Source>,
-    (mut drop, waits): (Taken, bool),
+    (mut drop, durable): (Taken, bool),
     sender: &Sender<FromSource>,
     control: &Control,
 ) {
+    let mut waits = true;
     loop {
-        let message = match source.next() {
+        let next = source.next();
+        if waits && source.is_at_end_of_pipe() && (durable || !matches!(next, Ok(None))) {
+            if stops_soon(control) {
+                return;
+            }
+            waits = false;
+        }
+        let message = match next {
             Ok(Some(batch)) if drop == Taken::default() => FromSource::Batch(batch, source.token(), source.arrived()),
             Ok(Some(batch)) => {
                 let (dropped, rest) = split(batch, drop);
@@ -246,7 +261,6 @@ fn read(
                 }
             }
             Ok(None) if drop != Taken::default() => FromSource::Failed(missing(drop)),
-            Ok(None) if waits && stops_soon(control) => return,
             Ok(None) => FromSource::End,
             Err(failure) => FromSource::Failed(failure),
         };

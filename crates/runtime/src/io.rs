@@ -93,8 +93,9 @@ pub trait Source: Send {
         false
     }
 
-    /// Whether its end is that of another program, which the signal that stops this run may have stopped, too.
-    fn is_pipe(&self) -> bool {
+    /// Whether it is a pipe that has come to its end: what it gave last may be half of what its writer meant, if the signal
+    /// that stops this run has stopped that, too.
+    fn is_at_end_of_pipe(&self) -> bool {
         false
     }
 

@@ -68,7 +68,7 @@ impl Table {
         if !self.text_columns().is_empty() {
             nodes.each_row(|row| self.free_texts(row));
         }
-        // SAFETY: of the nodes that used it nothing stays.
+        // SAFETY: of the nodes that used it nothing is looked at any more.
         unsafe { self.arenas().clear(self.layout()) };
         *nodes = Nodes::new(self.layout(), self.arenas(), Some(cold));
     }

@@ -19,8 +19,8 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
 //!    until its epoch is finished.
 //!
-//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `rows`,
-//! `snapshot`, `table` and `transfer` and leans on these.
+//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
+//! `rows`, `snapshot`, `table` and `transfer` and leans on these.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -67,6 +67,8 @@ impl Table {
     ) -> Option<usize> {
         let shard_of = |wanted: &Wanted| shard_of(virtual_node_of(wanted.hash));
         let mut left: Vec<&[Wanted]> = wanted.chunk_by(|one, next| shard_of(one) == shard_of(next)).collect();
+        let turn = nodes.turn() % left.len().max(1);
+        left.rotate_left(turn);
         let mut new = Counts::default();
         while !left.is_empty() {
             let shard = |at: usize| &nodes.shards[shard_of(&left[at][0])];

@@ -3,7 +3,8 @@
 //! **Locks.** Who has the nodes to write has all. Who has them to read shares them with others, and has a lock of each
 //! shard, a run of virtual nodes, that it touches: several to read, or one at a time to make slots there
 //! ([`crate::make`]). So many threads look keys up at once, or make slots at once, and nobody looks at an index that
-//! changes.
+//! changes. The array of one-word keys is looked at without a shard's lock: a row is set in it whole, when its key is
+//! written.
 
 use crate::cold::ColdRows;
 use crate::direct::Direct;
@@ -34,6 +35,8 @@ pub struct Nodes {
     pub direct: Direct,
     pub shards: Box<[RwLock<Shard>; SHARDS]>,
     slots: AtomicUsize,
+    /// How often slots were made: each time at another shard first, as who waits for one waits there.
+    makers: AtomicUsize,
     /// Sweep when there are this many slots.
     pub sweep_at: usize,
     /// Where the rows of keys without a slot are, if they may have any.
@@ -69,13 +72,19 @@ impl Nodes {
             direct: Direct::new(),
             shards: Box::new(std::array::from_fn(|_| RwLock::new(shard()))),
             slots: AtomicUsize::new(0),
+            makers: AtomicUsize::new(0),
             sweep_at: SWEEP_SLOTS_MIN,
             cold,
             texts: Mutex::default(),
         }
     }
 
-    /// How many slots there are.
+    /// Where the next maker of slots is to begin.
+    pub fn turn(&self) -> usize {
+        self.makers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many slots there are, but for those that are being made.
     pub fn slots(&self) -> usize {
         self.slots.load(Ordering::Relaxed)
     }

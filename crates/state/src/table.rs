@@ -1,4 +1,4 @@
-//! A table: the virtual nodes, and finding or making the slots of many keys at once.
+//! A table: finding or making the slots of many keys at once, sweeping, and what else is done with its rows.
 
 use crate::blob;
 use crate::cold::{ColdRows, NOWHERE};
@@ -218,8 +218,8 @@ impl Table {
         self.nodes.read().direct.len() > 0
     }
 
-    /// Whether its rows are too many for the second-level cache. While slots are made, which may take milliseconds, they
-    /// are taken to be.
+    /// Whether its rows are too many for the second-level cache. While somebody has the whole table, which may take
+    /// milliseconds, they are taken to be.
     pub fn is_far(&self) -> bool {
         self.nodes.try_read().is_none_or(|nodes| nodes.slots() * self.layout.size() >= FAR)
     }
@@ -229,7 +229,7 @@ impl Table {
         self.sweeps.load(Ordering::Acquire)
     }
 
-    /// Whether so many slots were made since the last sweep that another may pay. Not while slots are made.
+    /// Whether so many slots were made since the last sweep that another may pay. Not while somebody has the whole table.
     pub fn wants_sweep(&self) -> bool {
         let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
         self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
@@ -344,7 +344,7 @@ impl Table {
     }
 
     /// Calls `each` with the slots of a chunk of a virtual node; false where it has no such chunk. No slots
-    /// are made meanwhile.
+    /// of that node are made meanwhile.
     pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
         let nodes = self.nodes.read();
         nodes.shard_of(node).rows(node).chunk(chunk).map(|slots| slots.for_each(each)).is_some()

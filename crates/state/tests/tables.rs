@@ -473,10 +473,10 @@ fn what_a_sweep_empties_can_be_filled_again() {
     assert_eq!(contents(&table).len(), 1);
 }
 
-/// Several threads meet in the same new keys at once, in different orders.
 /// The slots of keys that are made of numbers in some way.
 type Resolve = Box<dyn Fn(&Table, &[u64]) -> Vec<RowAddress> + Sync>;
 
+/// Several threads meet in the same new keys at once, in different orders.
 #[test]
 fn threads_agree_on_slots() {
     let pairs = || Table::new(&definition(&[Type::Int, Type::Int], &[ColumnType::required(Type::Int)]));

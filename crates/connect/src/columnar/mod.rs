@@ -143,8 +143,8 @@ impl<F: Columnar> Source for ColumnarSource<F> {
         all_regular(&self.places)
     }
 
-    fn is_pipe(&self) -> bool {
-        !all_regular(&self.places)
+    fn is_at_end_of_pipe(&self) -> bool {
+        (self.index == self.places.len() || self.failure.is_some()) && !all_regular(&self.places)
     }
 
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {

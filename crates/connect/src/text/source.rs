@@ -165,8 +165,9 @@ impl<F: Format> Source for TextSource<F> {
         all_regular(&self.places)
     }
 
-    fn is_pipe(&self) -> bool {
-        !all_regular(&self.places)
+    fn is_at_end_of_pipe(&self) -> bool {
+        let has_ended = self.current.as_ref().map_or(self.index == self.places.len(), |reading| reading.ended);
+        (has_ended || self.failure.is_some()) && !all_regular(&self.places)
     }
 
     fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
