@@ -87,7 +87,7 @@ impl Inputs {
     pub fn start(&mut self, source: usize, drop: Taken) {
         if let Some((reader, sender)) = self.sources[source].waiting.take() {
             let (control, durable) = (self.control.clone(), self.durable);
-            let body = move || read(source, reader, (drop, durable), &sender, &control);
+            let body = move || read(source, reader, drop, durable, &sender, &control);
             self.threads.lock().push(self.environment.spawn("source", Box::new(body)));
         }
     }
@@ -236,7 +236,8 @@ fn stops_soon(control: &Control) -> bool {
 fn read(
     number: usize,
     mut source: Box<dyn Source>,
-    (mut drop, durable): (Taken, bool),
+    mut drop: Taken,
+    durable: bool,
     sender: &Sender<FromSource>,
     control: &Control,
 ) {

@@ -88,7 +88,7 @@ impl Table {
         let mut image = Image::new(self.shape());
         let choose = |node: usize| {
             rows.clear();
-            rows.extend(self.nodes().read().shard_of(node).index(node).rows_by_lane());
+            rows.extend(self.nodes().read().shard_with(node).index(node).rows_by_lane());
             let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
             if self.is_in_snapshot() {
                 // SAFETY: slots of this table, and nothing is in flight.

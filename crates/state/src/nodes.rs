@@ -100,18 +100,18 @@ impl Nodes {
     }
 
     /// All shards to read, for as long as slots may not be made.
-    pub fn read(&self) -> Shards<'_> {
+    pub fn all_shards(&self) -> Shards<'_> {
         Shards(std::array::from_fn(|shard| self.shards[shard].read()))
     }
 
     /// The shard of a virtual node, to read.
-    pub fn shard_of(&self, node: usize) -> RwLockReadGuard<'_, Shard> {
-        self.shards[node / SHARD_NODES].read()
+    pub fn shard_with(&self, node: usize) -> RwLockReadGuard<'_, Shard> {
+        self.shards[shard_of(node)].read()
     }
 
     /// The index and the rows of a virtual node.
     pub fn node_mut(&mut self, node: usize) -> (&mut Index, &mut Rows) {
-        self.shards[node / SHARD_NODES].get_mut().node_mut(node)
+        self.shards[shard_of(node)].get_mut().node_mut(node)
     }
 
     /// The indexes and the rows of some virtual nodes.
@@ -178,7 +178,7 @@ impl Shards<'_> {
     #[inline(always)]
     pub fn index_of(&self, hash: u64) -> &Index {
         let node = virtual_node_of(hash);
-        self.0[node / SHARD_NODES].index(node)
+        self.0[shard_of(node)].index(node)
     }
 }
 

@@ -133,12 +133,12 @@ impl Table {
                 Some(words) if nodes.direct.len() > 0 => {
                     nodes.direct.look_up(words, out, &mut missing);
                     if !missing.is_empty() {
-                        look_up_beyond(&nodes.read(), keys, out, &mut missing);
+                        look_up_beyond(&nodes.all_shards(), keys, out, &mut missing);
                     }
                 }
                 // To look for them first would be in vain.
                 _ if self.misses.load(Ordering::Relaxed) => missing.extend(0..out.len()),
-                _ => look_up::<false, _>(&nodes.read(), keys, 0, out, &mut missing),
+                _ => look_up::<false, _>(&nodes.all_shards(), keys, 0, out, &mut missing),
             }
         }
         pass_nulls(nulls, 0, out, &mut missing);
@@ -156,7 +156,7 @@ impl Table {
         for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
             let first = group * COLD_GROUP;
             missing.clear();
-            look_up::<true, _>(&self.nodes.read().read(), keys, first, out, &mut missing);
+            look_up::<true, _>(&self.nodes.read().all_shards(), keys, first, out, &mut missing);
             pass_nulls(nulls, first, out, &mut missing);
             // What is used once only is not spared, so that it makes room for what is used again.
             missing.iter().for_each(|&i| out[i - first] = 0);
@@ -347,7 +347,7 @@ impl Table {
     /// of that node are made meanwhile.
     pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
         let nodes = self.nodes.read();
-        nodes.shard_of(node).rows(node).chunk(chunk).map(|slots| slots.for_each(each)).is_some()
+        nodes.shard_with(node).rows(node).chunk(chunk).map(|slots| slots.for_each(each)).is_some()
     }
 
     /// # Safety
@@ -401,7 +401,7 @@ impl Table {
             })
         };
         let node = virtual_node_of(hash);
-        nodes.shard_of(node).index(node).find(hash, is_key)
+        nodes.shard_with(node).index(node).find(hash, is_key)
     }
 
     /// Addresses of all rows that exist.
