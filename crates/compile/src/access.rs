@@ -27,6 +27,8 @@ use tidemill_state::EXISTS;
 pub struct Access<'a, 'f> {
     pub body: Body<'a, 'f>,
     pub transaction: &'a Transaction,
+    /// The list that loops are over only as far as the context says, if any.
+    pub by_element: Option<usize>,
     pub committed: &'a OutputPlan,
     pub committed_schema: &'a Schema,
     pub aborted: &'a OutputPlan,
@@ -199,10 +201,15 @@ impl Access<'_, '_> {
     fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
         let list = self.transaction.loops[loop_id];
         let (first, end) = self.body.list_bounds(list);
-        let count = self.body.l.b.ins().isub(end, first);
+        let (start, count) = if self.by_element == Some(list) {
+            let context = self.body.l.context;
+            let elements = offset_of!(AccessContext, elements);
+            (self.body.l.load(context, elements), self.body.l.load(context, elements + 8))
+        } else {
+            (self.body.l.int(0), self.body.l.b.ins().isub(end, first))
+        };
         let number = self.body.l.b.declare_var(I64);
-        let zero = self.body.l.int(0);
-        self.body.l.b.def_var(number, zero);
+        self.body.l.b.def_var(number, start);
         let running = self.running.iter().find(|(l, _)| *l == list).map(|(_, v)| *v);
         let outer = running.map(|v| self.body.l.b.use_var(v));
         let later = later || body.iter().any(|stmt| stmt.may_abort(&|_| false));

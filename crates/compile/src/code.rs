@@ -17,7 +17,8 @@ use std::ops::Range;
 use tidemill_model::{ColumnType, Schema};
 use tidemill_plan::typed::Stmt;
 use tidemill_plan::{
-    CommittedOutput, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction, TransactionId, Waves,
+    CommittedOutput, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction, TransactionId,
+    Waves,
 };
 
 /// The machine refused to make code of a program.
@@ -63,14 +64,25 @@ pub struct KeyCode {
 
 /// The code of a transaction in parts ([`tidemill_plan::Operations`]). A part leaves a verdict like the whole.
 pub struct OperationsCode {
-    /// The updates of a group of roles, each group with its function.
-    pub operations: Vec<(Vec<RoleId>, AccessFn)>,
+    /// By group of roles.
+    pub operations: Vec<OperationCode>,
     /// Decides whether it commits, and captures what it returns.
     pub judge: AccessFn,
     /// The roles whose rows, as the operations leave them, are those of the judge's further roles.
     pub outcomes: Vec<RoleId>,
     /// By role: whether the judge updates its row.
     pub again: Vec<bool>,
+}
+
+/// The code of the updates of a group of roles.
+pub struct OperationCode {
+    /// The roles.
+    pub roles: Vec<RoleId>,
+    /// Performs them: all, or with `list` those of the elements that the context names
+    /// ([`crate::AccessContext::set_elements`]).
+    pub run: AccessFn,
+    /// The list of whose elements each can be performed by itself.
+    pub list: Option<usize>,
 }
 
 /// The code of what is behind a root.
@@ -188,9 +200,9 @@ struct Pending {
     code: TransactionCode,
 }
 
-/// Each operation's roles and function, and the judge.
+/// Each operation with its function, and the judge.
 struct PendingParts {
-    operations: Vec<(Vec<RoleId>, FuncId)>,
+    operations: Vec<(Operation, FuncId)>,
     judge: FuncId,
     outcomes: Vec<RoleId>,
     again: Vec<bool>,
@@ -229,9 +241,10 @@ impl Code {
         let access = |id| unsafe { std::mem::transmute::<*const u8, AccessFn>(module.get_finalized_function(id)) };
         // SAFETY: as above.
         let pipe = |id| unsafe { std::mem::transmute::<*const u8, PipelineFn>(module.get_finalized_function(id)) };
+        let operation = |(Operation { roles, list, .. }, id)| OperationCode { roles, run: access(id), list };
         let finish = |pending: Pending| {
             let operations = pending.parts.map(|parts| OperationsCode {
-                operations: parts.operations.into_iter().map(|(roles, id)| (roles, access(id))).collect(),
+                operations: parts.operations.into_iter().map(operation).collect(),
                 judge: access(parts.judge),
                 outcomes: parts.outcomes,
                 again: parts.again,
@@ -278,12 +291,16 @@ fn compile_input(
     let name = format!("{}#{input}", transaction.name);
     let schema = &program.streams[transaction.committed.stream].schema;
     let [silent, unseen] = [&committed, &aborted].map(|plan| OutputPlan { wanted: false, ..plan.clone() });
-    let mut make = |name: &str, part: &Transaction, outputs: [&OutputPlan; 2], committed_schema: &Schema| {
+    let mut make = |name: &str,
+                    (part, by_element): (&Transaction, Option<usize>),
+                    outputs: [&OutputPlan; 2],
+                    committed_schema: &Schema| {
         let [committed, aborted] = outputs;
         let (layout, emits) = (&layout, &emits[..]);
         let request = transaction::Request {
             program,
             transaction: part,
+            by_element,
             layout,
             committed,
             committed_schema,
@@ -293,14 +310,14 @@ fn compile_input(
         };
         unit.function(name, 4, |builder, constants, config| transaction::build(&[request], builder, constants, config))
     };
-    let function = make(&name, transaction, [&committed, &aborted], schema)?;
+    let function = make(&name, (transaction, None), [&committed, &aborted], schema)?;
     let mut keys = Vec::new();
     for (r, role) in transaction.roles.iter().enumerate() {
         keys.push(match role.is_dependent() {
             false => None,
             true => {
                 let (reader, plan, schema) = key_reader(transaction, r);
-                let id = make(&format!("{name} key of {}", role.name), &reader, [&plan, &unseen], &schema)?;
+                let id = make(&format!("{name} key of {}", role.name), (&reader, None), [&plan, &unseen], &schema)?;
                 Some((id, plan.captured))
             }
         });
@@ -310,11 +327,12 @@ fn compile_input(
         Some(Operations { operations, judge }) => {
             let mut functions = Vec::new();
             for (o, operation) in operations.into_iter().enumerate() {
-                let id = make(&format!("{name} operation {o}"), &operation.update, [&silent, &unseen], schema)?;
-                functions.push((operation.roles, id));
+                let update = (&operation.update, operation.list);
+                let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema)?;
+                functions.push((operation, id));
             }
             let again = judge.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
-            let function = make(&format!("{name} judge"), &judge.body, [&committed, &unseen], schema)?;
+            let function = make(&format!("{name} judge"), (&judge.body, None), [&committed, &unseen], schema)?;
             Some(PendingParts { operations: functions, judge: function, outcomes: judge.outcomes, again })
         }
     };
@@ -403,6 +421,7 @@ fn compile_joint(
         requests.push(transaction::Request {
             program,
             transaction,
+            by_element: None,
             layout: &code.layout,
             committed: &code.committed,
             committed_schema: &program.streams[transaction.committed.stream].schema,

@@ -116,6 +116,8 @@ pub struct AccessContext {
     pub(crate) undo_end: *mut UndoEntry,
     /// Per emission number: the address of its views.
     pub(crate) emit_views: *const *const NativeView,
+    /// Of a list, the first element that an operation is performed for, and the one behind the last.
+    pub(crate) elements: [u64; 2],
     /// Where helpers leave their results.
     pub(crate) scratch: [u64; 2],
     undo: Vec<UndoEntry>,
@@ -146,6 +148,7 @@ impl AccessContext {
             undo_start: std::ptr::null_mut(),
             undo_end: std::ptr::null_mut(),
             emit_views: std::ptr::null(),
+            elements: [0; 2],
             scratch: [0; 2],
             undo: vec![UndoEntry { address: 0, word: 0 }; 2 * UNDO_UNCHECKED_MAX],
             emit_view_addresses: Vec::new(),
@@ -166,6 +169,12 @@ impl AccessContext {
     fn point_undo(&mut self) {
         self.undo_start = self.undo.as_mut_ptr();
         self.undo_end = self.undo_start.wrapping_add(self.undo.len() - UNDO_UNCHECKED_MAX);
+    }
+
+    /// Names the elements, all of them in the list of the event at hand, for which the next operation by element is
+    /// performed.
+    pub fn set_elements(&mut self, elements: std::ops::Range<u32>) {
+        self.elements = [elements.start.into(), elements.end.into()];
     }
 
     /// Takes what was gathered since the last call and starts afresh.

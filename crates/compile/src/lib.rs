@@ -21,7 +21,7 @@ mod pipeline;
 mod transaction;
 mod window;
 
-pub use code::{Code, CompileError, JointCode, KeyCode, OperationsCode, PipelineCode, TransactionCode};
+pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
 pub use native::NativeColumn;

@@ -22,6 +22,8 @@ pub struct Request<'a> {
     pub program: &'a Program,
     /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
     pub transaction: &'a Transaction,
+    /// The list that loops are over only as far as the context says, if any.
+    pub by_element: Option<usize>,
     pub layout: &'a StreamLayout,
     pub committed: &'a OutputPlan,
     /// What `committed` puts together.
@@ -101,6 +103,7 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
     let mut access = Access {
         body: Body { l, event, elements, locals, roles, failure, undo_top },
         transaction,
+        by_element: request.by_element,
         committed: request.committed,
         committed_schema: request.committed_schema,
         aborted: request.aborted,

@@ -1,6 +1,8 @@
 //! Random plans of transactions that can be taken apart: several roles, most updates from the role's own
 //! cells, requirements anywhere. What random plans of all kinds seldom are, and what speculation needs.
 
+mod lines;
+
 use crate::ast::*;
 use crate::random::Random;
 use tidemill_model::{ColumnType, ListItem, Schema, Type, Value};
@@ -15,23 +17,28 @@ pub fn random_apart_plan(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xa9a7);
     // A text beside the numbers: no transaction that inserts is then taken apart.
     let has_note = random.chance(30);
-    let tables = TABLES.map(|name| {
-        let number = |name: &str| column(name, Type::Int, Value::Int(0));
-        let mut columns = vec![key("id", Type::Int), number("a"), number("b")];
-        columns.extend(has_note.then(|| column("note", Type::Str, Value::Str("same".into()))));
-        table(name, columns)
-    });
+    let mut tables: Vec<_> = TABLES
+        .map(|name| {
+            let number = |name: &str| column(name, Type::Int, Value::Int(0));
+            let mut columns = vec![key("id", Type::Int), number("a"), number("b")];
+            columns.extend(has_note.then(|| column("note", Type::Str, Value::Str("same".into()))));
+            table(name, columns)
+        })
+        .into();
+    tables.push(lines::parts_table());
     let mut fields = vec![("amount", Type::Int.into()), ("kind", Type::Int.into())];
     fields.extend(KEYS.map(|name| (name, ColumnType { ty: Type::Int, nullable: random.chance(10) })));
     let mut schema = Schema::scalars(fields);
     schema.fields.push(list("keys", ListItem::Scalar(Type::Int.into())));
+    schema.fields.push(lines::field());
     let transactions = (0..random.between(1, 2)).map(|n| random_transaction(&mut random, n)).collect();
-    plan(&format!("apart{seed}"), tables.into(), vec![source("events", schema)], transactions)
+    plan(&format!("apart{seed}"), tables, vec![source("events", schema)], transactions)
 }
 
 fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
     let mut roles: Vec<RoleDef> = Vec::new();
-    let has_list = random.chance(30);
+    let has_list = random.chance(20);
+    let has_lines = random.chance(35);
     // Keys that depend on values, which speculation and all else that knows its rows beforehand must leave alone.
     let depends = random.chance(25);
     for r in 0..random.between(2, 4) {
@@ -48,6 +55,10 @@ fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
         roles.push(role_over("each", "right", vec![element("keys", "")], "keys", AccessDef::Row));
     }
     let scalars = roles.len() - usize::from(has_list);
+    if has_lines {
+        roles.extend(lines::roles(random, &TABLES));
+    }
+    let lines = roles[scalars + usize::from(has_list)..].to_vec();
     let mut body = Body { random, roles: &roles[..scalars], locals: 0 };
     let mut statements = Vec::new();
     for _ in 0..body.random.between(2, 7) {
@@ -56,6 +67,11 @@ fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
     if has_list {
         let looped = vec![increase("each", "a", event("amount")), require(at_least("each", "b", -5), "each is low")];
         statements.push(for_each("k", "keys", looped));
+    }
+    if has_lines {
+        let at = random.below(statements.len() + 1);
+        let looped = lines::statements(random, &lines, &roles[..scalars]);
+        statements.splice(at..at, looped);
     }
     if random.chance(60) {
         let seen = format!("r{}", random.below(scalars));

@@ -137,7 +137,11 @@ impl Values {
         match ty {
             FieldType::Scalar(ty) => self.value(*ty),
             FieldType::List(item) => {
-                let most = if self.random.chance(5) { 12 } else { 4 };
+                let most = match self.random.below(100) {
+                    0 => 40,
+                    1..6 => 12,
+                    _ => 4,
+                };
                 let count = self.random.between(0, most);
                 Value::List((0..count).map(|_| self.element(item)).collect())
             }

@@ -5,8 +5,8 @@ mod common;
 use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use tidemill_histories::{PlanSize, random_history};
-use tidemill_plan::{Origin, Program, analyze};
+use tidemill_histories::{PlanSize, random_apart_plan, random_history};
+use tidemill_plan::{Operations, Origin, Program, analyze};
 
 const SEEDS: u64 = 500;
 
@@ -163,4 +163,24 @@ fn depth(program: &Program, stream: usize) -> usize {
         }
         _ => 0,
     }
+}
+
+/// Speculation takes lists apart element by element, in plans that are made for it.
+#[test]
+fn lists_are_taken_apart_and_left_whole() {
+    let (mut apart, mut whole) = (0, 0);
+    for seed in 0..SEEDS {
+        let plan = random_apart_plan(seed);
+        let program = analyze(&plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}"));
+        for (id, transaction) in program.transactions.iter().enumerate() {
+            let over_lines = transaction.roles.iter().any(|role| role.name == "line" && role.written);
+            let by_element = |parts: Operations| parts.operations.iter().any(|operation| operation.list.is_some());
+            match Operations::of(&program, id).is_some_and(by_element) {
+                true => apart += 1,
+                false => whole += u64::from(over_lines),
+            }
+        }
+    }
+    println!("{apart} by element, {whole} not");
+    assert!(apart >= SEEDS / 10 && whole >= SEEDS / 20, "{apart} by element, {whole} not");
 }

@@ -18,6 +18,7 @@ use crate::epoch::{Epoch, Sampled};
 use crate::input::Identity;
 use crate::worker::Machine;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
 use tidemill_compile::{AccessContext, AccessFn, OperationsCode};
@@ -69,9 +70,10 @@ unsafe impl Send for Desk {}
 pub struct Versions {
     /// What the schedule is told.
     pub uses: UseBuffer,
-    /// First part of each transaction among `failed`.
+    /// First part of each transaction among `parts` and `failed`.
     part_start: Vec<u32>,
-    /// Per part of a transaction in parts: whether it failed when it last ran.
+    parts: Vec<Part>,
+    /// Per part: whether it failed when it last ran.
     failed: Vec<AtomicBool>,
     /// Slot → where its version begins among `words`, or [`NO_PLACE`].
     place: Vec<u32>,
@@ -81,6 +83,14 @@ pub struct Versions {
     superseded: Vec<bool>,
     /// By table.
     shapes: Vec<Shape>,
+}
+
+/// A part of a transaction: an operation, or one for some elements of its list.
+#[derive(Clone, Debug)]
+struct Part {
+    operation: u32,
+    /// Empty where the operation is not by element.
+    elements: Range<u32>,
 }
 
 const NO_PLACE: u32 = u32::MAX;
@@ -103,6 +113,7 @@ impl Versions {
         Versions {
             uses: UseBuffer::default(),
             part_start: Vec::new(),
+            parts: Vec::new(),
             failed: Vec::new(),
             place: Vec::new(),
             table: Vec::new(),
@@ -114,13 +125,13 @@ impl Versions {
 
     /// Takes in an epoch whose transactions were located. `apart`: those that can be are taken apart.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located, apart: bool) {
-        let Versions { uses, part_start, failed, place, table, words, shapes, .. } = self;
+        let Versions { uses, part_start, parts, failed, place, table, words, shapes, .. } = self;
         uses.clear();
         part_start.clear();
+        parts.clear();
         place.clear();
         table.clear();
         let mut word_count = 0;
-        let mut part_count = 0;
         let accesses = located.accesses();
         for (t, &(id, i)) in located.at().iter().enumerate() {
             let input = &epoch.inputs[id as usize];
@@ -129,14 +140,21 @@ impl Versions {
             let operations = machine.code.transactions[wiring.transaction][wiring.input].operations.as_ref();
             let meets = meet(accesses.rows_of(t));
             let operations = operations.filter(|o| apart && o.operations.len() <= PARTS_MAX && !meets);
-            part_start.push(part_count);
-            let parts = operations.map_or(0, |o| o.operations.len());
-            part_count += parts as u32;
-            uses.parts.push(parts as u8);
+            let rows_of = |r: RoleId| input.rows_of(r, i as usize, roles[r].over.is_some());
+            let first = parts.len();
+            if let Some(operations) = operations {
+                let length = |list: usize| {
+                    let over = roles.iter().position(|role| role.over == Some(list));
+                    rows_of(over.expect("an operation by element has a role over the list")).len() as u32
+                };
+                take_apart(operations, length, parts);
+            }
+            part_start.push(first as u32);
+            let own = &parts[first..];
+            uses.parts.push(own.len() as u8);
             for (r, role) in roles.iter().enumerate() {
-                let mask = operations.map_or(0, |o| parts_of(o, r));
-                let rows = input.rows_of(r, i as usize, role.over.is_some()).iter().filter(|&&row| row != 0);
-                for _ in rows {
+                for (element, _) in (0..).zip(rows_of(r)).filter(|(_, row)| **row != 0) {
+                    let mask = operations.map_or(0, |o| parts_of((o, own), (r, role.over), element));
                     uses.uses.push(Use::new(mask, role.written));
                     table.push(role.table as u32);
                     // Where roles meet in a row, the first of them carries it, written or not.
@@ -148,7 +166,7 @@ impl Versions {
             }
         }
         failed.clear();
-        failed.resize_with(part_count as usize, AtomicBool::default);
+        failed.resize_with(parts.len(), AtomicBool::default);
         if words.len() < word_count {
             words.resize(word_count, 0);
         }
@@ -202,10 +220,35 @@ impl Versions {
     }
 }
 
-/// The parts of a transaction that use a role.
-fn parts_of(operations: &OperationsCode, role: RoleId) -> u32 {
-    let uses = |(p, (roles, _)): (usize, &(Vec<RoleId>, AccessFn))| u32::from(roles.contains(&role)) << p;
-    operations.operations.iter().enumerate().map(uses).fold(0, |all, part| all | part)
+/// The parts of a transaction whose lists have these lengths: of an operation by element one for each, or as many as
+/// there may be, over about as many elements each.
+fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<Part>) {
+    let by_element = operations.operations.iter().filter(|operation| operation.list.is_some()).count();
+    let most = (PARTS_MAX - (operations.operations.len() - by_element)) / by_element.max(1);
+    for (operation, code) in (0..).zip(&operations.operations) {
+        let Some(list) = code.list else {
+            parts.push(Part { operation, elements: 0..0 });
+            continue;
+        };
+        let length = length(list);
+        let pieces = length.min(most as u32);
+        let start = |piece: u32| (u64::from(piece) * u64::from(length) / u64::from(pieces)) as u32;
+        parts.extend((0..pieces).map(|piece| Part { operation, elements: start(piece)..start(piece + 1) }));
+    }
+}
+
+/// The parts of a transaction that use the row of a role, for this element where it is over a list.
+fn parts_of(
+    (operations, parts): (&OperationsCode, &[Part]),
+    (role, over): (RoleId, Option<usize>),
+    element: u32,
+) -> u32 {
+    let uses = |part: &Part| {
+        let code = &operations.operations[part.operation as usize];
+        let is_other = code.list.is_some() && over.is_some() && !part.elements.contains(&element);
+        code.roles.contains(&role) && !is_other
+    };
+    (0..).zip(parts).filter(|(_, part)| uses(part)).fold(0, |all, (p, _): (u32, _)| all | 1 << p)
 }
 
 /// Whether any two accesses of a transaction meet in one row.
@@ -330,40 +373,48 @@ impl<'a> VersionWork<'a> {
     }
 
     /// Calls a function on one event, with for each role and operation the row that `row` gives; behind the
-    /// transaction's own roles come those named. The verdict goes to the input's, or where `verdict` says.
+    /// transaction's own roles come those named. Of a list only those `elements` are there, if any are named. The
+    /// verdict goes to the input's, or where `verdict` says.
     fn call(
         &self,
         (context, desk): (&mut AccessContext, &mut Desk),
         transaction: u32,
         (run, further): (AccessFn, &[RoleId]),
-        verdict: Option<&mut u32>,
+        (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut u32>),
         row: impl Fn(RoleId, u32) -> u64,
     ) {
         let (id, i) = self.located.at()[transaction as usize];
         let (input, i) = (&self.epoch.inputs[id as usize], i as usize);
         let wiring = &self.machine.wiring.inputs[id as usize];
         let roles = &self.machine.program.transactions[wiring.transaction].roles;
-        let rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
+        let all_rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
+        let given = |role: RoleId| match &elements {
+            Some((list, elements)) if roles[role].over == Some(*list) => elements.start as usize..elements.end as usize,
+            _ => 0..all_rows_of(role).len(),
+        };
+        let rows_of = |role: RoleId| &all_rows_of(role)[given(role)];
         // A key that is null has no row and no slot.
-        let there = |role: RoleId| rows_of(role).iter().filter(|&&address| address != 0).count() as u32;
+        let count = |rows: &[u64]| rows.iter().filter(|&&address| address != 0).count() as u32;
+        let there = |role: RoleId| count(all_rows_of(role));
         desk.rows.clear();
         let start = self.graph.slots_of(transaction).start;
         let mut own = start;
         for (at, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
-            let mut slot = if at < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
+            let first = if at < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
+            let mut slot = first + count(&all_rows_of(role)[..given(role).start]);
             for &address in rows_of(role) {
                 let there = address != 0;
                 desk.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
                 slot += u32::from(there);
             }
-            own = if at < roles.len() { slot } else { own };
+            own = if at < roles.len() { first + there(role) } else { own };
         }
         desk.roles.clear();
         desk.starts.clear();
         let mut first = 0;
         for role in (0..roles.len()).chain(further.iter().copied()) {
             let number = if roles[role].over.is_some() { input.starts[role][i] as usize } else { i };
-            desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number));
+            desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number + given(role).start));
             first += rows_of(role).len();
             if !further.is_empty() {
                 desk.starts.push(input.starts[role].as_ptr());
@@ -384,11 +435,14 @@ impl<'a> VersionWork<'a> {
 
     /// Runs a part, or the whole, on its versions. Whether it aborts or fails.
     fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
-        let uses = |operation: u32| match code {
-            Code::Whole => true,
-            Code::Part(part) => self.flow.use_of(operation).by(part),
+        let (part, uses_all) = match code {
+            Code::Whole => (0, true),
+            Code::Part(part) => (part, false),
         };
-        for operation in self.written(transaction).filter(|&operation| uses(operation)) {
+        let uses = |operation: u32| uses_all || self.flow.use_of(operation).by(part);
+        let unit = self.flow.units_of(transaction).start + part;
+        let operations = self.flow.operations(self.graph, unit);
+        for operation in operations.filter(|&operation| self.flow.use_of(operation).writes()) {
             self.copy_source(operation, self.version(operation));
         }
         let row = |_: RoleId, operation: u32| match uses(operation) {
@@ -400,16 +454,19 @@ impl<'a> VersionWork<'a> {
         match code {
             Code::Whole => {
                 let (id, i) = self.located.at()[transaction as usize];
-                self.call((context, desk), transaction, (self.calls[id as usize].run, &[]), None, row);
+                self.call((context, desk), transaction, (self.calls[id as usize].run, &[]), (None, None), row);
                 self.aborted(id, i)
             }
             Code::Part(part) => {
                 let mut verdict = 0;
-                let run = self.operations_code(transaction).operations[part as usize].1;
-                self.call((context, desk), transaction, (run, &[]), Some(&mut verdict), row);
+                let place = (self.versions.part_start[transaction as usize] + part) as usize;
+                let Part { operation, elements } = self.versions.parts[place].clone();
+                let code = &self.operations_code(transaction).operations[operation as usize];
+                context.set_elements(elements.clone());
+                let elements = code.list.map(|list| (list, elements));
+                self.call((context, desk), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
                 let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
-                let place = self.versions.part_start[transaction as usize] + part;
-                self.versions.failed[place as usize].store(failed, Ordering::Relaxed);
+                self.versions.failed[place].store(failed, Ordering::Relaxed);
                 failed
             }
         }
@@ -453,7 +510,7 @@ impl<'a> VersionWork<'a> {
                 self.source(operation) as u64
             }
         };
-        self.call((context, desk), transaction, code, None, row);
+        self.call((context, desk), transaction, code, (None, None), row);
         desk.copies = copies;
         self.aborted(id, i)
     }
@@ -469,8 +526,8 @@ impl<'a> VersionWork<'a> {
     fn judge_at(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
         let code = self.operations_code(transaction);
         let first = self.versions.part_start[transaction as usize] as usize;
-        let parts = &self.versions.failed[first..first + code.operations.len()];
-        let failed = parts.iter().any(|part| part.load(Ordering::Relaxed));
+        let count = self.versions.uses.parts[transaction as usize] as usize;
+        let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
         if !failed && !self.try_out(desk, transaction, (code.judge, &code.outcomes), |role| code.again[role]) {
             return false;
         }
@@ -513,8 +570,8 @@ impl Execute for VersionWork<'_> {
     }
 
     fn skip(&self, _worker: usize, unit: u32) {
-        let (transaction, part) = self.flow.unit(unit);
-        for operation in self.written(transaction).filter(|&operation| self.flow.use_of(operation).by(part)) {
+        let operations = self.flow.operations(self.graph, unit);
+        for operation in operations.filter(|&operation| self.flow.use_of(operation).writes()) {
             self.copy_source(operation, self.version(operation));
         }
     }

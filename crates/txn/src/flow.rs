@@ -15,7 +15,7 @@
 //! What is written as a slot is seen belongs to the slot's row, so two workers never write one word; that they are
 //! atomics has the reason given in the head of [`crate::Graph`].
 //!
-//! **Cost.** 12 bytes per slot, 4 per transaction and unit.
+//! **Cost.** 12 bytes per slot, 4 per transaction, 12 per unit.
 
 use crate::graph::{Graph, Slot};
 use crate::link::Linked;
@@ -49,6 +49,16 @@ impl Use {
     #[inline]
     pub fn by(self, part: u32) -> bool {
         self.0 >> part & 1 == 1
+    }
+
+    /// Calls `see` with each part that uses it, in order.
+    #[inline]
+    fn each_part(self, mut see: impl FnMut(u32)) {
+        let mut left = self.parts();
+        while left != 0 {
+            see(left.trailing_zeros());
+            left &= left - 1;
+        }
     }
 
     /// The same for a transaction that is whole.
@@ -95,6 +105,8 @@ pub struct Flow {
     unit_start: Vec<u32>,
     /// Unit → its transaction.
     transaction: Vec<u32>,
+    /// Unit → the slots among which those that it uses are: its first, and behind its last.
+    span: Vec<(u32, u32)>,
     /// Whether transactions in parts have a judge.
     judged: bool,
 }
@@ -107,7 +119,7 @@ impl Flow {
 
     /// Begins an epoch: takes in what its accesses are to their transactions, whose first slots are given. The
     /// flow may be read once every partition has been linked by [`Graph::link_and_follow`]. `judged`: each
-    /// transaction in parts has a judge.
+    /// transaction in parts has a judge. One that is in parts has no row in two slots.
     pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], judged: bool) {
         let slots = op_start.last().map_or(0, |&end| end as usize);
         assert_eq!(buffer.uses.len(), slots);
@@ -121,14 +133,26 @@ impl Flow {
         self.unit_start.clear();
         self.unit_start.push(0);
         self.transaction.clear();
+        self.span.clear();
         for (transaction, &parts) in (0..).zip(&buffer.parts) {
-            let range = op_start[transaction as usize] as usize..op_start[transaction as usize + 1] as usize;
-            for (uses, given) in self.uses[range.clone()].iter_mut().zip(&buffer.uses[range]) {
+            let (start, end) = (op_start[transaction as usize], op_start[transaction as usize + 1]);
+            let range = start as usize..end as usize;
+            let first = self.span.len();
+            self.span.resize(first + usize::from(parts), (end, start));
+            if parts == 0 || judged {
+                self.span.push((start, end));
+            }
+            for (slot, (uses, given)) in (start..).zip(self.uses[range.clone()].iter_mut().zip(&buffer.uses[range])) {
                 // A whole transaction's only part uses all, and so does a judge, be it a unit or not.
                 *uses.get_mut() = given.0 | 1 << parts;
+                if parts > 0 {
+                    given.each_part(|part| {
+                        let span = &mut self.span[first + part as usize];
+                        *span = (span.0.min(slot), slot + 1);
+                    });
+                }
             }
-            let units = u32::from(parts.max(1)) + u32::from(judged && parts > 0);
-            self.transaction.extend((0..units).map(|_| transaction));
+            self.transaction.resize(self.span.len(), transaction);
             self.unit_start.push(self.transaction.len() as u32);
         }
     }
@@ -171,6 +195,14 @@ impl Flow {
     #[inline]
     pub fn units_of(&self, transaction: u32) -> std::ops::Range<u32> {
         self.unit_start[transaction as usize]..self.unit_start[transaction as usize + 1]
+    }
+
+    /// The operations that a unit uses.
+    #[inline]
+    pub fn operations<'a>(&'a self, graph: &'a Graph, unit: u32) -> impl Iterator<Item = u32> + 'a {
+        let (first, end) = self.span[unit as usize];
+        let (_, part) = self.unit(unit);
+        graph.operations_among(first..end.max(first)).filter(move |&slot| self.use_of(slot).by(part))
     }
 
     /// Whether a unit is the judge of its transaction.
@@ -232,25 +264,27 @@ impl Precedence for Versions<'_> {
     }
 
     fn pending(&self, unit: u32) -> u32 {
-        let (transaction, part) = self.flow.unit(unit);
-        let waits = |slot: &u32| self.flow.use_of(*slot).by(part) && self.flow.source(*slot).is_some();
-        let sources = self.graph.operations(transaction).filter(waits).count() as u32;
-        sources + if self.flow.is_judge(unit) { part } else { 0 }
+        let waits = |slot: &u32| self.flow.source(*slot).is_some();
+        let sources = self.flow.operations(self.graph, unit).filter(waits).count() as u32;
+        sources + if self.flow.is_judge(unit) { self.flow.unit(unit).1 } else { 0 }
     }
 
     fn tell(&self, unit: u32, mut told: impl FnMut(u32)) {
         if self.flow.is_judge(unit) {
             return;
         }
-        let (transaction, part) = self.flow.unit(unit);
-        for slot in self.graph.operations(transaction).filter(|&slot| self.flow.use_of(slot).by(part)) {
+        for slot in self.flow.operations(self.graph, unit) {
             self.flow.consumers(self.graph, slot, |next, consumer| {
                 let units = self.flow.units_of(consumer);
-                let used = self.flow.use_of(next);
-                units.clone().filter(|unit| used.by(unit - units.start)).for_each(&mut told);
+                self.flow.use_of(next).each_part(|part| {
+                    // Where nothing is judged, nobody waits with the judge's bit.
+                    if units.start + part < units.end {
+                        told(units.start + part);
+                    }
+                });
             });
         }
-        let last = self.flow.units_of(transaction).end - 1;
+        let last = self.flow.units_of(self.flow.unit(unit).0).end - 1;
         if self.flow.is_judge(last) {
             told(last);
         }

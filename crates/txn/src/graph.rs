@@ -219,6 +219,7 @@ impl Graph {
     }
 
     /// What a slot stands for.
+    #[inline]
     pub fn slot(&self, slot: u32) -> Slot {
         let word = Word(self.words[slot as usize].load(Relaxed));
         if word == Word::ALIAS {
@@ -233,8 +234,15 @@ impl Graph {
     }
 
     /// The slots of a transaction that are operations.
+    #[inline]
     pub fn operations(&self, transaction: u32) -> impl Iterator<Item = u32> {
-        self.slots_of(transaction).filter(|&slot| self.slot(slot) != Slot::Alias)
+        self.operations_among(self.slots_of(transaction))
+    }
+
+    /// Of these slots, those that are operations.
+    #[inline]
+    pub fn operations_among(&self, slots: Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
+        slots.filter(|&slot| self.slot(slot) != Slot::Alias)
     }
 
     /// For each operation of a transaction that has a successor, the successor's transaction: as often

@@ -131,7 +131,9 @@ fn operations(program: &Program, id: TransactionId) -> Vec<String> {
             if role.written { role.name.clone() } else { format!("{} (read only)", role.name) }
         };
         let roles: Vec<String> = operation.roles.iter().map(role).collect();
-        format!("update of {}", roles.join(", "))
+        let list = operation.list.map(|list| &transaction.schema.fields[list].name);
+        let apart = list.map_or_else(String::new, |list| format!(", each element of {list} by itself"));
+        format!("update of {}{apart}", roles.join(", "))
     };
     parts.operations.iter().map(line).chain(["verdict".into()]).collect()
 }

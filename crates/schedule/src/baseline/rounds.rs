@@ -133,11 +133,8 @@ impl Baseline {
         let mut counts: Vec<u32> = Vec::new();
         let mut chain_of_unit = Vec::with_capacity(units as usize);
         for unit in 0..units {
-            let (transaction, part) = self.flow.unit(unit);
-            let used = |slot: &u32| self.flow.use_of(*slot).by(part);
-            let written = |slot: &u32| used(slot) && self.flow.use_of(*slot).writes();
-            let mut operations = self.graph.operations(transaction);
-            let first = operations.find(written).or_else(|| self.graph.operations(transaction).find(used));
+            let operations = || self.flow.operations(&self.graph, unit);
+            let first = operations().find(|&slot| self.flow.use_of(slot).writes()).or_else(|| operations().next());
             let fresh = counts.len() as u32;
             let chain = match first {
                 // It touches nothing: a chain of its own.
@@ -223,8 +220,8 @@ impl Baseline {
         let mut next = rounds.at[chain as usize].load(Ordering::Relaxed);
         while next < end {
             let unit = rounds.units[next as usize];
-            let (transaction, part) = self.flow.unit(unit);
-            let operations = || self.graph.operations(transaction).filter(|&o| self.flow.use_of(o).by(part));
+            let (transaction, _) = self.flow.unit(unit);
+            let operations = || self.flow.operations(&self.graph, unit);
             let is_there = |source: u32| rounds.written[source as usize].load(Ordering::Acquire) == pass;
             if !operations().filter_map(|operation| self.flow.source(operation)).all(is_there) {
                 let blocked = rounds.blocked.fetch_add(1, Ordering::Relaxed);
