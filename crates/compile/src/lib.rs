@@ -24,5 +24,5 @@ mod window;
 pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
-pub use native::NativeColumn;
+pub use native::{NativeColumn, resize_zeroed};
 pub use pipeline::{DeliveryKeys, KeySource, PipelineNode, PipelinePlan};

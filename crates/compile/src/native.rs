@@ -28,12 +28,12 @@ impl NativeColumn {
     pub fn ensure(&mut self, len: usize) {
         if self.words.len() < len {
             let len = len.next_power_of_two();
-            self.words.resize(len, 0);
+            resize_zeroed(&mut self.words, len);
             if self.ty.ty.is_bytes() {
-                self.lens.resize(len, 0);
+                resize_zeroed(&mut self.lens, len);
             }
             if self.ty.nullable {
-                self.nulls.resize(len, 0);
+                resize_zeroed(&mut self.nulls, len);
             }
         }
     }
@@ -76,6 +76,14 @@ impl NativeColumn {
         }
         // SAFETY: by the caller's promise.
         unsafe { std::slice::from_raw_parts(start as *const u8, len as usize) }
+    }
+}
+
+/// Makes a buffer so long, by zeros. Fresh memory is zero: a first buffer is not touched.
+pub fn resize_zeroed<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    match buffer.is_empty() {
+        true => *buffer = vec![T::default(); len],
+        false => buffer.resize(len, T::default()),
     }
 }
 

@@ -20,6 +20,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("aborts flip later verdicts", transfers::flipped_verdicts()),
         ("transactions read each other's rows", transfers::mutual_reads()),
         ("a list with repeated keys", rows::repeated_keys()),
+        ("lists of all lengths", rows::lists_of_all_lengths()),
         ("a row comes and goes", rows::comes_and_goes()),
         ("missing rows", rows::missing()),
         ("aborts behind the last write", undo::behind_the_last_write()),

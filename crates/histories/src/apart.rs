@@ -77,6 +77,9 @@ fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
         let seen = format!("r{}", random.below(scalars));
         statements.push(give_back(vec![("amount", event("amount")), ("a", cell(&seen, "a"))]));
     }
+    if random.chance(50) {
+        roles.rotate_right(lines.len());
+    }
     transaction(&format!("work{number}"), vec![named("events")], roles, statements)
 }
 

@@ -519,6 +519,18 @@ mod tests {
             });
         });
         assert_eq!(behind, None);
+        // The same by a local that no round sets.
+        let between = over_lines(|b| {
+            b.assign("last", event("amount"));
+            b.for_each("line", "lines", |b| {
+                b.assign("last", cell("item", "price"));
+            });
+            b.assign("more", local("last") + 1);
+            b.for_each("line", "lines", |b| {
+                b.set("item", "price", local("more"));
+            });
+        });
+        assert_eq!(between, None);
     }
 
     #[test]

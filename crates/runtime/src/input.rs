@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView};
-use tidemill_compile::{NativeColumn, TransactionCode};
+use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
 use tidemill_state::RowAddress;
 
 /// 0, 1, 2, …: the index of an input that takes every event. Shared, grown at need.
@@ -108,7 +108,7 @@ impl Input {
             .chain(self.keys.iter_mut().flatten())
             .for_each(|c| c.ensure(len));
         if self.verdicts.len() < len {
-            self.verdicts.resize(len.next_power_of_two(), 0);
+            resize_zeroed(&mut self.verdicts, len.next_power_of_two());
         }
     }
 

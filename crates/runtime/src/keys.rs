@@ -5,7 +5,7 @@ use crate::wiring::InputWiring;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef};
-use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout};
+use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout, resize_zeroed};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
 use tidemill_state::{KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
@@ -85,7 +85,7 @@ pub fn resolve_roles(
         let count = elements.as_ref().map_or(to - from, Vec::len);
         let mut rows = std::mem::take(&mut input.rows[r]);
         let start = if from == 0 { 0 } else { rows.len() };
-        rows.resize(start + count, 0);
+        resize_zeroed(&mut rows, start + count);
         if role.is_dependent() {
             // Read when the transaction's turn has come.
             rows[start..].fill(0);

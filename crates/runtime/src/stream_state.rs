@@ -4,7 +4,7 @@
 use crate::input::Identity;
 use crate::views::native_view;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
-use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode};
+use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode, resize_zeroed};
 use tidemill_model::{ColumnType, Schema};
 
 /// What a pipeline wrote for one node.
@@ -55,11 +55,11 @@ impl NodeOutput {
     fn ensure(&mut self, events: usize, elements: usize) {
         let len = self.len + events;
         if self.index.len() < len {
-            self.index.resize(len.next_power_of_two(), 0);
+            resize_zeroed(&mut self.index, len.next_power_of_two());
         }
         let failures = self.failure_len + events;
         if self.failures.len() < failures {
-            self.failures.resize(failures.next_power_of_two(), 0);
+            resize_zeroed(&mut self.failures, failures.next_power_of_two());
         }
         for (column, written) in self.columns.iter_mut().zip(&self.element_counts) {
             column.ensure(len.max(*written as usize + elements));

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
-use tidemill_compile::{AccessContext, AccessFn, OperationsCode};
+use tidemill_compile::{AccessContext, AccessFn, OperationsCode, resize_zeroed};
 use tidemill_plan::RoleId;
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
@@ -168,7 +168,7 @@ impl Versions {
         failed.clear();
         failed.resize_with(parts.len(), AtomicBool::default);
         if words.len() < word_count {
-            words.resize(word_count, 0);
+            resize_zeroed(words, word_count);
         }
     }
 

@@ -48,6 +48,42 @@ pub fn repeated_keys() -> History {
     History { plan, preload: vec![], sources: vec![(0..60).map(order).collect()] }
 }
 
+/// Lists with none, some, and more elements than a transaction may have parts, all with one hot row and some without a
+/// key; an element now and then aborts its transaction, and one that was changed tells in which order.
+pub fn lists_of_all_lengths() -> History {
+    let nullable = ColumnType::optional(Type::Int);
+    let mut schema = Schema::scalars([("by", Type::Int.into()), ("most", Type::Int.into())]);
+    let columns = [("id", nullable), ("value", Type::Int.into())];
+    schema.fields.push(list("items", ListItem::Struct(columns.map(|(name, ty)| (name.into(), ty)).into())));
+    let table = table("numbers", vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0))]);
+    let roles = vec![role_over("r", "numbers", vec![element("items", "id")], "items", AccessDef::Create)];
+    let changed = add(binary(BinaryOp::Mod, binary(BinaryOp::Mul, cell("r", "n"), int(31)), int(10_007)), local("v"));
+    let there = not(is_null(element("x", "id")));
+    let change = vec![
+        require(compare(CompareOp::Le, element("x", "value"), event("most")), "too much"),
+        assign("v", add(element("x", "value"), event("by"))),
+        set("r", "n", changed),
+    ];
+    let body = vec![
+        for_each("x", "items", vec![when(there, change, vec![])]),
+        give_back(vec![("by", event("by")), ("count", expr(ExprNode::Length("items".into())))]),
+    ];
+    let work = transaction("work", vec![named("orders")], roles, body);
+    let plan = plan("lists_of_all_lengths", vec![table], vec![source("orders", schema)], vec![work]);
+    let lengths = [3, 0, 1, 100, 29, 30, 2, 31, 32, 61];
+    let order = |i: i64| {
+        let item = |j: i64| {
+            // The hot row stands at another place each time, and there are as many rows as in the longest list.
+            let id = (i * 7 + j * 3) % 101;
+            let key = if (i + j) % 41 == 17 { Value::Null } else { Value::Int(if j == i % 5 { 0 } else { 1 + id }) };
+            vec![key, Value::Int(j % 9)]
+        };
+        let items = (0..lengths[i as usize % lengths.len()]).map(item).collect();
+        vec![Value::Int(i), Value::Int(if i % 11 == 5 { 7 } else { 8 }), Value::List(items)]
+    };
+    History { plan, preload: vec![], sources: vec![(0..120).map(order).collect()] }
+}
+
 /// Everybody has somebody above, found through the row of whoever asks, and so on to the top; who is above
 /// whom changes all the time, and some have nobody. The key of a note is a text in the row of the second.
 pub fn dependent_keys() -> History {

@@ -30,10 +30,10 @@ pub fn roles(random: &mut Random, others: &[&str]) -> Vec<RoleDef> {
     roles
 }
 
-/// One loop over the list, seldom two.
+/// One loop over the list, or two.
 pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -> Vec<Stmt> {
     let mut all = vec![assign("sum", event("amount")), assign("factor", binary(BinaryOp::Mod, event("kind"), int(3)))];
-    for _ in 0..if random.chance(20) { 2 } else { 1 } {
+    for _ in 0..if random.chance(30) { 2 } else { 1 } {
         let mut looped = Loop { random, roles, scalars, has_value: false };
         let mut body = Vec::new();
         for _ in 0..looped.random.between(1, 4) {
@@ -49,6 +49,9 @@ pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -
             1 => for_range("round", int(0), int(2), 1, vec![whole]),
             _ => whole,
         });
+        if random.chance(20) {
+            all.push(assign("factor", binary(BinaryOp::Mod, local("sum"), int(3))));
+        }
     }
     all
 }
