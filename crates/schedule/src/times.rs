@@ -42,8 +42,8 @@ impl Breakdown {
     }
 }
 
-/// Time between samples: two looks at a clock, some 50 ns, are 2 % of it.
-const SAMPLE_NS: u64 = 2_500;
+/// Time between samples: two looks at a clock, some 100 ns, are 0.5 % of it.
+const SAMPLE_NS: u64 = 20_000;
 /// Units between samples at the most.
 const INTERVAL_MAX: u64 = 64;
 
@@ -102,10 +102,10 @@ mod tests {
             (timed, sum)
         };
         assert_eq!(run(6401, &|_| 10), (101, 64_010));
-        // Two of three are cheap, the third takes ten microseconds.
-        let (timed, sum) = run(30_000, &|unit| if unit % 3 == 1 { 10_000 } else { 10 });
-        assert!((80_000_000..120_000_000).contains(&sum), "{sum} by {timed}");
+        // Two of three are cheap, the third takes eighty microseconds.
+        let (timed, sum) = run(30_000, &|unit| if unit % 3 == 1 { 80_000 } else { 80 });
+        assert!((640_000_000..960_000_000).contains(&sum), "{sum} by {timed}");
         let mut sampler = Sampler::default();
-        assert!((0..100).all(|_| sampler.is_due() && sampler.took(10_000) == 10_000));
+        assert!((0..100).all(|_| sampler.is_due() && sampler.took(40_000) == 40_000));
     }
 }
