@@ -201,7 +201,7 @@ impl Access<'_, '_> {
     fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
         let list = self.transaction.loops[loop_id];
         let (first, end) = self.body.list_bounds(list);
-        let (start, count) = if self.by_element == Some(list) {
+        let (start, behind) = if self.by_element == Some(list) {
             let context = self.body.l.context;
             let elements = offset_of!(AccessContext, elements);
             (self.body.l.load(context, elements), self.body.l.load(context, elements + 8))
@@ -216,7 +216,7 @@ impl Access<'_, '_> {
         self.looped(
             |a| {
                 let at = a.body.l.b.use_var(number);
-                a.body.l.compare(IntCC::SignedLessThan, at, count)
+                a.body.l.compare(IntCC::SignedLessThan, at, behind)
             },
             |a| {
                 let at = a.body.l.b.use_var(number);

@@ -79,9 +79,9 @@ impl NativeColumn {
     }
 }
 
-/// Makes a buffer so long, by zeros. Fresh memory is zero: a first buffer is not touched.
+/// Makes a buffer so long, by zeros. Fresh memory is zero: what has none yet is not written to.
 pub fn resize_zeroed<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
-    match buffer.is_empty() {
+    match buffer.capacity() == 0 {
         true => *buffer = vec![T::default(); len],
         false => buffer.resize(len, T::default()),
     }

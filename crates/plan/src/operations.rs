@@ -22,8 +22,9 @@
 //!
 //! The same holds where an operation is performed for some elements at a time; it fails where it fails for one of them.
 //!
-//! **Given up.** A transaction whose parts would be one that is not by element, that emits by name, that sets text, or that
-//! has a dependent key is not taken apart; nor is one whose roles meet in a row, which only the event decides.
+//! **Given up.** A transaction of which one operation that is not by element has every role, that emits by name, that
+//! sets text, or that has a dependent key is not taken apart; nor is one whose roles meet in a row, which only the
+//! event decides.
 
 mod elements;
 

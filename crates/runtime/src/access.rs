@@ -26,7 +26,7 @@ const BLOCK: usize = 16;
 /// than it fetches at once stands still.
 const AHEAD: usize = 32;
 const ASKED: usize = 2;
-/// Calls of code for one that is timed, which takes some 50 ns longer.
+/// Calls of code for one that is timed, which takes some 100 ns longer.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as its code is called: function, view, and the rows to prefetch.
@@ -154,7 +154,7 @@ impl<'a> Course<'a> {
             let start = environment.now();
             call.run(context, self.next, count);
             sampled.time += environment.now() - start;
-            sampled.transactions += count as u64;
+            sampled.transactions += count as f64;
         }
         self.next += count;
     }
@@ -306,7 +306,7 @@ impl Execute for RowWork<'_> {
     fn took(&self, worker: usize, transaction: u32, ns: u64) {
         let (input, _) = self.located.at[transaction as usize];
         let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
-        desk.1.sampled(input as usize, ns);
+        desk.1.sampled(input as usize, ns, 1.0);
     }
 }
 

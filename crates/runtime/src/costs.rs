@@ -20,9 +20,9 @@ impl Costs {
 
     /// Takes in an epoch.
     pub fn add(&mut self, sampled: &[Sampled]) {
-        for (input, sampled) in sampled.iter().enumerate().filter(|(_, sampled)| sampled.transactions > 0) {
+        for (input, sampled) in sampled.iter().enumerate().filter(|(_, sampled)| sampled.transactions > 0.0) {
             self.time[input] = self.time[input] * DECAY + sampled.time as f64;
-            self.transactions[input] = self.transactions[input] * DECAY + sampled.transactions as f64;
+            self.transactions[input] = self.transactions[input] * DECAY + sampled.transactions;
         }
     }
 
@@ -44,8 +44,8 @@ mod tests {
         let mut costs = Costs::new(3);
         assert_eq!(costs.of(0), 1.0);
         costs.add(&[
-            Sampled { time: 100, transactions: 10 },
-            Sampled { time: 900, transactions: 10 },
+            Sampled { time: 100, transactions: 10.0 },
+            Sampled { time: 900, transactions: 10.0 },
             Sampled::default(),
         ]);
         assert_eq!([0, 1, 2].map(|input| costs.of(input)), [10.0, 90.0, 50.0]);

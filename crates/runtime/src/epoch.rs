@@ -41,8 +41,8 @@ pub struct SourceSlice {
 pub struct Sampled {
     /// Nanoseconds.
     pub time: u64,
-    /// Transactions.
-    pub transactions: u64,
+    /// Transactions; a part of one counts as its share of its units.
+    pub transactions: f64,
 }
 
 /// Time that an epoch spent in its stages, nanoseconds.

@@ -166,7 +166,7 @@ impl Report {
             TransactionSummary {
                 name: transaction.name.clone(),
                 committed: counts[0],
-                mean_ns: (sampled.transactions > 0).then(|| sampled.time as f64 / sampled.transactions as f64),
+                mean_ns: (sampled.transactions > 0.0).then(|| sampled.time as f64 / sampled.transactions),
                 aborted: counts[1..].iter().sum(),
                 reasons,
             }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
-use tidemill_compile::{AccessContext, AccessFn, OperationsCode, resize_zeroed};
+use tidemill_compile::{AccessContext, AccessFn, OperationCode, OperationsCode, resize_zeroed};
 use tidemill_plan::RoleId;
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
@@ -44,13 +44,13 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// A transaction of this input took so long.
-    pub fn sampled(&mut self, input: usize, time: u64) {
+    /// This part of a transaction of this input, its share of 1, took so long.
+    pub fn sampled(&mut self, input: usize, time: u64, part: f64) {
         if self.sampled.len() <= input {
             self.sampled.resize(input + 1, Sampled::default());
         }
         self.sampled[input].time += time;
-        self.sampled[input].transactions += 1;
+        self.sampled[input].transactions += part;
     }
 
     /// Hands over what was seen.
@@ -148,6 +148,11 @@ impl Versions {
                     rows_of(over.expect("an operation by element has a role over the list")).len() as u32
                 };
                 take_apart(operations, length, parts);
+                let has_all = |operation: &OperationCode| operation.roles.len() == roles.len();
+                if parts.len() == first + 1 && operations.operations.iter().all(has_all) {
+                    // As good as whole.
+                    parts.truncate(first);
+                }
             }
             part_start.push(first as u32);
             let own = &parts[first..];
@@ -221,7 +226,8 @@ impl Versions {
 }
 
 /// The parts of a transaction whose lists have these lengths: of an operation by element one for each, or as many as
-/// there may be, over about as many elements each.
+/// there may be, over about as many elements each. For an empty list it has one, too: what stands outside of the loops
+/// may fail.
 fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<Part>) {
     let by_element = operations.operations.iter().filter(|operation| operation.list.is_some()).count();
     let most = (PARTS_MAX - (operations.operations.len() - by_element)) / by_element.max(1);
@@ -231,7 +237,7 @@ fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts:
             continue;
         };
         let length = length(list);
-        let pieces = length.min(most as u32);
+        let pieces = length.clamp(1, most as u32);
         let start = |piece: u32| (u64::from(piece) * u64::from(length) / u64::from(pieces)) as u32;
         parts.extend((0..pieces).map(|piece| Part { operation, elements: start(piece)..start(piece + 1) }));
     }
@@ -435,11 +441,8 @@ impl<'a> VersionWork<'a> {
 
     /// Runs a part, or the whole, on its versions. Whether it aborts or fails.
     fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
-        let (part, uses_all) = match code {
-            Code::Whole => (0, true),
-            Code::Part(part) => (part, false),
-        };
-        let uses = |operation: u32| uses_all || self.flow.use_of(operation).by(part);
+        let part = if let Code::Part(part) = code { part } else { 0 };
+        let uses = |operation: u32| self.flow.use_of(operation).by(part);
         let unit = self.flow.units_of(transaction).start + part;
         let operations = self.flow.operations(self.graph, unit);
         for operation in operations.filter(|&operation| self.flow.use_of(operation).writes()) {
@@ -557,8 +560,8 @@ impl Execute for VersionWork<'_> {
         let (transaction, _) = self.flow.unit(unit);
         let (input, _) = self.located.at()[transaction as usize];
         // As if all units of the transaction took as long.
-        let units = self.flow.units_of(transaction).len() as u64;
-        self.desk(worker).1.sampled(input as usize, ns * units);
+        let units = self.flow.units_of(transaction).len() as f64;
+        self.desk(worker).1.sampled(input as usize, ns, 1.0 / units);
     }
 
     fn is_apart(&self, transaction: u32) -> bool {

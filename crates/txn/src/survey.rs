@@ -127,8 +127,8 @@ impl Surveyor {
         for transaction in 0..self.graph.transactions() {
             let parts = u32::from(uses.parts[transaction as usize]).max(1);
             for part in 0..parts {
-                let of_part = |slot: &u32| uses.parts[transaction as usize] == 0 || self.flow.use_of(*slot).by(part);
-                let slots = || self.graph.operations(transaction).filter(of_part);
+                let unit = self.flow.units_of(transaction).start + part;
+                let slots = || self.flow.operations(&self.graph, unit);
                 let mut written = slots().filter(|&slot| self.flow.use_of(slot).writes());
                 let Some(first) = written.next() else { continue };
                 let others = written.count();

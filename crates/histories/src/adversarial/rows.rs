@@ -49,27 +49,35 @@ pub fn repeated_keys() -> History {
 }
 
 /// Lists with none, some, and more elements than a transaction may have parts, all with one hot row and some without a
-/// key; an element now and then aborts its transaction, and one that was changed tells in which order.
+/// key; an element now and then aborts its transaction, and so does a rate that is missing, be the list empty or not.
+/// A row that was changed tells in which order.
 pub fn lists_of_all_lengths() -> History {
     let nullable = ColumnType::optional(Type::Int);
-    let mut schema = Schema::scalars([("by", Type::Int.into()), ("most", Type::Int.into())]);
+    let mut schema = Schema::scalars(["by", "rate", "most"].map(|name| (name, Type::Int.into())));
     let columns = [("id", nullable), ("value", Type::Int.into())];
     schema.fields.push(list("items", ListItem::Struct(columns.map(|(name, ty)| (name.into(), ty)).into())));
     let table = table("numbers", vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0))]);
-    let roles = vec![role_over("r", "numbers", vec![element("items", "id")], "items", AccessDef::Create)];
+    let rates = TableDef { name: "rates".into(), ..table.clone() };
+    let roles = vec![
+        role_over("r", "numbers", vec![element("items", "id")], "items", AccessDef::Create),
+        role("rate", "rates", vec![event("rate")], AccessDef::Read),
+        role("count", "numbers", vec![int(-1)], AccessDef::Create),
+    ];
     let changed = add(binary(BinaryOp::Mod, binary(BinaryOp::Mul, cell("r", "n"), int(31)), int(10_007)), local("v"));
     let there = not(is_null(element("x", "id")));
     let change = vec![
         require(compare(CompareOp::Le, element("x", "value"), event("most")), "too much"),
-        assign("v", add(element("x", "value"), event("by"))),
+        assign("v", add(element("x", "value"), local("f"))),
         set("r", "n", changed),
     ];
     let body = vec![
+        assign("f", cell("rate", "n")),
+        increase("count", "n", int(1)),
         for_each("x", "items", vec![when(there, change, vec![])]),
         give_back(vec![("by", event("by")), ("count", expr(ExprNode::Length("items".into())))]),
     ];
     let work = transaction("work", vec![named("orders")], roles, body);
-    let plan = plan("lists_of_all_lengths", vec![table], vec![source("orders", schema)], vec![work]);
+    let plan = plan("lists_of_all_lengths", vec![table, rates], vec![source("orders", schema)], vec![work]);
     let lengths = [3, 0, 1, 100, 29, 30, 2, 31, 32, 61];
     let order = |i: i64| {
         let item = |j: i64| {
@@ -79,9 +87,10 @@ pub fn lists_of_all_lengths() -> History {
             vec![key, Value::Int(j % 9)]
         };
         let items = (0..lengths[i as usize % lengths.len()]).map(item).collect();
-        vec![Value::Int(i), Value::Int(if i % 11 == 5 { 7 } else { 8 }), Value::List(items)]
+        vec![Value::Int(i), Value::Int(i % 7), Value::Int(if i % 11 == 5 { 7 } else { 8 }), Value::List(items)]
     };
-    History { plan, preload: vec![], sources: vec![(0..120).map(order).collect()] }
+    let preload = vec![(1, (0..6).map(|id| ints(&[id, id * 11])).collect())];
+    History { plan, preload, sources: vec![(0..120).map(order).collect()] }
 }
 
 /// Everybody has somebody above, found through the row of whoever asks, and so on to the top; who is above

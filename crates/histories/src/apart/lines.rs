@@ -32,7 +32,14 @@ pub fn roles(random: &mut Random, others: &[&str]) -> Vec<RoleDef> {
 
 /// One loop over the list, or two.
 pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -> Vec<Stmt> {
-    let mut all = vec![assign("sum", event("amount")), assign("factor", binary(BinaryOp::Mod, event("kind"), int(3)))];
+    // What stands outside of the loop may fail, though the list be empty.
+    let role = random.pick(scalars).name.clone();
+    let factor = match random.below(6) {
+        0 => binary(BinaryOp::FloorDiv, event("amount"), event("kind")),
+        1 => cell(&role, "a"),
+        _ => binary(BinaryOp::Mod, event("kind"), int(3)),
+    };
+    let mut all = vec![assign("sum", event("amount")), assign("factor", factor)];
     for _ in 0..if random.chance(30) { 2 } else { 1 } {
         let mut looped = Loop { random, roles, scalars, has_value: false };
         let mut body = Vec::new();

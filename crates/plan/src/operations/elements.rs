@@ -6,16 +6,15 @@
 //! of them can be left to somebody else.
 
 use crate::program::{Expr, LocalId, Node, Stmt};
-use crate::{RoleId, Transaction};
+use crate::{Role, RoleId, Transaction};
 use std::collections::BTreeSet;
 
 /// The list that the written ones of these roles are over, if `update`, which performs them, can be performed for
 /// some of its elements at a time.
 pub fn list_of(update: &Transaction, roles: &BTreeSet<RoleId>) -> Option<usize> {
-    let written = || roles.iter().map(|&role| &update.roles[role]).filter(|role| role.written);
-    let list = written().next()?.over?;
-    let others = roles.iter().filter_map(|&role| update.roles[role].over);
-    let is_over = written().all(|role| role.over == Some(list)) && others.into_iter().all(|other| other == list);
+    let list = roles.iter().map(|&role| &update.roles[role]).find(|role| role.written)?.over?;
+    let fits = |role: &Role| role.over == Some(list) || role.over.is_none() && !role.written;
+    let is_over = roles.iter().all(|&role| fits(&update.roles[role]));
     let mut rounds = Rounds { loops: &update.loops, list, locals: BTreeSet::new() };
     let mut bodies = Vec::new();
     let is_plain = is_over && rounds.collect(&update.body, &mut bodies);
@@ -35,7 +34,8 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Takes the bodies of the loops. Whether all loops are over the list, none in another, and left at their end only.
+    /// Takes the bodies of the loops. Whether all loops are over the list, none in another, and nothing breaks off a
+    /// round. (A `break` out of a range inside of one would do no harm; it is taken for one.)
     fn collect<'b>(&mut self, block: &'b [Stmt], bodies: &mut Vec<&'b [Stmt]>) -> bool {
         block.iter().all(|stmt| match stmt {
             Stmt::ForEach { loop_id, body } => {
