@@ -129,17 +129,24 @@ time.sleep(60)
 """
 
 
-def interrupted_pipe(bank, text):
-    """Runs behind a program that writes these transfers; then both are interrupted, as by Ctrl-C."""
-    before = bank.lines()
-    run = f"{sys.executable} -m tidemill run bank.py --state state"
-    process = subprocess.Popen(
+def behind_a_writer(bank, text, options=""):
+    """A run behind a program that writes these transfers and lives on."""
+    (bank.folder / "writer.py").write_text(WRITER)
+    run = f"{sys.executable} -m tidemill run bank.py {options}"
+    return subprocess.Popen(
         ["sh", "-c", f"{sys.executable} writer.py '{text}' | {run}"],
         cwd=bank.folder,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+
+
+def interrupted_pipe(bank, text):
+    """Takes these transfers from a pipe; then both its programs are interrupted, as by Ctrl-C."""
+    before = bank.lines()
+    process = behind_a_writer(bank, text, "--state state")
     deadline = time.monotonic() + 40
     while process.poll() is None and bank.lines() == before and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -148,13 +155,23 @@ def interrupted_pipe(bank, text):
 
 
 def test_a_pipe_that_is_interrupted_with_its_writer_has_not_ended(bank):
-    (bank.folder / "writer.py").write_text(WRITER)
     interrupted_pipe(bank, "1,ada,bob,70\n")
     # The last amount is torn.
     text = interrupted_pipe(bank, "2,ada,bob,20\n3,ada,bob,1")
     assert "had ended before" not in text and bank.lines() == 2, text
     bank.feed("4,ada,bob,10\n")
     assert bank.lines() == 3
+
+
+def test_a_torn_record_of_an_interrupted_pipe_is_not_taken(bank):
+    program = bank.folder / "bank.py"
+    program.write_text(program.read_text().replace('"done1.jsonl"', '"-"'))
+    process = behind_a_writer(bank, "1,ada,bob,70\n2,ada,bob,20\n3,ada,bob,1")
+    first = process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    lines = [first, *process.stdout]
+    process.communicate(timeout=40)
+    assert [json.loads(line)["amount"] for line in lines] == [70, 20]
 
 
 def test_a_run_is_verified_from_a_savepoint(bank):
