@@ -79,14 +79,6 @@ impl NativeColumn {
     }
 }
 
-/// Makes a buffer so long, by zeros. Fresh memory is zero: what has none yet is not written to.
-pub fn resize_zeroed<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
-    match buffer.capacity() == 0 {
-        true => *buffer = vec![T::default(); len],
-        false => buffer.resize(len, T::default()),
-    }
-}
-
 impl NativeColumn {
     /// Copies value `at` of a column of the same type to place `to`, for which there is room.
     pub fn copy_value(&mut self, to: usize, from: &NativeColumn, at: usize) {
@@ -97,5 +89,13 @@ impl NativeColumn {
         if let Some(null) = self.nulls.get_mut(to) {
             *null = from.nulls.get(at).copied().unwrap_or(0);
         }
+    }
+}
+
+/// Makes a buffer so long, by zeros. Fresh memory is zero: what has none yet is not written to.
+pub fn resize_zeroed<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    match buffer.capacity() == 0 {
+        true => *buffer = vec![T::default(); len],
+        false => buffer.resize(len, T::default()),
     }
 }

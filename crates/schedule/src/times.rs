@@ -1,9 +1,8 @@
 //! Where the time of the access stage goes, in the kinds of the papers (MorphStream §6.3.1).
 //!
 //! Time is asked of whoever executes ([`crate::Execute::now`]). Waiting and repair are timed whenever they happen;
-//! what units take by a sample of them, so seldom that asking costs less than 1 % of it, but for
-//! units of less than 150 ns; exploring is what is left
-//! of the time inside the executor.
+//! what units take by a sample of them, so seldom that asking costs less than 1 % of it, but for units of less than
+//! 150 ns; exploring is what is left of the time inside the executor.
 
 /// Nanoseconds of all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -47,8 +47,8 @@ pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -
             looped.statement(2, &mut body);
         }
         if looped.random.chance(8) {
-            let leave = *looped.random.pick(&[Leave::Break, Leave::Return]);
-            body.push(when(looped.condition(), vec![leave.statement()], vec![]));
+            let leave = if looped.random.chance(50) { StmtNode::Break } else { StmtNode::Return { record: None } };
+            body.push(when(looped.condition(), vec![stmt(leave)], vec![]));
         }
         let whole = for_each("l", LIST, body);
         all.push(match random.below(12) {
@@ -61,21 +61,6 @@ pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -
         }
     }
     all
-}
-
-#[derive(Clone, Copy)]
-enum Leave {
-    Break,
-    Return,
-}
-
-impl Leave {
-    fn statement(self) -> Stmt {
-        match self {
-            Leave::Break => stmt(StmtNode::Break),
-            Leave::Return => stmt(StmtNode::Return { record: None }),
-        }
-    }
 }
 
 struct Loop<'a> {
