@@ -66,7 +66,7 @@ pub const OPERATION_NS_MIN: f64 = 60.0;
 /// The part of all time that probes and wrong guesses may cost before no further probe begins.
 pub const REGRET_MAX: f64 = 0.03;
 /// The part of all time that deciding may cost, half of it looking at epochs and half of it comparing policies.
-pub const DECIDING_MAX: f64 = 0.01;
+pub const DECIDING_MAX: f64 = 0.005;
 /// Access that takes less serially, nanoseconds, is run so: some times what waking workers costs.
 pub const SHARED_NS_MIN: f64 = 30_000.0;
 /// Transactions of an epoch that can show what they cost, for each worker.

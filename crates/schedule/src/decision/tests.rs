@@ -412,10 +412,10 @@ fn a_small_sample_is_soon_replaced_by_a_larger_one_and_not_by_a_smaller_one() {
     let few = survey_of(10, 100, true, 2);
     assert!(decision.wants_survey(20).is_some());
     decision.surveyed(few, 1_000);
-    decision.elapsed_ns = 1e6;
+    decision.elapsed_ns = 2e6;
     assert!(decision.wants_survey(20).is_none() && decision.wants_survey(OPERATIONS).is_some());
     decision.surveyed(survey(100, true, 2), 100_000);
-    decision.elapsed_ns = 100e6;
+    decision.elapsed_ns = 200e6;
     assert!(decision.wants_survey(20).is_none() && decision.wants_survey(OPERATIONS).is_some());
 }
 
