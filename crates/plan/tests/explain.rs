@@ -172,6 +172,43 @@ fn a_transaction_in_parts() {
     assert!(text.contains(expected), "{text}");
 }
 
+/// What is done to each element of a list is an operation of its own; not where a round needs the one before it.
+#[test]
+fn a_transaction_by_element() {
+    let said = |running: bool| {
+        let plan = PlanBuilder::new("shop")
+            .table("stock", |t| t.key("item", Type::Str).column_or("count", Type::Int, Value::Int(0)))
+            .table("accounts", |t| t.key("id", Type::Str).column_or("balance", Type::Int, Value::Int(0)))
+            .source("orders", |s| {
+                s.field("who", Type::Str).nested("lines", [("item", Type::Str.into()), ("count", Type::Int.into())])
+            })
+            .transaction("order", [named("orders")], |t| {
+                t.row("stock", "stock", [element("lines", "item")])
+                    .over("lines")
+                    .row("buyer", "accounts", [event("who")])
+                    .body(|b| {
+                        b.assign("sum", literal(0));
+                        b.for_each("line", "lines", |b| {
+                            if running {
+                                b.assign("sum", local("sum") + element("line", "count"));
+                            }
+                            b.set("stock", "count", cell("stock", "count") - element("line", "count") - local("sum"));
+                        });
+                        b.set("buyer", "balance", cell("buyer", "balance") - 1);
+                    })
+            })
+            .build();
+        explain(&analyze(&plan).expect("a good plan"))
+    };
+    for (running, expected) in [
+        (false, "    update of stock, each element of lines by itself\n    update of buyer\n"),
+        (true, "    update of stock\n    update of buyer\n"),
+    ] {
+        let text = said(running);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn windows_are_explained() {
     let minute = |count: i64| Value::Duration(count * 60_000_000);
