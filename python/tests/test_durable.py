@@ -7,10 +7,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import asdict
 
 import pytest
 
 import tidemill as tm
+from tidemill import _engine
 
 
 class Account(tm.Row):
@@ -30,8 +32,8 @@ class Renamed(tm.Row):
     funds: int = 0
 
 
-def bank(state, row=Account, name="bank"):
-    app = tm.App(name, state=state)
+def bank(state, row=Account, name="bank", **options):
+    app = tm.App(name, state=state, **options)
     accounts = app.table(row, name="accounts", rows=[{"id": i} for i in range(10)])
     transfers = app.source(Transfer, name="transfers")
     if row is Account:
@@ -55,6 +57,63 @@ def test_a_run_goes_on_where_the_one_before_it_ended(tmp_path):
     app, accounts = bank(tmp_path / "state")
     assert app.run(transfers=events(100)).events == 0, "what was taken is not taken again"
     assert accounts.to_pylist() == before
+
+
+def test_the_summary_tells_of_the_log_the_weaker_mode_and_the_memory(tmp_path):
+    app, _ = bank(None)
+    assert app.run(transfers=events(100)).durability is None
+    app, _ = bank(tmp_path / "plain")
+    did = app.run(transfers=events(100), epoch=10).durability
+    assert (did.epoch, did.checkpoints) == (10, 1)
+    assert did.log_bytes > 0
+    assert did.sync_seconds is None and did.memory is None
+    app, _ = bank(tmp_path / "other", sync="50ms", memory="16MiB")
+    did = app.run(transfers=events(100)).durability
+    assert (did.sync_seconds, did.lost_epochs) == (0.05, 0)
+    assert did.memory.limit == 16 << 20
+    assert 0 < did.memory.peak <= did.memory.limit
+    assert did.memory.fetched >= 10, "all rows begin on the medium"
+    assert (did.memory.evicted, did.memory.spilled) == (0, 0)
+
+
+def test_the_summary_tells_what_was_replayed(tmp_path):
+    def full(batch):
+        raise OSError("the disk is full")
+
+    app, _ = bank(tmp_path / "state")
+    app.sink(app.transactions["transfer"].committed, full, name="done")
+    with pytest.raises(OSError):
+        app.run(transfers=events(100), epoch=10)
+    app, _ = bank(tmp_path / "state")
+    app.sink(app.transactions["transfer"].committed, lambda batch: None, name="done")
+    again = app.run(transfers=events(100), epoch=10)
+    did = again.durability
+    assert did.replayed_epochs >= 1, "results are released when their epoch is durable"
+    assert did.replayed_events == 10 * did.replayed_epochs
+    assert did.replayed_events + again.events == again.sources[0].events == 100
+    assert did.recovery_seconds > 0
+    assert not again.sources[0].ended_before
+    app, _ = bank(tmp_path / "state")
+    app.sink(app.transactions["transfer"].committed, lambda batch: None, name="done")
+    after = app.run(transfers=events(100))
+    assert (after.events, after.durability.replayed_epochs, after.sources[0].ended_before) == (0, 0, True)
+
+
+def paths(value, path=""):
+    """Where there is something in a summary, such as ``sources.late``."""
+    if isinstance(value, dict):
+        return {p for name, inner in value.items() for p in {path + name} | paths(inner, f"{path}{name}.")}
+    if isinstance(value, (list, tuple)):
+        return {p for inner in value for p in paths(inner, path)}
+    return set()
+
+
+def test_nothing_of_the_summary_is_dropped(tmp_path):
+    app, _ = bank(tmp_path / "state", sync="50ms", memory="16MiB")
+    given = _engine.run(app.job({"transfers": events(1000)}, workers=2, epoch=100)).summary
+    kept = paths(asdict(tm.RunSummary.from_json(given)))
+    assert "durability.memory.peak" in kept
+    assert paths(given) - kept == set()
 
 
 def test_another_program_is_refused_with_the_difference(tmp_path):

@@ -353,3 +353,31 @@ def test_the_weaker_mode_is_named_and_loses_nothing_when_the_process_ends(bank):
     assert summary["durability"]["lost_epochs"] == 0
     ended = [bank.folder / name for name in ("done1.jsonl", "rejected1.jsonl")]
     assert sum(path.read_bytes().count(b"\n") for path in ended) == 99_970
+
+
+def test_a_migration_comes_behind_all_that_may_fail_before_a_run(bank):
+    bank.feed(TRANSFERS)
+    bank.write(version=2, columns="balance: float = 0.0", source="missing.csv")
+    assert "missing.csv" in bank.run("--savepoint", "before", code=3)
+    bank.write(version=2, columns="balance: float = 0.0", extra="\n    return {'balance': src.balance}")
+    text = (bank.folder / "bank.py").read_text()
+    (bank.folder / "bank.py").write_text(text.replace("done2.jsonl", "done1.jsonl"))
+    assert "cannot go on as" in bank.run("--savepoint", "before", code=3)
+    # Neither has changed the state.
+    bank.write()
+    bank.feed("30,bob,ada,10\n", "--savepoint", "before")
+
+
+def test_what_an_option_needs_is_said(bank):
+    for option in ("--sync 5ms", "--logging full"):
+        run = [sys.executable, "-m", "tidemill", "run", "bank.py", *option.split()]
+        refused = subprocess.run(run, cwd=bank.folder, capture_output=True, text=True, check=False, timeout=60)
+        assert (refused.returncode, "needs a state" in refused.stderr) == (2, True), refused.stderr
+    bank.feed(TRANSFERS)
+    bank.command("savepoint", "create", "state", "end")
+    seed = ("--seed", "state/savepoint/end")
+    other = (bank.folder / "bank.py").read_text().replace("class Account", "class Other").replace("(Account", "(Other")
+    (bank.folder / "other.py").write_text(other)
+    said = bank.command("run", "other.py", *seed, code=1)
+    assert "has no rows for any table of the program (others)" in said
+    assert "the state has begun, so that nothing is taken of state/savepoint/end" in bank.feed("30,bob,ada,10\n", *seed)

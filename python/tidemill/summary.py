@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-__all__ = ["FailedSummary", "LatencySummary", "PolicySummary", "RunSummary", "SourceSummary", "TransactionSummary"]
+__all__ = [
+    "DurabilitySummary",
+    "FailedSummary",
+    "LatencySummary",
+    "MemorySummary",
+    "PolicySummary",
+    "RunSummary",
+    "SourceSummary",
+    "TransactionSummary",
+]
 
 T = TypeVar("T")
 
@@ -17,7 +26,7 @@ class SourceSummary:
 
     name: str = ""
     events: int = 0
-    """Events that went through."""
+    """Events that went through; with a state, those of earlier runs too."""
     late: int = 0
     """Events that broke the source's promise about time."""
     bad: int = 0
@@ -26,6 +35,8 @@ class SourceSummary:
     """The event time of the last event that went through, in its unit."""
     held: int = 0
     """Events that were read but not processed because the run was stopped."""
+    ended_before: bool = False
+    """Whether it had ended in an earlier run over the same state, for good: nothing was read of it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ class TransactionSummary:
     aborted: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Aborts by reason, most frequent first."""
+    mean_ns: float | None = None
+    """Nanoseconds that one took in the access stage on average, by those that were timed; ``None`` where none was."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,49 @@ class PolicySummary:
 
 
 @dataclass(frozen=True)
+class MemorySummary:
+    """What a memory limit did to a run."""
+
+    limit: int = 0
+    """Bytes that rows may take in memory, with the indexes by which they are found."""
+    peak: int = 0
+    """The most bytes that these took."""
+    fetched: int = 0
+    """Rows that were read because an epoch needed them; one that it needs several times may count as often."""
+    evicted: int = 0
+    """Rows whose memory others got."""
+    spilled: int = 0
+    """Those of them that were written for it, as they had changed."""
+
+
+@dataclass(frozen=True)
+class DurabilitySummary:
+    """What a run with a state did besides."""
+
+    epoch: int = 0
+    """The last epoch, counted from the state's beginning."""
+    log_bytes: int = 0
+    """Bytes appended to the log."""
+    checkpoints: int = 0
+    """Checkpoints that were taken."""
+    replayed_epochs: int = 0
+    """Epochs of an earlier run that were replayed."""
+    replayed_events: int = 0
+    """Their events, which are not among this run's."""
+    lost_epochs: int = 0
+    """Epochs whose results an earlier run had released before they were durable, and which a crash has taken:
+    their input was taken again where that can be done."""
+    sync_seconds: float | None = None
+    """Seconds between syncs where results are released before they are durable; ``None`` where they are not."""
+    recovery_seconds: float = 0.0
+    """Seconds until the first new event could be taken."""
+    is_behind: bool = False
+    """Whether there was no room for a last checkpoint: the next run replays the log behind the one before."""
+    memory: MemorySummary | None = None
+    """What the memory limit did; ``None`` without one."""
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """What a run did."""
 
@@ -99,6 +155,8 @@ class RunSummary:
     """Seconds that workers spent in the access stage, by kind: useful, sync, lock, construct, explore, abort, other."""
     stopped: bool = False
     """Whether the run was stopped before its sources ended."""
+    durability: DurabilitySummary | None = None
+    """What was logged, replayed and lost; ``None`` without a state."""
 
     @property
     def committed(self) -> int:
@@ -134,8 +192,17 @@ class RunSummary:
             "policies": tuple(_known(PolicySummary, p) for p in data.get("policies", ())),
             "failed": tuple(_known(FailedSummary, f) for f in data.get("failed", ())),
             "latency": _known(LatencySummary, data.get("latency", {})),
+            "durability": _durability(data.get("durability")),
         }
         return _known(cls, {**data, **parts})
+
+
+def _durability(data: Mapping[str, Any] | None) -> DurabilitySummary | None:
+    if data is None:
+        return None
+    memory = data.get("memory")
+    memory = None if memory is None else _known(MemorySummary, memory)
+    return _known(DurabilitySummary, {**data, "memory": memory})
 
 
 def _known(cls: type[T], data: Mapping[str, Any]) -> T:

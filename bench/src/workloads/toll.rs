@@ -2,8 +2,8 @@
 //! transactions run on each report: Road Speed keeps the segment's average speed, Vehicle Count its number of
 //! distinct vehicles, and Toll Notification reads both and sets the toll.
 //!
-//! Without windows as yet: both are of the whole past. The papers keep a set of vehicles in the count's
-//! record; here a table of (segment, vehicle) says who was there, an access more. The toll is that of
+//! Both are of the whole past; `toll_windows` has them of the recent past. The papers keep a set of vehicles in the
+//! count's record; here a table of (segment, vehicle) says who was there, an access more. The toll is that of
 //! the Linear Road benchmark (Arasu et al., VLDB 2004). A doomed report would make a sum of speeds negative.
 
 use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, table_rows, toil, with_udf, zero};

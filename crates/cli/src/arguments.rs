@@ -187,7 +187,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
     latency: u64,
     /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
-    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'.
+    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'; 'POLICY+POLICY' for
+    /// groups that share no row; 'morphstream' for the heuristic of that paper.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
     scheduling: Scheduling,
     /// Say in the summary which policies ran and why.
@@ -198,7 +199,7 @@ pub struct RunArguments {
     pub state: Option<PathBuf>,
     /// When results are released: when their epoch is durable, or earlier: as soon as it is logged, with a sync
     /// every Xms (us, s). Then what was released since the last sync is lost if the machine stops, and results
-    /// may come twice [default: epoch].
+    /// may come twice. Needs a state [default: epoch].
     #[arg(long, value_name = "epoch|Xms", value_parser = parse_sync)]
     pub sync: Option<Sync>,
     /// Have rows take so much memory at the most, such as 2GiB: the others are read from the state when they are
@@ -206,14 +207,14 @@ pub struct RunArguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     pub memory: Option<usize>,
     /// What of an epoch is logged: what its sources gave ('border'), of which a replay makes all the rest; or that
-    /// and what each transaction gave ('full'), which a replay is held against [default: border].
+    /// and what each transaction gave ('full'), which a replay is held against. Needs a state [default: border].
     #[arg(long, value_name = "border|full", value_parser = parse_logging)]
     pub logging: Option<Logging>,
     /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
     #[arg(long, value_name = "NAME")]
     pub savepoint: Option<String>,
     /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
-    /// the same names.
+    /// the same names. A state that has begun goes on with its own.
     #[arg(long, value_name = "DIR")]
     pub seed: Option<PathBuf>,
     /// Write a record of each epoch to this Arrow file: sizes, policy and reason, expected and measured times.

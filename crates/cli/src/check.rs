@@ -51,28 +51,26 @@ fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
     let fit = Fit::of(&manifest.program, &Identity::of(program));
     let (epoch, version) = (count(manifest.checkpoint.epoch), manifest.program.version);
     let mut text = format!("\nstate {shown}: checkpoint of epoch {epoch}, schema version {version}\n");
-    let logged = match open_state_as_it_is(path) {
-        Ok(directory) => directory.has_logged()?,
-        Err(StateError::Refused(why)) => {
-            let _ = writeln!(text, "  {why}");
-            false
-        }
-        Err(error) => return Err(error.into()),
-    };
-    match (&fit, logged) {
-        (Fit::Refused(why), _) => return Err(StateError::Refused(format!("the state {shown} {why}")).into()),
-        (Fit::Same, false) => text.push_str("  a run goes on behind it\n"),
-        (Fit::Same, true) => text.push_str("  it was left by a crash; a run replays the log and goes on\n"),
-        (_, true) => text.push_str("  it was left by a crash; the log is replayed by the program as it was\n"),
-        (_, false) => {}
+    if let Fit::Refused(why) = &fit {
+        return Err(StateError::Refused(format!("the state {shown} {why}")).into());
+    }
+    match (open_state_as_it_is(path), &fit) {
+        (Err(StateError::Refused(why)), _) => _ = writeln!(text, "  {why}; until it is free, a run is refused"),
+        (Err(error), _) => return Err(error.into()),
+        (Ok(directory), fit) => text.push_str(match (fit, directory.has_logged()?) {
+            (Fit::Same, false) => "  a run goes on behind it\n",
+            (Fit::Same, true) => "  it was left by a crash; a run replays the log and goes on\n",
+            (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
+            (_, false) => "",
+        }),
     }
     match fit {
+        Fit::Same | Fit::Refused(_) => {}
         Fit::Changed => text.push_str("  the schema is the same; what the program does is not, from there on\n"),
         Fit::Migrates(changes) => {
             let _ = writeln!(text, "  it is migrated to version {}:", program.schema_version);
             changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
         }
-        _ => {}
     }
     say::out(&text);
     Ok(())

@@ -1,11 +1,12 @@
 //! A job: a plan with all that goes in and comes out. It is opened in an order in which mistakes come
-//! to light before the first event and before any sink is touched:
+//! to light before the first event, before any sink is touched, and before a state becomes one of this program:
 //!
 //! 1. the plan is checked and compiled;
 //! 2. the state is opened, where the run is durable;
 //! 3. sources are opened, and the schemas of their files compared;
 //! 4. tables are filled, unless the state has them;
-//! 5. sinks are opened.
+//! 5. sinks are opened;
+//! 6. a state of an earlier schema is migrated, and a savepoint is made.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -171,11 +172,11 @@ impl Job {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
         let mut engine = Engine::with_logging(program, self.logging)?;
-        let (mut directory, mut notes) = (None, Vec::new());
-        if let Some(path) = self.state.clone() {
-            let prepared = self.prepare(&path, engine, interrupted)?;
-            (engine, directory, notes) = (prepared.engine, Some(prepared.directory), prepared.notes);
-        }
+        let mut notes = Vec::new();
+        let mut directory = match self.state.clone() {
+            Some(path) => Some(self.open_state(&path, &engine, &mut notes)?),
+            None => None,
+        };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
         for stream in source_streams(engine.program()) {
             let input = self.sources.remove(&stream.name);
@@ -184,16 +185,20 @@ impl Job {
             let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
             sources.push(input.open(&stream.schema).map_err(failed)?);
         }
-        // A state that is not new has its rows already.
-        if directory.as_ref().is_none_or(StateDirectory::is_new) {
-            let seeded = match &self.seed {
-                Some(path) => seed(&engine, path, &mut notes)?,
-                None => Vec::new(),
-            };
-            for (id, table) in engine.program().tables.iter().enumerate().filter(|(_, t)| !seeded.contains(&t.name)) {
-                if let Some(input) = self.tables.remove(&table.name) {
-                    fill(&engine, id, table, input, interrupted)?;
+        let begun = directory.as_ref().and_then(StateDirectory::manifest);
+        let full: Vec<String> = match (begun, &self.seed) {
+            (Some(begun), seed) => {
+                if let Some(path) = seed {
+                    notes.push(format!("the state has begun, so that nothing is taken of {}", path.display()));
                 }
+                begun.program.tables.iter().map(|table| table.name.clone()).collect()
+            }
+            (None, Some(path)) => seed(&engine, path, &mut notes)?,
+            (None, None) => Vec::new(),
+        };
+        for (id, table) in engine.program().tables.iter().enumerate().filter(|(_, t)| !full.contains(&t.name)) {
+            if let Some(input) = self.tables.remove(&table.name) {
+                fill(&engine, id, table, input, interrupted)?;
             }
         }
         let patience = Patience::default();
@@ -209,6 +214,9 @@ impl Job {
             let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
             let schema = &engine.program().streams[sink.stream].schema;
             sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
+        }
+        if let Some(directory) = &mut directory {
+            engine = self.bring(directory, engine, &mut notes)?;
         }
         let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
         let durability = directory.map(|directory| Durability { directory, options });
@@ -267,6 +275,11 @@ pub fn table_schema(table: &Table) -> Schema {
 fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<String>, JobError> {
     let from = open_state_as_it_is(path)?;
     let seeded = engine.seed(&from, &recorded_program(&from)?)?;
+    if seeded.is_empty() {
+        let tables: Vec<&str> = engine.program().tables.iter().map(|table| table.name.as_str()).collect();
+        let (path, tables) = (path.display(), tables.join(", "));
+        return Err(JobError::Connectors(format!("{path} has no rows for any table of the program ({tables})")));
+    }
     for (name, rows) in &seeded {
         notes.push(format!("table {name} begins with {rows} rows of {}", path.display()));
     }

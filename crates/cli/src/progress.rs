@@ -58,8 +58,7 @@ impl Progress {
             self.show(fraction);
         }
         let bytes = read(&sources, &self.units).map_or(String::new(), |bytes| format!("{bytes}, "));
-        let waits = control.log_waits.load(Ordering::Relaxed) || control.sink_waits.load(Ordering::Relaxed);
-        if waits {
+        if control.waits() {
             self.bar.set_message(format!("the disk is full: waiting for room, at {} events", count(events)));
             self.bar.tick();
             return;

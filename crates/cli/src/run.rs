@@ -33,6 +33,12 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
         say::error("a memory limit needs a state, where the other rows are; give --state DIR");
         return Ok(exit::USAGE);
     }
+    for (is_given, option) in [(arguments.sync.is_some(), "--sync"), (arguments.logging.is_some(), "--logging")] {
+        if is_given && job.state.is_none() {
+            say::error(&format!("{option} needs a state, whose log it is about; give --state DIR"));
+            return Ok(exit::USAGE);
+        }
+    }
     if let Some(records) = &arguments.epoch_records {
         job.epoch_records = Some(records.clone());
     }
@@ -63,7 +69,7 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
     }
     let control = Arc::new(Control::default());
     let mut progress = if own_terminal && !arguments.quiet { Progress::new(&ready.units) } else { None };
-    let mut stopping = false;
+    let (mut stopping, mut waiting) = (false, false);
     let mut tick = || {
         if loader.interrupted() {
             if stopping {
@@ -73,8 +79,14 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
             stopping = true;
             control.stop();
         }
-        if let Some(progress) = &mut progress {
-            progress.update(&control);
+        match &mut progress {
+            Some(progress) => progress.update(&control),
+            None if control.waits() != waiting => {
+                waiting = !waiting;
+                let what = if waiting { "the disk is full: the run waits for room" } else { "there is room again" };
+                say::warning(what);
+            }
+            None => {}
         }
     };
     let result = ready.run(arguments.options(), control.clone(), &mut tick);

@@ -4,7 +4,7 @@
 //! in the log is replayed by the program that logged it, which the state has recorded; then there is such
 //! a checkpoint. A changed schema is migrated there.
 
-use crate::job::{Input, Job, JobError, Output, fill, source_streams};
+use crate::job::{Input, Job, JobError, Output, source_streams};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +17,6 @@ use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch,
 };
-
-/// A state that is ready for a run, with the engine to run on it and what was done to it, for people.
-pub struct Prepared {
-    pub engine: Engine,
-    pub directory: StateDirectory,
-    pub notes: Vec<String>,
-}
 
 impl Job {
     /// The program with the specs of its connections.
@@ -46,46 +39,49 @@ impl Job {
         }
     }
 
-    /// Opens the job's state for an engine whose tables are empty.
-    pub fn prepare(
-        &mut self,
+    /// Opens the job's state for an engine. Where a crash has left something in the log of another program, that one
+    /// replays it.
+    pub fn open_state(
+        &self,
         path: &Path,
-        mut engine: Engine,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Prepared, JobError> {
+        engine: &Engine,
+        notes: &mut Vec<String>,
+    ) -> Result<StateDirectory, JobError> {
         let recorded = self.recorded();
-        let open = |engine: &Engine| open_state(path, engine.program(), Some(recorded.clone()));
-        let mut directory = open(&engine)?;
-        let mut notes = Vec::new();
+        let open = || open_state(path, engine.program(), Some(recorded.clone()));
+        let mut directory = open()?;
         if matches!(directory.fit(), Fit::Changed | Fit::Migrates(_)) && directory.has_logged()? {
             drop(directory);
             let epochs = replay_as_it_was(path)?;
             notes.push(format!(
                 "the program has changed since a crash: {epochs} epochs were replayed by the program as it was"
             ));
-            directory = open(&engine)?;
+            directory = open()?;
         }
+        if let Some(name) = &self.savepoint {
+            directory.no_savepoint(name)?;
+        }
+        Ok(directory)
+    }
+
+    /// Brings an open state to the program, whose new tables the engine has filled, and keeps it as a savepoint; the
+    /// engine to run on it.
+    pub fn bring(
+        &self,
+        directory: &mut StateDirectory,
+        mut engine: Engine,
+        notes: &mut Vec<String>,
+    ) -> Result<Engine, JobError> {
         if let Fit::Migrates(changes) = directory.fit().clone() {
-            let old = recorded_program(&directory)?;
-            for (id, table) in engine.program().tables.iter().enumerate() {
-                if !old.tables.iter().any(|old| old.name == table.name)
-                    && let Some(input) = self.tables.remove(&table.name)
-                {
-                    fill(&engine, id, table, input, interrupted)?;
-                }
-            }
-            engine.migrate(&mut directory, &old)?;
+            engine.migrate(directory, &recorded_program(directory)?)?;
             engine = engine.with_empty_tables();
             notes.push(format!("the state was migrated to version {}:", engine.program().schema_version));
             notes.extend(changes.iter().map(|change| format!("  {change}")));
         }
-        if let Some(name) = &self.savepoint {
-            directory.no_savepoint(name)?;
-            if !directory.is_new() {
-                directory.create_savepoint(name)?;
-            }
+        if let Some(name) = self.savepoint.as_ref().filter(|_| !directory.is_new()) {
+            directory.create_savepoint(name)?;
         }
-        Ok(Prepared { engine, directory, notes })
+        Ok(engine)
     }
 }
 

@@ -87,6 +87,11 @@ fn state(text: &mut String, durability: &DurabilitySummary) {
         let every = seconds(every);
         let _ = writeln!(text, "  results were released before they were durable: a sync every {every}");
     }
+    if durability.is_behind {
+        text.push_str(
+            "  there was no room for a last checkpoint: the next run replays what is logged behind the one before\n",
+        );
+    }
     if durability.lost_epochs > 0 {
         let _ = writeln!(
             text,

@@ -116,7 +116,7 @@ impl Growing {
             Locked::By(_) => return Err(failed(&"another sink is writing it")),
         };
         let owner = durable.owner.clone();
-        Ok(Growing {
+        let growing = Growing {
             name: name.to_owned(),
             storage,
             planted: durable.planted,
@@ -128,7 +128,32 @@ impl Growing {
             is_new: false,
             state: State::Opened,
             _lock: lock,
-        })
+        };
+        // What cannot go on is refused before anything else of the run is changed.
+        growing.recorded()?;
+        Ok(growing)
+    }
+
+    /// What was released of this output before, by the same state; none where nothing was.
+    fn recorded(&self) -> Result<Option<Record>, IoFailure> {
+        let path = beside(&self.path, "epoch");
+        let bytes = match read_all(&*self.storage, &path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(write_failed(&self.name, &error)),
+        };
+        let record = Record::parse(&bytes, self.planted).map_err(|reason| {
+            let path = path.display();
+            IoFailure::new(format!("{path}, which says what of {} was released, cannot be used: {reason}", self.name))
+        })?;
+        if record.owner != self.record.owner && !self.planted.is(Bug::SinkIgnoresOwner) {
+            return Ok(None);
+        }
+        if record.form != self.record.form {
+            let (was, is) = (&record.form, &self.record.form);
+            return Err(IoFailure::new(format!("{} was begun as {was} and cannot go on as {is}", self.name)));
+        }
+        Ok(Some(record))
     }
 
     /// Whether nothing is in it, not even uncommitted.
@@ -140,28 +165,12 @@ impl Growing {
     pub fn recover(&mut self) -> Result<Option<u64>, IoFailure> {
         assert!(self.state == State::Opened, "recovery comes first");
         self.state = State::Failed;
-        let record_path = beside(&self.path, "epoch");
-        let found = match read_all(&*self.storage, &record_path) {
-            Ok(bytes) => Some(Record::parse(&bytes, self.planted).map_err(|reason| {
-                let path = record_path.display();
-                IoFailure::new(format!(
-                    "{path}, which says what of {} was released, cannot be used: {reason}",
-                    self.name
-                ))
-            })?),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(write_failed(&self.name, &error)),
-        };
-        match found {
-            Some(record) if record.owner == self.record.owner || self.planted.is(Bug::SinkIgnoresOwner) => {
-                if record.form != self.record.form {
-                    let (was, is) = (&record.form, &self.record.form);
-                    return Err(IoFailure::new(format!("{} was begun as {was} and cannot go on as {is}", self.name)));
-                }
+        match self.recorded()? {
+            Some(record) => {
                 self.record = record;
                 self.resume()?;
             }
-            _ => self.start_over().map_err(|error| write_failed(&self.name, &error))?,
+            None => self.start_over().map_err(|error| write_failed(&self.name, &error))?,
         }
         self.state = State::Recovered;
         Ok(self.record.epoch)

@@ -94,7 +94,16 @@ impl Walk {
 }
 
 impl Transaction {
-    /// Whether it puts a text into any cell of a row.
+    /// Why it cannot be run again within an epoch, if it cannot: what it did then could not be taken back.
+    pub fn is_final(&self, program: &Program) -> Option<&'static str> {
+        match self.sets_text(program) {
+            _ if !self.emits.is_empty() => Some("emits events by name"),
+            true => Some("sets texts or windows"),
+            false => None,
+        }
+    }
+
+    /// Whether it puts a text, or what a window keeps, into any cell of a row.
     pub fn sets_text(&self, program: &Program) -> bool {
         let is_text = |table: usize, column: usize| program.tables[table].columns[column].ty.ty.is_bytes();
         let mut inserts = false;

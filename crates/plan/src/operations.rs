@@ -68,7 +68,7 @@ impl Operations {
     pub fn of(program: &Program, id: TransactionId) -> Option<Operations> {
         let transaction = &program.transactions[id];
         let is_dependent = transaction.roles.iter().any(Role::is_dependent);
-        if !transaction.emits.is_empty() || transaction.sets_text(program) || is_dependent {
+        if transaction.is_final(program).is_some() || is_dependent {
             return None;
         }
         let groups = groups(transaction);

@@ -129,10 +129,24 @@ fn call(f: &mut Formatter<'_>, function: Function, arguments: &[Expr]) -> fmt::R
 /// A constant as Python would write it, as far as Python has a notation for it.
 pub(crate) fn literal(value: &Value) -> String {
     match value {
-        Value::Duration(us) => format!("microseconds({us})"),
+        Value::Duration(us) => duration(*us),
         Value::Time(us) => format!("Time({us})"),
         other => other.to_string(),
     }
+}
+
+/// In the largest unit of which it is a whole number.
+fn duration(us: i64) -> String {
+    const UNITS: [(&str, i64); 5] = [
+        ("days", 86_400_000_000),
+        ("hours", 3_600_000_000),
+        ("minutes", 60_000_000),
+        ("seconds", 1_000_000),
+        ("milliseconds", 1_000),
+    ];
+    let unit = UNITS.into_iter().find(|(_, unit)| us != 0 && us % unit == 0);
+    let (name, unit) = unit.unwrap_or(("microseconds", 1));
+    format!("{name}({})", us / unit)
 }
 
 impl Display for BinaryOp {

@@ -209,6 +209,33 @@ fn a_transaction_by_element() {
     }
 }
 
+/// One dependent key has the whole program run one event at a time; then there are no groups.
+#[test]
+fn one_event_at_a_time() {
+    let said = |dependent: bool| {
+        let plan = PlanBuilder::new("shop")
+            .table("people", |t| t.key("id", Type::Int).column("boss", ColumnType::optional(Type::Int)))
+            .table("visits", |t| t.key("id", Type::Int).column_or("count", Type::Int, Value::Int(0)))
+            .source("orders", |s| s.field("who", Type::Int))
+            .transaction("order", [named("orders")], |t| {
+                let t = t.row("worker", "people", [event("who")]);
+                let key = if dependent { cell("worker", "boss") } else { event("who") };
+                t.row("boss", "people", [key]).body(|b| b.set("boss", "boss", event("who")))
+            })
+            .transaction("visit", [named("orders")], |t| {
+                t.row("v", "visits", [event("who")]).body(|b| b.set("v", "count", cell("v", "count") + 1))
+            })
+            .build();
+        explain(&analyze(&plan).expect("a good plan"))
+    };
+    let text = said(true);
+    assert!(text.contains("one event at a time, as the key of boss is read from a row"), "{text}");
+    assert!(text.contains("one event at a time, as other transactions of the program run so"), "{text}");
+    assert!(!text.contains("groups of transactions"), "{text}");
+    let text = said(false);
+    assert!(text.contains("groups of transactions") && !text.contains("one event at a time"), "{text}");
+}
+
 #[test]
 fn windows_are_explained() {
     let minute = |count: i64| Value::Duration(count * 60_000_000);
@@ -235,10 +262,11 @@ fn windows_are_explained() {
         .build();
     let text = explain(&analyze(&plan).expect("a good plan"));
     for line in [
-        "  segments: key id: int, speed: window of float over microseconds(300000000) in slides of \
-         microseconds(60000000), cars: window of distinct int over microseconds(300000000), last: window of the last 3 int",
+        "  segments: key id: int, speed: window of float over minutes(5) in slides of minutes(1), \
+         cars: window of distinct int over minutes(5), last: window of the last 3 int",
+        "updates wait for verdicts under every policy: toll sets texts or windows, which could not be taken back",
         "    r.speed",
-        "    r.speed.window(microseconds(60000000)).count() > 1, else \"few\"",
+        "    r.speed.window(minutes(1)).count() > 1, else \"few\"",
         "    r.last.sum() > 1, else \"little\"",
         "    integer overflow in r.last.sum()",
     ] {

@@ -617,7 +617,7 @@ fn windows_that_are_asked_wrongly() {
     for length in [30, 80, 0] {
         let text = match length {
             0 => "r.speed has a span of microseconds(0); a span is a duration greater than zero, or an int where the event time is one".into(),
-            _ => format!("r.speed cannot be asked for microseconds({length}); its slides are 20, its span is 60: ask for whole slides within it"),
+            _ => format!("r.speed cannot be asked for microseconds({length}); its slides are microseconds(20), its span is microseconds(60): ask for whole slides within it"),
         };
         refuse_window(|b| b.assign("x", ask("speed", span(length), Mean)), &text);
     }
@@ -666,7 +666,7 @@ fn windows_that_cannot_be() {
         (
             Type::Float.into(),
             span(60, Some(25), false),
-            "the window 'w' of microseconds(60) is no whole number of slides of 25; give a slide that divides it",
+            "the window 'w' of microseconds(60) is no whole number of slides of microseconds(25); give a slide that divides it",
         ),
         (
             Type::Float.into(),

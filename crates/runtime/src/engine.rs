@@ -122,6 +122,11 @@ impl Control {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Whether the log or a sink waits for room on its disk.
+    pub fn waits(&self) -> bool {
+        self.log_waits.load(Ordering::Relaxed) || self.sink_waits.load(Ordering::Relaxed)
+    }
+
     /// Whether the run is about to end, as somebody has asked for that, or as it has failed: then nothing is waited for
     /// that may never come.
     pub fn ends(&self) -> bool {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_compile::AccessContext;
 use tidemill_schedule::{
-    Abort, Baseline, Breakdown, Execute, Executor, Granularity, Policy, Progress, Scheme, Worker, run_serially,
+    Baseline, Breakdown, Execute, Executor, Granularity, Policy, Progress, Scheme, Worker, run_serially,
 };
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
 
@@ -72,14 +72,11 @@ pub enum Method {
 }
 
 impl Method {
-    /// The way of a policy, without speculation where the program forbids it.
-    pub fn of(machine: &Machine, policy: Policy) -> Method {
-        match policy {
-            Policy { granularity: Granularity::Epoch, .. } => Method::Serially,
-            _ if policy.speculates() && !may_redo(machine) => {
-                Method::Policy(Policy { abort: Abort::VoteFirst, ..policy })
-            }
-            _ => Method::Policy(policy),
+    /// The way of a policy, which does not speculate where the program forbids it.
+    pub fn of(policy: Policy) -> Method {
+        match policy.granularity {
+            Granularity::Epoch => Method::Serially,
+            Granularity::Chain | Granularity::Operation => Method::Policy(policy),
         }
     }
 
@@ -103,8 +100,7 @@ impl Method {
 /// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
 /// taken back.
 pub fn may_redo(machine: &Machine) -> bool {
-    let forbids = |t: &tidemill_plan::Transaction| !t.emits.is_empty() || t.sets_text(&machine.program);
-    !machine.program.transactions.iter().any(forbids)
+    machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
 }
 
 /// A part on its way.

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_schedule::{Choice, Decision, EpochCost, Granularity, Model, Policy, Reason, Scheme, Worker};
+use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Granularity, Model, Policy, Reason, Scheme, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -274,14 +274,14 @@ impl Pipeline {
         let all = 0..epoch.transactions();
         let choice = match self.scheduling {
             _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
-            Scheduling::Fixed(policy) => Choice::given(policy, Reason::Fixed),
+            Scheduling::Fixed(policy) => self.asked_for(policy),
             // The scheme stands in for the policy.
             Scheduling::Baseline(_) => Choice::given(Policy::EPOCH, Reason::Fixed),
             Scheduling::ByGroup(policies) => {
                 self.group(epoch, &all);
                 for scheduled in &mut epoch.scheduled {
                     let policy = policies.of(scheduled.group.unwrap_or(0));
-                    scheduled.choice = Choice::given(policy, Reason::Fixed);
+                    scheduled.choice = self.asked_for(policy);
                 }
                 return all;
             }
@@ -289,6 +289,14 @@ impl Pipeline {
         };
         epoch.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
         all
+    }
+
+    /// A policy that was asked for; without speculation where the program forbids it.
+    fn asked_for(&self, policy: Policy) -> Choice {
+        match policy.speculates() && !may_redo(&self.machine) {
+            true => Choice::given(Policy { abort: Abort::VoteFirst, ..policy }, Reason::Final { asked: policy }),
+            false => Choice::given(policy, Reason::Fixed),
+        }
     }
 
     /// Finds the groups of an epoch's transactions and those that have any in a part of its order.

@@ -58,6 +58,9 @@ pub struct DurabilitySummary {
     pub sync_seconds: Option<f64>,
     /// Seconds until the first new event could be taken.
     pub recovery_seconds: f64,
+    /// Whether there was no room for a last checkpoint: the next run replays the log behind the one before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_behind: bool,
     /// With a memory limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySummary>,

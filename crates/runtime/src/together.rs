@@ -48,7 +48,7 @@ impl Job {
     ) -> Job {
         let wanted = match scheme {
             Some(scheme) => vec![(GroupSet::ALL, Method::Scheme(scheme))],
-            None => parts(machine, &epoch.scheduled),
+            None => parts(&epoch.scheduled),
         };
         let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
         let parts = wanted.into_iter().map(part).collect();
@@ -112,10 +112,10 @@ impl Job {
 
 /// The parts that groups are run in: those of one parallel policy together, since one graph is explored better than two;
 /// serial ones each by itself, for a worker each.
-fn parts(machine: &Machine, scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
+fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
     let mut parts: Vec<(Vec<usize>, Method)> = Vec::new();
     for scheduled in scheduled {
-        let method = Method::of(machine, scheduled.choice.policy);
+        let method = Method::of(scheduled.choice.policy);
         let Some(group) = scheduled.group else { return vec![(GroupSet::ALL, method)] };
         match parts.iter_mut().find(|part| part.1 == method && method != Method::Serially) {
             Some(part) => part.0.push(group),

@@ -122,10 +122,17 @@ fn adversarial_histories() {
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
             let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
             for scheduling in fixed.chain(ORDERED.map(Scheduling::Baseline)).chain(decided) {
-                for epoch in [EpochSize::Events(1), EpochSize::Events(7), EpochSize::Auto] {
+                // Batches of an odd size are run on two sockets.
+                let sizes = [
+                    (EpochSize::Events(1), 5),
+                    (EpochSize::Events(7), 4),
+                    (EpochSize::Events(7), 5),
+                    (EpochSize::Auto, 4),
+                ];
+                for (epoch, batch_size) in sizes {
                     engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
-                    check(&subject, &engine, options, 5, name);
+                    check(&subject, &engine, options, batch_size, name);
                 }
             }
         }

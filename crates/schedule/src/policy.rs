@@ -120,7 +120,7 @@ impl fmt::Display for Policy {
 /// A word that is no choice of a policy, or one choice too many.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no policy: say epoch, chain or operation, and behind a comma bfs or dfs, eager or lazy (as in 'operation,dfs,lazy')"
+    "'{0}' is no policy: say auto, or epoch, chain or operation, and behind commas first bfs or dfs, then eager or lazy (as in 'operation,dfs,lazy')"
 )]
 pub struct PolicyError(String);
 

@@ -192,7 +192,9 @@ fn versions_end_as_serially_under_every_policy() {
         let rows = [2, 6, 50][random.below(3) as usize];
         let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
         let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
-        let model = model::Model::new(transactions, aborting, policy, workers);
+        // In turn on one socket, and every other worker on another.
+        let sockets: Vec<usize> = (0..workers).map(|worker| worker % (1 + round / policies.len() % 2)).collect();
+        let model = model::Model::new(transactions, aborting, policy, &sockets);
         thread::scope(|scope| {
             for id in 0..workers {
                 let model = &model;

@@ -163,7 +163,7 @@ fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, abort
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let shared = Arc::new(model::Model::new(transactions.clone(), aborting, policy, 2));
+        let shared = Arc::new(model::Model::new(transactions.clone(), aborting, policy, &[0, 1]));
         let other = shared.clone();
         let thread = thread::spawn(move || other.work(1));
         shared.work(0);

@@ -9,10 +9,17 @@
 //! | T5 | executed, aborted | ready | what it read is now another value, and final as far as is known |
 //! | T6 | ready, executed, aborted | blocked | what it read is to be computed again |
 //!
-//! This is the one place where the transitions are written down: [`State::after`] is the table, executors
-//! move operations by it, and anything else is a panic. An aborted operation leaves the value that it
-//! found; when the abort is in doubt again, T5 or T6 takes it back into the exploration. (The paper leaves
-//! aborted operations by "either RDY or BLK" without a name; they are T5 and T6 here.)
+//! This is the one place where the transitions are written down: [`State::after`] is the table, and anything else
+//! is a panic. The executor follows it where it speculates (eager and lazy aborts); where transactions vote first an
+//! operation runs once and for all, and has no state.
+//!
+//! **What is passed.** A part of a transaction goes by T3; a judge, and a transaction that runs whole, by T1 and at once
+//! T2. If the verdict is an abort, what has run of the transaction goes by T4, in repair. What runs again goes by T5 and
+//! at once T2. T6 is passed nowhere: an aborted operation leaves the value that it found in its version, and repair goes
+//! in position order, so what an operation reads again is there when its turn comes.
+//!
+//! **What differs from the paper.** Its T5 also leaves *blocked*; here an operation that has not run has read nothing,
+//! and stays as it is. It leaves *aborted* by "either RDY or BLK" without a name; that is T5 or T6 here.
 
 /// The state of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

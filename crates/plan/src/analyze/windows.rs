@@ -65,7 +65,8 @@ fn slices(name: &str, span: &Value, slide: Option<&Value>) -> Checked<Slices> {
         Some(slide) => duration(&format!("the slide of '{name}'"), slide)?,
     };
     if slide.time != whole.time || whole.length % slide.length != 0 {
-        let (span, slide) = (crate::print::literal(span), slide.length);
+        let slices = Slices { count: 1, slide: slide.length, time: slide.time };
+        let (span, slide) = (crate::print::literal(span), slices.span(1));
         return Err(Fault::new(format!("the window '{name}' of {span} is no whole number of slides of {slide}"))
             .hint("give a slide that divides it"));
     }
@@ -173,11 +174,9 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
             if time == slices.time && length % slices.slide == 0 && count <= slices.count {
                 return Ok(count);
             }
-            let longest = slices.slide.saturating_mul(slices.count);
-            Err(Fault::new(format!("{name} cannot be asked for {}", crate::print::literal(span))).hint(format!(
-                "its slides are {}, its span is {longest}: ask for whole slides within it",
-                slices.slide
-            )))
+            let (slide, longest) = (slices.span(1), slices.span(slices.count));
+            Err(Fault::new(format!("{name} cannot be asked for {}", crate::print::literal(span)))
+                .hint(format!("its slides are {slide}, its span is {longest}: ask for whole slides within it")))
         }
     }
 }

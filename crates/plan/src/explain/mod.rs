@@ -4,7 +4,7 @@ mod expression;
 mod flow;
 mod transaction;
 
-use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId};
+use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, Waves};
 use std::fmt::Write;
 
 /// A readable account of the whole program.
@@ -17,7 +17,11 @@ pub fn explain(program: &Program) -> String {
         let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
         let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
     }
-    groups(&mut text, program);
+    // What runs one event at a time is not scheduled.
+    if Waves::of(program).is_some() {
+        groups(&mut text, program);
+        speculation(&mut text, program);
+    }
     text.push_str("\nflow\n");
     for id in 0..program.streams.len() {
         flow::stream(&mut text, program, id);
@@ -47,6 +51,16 @@ fn groups(text: &mut String, program: &Program) {
         let transactions = (0..program.transactions.len()).filter(is_in);
         let names: Vec<&str> = transactions.map(|t| program.transactions[t].name.as_str()).collect();
         let _ = writeln!(text, "  {name}: {}", names.join(", "));
+    }
+}
+
+/// Why no policy runs transactions again, where none does.
+fn speculation(text: &mut String, program: &Program) {
+    let is_final = |t: &crate::Transaction| t.is_final(program).map(|why| format!("{} {why}", t.name));
+    let reasons: Vec<String> = program.transactions.iter().filter_map(is_final).collect();
+    if !reasons.is_empty() {
+        let _ = write!(text, "\nupdates wait for verdicts under every policy: ");
+        let _ = writeln!(text, "{}, which could not be taken back", reasons.join(", "));
     }
 }
 

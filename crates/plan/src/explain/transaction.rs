@@ -163,6 +163,6 @@ fn execution(program: &Program, id: TransactionId) -> String {
     }
     match cause {
         Some(cause) => format!("one event at a time, as events of {} reach it", cause.name),
-        None => "whole epochs at a time".into(),
+        None => "one event at a time, as other transactions of the program run so".into(),
     }
 }

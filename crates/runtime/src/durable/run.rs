@@ -250,6 +250,7 @@ impl Finish {
         let gate = gathered.durable.expect("a durable run has a durable gate");
         // Without a log the replay was broken off: the next run begins where this one began.
         let changed = gathered.epoch > checkpoint;
+        let mut is_behind = false;
         let mut log = gate.end_log()?;
         if let Some(log) = &mut log {
             note_rest(log, &digests)?;
@@ -279,20 +280,27 @@ impl Finish {
             let (generation, whole) = (gate.generation, checkpoints.whole.load(Ordering::Acquire));
             let live = residence.as_ref().map(|residence| residence.at_rest());
             let state = AtRest { epoch: gathered.epoch, sources, outputs, generation, whole, live };
-            let last = save(&mut directory, machine, state)?;
-            directory.switch(last)?;
-            // Everything is durable and released.
-            directory.weaken(false)?;
-            checkpoints.count.fetch_add(1, Ordering::Relaxed);
-            log.roll_now()?;
-            log.truncate(gathered.epoch, usize::MAX)?;
-            drop(directory);
-            match merge(machine, &shared, &mut |_| {}) {
-                // All is in the checkpoint; there are more runs than there would be, until the next one.
-                Err(error) if error.is_no_room() => {}
-                merged => merged?,
+            match save(&mut directory, machine, state) {
+                // All is in the log, which the next run replays.
+                Err(error) if error.is_no_room() => is_behind = true,
+                saved => {
+                    directory.switch(saved?)?;
+                    // Everything is durable and released.
+                    directory.weaken(false)?;
+                    checkpoints.count.fetch_add(1, Ordering::Relaxed);
+                    log.roll_now()?;
+                    log.truncate(gathered.epoch, usize::MAX)?;
+                }
             }
-            if let Some(residence) = &residence {
+            drop(directory);
+            if !is_behind {
+                match merge(machine, &shared, &mut |_| {}) {
+                    // All is in the checkpoint; there are more runs than there would be, until the next one.
+                    Err(error) if error.is_no_room() => {}
+                    merged => merged?,
+                }
+            }
+            if let Some(residence) = residence.as_ref().filter(|_| !is_behind) {
                 residence.end(&shared.lock(), &machine.tables)?;
                 shared.lock().tidy()?;
             }
@@ -309,6 +317,7 @@ impl Finish {
                 Sync::Every(every) => Some(every.as_secs_f64()),
             },
             recovery_seconds: gate.recovery.nanoseconds as f64 / 1e9,
+            is_behind,
             memory: residence.map(|residence| residence.summary()),
         })
     }

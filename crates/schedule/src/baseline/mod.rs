@@ -2,8 +2,10 @@
 //!
 //! They run the same transactions ([`Execute`]) on the same rows or versions as the policies. What they
 //! know beforehand is what the papers let them know: the rows of each transaction and which it writes.
-//! Nothing in them is slower than it has to be: locks are two words in a table that is kept from epoch to
-//! epoch, versions have their places before the epoch begins, waiting is spinning, then yielding.
+//! They should not lose by how they are written: a lock is two words at the most in a table that is kept from epoch
+//! to epoch, versions have their places before the epoch begins, waiting is spinning, then yielding. One thing is
+//! slower than it has to be: [`Baseline::prepare`] is one worker's, and links the graph of those on versions there,
+//! where the policies link on all.
 //!
 //! | | order | conflicts | described in |
 //! |---|---|---|---|
@@ -98,7 +100,9 @@ impl FromStr for Scheme {
     }
 }
 
-/// Runs epochs under a scheme, one at a time. Reused: in steady state it does not allocate.
+/// Runs epochs under a scheme, one at a time. Reused: its tables are kept. Allocated anew with each epoch are the list
+/// of requests of each worker that locks, the numbers of transactions in PAT's partitions, and what TStream's
+/// chains are numbered in.
 #[derive(Debug)]
 pub struct Baseline {
     scheme: Scheme,

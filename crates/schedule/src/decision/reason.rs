@@ -64,6 +64,11 @@ pub enum Reason {
     MorphStream,
     /// It was asked for.
     Fixed,
+    /// Another one was asked for, which would run transactions again that cannot be.
+    Final {
+        /// That one.
+        asked: Policy,
+    },
     /// The program follows its events one by one: transactions reach others, or read keys from rows.
     OneByOne,
     /// To know what it costs.
@@ -91,6 +96,9 @@ impl fmt::Display for Reason {
             }
             Reason::MorphStream => f.write_str("by MorphStream's heuristic"),
             Reason::Fixed => f.write_str("as asked for"),
+            Reason::Final { asked } => {
+                write!(f, "instead of {asked}, as what the program emits or the texts it sets could not be taken back")
+            }
             Reason::OneByOne => f.write_str("each event is followed through before the next"),
             Reason::Probe { instead_of_ns } => write!(f, "probing what would replace {}", Time(instead_of_ns)),
         }

@@ -60,14 +60,13 @@ pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
 }
 
 impl Model {
-    /// Prepares an epoch under a policy that works on versions.
+    /// Prepares an epoch under a policy that works on versions, for workers on these sockets.
     #[allow(dead_code, reason = "not all tests use all of it")]
-    pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, workers: usize) -> Self {
+    pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, sockets: &[usize]) -> Self {
         let mut model = Model::of(transactions, aborting, policy.speculates());
         let mut run = Run::new();
         run.partition(Partitioning::with_bits(1), model.epoch.accesses());
-        // Every other worker on another socket.
-        model.executor = Executor::on_sockets(&(0..workers).map(|worker| worker % 2).collect::<Vec<_>>());
+        model.executor = Executor::on_sockets(sockets);
         model.executor.prepare(&mut vec![run]);
         model.executor.arrange(policy, model.epoch.accesses(), &model.uses);
         model
