@@ -60,10 +60,11 @@ torture: machine ## a million crashes on simulated storage, power cuts of a real
 	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
 
-bench: machine ## the report of docs/performance.md
+bench: machine ## the reports of docs/performance.md, and the workloads of the papers (WORKLOADS=sl,ob for some)
 	cargo run --release -p tidemill-bench -- ledger
 	cargo run --release -p tidemill-bench -- files
 	cargo run --release -p tidemill-bench -- memory
+	cargo run --release -p tidemill-bench -- grid $(if $(WORKLOADS),--workloads $(WORKLOADS))
 
 figures: $(READY) ## the figures of the papers, docs/figures.md; goes on where it was ended (target/figures)
 	cargo run --release -p tidemill-bench -- figures $(if $(ONLY),--again --only $(ONLY))

@@ -227,7 +227,7 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
         figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),
         figure(
             "ts14",
-            "sharing work: shares that workers own, a common pool",
+            "sharing work: chains that workers own, a common pool",
             with_time.into(),
             ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
         ),

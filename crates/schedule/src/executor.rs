@@ -83,13 +83,15 @@
 //! and panics too, with the number of the transaction at fault. `prepare` begins afresh.
 
 use crate::execute::Execute;
-use crate::policy::{Abort, Explore, Granularity, Policy};
+use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use crate::pools::Pools;
 use crate::repair::Repair;
+use crate::shares::Shares;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
 use crate::times::{Breakdown, Sampler};
 use crossbeam_utils::CachePadded;
 use std::mem;
+use std::ops::Range;
 use std::sync::PoisonError;
 use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, Linker, Precedence, Run, Strata, UseBuffer, Versions};
 
@@ -104,8 +106,8 @@ pub struct Worker {
     linker: Linker,
     /// Units run since the last addition to the common count.
     pub(crate) executed: u32,
-    /// Depth first: the next member of each share that is this worker's.
-    pub(crate) shares: Vec<u32>,
+    /// Depth first: what is left of each share that is this worker's.
+    pub(crate) shares: Vec<Range<u32>>,
     pub(crate) times: Breakdown,
     pub(crate) sampler: Sampler,
 }
@@ -194,10 +196,12 @@ pub struct Executor {
     pub(crate) repair: Repair,
 }
 
-/// The strata of an epoch.
+/// The strata of an epoch, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct Structure {
     pub(crate) strata: Strata,
+    /// Depth first: who runs what.
+    pub(crate) shares: Shares,
     /// Per stratum, its units that have not run yet. Kept where aborts are handled stratum by stratum.
     pub(crate) unfinished: Vec<AtomicU32>,
 }
@@ -433,10 +437,17 @@ impl Executor {
             return;
         }
         let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
-        let Structure { strata, unfinished } = &mut *structure;
+        let Structure { strata, shares, unfinished } = &mut *structure;
         match self.policy.on_versions() {
             true => strata.compute(&self.versions()),
             false => strata.compute(&self.graph),
+        }
+        if self.policy.explore == Explore::Structured(Search::Dfs) {
+            let flow = self.policy.on_versions().then_some(&self.flow);
+            match self.policy.granularity {
+                Granularity::Chain => shares.own(strata.members(), self.workers, &self.graph, flow),
+                _ => shares.deal(strata.members(), self.workers),
+            }
         }
         unfinished.clear();
         if self.policy.abort == Abort::Eager {

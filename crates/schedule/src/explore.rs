@@ -3,6 +3,7 @@
 use crate::execute::Execute;
 use crate::executor::{Executor, Idle, Presence, Progress, Step, Structure, Worker};
 use crate::policy::{Explore, Granularity, Search};
+use crate::shares::Shares;
 use crate::sync::{BLOCK_MAX, Ordering, PATIENCE, SPINS_MAX, spin_loop};
 use tidemill_txn::{Precedence, Strata};
 
@@ -31,9 +32,7 @@ impl Executor {
                     !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
                 }
                 Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker, execute),
-                Explore::Structured(Search::Dfs) => {
-                    self.next_of_shares((precedence, &structure.strata), worker, execute)
-                }
+                Explore::Structured(Search::Dfs) => self.next_of_shares((precedence, structure), worker, execute),
             };
             if found {
                 continue;
@@ -100,35 +99,32 @@ impl Executor {
 
     /// Depth first: waits for the first unit of the worker's shares. False if none is left.
     ///
-    /// Share *s* of *W* has the members *s*, *s* + *W*, … in the order of strata. A worker takes one share when
-    /// it comes, and further ones when it has lost its patience: nobody may have come for them, and what it
-    /// waits for may be there. The first member that has not run is the next of its owner's and waits for
-    /// nobody, so there is always one who can go on.
+    /// A worker takes one share when it comes, and further ones when it has lost its patience: nobody may have come
+    /// for them, and what it waits for may be there. Of its shares it goes on with the one whose next unit is of the
+    /// least stratum; so there is always one who can go on ([`crate::shares`]).
     fn next_of_shares<P: Precedence, E: Execute + ?Sized>(
         &self,
-        (precedence, strata): (&P, &Strata),
+        (precedence, structure): (&P, &Structure),
         worker: &mut Worker,
         execute: &E,
     ) -> bool {
-        let members = strata.members();
-        if worker.shares.is_empty() && !self.take_share(worker) {
+        let Structure { strata, shares, .. } = structure;
+        if worker.shares.is_empty() && !self.take_share(shares, worker) {
             return false;
         }
         let mut spins = 0;
         loop {
-            let next = worker.shares.iter().copied().enumerate().min_by_key(|(_, member)| *member);
-            let Some((share, member)) = next else { return self.take_share(worker) };
-            let Some(&unit) = members.get(member as usize) else {
-                worker.shares.swap_remove(share);
-                continue;
-            };
+            worker.shares.retain(|share| !share.is_empty());
+            let next = worker.shares.iter_mut().min_by_key(|share| strata.of(shares.unit(share.start)));
+            let Some(share) = next else { return self.take_share(shares, worker) };
+            let unit = shares.unit(share.start);
             let pending = precedence.pending(unit);
             let counter = &self.counters[unit as usize];
             if pending == 0 || counter.load(Ordering::Acquire) == pending {
                 if pending > 0 {
                     counter.store(0, Ordering::Relaxed);
                 }
-                worker.shares[share] = member.saturating_add(self.workers);
+                share.start += 1;
                 worker.ready.push(unit);
                 return true;
             }
@@ -141,7 +137,7 @@ impl Executor {
                         spin_loop();
                     }
                 });
-            } else if !self.take_share(worker) {
+            } else if !self.take_share(shares, worker) {
                 let is_ready = || counter.load(Ordering::Acquire) == pending || self.is_poisoned();
                 let id = worker.id;
                 worker.wait(execute, || self.pools.wait_for(id, is_ready));
@@ -150,13 +146,13 @@ impl Executor {
     }
 
     /// Takes the next share that nobody has. False if all are taken.
-    fn take_share(&self, worker: &mut Worker) -> bool {
+    fn take_share(&self, shares: &Shares, worker: &mut Worker) -> bool {
         if self.next_look.load(Ordering::Relaxed) >= self.workers {
             return false;
         }
         let share = self.next_look.fetch_add(1, Ordering::Relaxed);
         if share < self.workers {
-            worker.shares.push(share);
+            worker.shares.push(shares.of(share));
         }
         share < self.workers
     }

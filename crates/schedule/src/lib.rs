@@ -30,6 +30,7 @@ mod policy;
 mod pool;
 mod pools;
 mod repair;
+mod shares;
 mod sync;
 mod times;
 

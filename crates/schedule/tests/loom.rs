@@ -185,6 +185,8 @@ fn strata_breadth_first() {
 #[test]
 fn strata_depth_first() {
     check_versions("operation,dfs", 3, 2);
+    // Chains that workers own.
+    check_versions("chain,dfs,lazy", 1, 1);
 }
 
 #[test]

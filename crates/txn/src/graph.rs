@@ -258,6 +258,25 @@ impl Graph {
         self.words_of(transaction).map(Word::predecessors).sum()
     }
 
+    /// The chain of each operation, by its slot; chains are numbered by where they begin.
+    pub fn chains(&self, chains: &mut Vec<u32>) {
+        let slots = self.op_start.last().copied().unwrap_or(0);
+        chains.clear();
+        chains.resize(slots as usize, 0);
+        let mut count = 0;
+        for slot in 0..slots {
+            if let Slot::Operation { next, has_predecessor, .. } = self.slot(slot) {
+                if !has_predecessor {
+                    chains[slot as usize] = count;
+                    count += 1;
+                }
+                if let Some(next) = next {
+                    chains[next as usize] = chains[slot as usize];
+                }
+            }
+        }
+    }
+
     /// Bytes held for the epoch, without the runs.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.op_start[..]) + self.op_start.last().map_or(0, |&end| end as usize * size_of::<AtomicU64>())

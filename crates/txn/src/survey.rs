@@ -9,9 +9,9 @@
 //! **Given up.** A path through a sample is a larger share of it than the path through the epoch is of the epoch,
 //! unless a few hot rows make the path. Where none do, both are small.
 
-use crate::access::{AccessBuffer, Accesses};
+use crate::access::AccessBuffer;
 use crate::flow::{Flow, UseBuffer, Versions};
-use crate::graph::{Graph, Scratch, Slot};
+use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
 use crate::properties::ChainSummary;
 
@@ -109,7 +109,7 @@ impl Surveyor {
             let paths = paths(&versions, workers, of_unit, (&mut self.ends, &mut self.levels, &mut self.strata));
             survey.paths[cut as usize] = paths;
             if cut == Cut::Parts {
-                (survey.parametric_edges, survey.is_cyclic) = self.parametric(accesses, uses);
+                (survey.parametric_edges, survey.is_cyclic) = self.parametric(uses);
             }
         }
         let memory = (&mut self.ends, &mut self.levels, &mut self.strata);
@@ -120,8 +120,9 @@ impl Surveyor {
     }
 
     /// Parametric edges, and whether those between chains lead back.
-    fn parametric(&self, accesses: Accesses<'_>, uses: &UseBuffer) -> (u32, bool) {
-        let chains = self.chains(accesses.rows().len());
+    fn parametric(&self, uses: &UseBuffer) -> (u32, bool) {
+        let mut chains = Vec::new();
+        self.graph.chains(&mut chains);
         let (mut count, mut is_cyclic) = (0, false);
         let mut edges: Vec<(u32, u32)> = Vec::new();
         for transaction in 0..self.graph.transactions() {
@@ -143,24 +144,6 @@ impl Surveyor {
         }
         let nodes = chains.iter().max().map_or(0, |last| *last as usize + 1);
         (count as u32, is_cyclic || leads_back(edges, nodes))
-    }
-
-    /// The chain of each operation's slot.
-    fn chains(&self, slots: usize) -> Vec<u32> {
-        let mut chains = vec![0; slots];
-        let mut count = 0;
-        for slot in 0..slots as u32 {
-            if let Slot::Operation { next, has_predecessor, .. } = self.graph.slot(slot) {
-                if !has_predecessor {
-                    chains[slot as usize] = count;
-                    count += 1;
-                }
-                if let Some(next) = next {
-                    chains[next as usize] = chains[slot as usize];
-                }
-            }
-        }
-        chains
     }
 }
 
