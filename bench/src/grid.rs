@@ -9,11 +9,11 @@ use crate::figures::over_time;
 use crate::median;
 use crate::processors::steadily;
 use crate::run::Arrival;
-use crate::session::{HEADER, Line, Session, Way, scheduling_name};
+use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};
 use crate::workloads::{Knobs, WORKLOADS, Workload, ns_per_round, rounds};
 use clap::{Parser, ValueEnum};
 use std::io;
-use tidemill_runtime::{EpochSize, Options, Policy, Scheduling, Scheme, SchemeError, Summary};
+use tidemill_runtime::{EpochSize, Options, Policy, Scheduling, Scheme, SchemeError};
 
 /// What is run.
 #[derive(Parser)]
@@ -219,30 +219,30 @@ impl Grid {
         }
         let mut session = Session::new(workload, knobs);
         let mut loop_seconds = Vec::new();
-        let mut runs: Vec<Vec<Summary>> = vec![Vec::new(); ways.len()];
+        let mut runs: Vec<Vec<Measured>> = vec![Vec::new(); ways.len()];
         for _ in 0..self.runs {
             loop_seconds.push(session.run_loop());
             session.warm_up(ways[0]);
             ways.iter().zip(&mut runs).for_each(|(way, runs)| runs.push(session.run(*way)));
         }
         let loop_seconds = median(&loop_seconds);
-        let print = |way: (&str, usize, Option<f64>), seconds: f64, summary: Option<&Summary>| {
+        let print = |way: (&str, usize, Option<f64>), seconds: f64, measured: Option<&Measured>| {
             let (scheduling, workers, load) = way;
             let runs = if load.is_some() { 1 } else { self.runs };
             let line =
-                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, summary };
+                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, measured };
             line.write(&mut io::stdout().lock()).expect("standard output takes it");
         };
         print(("loop", 1, None), loop_seconds, None);
         for (way, mut runs) in ways.into_iter().zip(runs) {
-            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            runs.sort_by(|a, b| a.summary.seconds.total_cmp(&b.summary.seconds));
             let middle = &runs[runs.len() / 2];
             let name = scheduling_name(way.scheduling);
-            print((&name, way.workers, None), middle.seconds, Some(middle));
+            print((&name, way.workers, None), middle.summary.seconds, Some(middle));
             for &load in &self.open_loop {
-                let arrival = Arrival::PerSecond(load * middle.events_per_second);
-                let (summary, _) = steadily(|| session.run_with(way, self.open_options(way), arrival));
-                print((&name, way.workers, Some(load)), summary.seconds, Some(&summary));
+                let arrival = Arrival::PerSecond(load * middle.summary.events_per_second);
+                let (open, _) = steadily(|| session.run_with(way, self.open_options(way), arrival));
+                print((&name, way.workers, Some(load)), open.summary.seconds, Some(&open));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A workload at one point of its knobs, run in several ways and held against the loop; and the lines of CSV that
 //! come of it.
 
+use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival, Ran};
 use crate::workloads::{Input, Knobs, Output, OutputDigest, Workload, int_rows, state_digest};
@@ -33,6 +34,16 @@ impl Way {
     fn keeps_order(self) -> bool {
         !matches!(self.scheduling, Scheduling::Baseline(scheme) if !scheme.keeps_order())
     }
+}
+
+/// What came of a run.
+#[derive(Clone)]
+pub struct Measured {
+    /// What the engine says about it.
+    pub summary: Summary,
+    /// The most that the process held beyond what it held before, bytes: tables, epochs in flight, and all results, which
+    /// are kept to be compared.
+    pub memory: u64,
 }
 
 /// What the command line calls it.
@@ -88,27 +99,32 @@ impl Session {
     }
 
     /// Runs the engine in epochs of the knobs' size, each arriving when there is room for it (a closed loop).
-    pub fn run(&mut self, way: Way) -> Summary {
+    pub fn run(&mut self, way: Way) -> Measured {
         steadily(|| self.run_recorded(way).0)
     }
 
     /// The same once, for a record of each epoch.
-    pub fn run_recorded(&mut self, way: Way) -> (Summary, Vec<RecordBatch>) {
+    pub fn run_recorded(&mut self, way: Way) -> (Measured, Vec<RecordBatch>) {
         let Way { scheduling, workers } = way;
         let options = Options { workers, scheduling, epoch: EpochSize::Events(self.knobs.epoch), ..Options::default() };
         self.run_with(way, options, Arrival::WhenThereIsRoom { size: self.knobs.epoch })
     }
 
     /// Runs the engine, after the loop. Panics if its results are not the loop's and should be.
-    pub fn run_with(&mut self, way: Way, options: Options, arrival: Arrival) -> (Summary, Vec<RecordBatch>) {
+    pub fn run_with(&mut self, way: Way, options: Options, arrival: Arrival) -> (Measured, Vec<RecordBatch>) {
         let engine = self.engine.take().expect("between runs there is an engine");
         let expected = self.expected.as_ref().expect("the loop was run");
+        // The tables of the run before go with its first rows.
+        let engine = engine.with_empty_tables();
+        let before = memory::resident();
+        memory::reset_peak();
         let (engine, ran, seen) = run_engine(engine, &self.input, options, arrival, expected);
+        let memory = memory::peak().saturating_sub(before);
         let is_right = seen == *expected || !way.keeps_order();
         let (name, knobs) = (self.workload.name(), self.knobs);
         assert!(is_right, "{name} under {way:?} differs from the loop at {knobs:?}");
         self.engine = Some(engine);
-        (ran.summary, ran.records)
+        (Measured { summary: ran.summary, memory }, ran.records)
     }
 }
 
@@ -149,7 +165,7 @@ pub fn run_engine(
 /// The columns of [`Line`].
 pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,acyclic,events,\
     scheduling,workers,load,events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,\
-    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies";
+    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies,mib";
 
 /// A line of CSV: a run, or the middle one of several.
 pub struct Line<'a> {
@@ -171,8 +187,8 @@ pub struct Line<'a> {
     pub loop_seconds: f64,
     /// Of how many runs it is the middle one.
     pub runs: usize,
-    /// What the engine says about it; none of the loop.
-    pub summary: Option<&'a Summary>,
+    /// What came of it; none of the loop.
+    pub measured: Option<&'a Measured>,
 }
 
 impl Line<'_> {
@@ -184,9 +200,10 @@ impl Line<'_> {
         let load = self.load.map_or(String::new(), |load| format!("{load}"));
         write!(out, "{},{events},\"{}\",{},{load},", u8::from(acyclic), self.scheduling, self.workers)?;
         write!(out, "{:.0},{:.3}", events as f64 / self.seconds, self.loop_seconds / self.seconds)?;
-        let Some(Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. }) = self.summary else {
-            return writeln!(out, "{}{},", ",".repeat(17), self.runs);
+        let Some(Measured { summary, memory }) = self.measured else {
+            return writeln!(out, "{}{},,", ",".repeat(17), self.runs);
         };
+        let Summary { latency: l, stage_seconds: s, access_seconds: a, policies, .. } = summary;
         write!(out, ",{:.3},{:.3},{:.3},{:.3}", l.p50_ms, l.p95_ms, l.p99_ms, l.p999_ms)?;
         write!(out, ",{:.4},{:.4},{:.4},{:.4}", s.prepare, s.access, s.finish, s.sinks)?;
         for seconds in [a.useful, a.sync, a.lock, a.construct, a.explore, a.abort, a.other, s.decide] {
@@ -194,6 +211,6 @@ impl Line<'_> {
         }
         let policies: Vec<String> =
             policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
-        writeln!(out, ",{},\"{}\"", self.runs, policies.join("; "))
+        writeln!(out, ",{},\"{}\",{:.1}", self.runs, policies.join("; "), *memory as f64 / f64::from(1 << 20))
     }
 }

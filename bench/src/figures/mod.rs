@@ -8,7 +8,7 @@
 mod catalog;
 pub mod over_time;
 
-use crate::session::{HEADER, Line, Session, Way, scheduling_name};
+use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};
 use crate::workloads::{Knobs, Workload, ns_per_round};
 use crate::{median, simulation};
 use catalog::{Figure, Kind};
@@ -17,7 +17,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use tidemill_runtime::{Options, Scheduling, Summary};
+use tidemill_runtime::{Options, Scheduling};
 
 /// The exit status where a sweep has ended before it was complete.
 pub const UNFINISHED: u8 = 3;
@@ -189,7 +189,7 @@ impl Figures {
     fn point(&self, figure: &Figure, (workload, knobs, round_ns): (Workload, Knobs, f64), out: &mut dyn Write) {
         let mut session = Session::new(workload, knobs);
         let mut loops = Vec::new();
-        let mut runs: Vec<(Way, Vec<Summary>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
+        let mut runs: Vec<(Way, Vec<Measured>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
         let mut eliminated = vec![false; runs.len()];
         let (mut round, mut rounds) = (0, self.runs);
         while round < rounds {
@@ -201,7 +201,7 @@ impl Figures {
             if round == 0 && figure.kind != Kind::Throughput {
                 let mut fixed: Vec<usize> =
                     (0..runs.len()).filter(|&way| matches!(runs[way].0.scheduling, Scheduling::Fixed(_))).collect();
-                fixed.sort_by(|&a, &b| runs[a].1[0].seconds.total_cmp(&runs[b].1[0].seconds));
+                fixed.sort_by(|&a, &b| runs[a].1[0].summary.seconds.total_cmp(&runs[b].1[0].summary.seconds));
                 fixed.iter().skip(catalog::FINALISTS).for_each(|&way| eliminated[way] = true);
             }
             round += 1;
@@ -210,17 +210,17 @@ impl Figures {
             }
         }
         let loop_seconds = median(&loops);
-        let mut write = |scheduling: &str, workers: usize, seconds: f64, runs: usize, summary: Option<&Summary>| {
+        let mut write = |scheduling: &str, workers: usize, seconds: f64, runs: usize, measured: Option<&Measured>| {
             let load = None;
             let line =
-                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, summary };
+                Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, measured };
             line.write(out).expect("a file that takes it");
         };
         write("loop", 1, loop_seconds, loops.len(), None);
         for (way, mut runs) in runs {
-            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            runs.sort_by(|a, b| a.summary.seconds.total_cmp(&b.summary.seconds));
             let middle = &runs[runs.len() / 2];
-            write(&scheduling_name(way.scheduling), way.workers, middle.seconds, runs.len(), Some(middle));
+            write(&scheduling_name(way.scheduling), way.workers, middle.summary.seconds, runs.len(), Some(middle));
         }
     }
 }
@@ -231,8 +231,8 @@ const DOUBTFUL: f64 = 0.9;
 const DOUBTED: usize = 3;
 
 /// Whether `auto` was that much slower than the best of the policies that ran in as many rounds.
-fn is_doubtful(runs: &[(Way, Vec<Summary>)], rounds: usize) -> bool {
-    let seconds = |runs: &[Summary]| median(&runs.iter().map(|run| run.seconds).collect::<Vec<_>>());
+fn is_doubtful(runs: &[(Way, Vec<Measured>)], rounds: usize) -> bool {
+    let seconds = |runs: &[Measured]| median(&runs.iter().map(|run| run.summary.seconds).collect::<Vec<_>>());
     let of = |is_wanted: fn(&Scheduling) -> bool| {
         let some = runs.iter().filter(|(way, runs)| is_wanted(&way.scheduling) && runs.len() == rounds);
         some.map(|(_, runs)| seconds(runs)).fold(f64::INFINITY, f64::min)

@@ -40,10 +40,10 @@ pub fn epochs(
     session.warm_up(ways[0]);
     let (loads, options) = open;
     for &way in ways {
-        let (summary, records) = session.run_recorded(way);
+        let (closed, records) = session.run_recorded(way);
         write_epochs(way, None, records, out);
         for &load in loads {
-            let arrival = Arrival::PerSecond(load * summary.events_per_second);
+            let arrival = Arrival::PerSecond(load * closed.summary.events_per_second);
             write_epochs(way, Some(load), session.run_with(way, options(way), arrival).1, out);
         }
     }

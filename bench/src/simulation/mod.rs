@@ -61,7 +61,7 @@ pub fn simulate(workload: Workload, knobs: Knobs, (micros, runs): (f64, usize), 
         let policy: Policy = name.parse().expect("a policy");
         let mut run = |workers| {
             let way = Way { scheduling: Scheduling::Fixed(policy), workers };
-            let mut all: Vec<Summary> = (0..runs).map(|_| session.run(way)).collect();
+            let mut all: Vec<Summary> = (0..runs).map(|_| session.run(way).summary).collect();
             all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             all.swap_remove(all.len() / 2)
         };

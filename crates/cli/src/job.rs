@@ -215,12 +215,12 @@ impl Job {
             let schema = &engine.program().streams[sink.stream].schema;
             sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
         }
+        let records = self.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
         if let Some(directory) = &mut directory {
             engine = self.bring(directory, engine, &mut notes)?;
         }
         let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
         let durability = directory.map(|directory| Durability { directory, options });
-        let records = self.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
         Ok(Ready { engine, sources, sinks, durability, patience, records, memory: self.memory, units, notes })
     }
 }
