@@ -114,7 +114,7 @@ impl Session {
     pub fn run_with(&mut self, way: Way, options: Options, arrival: Arrival) -> (Measured, Vec<RecordBatch>) {
         let engine = self.engine.take().expect("between runs there is an engine");
         let expected = self.expected.as_ref().expect("the loop was run");
-        // The tables of the run before go with its first rows.
+        // So that the tables of the run before are not in what was held before this one.
         let engine = engine.with_empty_tables();
         let before = memory::resident();
         memory::reset_peak();
