@@ -1,22 +1,22 @@
 //! Outputs that grow by commits: the sinks' contract for files.
 //!
 //! An output `x` is written as `.x.tidemill-part` beside it. What of it is committed is said by the
-//! record `.x.tidemill-epoch`: the last epoch, and how many bytes belong to the epochs up to it.
+//! record `.x.tidemill-epoch`: the last epoch, and how many bytes belong to the epochs up to it, with a
+//! checksum of them.
 //!
 //! 1. *Prepare*: the part is synced; before the first record, its name as well.
 //! 2. *Commit*: the record is replaced by way of a rename. That is the one step by which an epoch is
 //!    released or not.
-//! 3. *Recover*: the part is cut to the length of the record. The record is then written anew: it may
-//!    have been read from memory that never reached the disk.
+//! 3. *Recover*: the part is cut to the length of the record, and must have its checksum. The record is
+//!    then written anew: it may have been read from memory that never reached the disk.
 //! 4. *Finish*: the part is cut to what is committed; the record says that it is finished; the part is
 //!    renamed to `x`. A crash between the two is made up for by the next recovery.
 //! 5. *Going on after that*: before the first byte is written, `x` is copied and the copy becomes the
-//!    part. `x` stays as it is until the next finish.
+//!    part, if it has the checksum of the record. `x` stays as it is until the next finish.
 //!
 //! The record names its owner, the state whose epochs it counts: what another state's run has left is
 //! begun anew. It names the form of the contents, too, and another form is refused. Its last line is a
-//! checksum of the others; a record that does not fit it is refused, not guessed at. The contents of
-//! the part have no checksum: they are never read.
+//! checksum of the others; a record that does not fit it is refused, not guessed at.
 //!
 //! A lock on `.x.tidemill-lock` keeps two sinks from writing one output.
 
@@ -29,13 +29,13 @@ use tidemill_durability::{
     Bug, File, Lock, Locked, Open, Planted, Storage, directory_of, overwrite, read_all, replace,
 };
 use tidemill_runtime::IoFailure;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Of the record's form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// Copied at once.
-const COPY_BYTES: usize = 1 << 20;
+/// Read at once.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// An output that grows by commits.
 pub(crate) struct Growing {
@@ -47,19 +47,49 @@ pub(crate) struct Growing {
     /// None before it is recovered, and while the output is finished.
     file: Option<Box<dyn File>>,
     record: Record,
-    /// Bytes in the part.
-    length: u64,
-    prepared: Option<Prepared>,
+    /// The whole part.
+    written: Extent,
+    prepared: Option<(u64, Extent)>,
+    /// What the record says.
+    committed: Extent,
     /// Whether the part's name may not be durable.
     is_new: bool,
     state: State,
     _lock: Box<dyn Lock>,
 }
 
-#[derive(Clone, Copy)]
-struct Prepared {
-    epoch: u64,
+/// A part, or the beginning of it.
+#[derive(Clone, Default)]
+struct Extent {
     length: u64,
+    hash: Xxh3,
+}
+
+impl Extent {
+    fn grow(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.hash.update(bytes);
+    }
+
+    fn sum(&self) -> String {
+        format!("{:016x}", self.hash.digest())
+    }
+
+    /// Reads the first `length` bytes of a file, and shows them to `each`.
+    fn read(file: &dyn File, length: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Extent> {
+        let mut extent = Extent::default();
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while extent.length < length {
+            let wanted = (length - extent.length).min(CHUNK_BYTES as u64) as usize;
+            let read = file.read_at(extent.length, &mut chunk[..wanted])?;
+            if read == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            each(&chunk[..read])?;
+            extent.grow(&chunk[..read]);
+        }
+        Ok(extent)
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -77,10 +107,17 @@ struct Record {
     form: String,
     epoch: Option<u64>,
     length: u64,
+    /// Of the bytes up to that length.
+    sum: String,
     finished: bool,
 }
 
 impl Record {
+    fn commit(&mut self, extent: &Extent) {
+        self.length = extent.length;
+        self.sum = extent.sum();
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("strings and numbers");
         bytes.push(b'\n');
@@ -122,9 +159,18 @@ impl Growing {
             planted: durable.planted,
             path,
             file: None,
-            record: Record { version: VERSION, owner, form, epoch: None, length: 0, finished: false },
-            length: 0,
+            record: Record {
+                version: VERSION,
+                owner,
+                form,
+                epoch: None,
+                length: 0,
+                sum: Extent::default().sum(),
+                finished: false,
+            },
+            written: Extent::default(),
             prepared: None,
+            committed: Extent::default(),
             is_new: false,
             state: State::Opened,
             _lock: lock,
@@ -158,7 +204,7 @@ impl Growing {
 
     /// Whether nothing is in it, not even uncommitted.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.written.length == 0
     }
 
     /// Undoes what was not committed.
@@ -193,20 +239,26 @@ impl Growing {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(failed(&error)),
         };
+        let released;
         if self.record.finished {
             if found.is_some() {
                 self.put_under_its_name().map_err(|error| failed(&error))?;
             }
-            let length = match self.storage.look(&self.path) {
-                Ok(entry) => entry.length,
+            let file = match self.storage.open(&self.path, Open::Read) {
+                Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     return Err(failed(&"it was released before, and is gone"));
                 }
                 Err(error) => return Err(failed(&error)),
             };
+            let length = file.length().map_err(|error| failed(&error))?;
             if length != recorded {
                 let text = format!("it was released before with {recorded} bytes, and now has {length}");
                 return Err(failed(&text));
+            }
+            released = Extent::read(&*file, recorded, |_| Ok(())).map_err(|error| failed(&error))?;
+            if !self.is_released(&released) {
+                return Err(failed(&format!("it is damaged: its {recorded} bytes are not those that were released")));
             }
         } else {
             let part = part.display();
@@ -218,15 +270,28 @@ impl Growing {
                 let text = format!("{part} has {length} bytes, and {recorded} were released");
                 return Err(failed(&text));
             }
+            let begun = Extent::read(&*file, recorded, |_| Ok(())).map_err(|error| failed(&error))?;
+            if !self.is_released(&begun) {
+                let text = format!("{part} is damaged: its first {recorded} bytes are not those that were released");
+                return Err(failed(&text));
+            }
             if self.planted.is(Bug::SinkKeepsTail) {
-                self.record.length = length;
+                released = Extent::read(&*file, length, |_| Ok(())).map_err(|error| failed(&error))?;
+                self.record.commit(&released);
             } else {
                 file.truncate(recorded).map_err(|error| failed(&error))?;
+                released = begun;
             }
             self.file = Some(file);
         }
-        self.length = self.record.length;
+        self.written = released.clone();
+        self.committed = released;
         self.write_record().map_err(|error| failed(&error))
+    }
+
+    /// Whether these are the bytes that the record speaks of.
+    fn is_released(&self, extent: &Extent) -> bool {
+        extent.sum() == self.record.sum || self.planted.is(Bug::SinkTrustsPart)
     }
 
     fn write_record(&self) -> io::Result<()> {
@@ -264,7 +329,7 @@ impl Growing {
                 this.go_on()?;
             }
             this.file.as_ref().expect("it is recovered").append(bytes)?;
-            this.length += bytes.len() as u64;
+            this.written.grow(bytes);
             Ok(())
         })
     }
@@ -272,22 +337,17 @@ impl Growing {
     /// Makes the part of a finished output again.
     fn go_on(&mut self) -> io::Result<()> {
         if self.planted.is(Bug::SinkRestartsFinished) {
-            (self.record.length, self.length) = (0, 0);
+            (self.committed, self.written) = (Extent::default(), Extent::default());
+            self.record.commit(&self.committed);
             self.start_over()?;
         } else {
             let (copy, part) = (beside(&self.path, "copy"), beside(&self.path, "part"));
             let from = self.storage.open(&self.path, Open::Read)?;
             let to = self.storage.open(&copy, Open::AppendOrCreate)?;
             to.truncate(0)?;
-            let mut chunk = vec![0; COPY_BYTES];
-            let mut at = 0;
-            while at < self.record.length {
-                let read = from.read_at(at, &mut chunk)?;
-                if read == 0 {
-                    return Err(ErrorKind::UnexpectedEof.into());
-                }
-                to.append(&chunk[..read])?;
-                at += read as u64;
+            let copied = Extent::read(&*from, self.record.length, |chunk| to.append(chunk))?;
+            if !self.is_released(&copied) {
+                return Err(io::Error::new(ErrorKind::InvalidData, "what was released of it was changed"));
             }
             to.sync()?;
             self.storage.rename(&copy, &part)?;
@@ -302,16 +362,18 @@ impl Growing {
     pub fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.is_old(epoch) {
-                return this.cut(this.prepared.map_or(this.record.length, |prepared| prepared.length));
+                let kept = this.prepared.as_ref().map_or(&this.committed, |(_, extent)| extent).clone();
+                return this.cut(kept);
             }
-            if let Some(prepared) = this.prepared.filter(|prepared| prepared.epoch > epoch) {
-                return Err(io::Error::other(format!("epoch {epoch} comes after epoch {}", prepared.epoch)));
+            if let Some((prepared, _)) = this.prepared.as_ref().filter(|(prepared, _)| *prepared > epoch) {
+                return Err(io::Error::other(format!("epoch {epoch} comes after epoch {prepared}")));
             }
             if this.planted.is(Bug::SinkRecordsFirst) {
-                (this.record.epoch, this.record.length) = (Some(epoch), this.length);
+                this.record.epoch = Some(epoch);
+                this.record.commit(&this.written);
                 this.write_record()?;
             }
-            this.prepared = Some(Prepared { epoch, length: this.length });
+            this.prepared = Some((epoch, this.written.clone()));
             this.settle()
         })
     }
@@ -333,10 +395,11 @@ impl Growing {
         Ok(())
     }
 
-    fn cut(&mut self, length: u64) -> io::Result<()> {
-        if let Some(file) = self.file.as_ref().filter(|_| self.length > length) {
-            file.truncate(length)?;
-            self.length = length;
+    /// Cuts the part to a beginning of it.
+    fn cut(&mut self, kept: Extent) -> io::Result<()> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.written.length > kept.length) {
+            file.truncate(kept.length)?;
+            self.written = kept;
         }
         Ok(())
     }
@@ -347,15 +410,14 @@ impl Growing {
             if this.is_old(epoch) {
                 return Ok(());
             }
-            let prepared = this.prepared.filter(|prepared| prepared.epoch == epoch);
-            let Some(Prepared { length, .. }) = prepared else {
+            let Some((_, extent)) = this.prepared.take_if(|(prepared, _)| *prepared == epoch) else {
                 return Err(io::Error::other(format!("epoch {epoch} was not prepared")));
             };
-            let skipped = this.planted.is(Bug::SinkSkipsEmptyEpochs) && length == this.record.length;
+            let skipped = this.planted.is(Bug::SinkSkipsEmptyEpochs) && extent.length == this.committed.length;
             let unprepared = this.planted.is(Bug::SinkCommitsUnprepared);
-            this.record.length = if unprepared { this.length } else { length };
+            this.committed = if unprepared { this.written.clone() } else { extent };
             this.record.epoch = Some(epoch);
-            this.prepared = None;
+            this.record.commit(&this.committed);
             if skipped { Ok(()) } else { this.write_record() }
         })
     }
@@ -367,7 +429,7 @@ impl Growing {
                 return Ok(());
             }
             this.prepared = None;
-            this.cut(this.record.length)
+            this.cut(this.committed.clone())
         })
     }
 
@@ -376,7 +438,7 @@ impl Growing {
     pub fn close(&mut self) -> Result<(), IoFailure> {
         self.call(|this| {
             this.prepared = None;
-            this.cut(this.record.length)
+            this.cut(this.committed.clone())
         })
     }
 
@@ -387,7 +449,7 @@ impl Growing {
                 return Ok(());
             }
             this.settle()?;
-            this.record.length = this.length;
+            this.record.commit(&this.written);
             this.record.finished = true;
             if !this.planted.is(Bug::SinkFinishesUnrecorded) {
                 this.write_record()?;
@@ -398,7 +460,7 @@ impl Growing {
 
     /// How much of the part is committed.
     pub fn committed_length(&self) -> u64 {
-        self.record.length
+        self.committed.length
     }
 
     /// Reads from the part.

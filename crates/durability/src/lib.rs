@@ -24,4 +24,4 @@ pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{Block, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState, TableState};
 pub use planted::{Bug, Planted, overwrite};
 pub use savepoint::Savepoint;
-pub use storage::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, directory_of, read_all, replace};
+pub use storage::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, copy, directory_of, read_all, replace};

@@ -35,6 +35,8 @@ pub enum Bug {
     SinkRecordsInPlace,
     /// A sink believes a damaged record.
     SinkTrustsRecord,
+    /// A sink goes on behind what it finds, without its checksum.
+    SinkTrustsPart,
     /// A sink goes on after a failure as if nothing had been.
     SinkForgetsErrors,
     /// A sink goes on with what another state's run has left.

@@ -31,18 +31,7 @@ pub trait Storage: Send + Sync {
 
     /// Gives a file that is never written again a second name, or a copy, which is durable; none has the name.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let from = self.open(from, Open::Read)?;
-        let copy = self.open(to, Open::CreateNew)?;
-        let mut chunk = vec![0; COPY_BYTES];
-        let mut at = 0;
-        loop {
-            let read = from.read_at(at, &mut chunk)?;
-            if read == 0 {
-                return copy.sync();
-            }
-            copy.append(&chunk[..read])?;
-            at += read as u64;
-        }
+        copy(self, from, to)
     }
 
     /// Removes a file, or a directory with nothing in it.
@@ -154,6 +143,22 @@ pub fn read_all(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let read = file.read_at(0, &mut bytes)?;
     bytes.truncate(read);
     Ok(bytes)
+}
+
+/// Writes a file once more under a name that none has, durable but for the name.
+pub fn copy<S: Storage + ?Sized>(storage: &S, from: &Path, to: &Path) -> io::Result<()> {
+    let from = storage.open(from, Open::Read)?;
+    let copy = storage.open(to, Open::CreateNew)?;
+    let mut chunk = vec![0; COPY_BYTES];
+    let mut at = 0;
+    loop {
+        let read = from.read_at(at, &mut chunk)?;
+        if read == 0 {
+            return copy.sync();
+        }
+        copy.append(&chunk[..read])?;
+        at += read as u64;
+    }
 }
 
 /// Puts `bytes` in the stead of a file, so that after a crash it holds the old ones or the new, and the

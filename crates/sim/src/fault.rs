@@ -54,6 +54,7 @@ pub(crate) fn power_is_off() -> io::Error {
 pub enum Operation {
     Open,
     Rename,
+    Link,
     Remove,
     Look,
     List,
@@ -79,6 +80,6 @@ impl Operation {
 pub struct Call {
     /// What was asked for.
     pub operation: Operation,
-    /// The file it was about; of a renaming, its new name.
+    /// The file it was about; of a renaming or a second name, the new one.
     pub path: PathBuf,
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_durability::{Entry, File, Kind, Lock, Locked, Open, Storage, directory_of};
+use tidemill_durability::{Entry, File, Kind, Lock, Locked, Open, Storage, copy, directory_of};
 use tidemill_histories::Random;
 
 /// Storage of a simulated machine. Clones are the same machine.
@@ -24,6 +24,8 @@ pub(crate) struct State {
     calls: Vec<Call>,
     faults: BTreeMap<usize, Fault>,
     lies: BTreeSet<String>,
+    /// Whether files have one name each.
+    has_no_links: bool,
     pub capacity: Option<u64>,
     pub seed: u64,
 }
@@ -69,7 +71,8 @@ impl SimStorage {
     /// A machine with the same disk, as processes see it, all of it durable; no calls were made yet.
     pub fn copy(&self) -> SimStorage {
         let state = self.0.lock();
-        let copy = State { world: state.world.copy(), seed: state.seed, ..State::default() };
+        let (world, seed, has_no_links) = (state.world.copy(), state.seed, state.has_no_links);
+        let copy = State { world, seed, has_no_links, ..State::default() };
         SimStorage(Arc::new(Mutex::new(copy)))
     }
 
@@ -86,6 +89,11 @@ impl SimStorage {
     /// How many bytes the disk holds.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.0.lock().capacity = bytes;
+    }
+
+    /// From now on a file has one name: a second one is a copy.
+    pub fn forbid_links(&self) {
+        self.0.lock().has_no_links = true;
     }
 
     /// From now on syncs of files and directories whose path ends with `end` succeed and do nothing, as
@@ -200,6 +208,22 @@ impl Storage for SimStorage {
             in_a_directory(&state.world, &to)?;
             let node = found(&state.world, &from)?;
             state.world.rename(&from, &to, node);
+            Ok(())
+        })
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.0.lock().has_no_links {
+            return copy(self, from, to);
+        }
+        let (from, to) = (normal(from), normal(to));
+        self.call(Operation::Link, &to, |state| {
+            in_a_directory(&state.world, &to)?;
+            let node = found(&state.world, &from)?;
+            if state.world.names.contains_key(&to) {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
+            state.world.link(&to, node);
             Ok(())
         })
     }

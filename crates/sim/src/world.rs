@@ -186,6 +186,11 @@ impl World {
         self.rename_nodes(Naming::Rename(from.into(), to.into(), node));
     }
 
+    /// Gives a file another name.
+    pub fn link(&mut self, path: &Path, node: Node) {
+        self.rename_nodes(Naming::Create(path.into(), node));
+    }
+
     pub fn remove(&mut self, path: &Path, node: Node) {
         self.rename_nodes(Naming::Remove(path.into(), node));
     }

@@ -38,9 +38,14 @@ impl Subject {
         storage.files().get(&PathBuf::from(PATH)).map(|bytes| (self.read)(bytes)).transpose()
     }
 
-    /// The record beside the output.
-    pub fn record(&self) -> PathBuf {
-        PathBuf::from("out/.result.tidemill-epoch")
+    /// A hidden file of the output.
+    pub fn beside(&self, what: &str) -> PathBuf {
+        PathBuf::from(format!("out/.result.tidemill-{what}"))
+    }
+
+    /// Whether its file is written whole when it is finished.
+    pub fn is_columnar(&self) -> bool {
+        matches!(self.spec, SinkSpec::Parquet { .. } | SinkSpec::Ipc { .. })
     }
 }
 

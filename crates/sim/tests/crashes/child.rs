@@ -172,6 +172,11 @@ impl Storage for Ending {
         Disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.write();
+        Disk.link(from, to)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.write();
         Disk.remove(path)

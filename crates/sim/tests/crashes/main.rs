@@ -10,6 +10,7 @@
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
 
 mod child;
+mod commands;
 mod damage;
 mod every_call;
 mod full;

@@ -37,6 +37,7 @@ pub enum Whole {
 }
 
 /// The same in every run of a trial.
+#[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
     pub planted: Planted,
@@ -175,7 +176,7 @@ fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> Durable
     Durable { storage: storage.clone(), owner: owner.into(), planted }
 }
 
-fn recorded(history: &History) -> Recorded {
+pub fn recorded(history: &History) -> Recorded {
     let plan = crate::support::with_all_sinks(&history.plan);
     Recorded { plan, sources: BTreeMap::new(), sinks: BTreeMap::new() }
 }

@@ -1,0 +1,304 @@
+//! What changes a state between runs: savepoints that are made, removed and returned to, and a migration. Each meets
+//! every fault at every call that it makes, on file systems whose files can have a second name and on others.
+//!
+//! After it the state is as it was or as it should be, and as it should be if the command has returned. The command
+//! given again goes through, or says that it was done. Then the program runs to its end.
+
+use crate::child::history;
+use crate::support::{Subject, with_all_sinks};
+use crate::trial::{Expected, Setting, Whole, new_machine, process, recorded};
+use arrow_array::RecordBatch;
+use std::cell::Cell;
+use std::io::ErrorKind::{Other, StorageFull, TimedOut};
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_audit::recorded_program;
+use tidemill_durability::{Fit, Identity, OpenState, StateDirectory, Storage, read_all};
+use tidemill_histories::History;
+use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::{ColumnDef, analyze};
+use tidemill_runtime::{Engine, RunError, state_rows};
+use tidemill_sim::{Call, Fault, Operation, SimStorage};
+
+/// Events of a history: some epochs before a run is stopped and some behind it.
+const EVENTS_MIN: usize = 60;
+/// Records that a source hands over before the run is stopped.
+const STOP: usize = 10;
+
+/// Before a sync that is left out is given up on.
+const DRAWS: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Create,
+    Remove,
+    Restore,
+    Migrate,
+}
+
+const COMMANDS: [Command; 4] = [Command::Create, Command::Remove, Command::Restore, Command::Migrate];
+
+/// What a reader finds in a state: the version of its schema and its rows, and those of its savepoints.
+type Found = Vec<(String, u64, Vec<RecordBatch>)>;
+
+fn found(machine: &SimStorage) -> Result<Found, RunError> {
+    let look = |name: &str, directory: &StateDirectory| {
+        let program = recorded_program(directory).expect("the program is recorded");
+        Ok::<_, RunError>((name.to_owned(), program.schema_version, state_rows(directory, &program)?))
+    };
+    // Opening a state tidies it up.
+    let directory = StateDirectory::open_as_it_is(Arc::new(machine.copy()), Path::new("state"), "a reader")?;
+    let mut found = vec![look("", &directory)?];
+    for savepoint in directory.savepoints()? {
+        found.push(look(&savepoint.name, &directory.open_savepoint(&savepoint)?)?);
+    }
+    Ok(found)
+}
+
+/// A history, and the same with another column in its table.
+struct Scene {
+    expected: Expected,
+    migrated: Expected,
+    setting: Setting,
+    /// Stopped on the way.
+    stopped: SimStorage,
+    /// At its end, with a savepoint of where it was stopped.
+    ended: SimStorage,
+    /// Of the two programs, compiled once.
+    engines: [Cell<Option<Engine>>; 2],
+}
+
+fn compile(history: &History) -> Engine {
+    let program = analyze(&with_all_sinks(&history.plan)).expect("random plans are valid");
+    Engine::new(program).expect("random plans compile")
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let (_, history, setting) = history(EVENTS_MIN);
+        let mut migrated = history.clone();
+        migrated.plan.schema_version += 1;
+        let (name, ty, default) = ("added".to_owned(), ColumnType::required(Type::Int), Some(Value::Int(7)));
+        migrated.plan.tables[0].columns.push(ColumnDef { name, ty, key: false, default, window: None });
+        migrated.preload.iter_mut().filter(|(table, _)| *table == 0).for_each(|(_, rows)| {
+            rows.iter_mut().for_each(|row| row.push(Value::Int(7)));
+        });
+        let run = |machine: &SimStorage, stop| {
+            let setting = Setting { stop, ..setting.clone() };
+            process(&history, &compile(&history), &storage(machine), &setting).expect("no fault");
+        };
+        let stopped = new_machine(1);
+        run(&stopped, Some(STOP));
+        let ended = stopped.copy();
+        create(&ended, "start").expect("no fault");
+        run(&ended, None);
+        let engines = [&history, &migrated].map(|history| Cell::new(Some(compile(history))));
+        let (expected, migrated) = (Expected::new(Subject::new(history)), Expected::new(Subject::new(migrated)));
+        Scene { expected, migrated, setting, stopped, ended, engines }
+    }
+
+    /// Hands over the engine of a command's program behind it, with empty tables.
+    fn with_engine<T>(&self, command: Command, body: impl FnOnce(&Engine) -> T) -> T {
+        let cell = &self.engines[usize::from(command == Command::Migrate)];
+        let engine = cell.take().expect("one at a time").with_empty_tables();
+        let done = body(&engine);
+        cell.set(Some(engine));
+        done
+    }
+
+    fn before(&self, command: Command) -> &SimStorage {
+        match command {
+            Command::Migrate => &self.stopped,
+            _ => &self.ended,
+        }
+    }
+
+    fn after(&self, command: Command) -> &Expected {
+        match command {
+            Command::Migrate => &self.migrated,
+            _ => &self.expected,
+        }
+    }
+
+    /// Does it, as a process of its own; whether there was anything to do.
+    fn give(&self, command: Command, machine: &SimStorage) -> Result<bool, RunError> {
+        match command {
+            Command::Create => create(machine, "end"),
+            Command::Remove => {
+                let directory = open(machine)?;
+                let is_there = directory.savepoints()?.iter().any(|savepoint| savepoint.name == "start");
+                if is_there {
+                    directory.remove_savepoint("start")?;
+                }
+                Ok(is_there)
+            }
+            Command::Restore => {
+                open(machine)?.restore_savepoint("start")?;
+                Ok(true)
+            }
+            Command::Migrate => self.with_engine(command, |engine| {
+                let mut directory = StateDirectory::open(OpenState {
+                    storage: storage(machine),
+                    path: Path::new("state"),
+                    holder: "a command",
+                    id: 0,
+                    program: Identity::of(engine.program()),
+                    recorded: Some(recorded(&self.migrated.subject.history)),
+                })?;
+                let migrates = matches!(directory.fit(), Fit::Migrates(_));
+                if migrates {
+                    let old = recorded_program(&directory).expect("the program is recorded");
+                    engine.migrate(&mut directory, &old)?;
+                }
+                Ok(migrates)
+            }),
+        }
+    }
+
+    /// A command with a fault, if any, and what comes behind it; the calls that it made.
+    fn trial(
+        &self,
+        command: Command,
+        prepare: &dyn Fn(&SimStorage),
+        fault: Option<(usize, Fault)>,
+    ) -> Result<Vec<Call>, String> {
+        let at = |what: &str| format!("{command:?}, {fault:?}: {what}");
+        let failed = |what: &'static str| move |error: RunError| format!("{command:?}, {fault:?}: {what}: {error}");
+        let before = found(self.before(command)).expect("no fault");
+        let machine = self.before(command).copy();
+        prepare(&machine);
+        fault.into_iter().for_each(|(at, fault)| machine.fail(at, fault));
+        let given = self.give(command, &machine);
+        let calls = machine.calls();
+        let returned = given.is_ok() && !machine.is_off();
+        machine.heal();
+        match machine.is_off() || fault.is_none_or(|(at, _)| at % 2 == 0) {
+            true => machine.cut_power(),
+            false => machine.kill(),
+        }
+        let then = found(&machine).map_err(failed("what is there"))?;
+        let was_done = then != before;
+        if returned && !was_done {
+            return Err(at("it has returned, and nothing was done"));
+        }
+        let again = self.give(command, &machine).map_err(failed("again"))?;
+        if command != Command::Restore && again == was_done {
+            return Err(at("it was done in part"));
+        }
+        let after = found(&machine).map_err(failed("what is there behind it"))?;
+        if was_done && then != after {
+            return Err(at("it is not the same when it is given again"));
+        }
+        let wanted = match command {
+            Command::Create => {
+                before.len() + 1 == after.len() && after[1].1 == before[0].1 && after[1].2 == before[0].2
+            }
+            Command::Remove => before.len() == after.len() + 1 && after[0] == before[0],
+            Command::Restore => after[0].2 == before[1].2 && after[1] == before[1],
+            Command::Migrate => after[0].1 == before[0].1 + 1,
+        };
+        if !wanted {
+            return Err(at("it is not done"));
+        }
+        let expected = self.after(command);
+        let wrong = self.with_engine(command, |engine| {
+            process(&expected.subject.history, engine, &storage(&machine), &self.setting).map_err(failed("a run"))?;
+            machine.cut_power();
+            // Behind a savepoint that was returned to, outputs begin anew.
+            let before = |path: &Path| match command {
+                Command::Restore => self.stopped.files().get(path).cloned().unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            let read = |path: &Path| Ok([before(path), read_all(&machine, path)?].concat());
+            let wrong = expected.wrong_outputs(read, Whole::There);
+            Ok::<_, String>(wrong.or_else(|| expected.wrong_tables(engine)))
+        })?;
+        wrong.map_or(Ok(calls), |wrong| Err(at(&wrong)))
+    }
+
+    /// A command without a fault, then with each at each of its calls; how many there were.
+    fn try_all(&self, command: Command, prepare: &dyn Fn(&SimStorage)) -> Result<u64, String> {
+        let calls = self.trial(command, prepare, None)?;
+        let mut trials = 1;
+        for (at, call) in calls.iter().enumerate() {
+            for fault in faults(call) {
+                self.trial(command, prepare, Some((at, fault))).map_err(|wrong| format!("{wrong}, {call:?}"))?;
+                trials += 1;
+            }
+        }
+        Ok(trials)
+    }
+}
+
+fn storage(machine: &SimStorage) -> Arc<dyn Storage> {
+    Arc::new(machine.clone())
+}
+
+fn open(machine: &SimStorage) -> Result<StateDirectory, RunError> {
+    Ok(StateDirectory::open_as_it_is(storage(machine), Path::new("state"), "a command")?)
+}
+
+fn create(machine: &SimStorage, name: &str) -> Result<bool, RunError> {
+    let directory = open(machine)?;
+    let is_new = directory.savepoints()?.iter().all(|savepoint| savepoint.name != name);
+    if is_new {
+        directory.create_savepoint(name)?;
+    }
+    Ok(is_new)
+}
+
+/// What can go wrong with a call.
+fn faults(call: &Call) -> Vec<Fault> {
+    let mut faults = vec![Fault::Refused(Other)];
+    if call.operation.writes() {
+        faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(TimedOut)]);
+    }
+    match call.operation {
+        Operation::Append => faults.push(Fault::Half(StorageFull)),
+        Operation::Sync => faults.push(Fault::Dropped(Other)),
+        _ => {}
+    }
+    faults
+}
+
+#[test]
+fn commands_are_done_or_not() {
+    let scene = Scene::new();
+    let mut trials = 0;
+    for command in COMMANDS {
+        for prepare in [|_: &SimStorage| (), SimStorage::forbid_links] {
+            trials += scene.try_all(command, &prepare).unwrap_or_else(|wrong| panic!("{wrong}"));
+        }
+    }
+    println!("{trials} trials of {} commands", COMMANDS.len());
+}
+
+#[test]
+fn syncs_that_commands_leave_out_are_found() {
+    let scene = Scene::new();
+    for (command, lie) in [
+        (Command::Create, "manifest.new"),
+        (Command::Create, "savepoint/end"),
+        (Command::Create, "savepoint/end/checkpoint"),
+        (Command::Create, ".rows"),
+        (Command::Restore, "manifest.new"),
+        (Command::Restore, "state"),
+        (Command::Restore, "state/checkpoint"),
+        (Command::Remove, "savepoint/start"),
+        (Command::Migrate, "manifest.new"),
+        (Command::Migrate, "state"),
+        (Command::Migrate, ".rows"),
+        (Command::Migrate, "state/checkpoint"),
+    ] {
+        let found = (0..DRAWS).any(|draw| {
+            let prepare = |machine: &SimStorage| {
+                machine.forbid_links();
+                machine.lie_about(lie);
+                // What a power cut takes is drawn for each life of a machine.
+                (0..draw).for_each(|_| machine.kill());
+            };
+            scene.try_all(command, &prepare).is_err()
+        });
+        assert!(found, "{command:?}, {lie}: not found");
+    }
+}
