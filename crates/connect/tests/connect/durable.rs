@@ -179,10 +179,14 @@ fn damage_to_the_part_of_a_columnar_output_is_found() {
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 4;
-        std::fs::write(&part, damaged).unwrap();
+        // While it grows, and between two runs.
         let (sink, _) = open(spec, "one");
+        std::fs::write(&part, &damaged).unwrap();
         let message = sink.finish().unwrap_err().message;
         assert!(message.contains("its part cannot be read") && message.contains("damaged at byte"), "{message}");
+        let message = open_durable_sink(spec, &ints(&["a"]), &durable("one")).unwrap().recover().unwrap_err().message;
+        assert!(message.contains("is damaged: its first"), "{message}");
+        std::fs::write(&part, &whole).unwrap();
     }
 }
 
