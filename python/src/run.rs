@@ -181,7 +181,7 @@ pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let Given { job, collections, raised, recall } = Given::read(job)?;
     let mut signals = Signals::default();
     let result = py.detach(|| {
-        let ready = job.open(&mut || signals.interrupted())?;
+        let ready = job.open(&mut |_| signals.interrupted())?;
         let control = Arc::new(Control::default());
         let mut tick = || {
             if signals.interrupted() {

@@ -209,3 +209,90 @@ def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compress
         assert (tmp_path / "durable" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     rejected = [gzip.decompress((tmp_path / run / "rejected.csv.gz").read_bytes()) for run in ("durable", "whole")]
     assert rejected[0] == rejected[1]
+
+
+SHOWING = """
+    import os
+    import sys
+
+    import tidemill as tm
+
+    class Account(tm.Row):
+        id: int = tm.key()
+        balance: int = 1000
+
+    class Transfer(tm.Event):
+        at: int = tm.event_time()
+        src: int
+        dst: int
+        amount: int
+
+    app = tm.App("bank", state=sys.argv[1] or None)
+    accounts = app.table(Account, rows=[{"id": i} for i in range(100)])
+    transfers = app.source(Transfer, tm.csv(INPUT))
+
+    @app.transaction(transfers)
+    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        tm.require(src.balance >= ev.amount, "insufficient")
+        src.balance -= ev.amount
+        dst.balance += ev.amount
+        return {"at": ev.at, "left": src.balance}
+
+    shown = os.open(sys.argv[2], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def show(rejected):
+        os.write(shown, "".join(f"{row['at']},{row['reason']}\\n" for row in rejected.to_pylist()).encode())
+
+    app.sink(transfer.committed, tm.jsonl("-"))
+    app.sink(transfer.aborted, show)
+    collected = app.collect(transfer.aborted)
+    app.run()
+    os.write(2, f"{len(collected)}\\n".encode())
+"""
+
+
+def test_what_cannot_be_taken_back_is_shown_at_least_once(tmp_path):
+    """Standard output and a function: whatever kills the process, what one showed goes on without a gap, in order."""
+    chance = random.Random(9)
+    lines = ["at,src,dst,amount"]
+    lines += [f"{at},{chance.randrange(100)},{chance.randrange(100)},{chance.randrange(300)}" for at in range(400_000)]
+    (tmp_path / "input.csv").write_text("\n".join(lines) + "\n")
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(SHOWING).replace("INPUT", repr(str(tmp_path / "input.csv"))))
+
+    def start(name, state):
+        with open(tmp_path / f"{name}.out", "wb") as out:
+            arguments = [sys.executable, str(script), state, str(tmp_path / f"{name}.function")]
+            return subprocess.Popen(arguments, cwd=tmp_path, stdout=out, stderr=subprocess.PIPE)
+
+    begin = time.monotonic()
+    whole = start("whole", "")
+    assert whole.wait(60) == 0, whole.stderr.read()
+    took = time.monotonic() - begin
+    attempts = 12
+    for attempt in range(attempts):
+        process = start(f"run{attempt}", "state")
+        try:
+            process.wait(took * (0.5 + 0.04 * attempt) if attempt < attempts - 1 else 60)
+        except subprocess.TimeoutExpired:
+            # One that is asked to stop leaves a checkpoint: the next does not begin at the start.
+            process.send_signal(signal.SIGINT if attempt % 3 == 1 else signal.SIGKILL)
+            process.wait(60)
+        else:
+            assert process.returncode == 0, process.stderr.read()
+            break
+    assert attempt > 0, "it was killed at least once"
+    for kind in ["out", "function"]:
+        expected = (tmp_path / f"whole.{kind}").read_bytes()
+        reached, begins = 0, set()
+        for run in range(attempt + 1):
+            shown = (tmp_path / f"run{run}.{kind}").read_bytes()
+            first, ends, _ = shown.partition(b"\n")
+            if ends:
+                at = 0 if expected.startswith(first + b"\n") else expected.index(b"\n" + first + b"\n") + 1
+                assert expected[at:].startswith(shown), "what is shown is in order"
+                assert at <= reached, "nothing is left out"
+                reached = max(reached, at + len(shown))
+                begins.add(at)
+        assert len(begins) > 1, "some run began behind a checkpoint"
+        assert reached == len(expected), kind

@@ -33,6 +33,9 @@ pub type OpenSource = Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>;
 /// Makes a front end's own sink, for events of the schema.
 pub type OpenSink = Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>;
 
+/// Whether to give up before the first event. Is shown how far a replay has come, if one is under way.
+pub type Interrupted<'a> = &'a mut dyn FnMut(Option<&Control>) -> bool;
+
 /// Where the events of a source or the rows of a table come from.
 pub enum Input {
     /// To be opened here.
@@ -167,14 +170,14 @@ impl Job {
         self.sinks.iter().filter(|(_, output)| output.is_standard()).map(|(name, _)| name.as_str())
     }
 
-    /// Opens it. `interrupted` is asked now and then whether to give up.
-    pub fn open(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Ready, JobError> {
+    /// Opens it. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
+    pub fn open(mut self, interrupted: Interrupted) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
         let mut engine = Engine::with_logging(program, self.logging)?;
         let mut notes = Vec::new();
         let mut directory = match self.state.clone() {
-            Some(path) => Some(self.open_state(&path, &engine, &mut notes)?),
+            Some(path) => Some(self.open_state(&path, &engine, &mut notes, interrupted)?),
             None => None,
         };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
@@ -299,7 +302,7 @@ pub(crate) fn fill(
     id: TableId,
     table: &Table,
     input: Input,
-    interrupted: &mut dyn FnMut() -> bool,
+    interrupted: Interrupted,
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
     let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;
@@ -308,7 +311,7 @@ pub(crate) fn fill(
             return Err(failed(IoFailure::schema(located(bad))));
         }
         engine.preload(id, &events).map_err(|error| JobError::Rows(error.to_string()))?;
-        if interrupted() {
+        if interrupted(None) {
             return Err(JobError::Interrupted);
         }
     }

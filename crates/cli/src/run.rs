@@ -2,7 +2,7 @@
 
 use crate::arguments::RunArguments;
 use crate::exit::{self, report};
-use crate::job::{Job, Ready};
+use crate::job::{Job, Ready, Unit};
 use crate::loader::{Loader, Purpose};
 use crate::progress::Progress;
 use crate::summary::readable;
@@ -63,12 +63,22 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
 fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Result<(Summary, String), JobError> {
     // The bar would run into what a sink writes to the same terminal.
     let own_terminal = job.standard_output().next().is_none() || !stdout().is_terminal();
-    let ready: Ready = job.open(&mut || loader.interrupted())?;
+    let bar = |units: &[Unit]| if own_terminal && !arguments.quiet { Progress::new(units) } else { None };
+    let mut replay = None;
+    let ready: Ready = job.open(&mut |under_way| {
+        if let Some(control) = under_way
+            && let Some(progress) = replay.get_or_insert_with(|| bar(&[]))
+        {
+            progress.update(control);
+        }
+        loader.interrupted()
+    })?;
+    drop(replay);
     if !arguments.quiet {
         ready.notes.iter().for_each(|note| say::err(note));
     }
     let control = Arc::new(Control::default());
-    let mut progress = if own_terminal && !arguments.quiet { Progress::new(&ready.units) } else { None };
+    let mut progress = bar(&ready.units);
     let (mut stopping, mut waiting) = (false, false);
     let mut tick = || {
         if loader.interrupted() {

@@ -4,7 +4,7 @@
 //! in the log is replayed by the program that logged it, which the state has recorded; then there is such
 //! a checkpoint. A changed schema is migrated there.
 
-use crate::job::{Input, Job, JobError, Output, source_streams};
+use crate::job::{Input, Interrupted, Job, JobError, Output, source_streams};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,13 +46,14 @@ impl Job {
         path: &Path,
         engine: &Engine,
         notes: &mut Vec<String>,
+        interrupted: Interrupted,
     ) -> Result<StateDirectory, JobError> {
         let recorded = self.recorded();
         let open = || open_state(path, engine.program(), Some(recorded.clone()));
         let mut directory = open()?;
         if matches!(directory.fit(), Fit::Changed | Fit::Migrates(_)) && directory.has_logged()? {
             drop(directory);
-            let epochs = replay_as_it_was(path)?;
+            let epochs = replay_as_it_was(path, interrupted)?;
             notes.push(format!(
                 "the program has changed since a crash: {epochs} epochs were replayed by the program as it was"
             ));
@@ -87,7 +88,7 @@ impl Job {
 
 /// Has the program that a state has recorded replay what is logged, and take a checkpoint behind it; how many
 /// epochs there were.
-fn replay_as_it_was(path: &Path) -> Result<u64, JobError> {
+fn replay_as_it_was(path: &Path, interrupted: Interrupted) -> Result<u64, JobError> {
     let directory = open_state_as_it_is(path)?;
     let refused = |why: String| {
         RunError::State(StateError::Refused(format!(
@@ -106,16 +107,26 @@ fn replay_as_it_was(path: &Path) -> Result<u64, JobError> {
         refused(format!("what it released to sink '{}' is not known", sink.name))
     })?;
     let options = DurabilityOptions { replay_only: true, ..DurabilityOptions::default() };
+    let control = Arc::new(Control::default());
     let request = Request {
         sources,
         sinks,
         options: Options::default(),
         environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
+        control: control.clone(),
         durability: Some(Durability { directory, options }),
         records: None,
     };
-    let summary = engine.run(request, &mut || {})?;
+    let mut gives_up = false;
+    let summary = engine.run(request, &mut || {
+        if interrupted(Some(&control)) {
+            gives_up = true;
+            control.stop();
+        }
+    })?;
+    if gives_up {
+        return Err(JobError::Interrupted);
+    }
     Ok(summary.durability.map_or(0, |durability| durability.replayed_epochs))
 }
 
