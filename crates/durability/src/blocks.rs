@@ -205,10 +205,17 @@ pub struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens the file of a number.
-    pub fn open(storage: Arc<dyn Storage>, directory: &Path, id: u64, number: u64) -> Result<BlockFile, StateError> {
+    /// Opens the file of a number; `what` is lost if it is not there.
+    fn open(
+        storage: Arc<dyn Storage>,
+        directory: &Path,
+        id: u64,
+        number: u64,
+        what: &str,
+    ) -> Result<BlockFile, StateError> {
         let path = path(directory, number);
-        let file = storage.open(&path, Open::Read).map_err(StateError::io(&path, "opened"))?;
+        let needed = StateError::needed(&path, "opened", format!("{what} cannot be read"));
+        let file = storage.open(&path, Open::Read).map_err(needed)?;
         BlockFile::of(storage, directory, id, number, file, None)
     }
 
@@ -306,13 +313,13 @@ impl BlockReader {
         BlockReader { storage, directory, id }
     }
 
-    /// Opens the file of a number.
-    pub fn open(&self, number: u64) -> Result<BlockFile, StateError> {
-        BlockFile::open(self.storage.clone(), &self.directory, self.id, number)
+    /// Opens the file of a number; `what` is lost if it is not there.
+    pub fn open(&self, number: u64, what: &str) -> Result<BlockFile, StateError> {
+        BlockFile::open(self.storage.clone(), &self.directory, self.id, number, what)
     }
 
     /// The bytes of a block; `what` is lost if they are damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
-        self.open(block.file)?.read(block, what)
+        self.open(block.file, what)?.read(block, what)
     }
 }

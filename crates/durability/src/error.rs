@@ -48,6 +48,15 @@ impl StateError {
         matches!(self, StateError::Io { action: "written", error, .. } if error.kind() == io::ErrorKind::StorageFull)
     }
 
+    /// For a call about something that must be there: where it is not, `affected` says what cannot be known.
+    pub fn needed(file: &Path, action: &'static str, affected: String) -> impl FnOnce(io::Error) -> StateError {
+        let file = file.to_owned();
+        move |error| match error.kind() {
+            io::ErrorKind::NotFound => StateError::Damaged { file, offset: 0, what: "it is missing".into(), affected },
+            _ => StateError::Io { file, action, error },
+        }
+    }
+
     /// For a call that the machine refused.
     pub fn io(file: &Path, action: &'static str) -> impl FnOnce(io::Error) -> StateError {
         let file = file.to_owned();

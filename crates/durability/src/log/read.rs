@@ -56,7 +56,8 @@ impl LogReader {
     /// checkpoint holds.
     pub fn open(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, after: u64) -> Result<LogReader, StateError> {
         // A name that is seen may still be taken back by a power cut.
-        storage.sync_directory(&directory).map_err(StateError::io(&directory, "synced"))?;
+        let needed = StateError::needed(&directory, "synced", format!("the epochs after {after} are lost"));
+        storage.sync_directory(&directory).map_err(needed)?;
         let mut segments = Vec::new();
         for number in segment::numbers(&*storage, &directory)? {
             segments.push(look(&*storage, &directory, log, number)?);

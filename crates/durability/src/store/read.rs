@@ -32,7 +32,7 @@ impl OpenRun {
     }
 
     fn open(files: &BlockReader, run: &Run, what: &str) -> Result<OpenRun, StateError> {
-        let file = files.open(run.index.file)?;
+        let file = files.open(run.index.file, what)?;
         let bytes = file.read(&run.index, what)?;
         let index = Index::read(&bytes);
         let index = index.ok_or_else(|| file.malformed(run.index.offset, what, "an index does not read"))?;

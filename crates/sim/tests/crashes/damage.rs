@@ -1,11 +1,11 @@
 //! A bit turned over in each byte of a small state directory: the state is the same all the same, or the
-//! directory is refused with a reason.
+//! directory is refused with a reason; and each of its files removed.
 
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_durability::{Planted, Storage, read_all};
+use tidemill_durability::{Planted, StateError, Storage, read_all};
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, RunError};
@@ -62,6 +62,11 @@ fn is_log(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "log")
 }
 
+fn wrong(expected: &Expected, engine: &Engine, storage: &SimStorage) -> Option<String> {
+    let wrong = expected.wrong_outputs(|path| read_all(storage, path), Whole::There);
+    wrong.or_else(|| expected.wrong_tables(engine))
+}
+
 #[test]
 fn a_flipped_bit_in_each_byte() {
     let (expected, mut engine, setting, storage) = small_state();
@@ -74,10 +79,7 @@ fn a_flipped_bit_in_each_byte() {
             let at = || format!("{} byte {byte}", path.display());
             match run(&expected, &engine, &damaged, &setting) {
                 Ok(()) => {
-                    let wrong = expected
-                        .wrong_outputs(|path| read_all(&damaged, path), Whole::There)
-                        .or_else(|| expected.wrong_tables(&engine));
-                    assert_eq!(wrong, None, "{}", at());
+                    assert_eq!(wrong(&expected, &engine, &damaged), None, "{}", at());
                     same += 1;
                 }
                 Err(RunError::State(_)) => refused += 1,
@@ -87,4 +89,23 @@ fn a_flipped_bit_in_each_byte() {
     }
     println!("{} bytes: {refused} were refused, {same} made no difference", same + refused);
     assert!(refused > same, "most bytes matter");
+}
+
+/// A file that somebody has removed is named, with what is lost; or nothing is, as with the lock, and with a last segment
+/// of the log out of which no sink has released anything where the sources can be read again.
+#[test]
+fn each_file_removed() {
+    let (expected, mut engine, setting, storage) = small_state();
+    let mut refused = 0;
+    for path in storage.files().into_keys().filter(|path| path.starts_with("state")) {
+        let damaged = storage.copy();
+        damaged.remove(&path).expect("it is there");
+        engine = engine.with_empty_tables();
+        match run(&expected, &engine, &damaged, &setting) {
+            Ok(()) => assert_eq!(wrong(&expected, &engine, &damaged), None, "{}", path.display()),
+            Err(RunError::State(StateError::Damaged { .. })) => refused += 1,
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+    assert!(refused > 2, "{refused} were refused");
 }
