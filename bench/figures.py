@@ -353,14 +353,20 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
             off = [number(row["predicted_per_second"]) / number(row["measured_per_second"]) for row in here]
             errors.append([*at_point, name, *(f"{ratio:.2f}" for ratio in off)])
             reached.append([*at_point, name, *(short(number(row["predicted_per_second"]) / MILLION) for row in line)])
-        bounds = [row for row in own if row["scheduling"] == "chain"]
-        axis.plot(
-            [int(row["workers"]) for row in bounds],
-            [number(row["bound_per_second"]) / MILLION for row in bounds],
-            "k--",
-            linewidth=0.7,
-            label="bound of chains",
-        )
+        # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
+        for name, of, style in [
+            ("chain", "chains", "k--"),
+            ("operation", "versions", "k-."),
+            ("operation,eager", "versions, eager", "k:"),
+        ]:
+            bounds = [row for row in own if row["scheduling"] == name]
+            axis.plot(
+                [int(row["workers"]) for row in bounds],
+                [number(row["bound_per_second"]) / MILLION for row in bounds],
+                style,
+                linewidth=0.7,
+                label=f"bound of {of}",
+            )
         axis.set_xscale("log", base=2)
         axis.set_yscale("log", base=2)
         axis.set(

@@ -11,14 +11,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_cli::{
-    Input, Job, JobError, Output, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, table_schema,
+    Input, Job, JobError, Output, WORKERS_MAX, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync,
+    table_schema,
 };
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, Options, RunError, Sink, Source, Summary};
-
-/// Most threads that a run may ask for.
-const WORKERS_MAX: usize = 1024;
 
 /// What a run left behind.
 #[pyclass(frozen, module = "tidemill._native")]

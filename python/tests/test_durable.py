@@ -67,7 +67,7 @@ def test_the_summary_tells_of_the_log_the_weaker_mode_and_the_memory(tmp_path):
     assert (did.epoch, did.checkpoints) == (10, 1)
     assert did.log_bytes > 0
     assert did.sync_seconds is None and did.memory is None
-    app, _ = bank(tmp_path / "other", sync="50ms", memory="16MiB")
+    app, _ = bank(tmp_path / "other", sync="50ms", memory="32MiB")
     did = app.run(transfers=events(100)).durability
     assert (did.sync_seconds, did.lost_epochs) == (0.05, 0)
     assert did.memory.limit == 16 << 20
@@ -109,7 +109,7 @@ def paths(value, path=""):
 
 
 def test_nothing_of_the_summary_is_dropped(tmp_path):
-    app, _ = bank(tmp_path / "state", sync="50ms", memory="16MiB")
+    app, _ = bank(tmp_path / "state", sync="50ms", memory="32MiB")
     given = _engine.run(app.job({"transfers": events(1000)}, workers=2, epoch=100)).summary
     kept = paths(asdict(tm.RunSummary.from_json(given)))
     assert "durability.memory.peak" in kept

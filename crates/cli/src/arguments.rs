@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync};
+use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
@@ -177,8 +177,8 @@ pub struct RunArguments {
     #[command(flatten)]
     pub target: Target,
     /// Threads [default: one per processor].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
-    workers: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = parse_workers)]
+    workers: Option<usize>,
     /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
     #[arg(long, value_name = "auto|N|Xms", default_value = "auto", value_parser = parse_epoch)]
     epoch: EpochSize,
@@ -231,7 +231,7 @@ pub struct RunArguments {
 impl RunArguments {
     /// The options of the run.
     pub fn options(&self) -> Options {
-        let workers = self.workers.map_or(0, |workers| workers as usize);
+        let workers = self.workers.unwrap_or(0);
         let RunArguments { epoch, latency, scheduling, .. } = *self;
         Options { workers, epoch, latency, scheduling, ..Options::default() }
     }

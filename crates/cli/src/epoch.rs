@@ -12,6 +12,17 @@ pub const EPOCH_AGE_MAX: u64 = 3_600_000_000_000;
 
 const UNITS: [(&str, u64); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
+/// Most threads of a run.
+pub const WORKERS_MAX: usize = 1024;
+
+/// A number of threads.
+pub fn parse_workers(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(workers @ 1..=WORKERS_MAX) => Ok(workers),
+        _ => Err(format!("'{text}' is no number of threads; give 1 to {WORKERS_MAX}")),
+    }
+}
+
 /// `epoch`, or a time between syncs with its unit.
 pub fn parse_sync(text: &str) -> Result<Sync, String> {
     if text.trim() == "epoch" {
@@ -24,7 +35,7 @@ pub fn parse_sync(text: &str) -> Result<Sync, String> {
 }
 
 /// The least limit of memory: rows and index of a table are taken in blocks of 2 MiB.
-pub const MEMORY_MIN: usize = 16 << 20;
+pub const MEMORY_MIN: usize = 32 << 20;
 
 /// Bytes with their unit (`512MiB`, `2GiB`, `4 GB`).
 pub fn parse_memory(text: &str) -> Result<usize, String> {
@@ -44,7 +55,7 @@ pub fn parse_memory(text: &str) -> Result<usize, String> {
     let number: usize = number.trim().parse().map_err(|_| refused())?;
     match number.checked_mul(unit) {
         Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
-        Some(_) => Err(format!("a limit of {} is too little; give 16MiB or more", text.trim())),
+        Some(_) => Err(format!("a limit of {} is too little; give 32MiB or more", text.trim())),
         None => Err(refused()),
     }
 }
@@ -99,6 +110,10 @@ mod tests {
 
     #[test]
     fn sizes() {
+        assert_eq!(parse_workers("2"), Ok(2));
+        for text in ["0", "1025", "x", "-1"] {
+            assert!(parse_workers(text).unwrap_err().contains("is no number of threads"), "{text}");
+        }
         assert_eq!(parse_epoch("auto"), Ok(EpochSize::Auto));
         assert_eq!(parse_epoch("1000"), Ok(EpochSize::Events(1000)));
         assert_eq!(parse_epoch("20ms"), Ok(EpochSize::Age(20_000_000)));
@@ -126,7 +141,7 @@ mod tests {
     fn memory() {
         assert_eq!(parse_memory("2GiB"), Ok(2 << 30));
         assert_eq!(parse_memory(" 64 MB "), Ok(64_000_000));
-        assert!(parse_memory("15MiB").unwrap_err().contains("is too little"));
+        assert!(parse_memory("31MiB").unwrap_err().contains("is too little"));
         for text in ["", "2", "GiB", "2 gigabytes", "-1GiB", "1.5GiB", "99999999999999TiB"] {
             assert!(parse_memory(text).unwrap_err().contains("is no limit of memory"), "{text}");
         }

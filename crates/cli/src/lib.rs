@@ -21,7 +21,9 @@ mod state;
 mod summary;
 mod text;
 
-pub use epoch::{EPOCH_AGE_MAX, EPOCH_EVENTS_MAX, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync};
+pub use epoch::{
+    EPOCH_AGE_MAX, EPOCH_EVENTS_MAX, WORKERS_MAX, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync,
+};
 pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, Unit, source_streams, table_schema};
 pub use loader::{Loader, Purpose};
 

@@ -190,12 +190,15 @@ impl DurableGate {
         }
         let log = match self.start.take().expect("a run begins once") {
             Start::New(log) => log,
-            Start::Recover(reader) => match self.replay(gatherer, reader)? {
-                Some(log) => log,
-                None => return Ok(false),
-            },
+            Start::Recover(reader) => {
+                let replayed = self.replay(gatherer, reader)?;
+                self.recovery.nanoseconds = gatherer.environment.now() - now;
+                match replayed {
+                    Some(log) => log,
+                    None => return Ok(false),
+                }
+            }
         };
-        self.recovery.nanoseconds = gatherer.environment.now() - now;
         gatherer.control.recovery.done.store(true, Ordering::Relaxed);
         self.start_log(log, gatherer.environment.clone(), gatherer);
         if self.options.replay_only {

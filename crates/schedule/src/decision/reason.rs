@@ -97,7 +97,10 @@ impl fmt::Display for Reason {
             Reason::MorphStream => f.write_str("by MorphStream's heuristic"),
             Reason::Fixed => f.write_str("as asked for"),
             Reason::Final { asked } => {
-                write!(f, "instead of {asked}, as what the program emits or the texts it sets could not be taken back")
+                write!(
+                    f,
+                    "instead of {asked}, as what the program emits, or texts or windows that it sets, could not be taken back"
+                )
             }
             Reason::OneByOne => f.write_str("each event is followed through before the next"),
             Reason::Probe { instead_of_ns } => write!(f, "probing what would replace {}", Time(instead_of_ns)),
