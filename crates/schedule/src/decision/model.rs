@@ -29,6 +29,10 @@ const SPECULATE: f64 = 60.0;
 const JUDGE: f64 = 100.0;
 /// Per stratum: the barrier.
 const BARRIER: f64 = 1_000.0;
+/// Per unit of a chain that is owned: waiting for turns of other owners.
+const TURN: f64 = 200.0;
+/// Work of the owner who has most, over the mean.
+const UNEVEN: f64 = 1.1;
 /// Per abort, beside running transactions again.
 const REPAIR: f64 = 500.0;
 /// Transactions that one abort runs again, itself included.
@@ -78,7 +82,8 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
         Explore::Unstructured => path,
         Explore::Structured(Search::Bfs) => stepwise + f64::from(paths.strata) * scale * BARRIER,
         // Waits for less than a stratum and for more than the path.
-        Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0,
+        Explore::Structured(Search::Dfs) if policy.granularity == Granularity::Operation => (path + stepwise) / 2.0,
+        Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0 * UNEVEN + units * TURN / workers,
     };
     let redo = match policy.abort {
         Abort::VoteFirst => 0.0,
