@@ -2,8 +2,8 @@
 //!
 //! What is simulated is who runs which unit when, by the rules of `tidemill_schedule`, not how: a worker goes on with
 //! what it has made ready, else takes the ready unit that is first in position order (unstructured); takes units of a
-//! stratum as they come and waits behind it (breadth first); goes through its own share of every stratum and waits for
-//! what its next unit waits for (depth first). Time is in nanoseconds.
+//! stratum as they come and waits behind it (breadth first); goes through its own share, which is of the chains that it
+//! owns or of every stratum, and waits for what its next unit waits for (depth first). Time is in nanoseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,8 +33,15 @@ pub fn critical_path(precedence: &impl Precedence, weight: &[f64]) -> f64 {
     longest
 }
 
-/// How long the units take on so many workers.
-pub fn makespan(precedence: &impl Precedence, weight: &[f64], costs: Costs, explore: Explore, workers: usize) -> f64 {
+/// How long the units take on so many workers. `owners`: where chains are owned, a number for each unit, the same for
+/// those of one owner.
+pub fn makespan(
+    precedence: &impl Precedence,
+    weight: &[f64],
+    costs: Costs,
+    (explore, owners): (Explore, Option<&[u32]>),
+    workers: usize,
+) -> f64 {
     let mut run = Run {
         ready_at: vec![(0.0, None); weight.len()],
         pending: (0..precedence.units()).map(|unit| precedence.pending(unit)).collect(),
@@ -49,7 +56,7 @@ pub fn makespan(precedence: &impl Precedence, weight: &[f64], costs: Costs, expl
             strata.compute(precedence);
             match search {
                 Search::Bfs => run.breadth_first(precedence, &strata),
-                Search::Dfs => run.depth_first(precedence, &strata),
+                Search::Dfs => run.depth_first(precedence, &strata, owners),
             }
         }
     }
@@ -135,10 +142,10 @@ impl Run<'_> {
         }
     }
 
-    fn depth_first(&mut self, precedence: &impl Precedence, strata: &Strata) {
+    fn depth_first(&mut self, precedence: &impl Precedence, strata: &Strata, owners: Option<&[u32]>) {
         // Members are in the order of strata, so whatever a unit waits for was run before it.
         for (member, &unit) in strata.members().iter().enumerate() {
-            let worker = member % self.workers.len();
+            let worker = owners.map_or(member, |owners| owners[unit as usize] as usize) % self.workers.len();
             let end = self.run(unit, worker);
             self.tell(precedence, unit, (end, worker));
         }
@@ -162,7 +169,7 @@ mod tests {
     }
 
     fn time(graph: &Graph, costs: Costs, explore: Explore, workers: usize) -> f64 {
-        makespan(graph, &vec![100.0; graph.transactions() as usize], costs, explore, workers)
+        makespan(graph, &vec![100.0; graph.transactions() as usize], costs, (explore, None), workers)
     }
 
     #[test]
@@ -182,8 +189,10 @@ mod tests {
         let costs = Costs { unit: 10.0, transfer: 1_000.0, barrier: 50.0 };
         assert_eq!(time(&graph, costs, Explore::Unstructured, 8), 64.0 * 110.0);
         assert_eq!(time(&graph, costs, ALL[1], 1), 64.0 * 110.0);
-        // Each next unit is another worker's.
+        // Each next unit is another worker's, or the chain is one's.
         assert_eq!(time(&graph, costs, ALL[2], 2), 64.0 * 110.0 + 63.0 * 1_000.0);
+        let owned = makespan(&graph, &[100.0; 64], costs, (ALL[2], Some(&[3; 64])), 2);
+        assert_eq!(owned, 64.0 * 110.0);
     }
 
     #[test]
@@ -196,7 +205,7 @@ mod tests {
             let weight: Vec<f64> = (0..graph.transactions()).map(|_| 1.0 + random.below(100) as f64).collect();
             let (path, work) = (critical_path(&graph, &weight), weight.iter().sum::<f64>());
             for (explore, workers) in ALL.into_iter().flat_map(|explore| [1, 3, 16].map(|workers| (explore, workers))) {
-                let took = makespan(&graph, &weight, Costs::default(), explore, workers);
+                let took = makespan(&graph, &weight, Costs::default(), (explore, None), workers);
                 assert!(took >= path - 1e-6 && took >= work / workers as f64 - 1e-6, "{took} of {path}, {work}");
                 // Graham's bound of list scheduling, which one list has.
                 let bound = path + (work - path) / workers as f64;

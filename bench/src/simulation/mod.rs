@@ -22,7 +22,7 @@ use crate::workloads::{Knobs, Workload};
 use executor::{Costs, critical_path, makespan};
 use std::io::Write;
 use tidemill_runtime::{EpochShape, Scheduling, Summary};
-use tidemill_schedule::{Abort, Explore, Granularity, Policy};
+use tidemill_schedule::{Abort, Explore, Granularity, Policy, Search};
 use tidemill_txn::{Flow, Graph, Precedence, Scratch, UseBuffer, Versions};
 
 /// Workers that are simulated.
@@ -93,6 +93,8 @@ struct Predicted {
     policy: Policy,
     graph: Graph,
     flow: Flow,
+    /// Per unit, its chain, where chains are owned.
+    owners: Option<Vec<u32>>,
     /// Per unit, what it does; nanoseconds, as all that follows.
     weight: Vec<f64>,
     costs: Costs,
@@ -129,6 +131,8 @@ impl Predicted {
         let fit = transactions.iter().sum::<f64>() / weight.iter().sum::<f64>().max(1.0);
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
+        let is_owned = policy.granularity == Granularity::Chain && policy.explore == Explore::Structured(Search::Dfs);
+        let owners = is_owned.then(|| first_chains(&graph));
         let costs = Costs { unit: per_epoch(times.explore + times.lock) / units, transfer, barrier: 2.0 * transfer };
         let stages = &one.stage_seconds;
         Predicted {
@@ -136,6 +140,7 @@ impl Predicted {
             policy,
             graph,
             flow,
+            owners,
             weight,
             costs,
             construct: per_epoch(times.construct),
@@ -163,7 +168,7 @@ impl Predicted {
     }
 
     fn explored(&self, precedence: &impl Precedence, workers: usize) -> f64 {
-        makespan(precedence, &self.weight, self.costs, self.policy.explore, workers)
+        makespan(precedence, &self.weight, self.costs, (self.policy.explore, self.owners.as_deref()), workers)
     }
 
     fn versions(&self) -> Versions<'_> {
@@ -194,6 +199,14 @@ impl Predicted {
 fn whole(uses: &UseBuffer) -> UseBuffer {
     let writes = uses.uses.iter().map(|used| tidemill_txn::Use::new(0, used.writes()));
     UseBuffer { uses: writes.collect(), parts: vec![0; uses.parts.len()] }
+}
+
+/// Per transaction, the chain that its first operation is of; its own number, where it has none.
+fn first_chains(graph: &Graph) -> Vec<u32> {
+    let mut chains = Vec::new();
+    graph.chains(&mut chains);
+    let first = |transaction| graph.operations(transaction).next();
+    (0..graph.transactions()).map(|t| first(t).map_or(t, |operation| chains[operation as usize])).collect()
 }
 
 /// What a unit is of its transaction's work.
