@@ -70,7 +70,7 @@ def test_the_summary_tells_of_the_log_the_weaker_mode_and_the_memory(tmp_path):
     app, _ = bank(tmp_path / "other", sync="50ms", memory="32MiB")
     did = app.run(transfers=events(100)).durability
     assert (did.sync_seconds, did.lost_epochs) == (0.05, 0)
-    assert did.memory.limit == 16 << 20
+    assert did.memory.limit == 32 << 20
     assert 0 < did.memory.peak <= did.memory.limit
     assert did.memory.fetched >= 10, "all rows begin on the medium"
     assert (did.memory.evicted, did.memory.spilled) == (0, 0)

@@ -239,48 +239,39 @@ impl Growing {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(failed(&error)),
         };
-        let released;
-        if self.record.finished {
-            if found.is_some() {
-                self.put_under_its_name().map_err(|error| failed(&error))?;
-            }
-            let file = match self.storage.open(&self.path, Open::Read) {
+        let (finished, is_named) = (self.record.finished, found.is_none());
+        let file = match found {
+            Some(file) => file,
+            None if finished => match self.storage.open(&self.path, Open::Read) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     return Err(failed(&"it was released before, and is gone"));
                 }
                 Err(error) => return Err(failed(&error)),
-            };
-            let length = file.length().map_err(|error| failed(&error))?;
-            if length != recorded {
-                let text = format!("it was released before with {recorded} bytes, and now has {length}");
-                return Err(failed(&text));
-            }
-            released = Extent::read(&*file, recorded, |_| Ok(())).map_err(|error| failed(&error))?;
-            if !self.is_released(&released) {
-                return Err(failed(&format!("it is damaged: its {recorded} bytes are not those that were released")));
+            },
+            None => return Err(failed(&format!("{}, with what was released, is gone", part.display()))),
+        };
+        let what = if is_named { "it".to_owned() } else { part.display().to_string() };
+        let length = file.length().map_err(|error| failed(&error))?;
+        if length < recorded || finished && length > recorded {
+            return Err(failed(&format!("{what} has {length} bytes, and {recorded} were released")));
+        }
+        let begun = Extent::read(&*file, recorded, |_| Ok(())).map_err(|error| failed(&error))?;
+        if !self.is_released(&begun) {
+            let text = format!("{what} is damaged: its first {recorded} bytes are not those that were released");
+            return Err(failed(&text));
+        }
+        let mut released = begun;
+        if finished {
+            if !is_named {
+                self.put_under_its_name().map_err(|error| failed(&error))?;
             }
         } else {
-            let part = part.display();
-            let Some(file) = found else {
-                return Err(failed(&format!("{part}, with what was released, is gone")));
-            };
-            let length = file.length().map_err(|error| failed(&error))?;
-            if length < recorded {
-                let text = format!("{part} has {length} bytes, and {recorded} were released");
-                return Err(failed(&text));
-            }
-            let begun = Extent::read(&*file, recorded, |_| Ok(())).map_err(|error| failed(&error))?;
-            if !self.is_released(&begun) {
-                let text = format!("{part} is damaged: its first {recorded} bytes are not those that were released");
-                return Err(failed(&text));
-            }
             if self.planted.is(Bug::SinkKeepsTail) {
                 released = Extent::read(&*file, length, |_| Ok(())).map_err(|error| failed(&error))?;
                 self.record.commit(&released);
             } else {
                 file.truncate(recorded).map_err(|error| failed(&error))?;
-                released = begun;
             }
             self.file = Some(file);
         }
@@ -370,7 +361,8 @@ impl Growing {
             }
             if this.planted.is(Bug::SinkRecordsFirst) {
                 this.record.epoch = Some(epoch);
-                this.record.commit(&this.written);
+                this.committed = this.written.clone();
+                this.record.commit(&this.committed);
                 this.write_record()?;
             }
             this.prepared = Some((epoch, this.written.clone()));

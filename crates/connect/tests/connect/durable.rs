@@ -162,7 +162,7 @@ fn an_output_that_was_tampered_with_is_refused() {
     commit(&mut *sink, 0, &[1]);
     sink.finish().unwrap();
     std::fs::write(&path, "{\"a\":1}\n{\"a\":2}\n").unwrap();
-    assert!(refused(spec).contains("released before with 8 bytes, and now has 16"), "{}", refused(spec));
+    assert!(refused(spec).contains("it has 16 bytes, and 8 were released"), "{}", refused(spec));
     std::fs::remove_file(&path).unwrap();
     assert!(refused(spec).contains("released before, and is gone"), "{}", refused(spec));
 }

@@ -28,7 +28,7 @@ fn faults(call: &Call) -> Vec<Fault> {
     match call.operation {
         Operation::Append => faults.push(Fault::Half(StorageFull)),
         Operation::Sync => faults.push(Fault::Dropped(Other)),
-        Operation::ReadAt => faults.push(Fault::Refused(Other)),
+        Operation::ReadAt => faults.extend([Fault::Refused(Other), Fault::Flipped]),
         _ => {}
     }
     faults
@@ -97,7 +97,7 @@ fn syncs_that_are_left_out_are_found() {
     }
 }
 
-/// How many bits of a file can be turned so that the sink goes on with something else than it left.
+/// How many bits of a file can be turned without being noticed when the sink recovers.
 fn believed(subject: &Subject, storage: &SimStorage, file: &Path, planted: Planted) -> usize {
     let length = storage.files()[file].len();
     assert!(length > 0, "there is something to damage");
@@ -132,8 +132,45 @@ fn what_was_released_is_refused_with_any_bit_turned() {
         check(&begun, &subject.beside("part"), Bug::SinkTrustsPart);
         if !subject.is_columnar() {
             check(&finished, Path::new(subjects::PATH), Bug::SinkTrustsPart);
+            check(&|| unnamed(&subject, &finished), &subject.beside("part"), Bug::SinkTrustsPart);
+            for planted in [Planted::default(), Planted::new(Bug::SinkTrustsPart)] {
+                let storage = finished();
+                let mut sink = subject.open(&storage, "one", planted).unwrap();
+                sink.recover().unwrap();
+                // While a run goes on, before it has something to write.
+                storage.flip(Path::new(subjects::PATH), 0, 0);
+                let damaged = storage.files()[Path::new(subjects::PATH)].clone();
+                sink.write(&subjects::batch(&[2])).unwrap();
+                let goes_on = sink.prepare(4).is_ok();
+                assert_eq!(goes_on, planted.is(Bug::SinkTrustsPart), "{}", subject.name);
+                let files = storage.files();
+                assert_eq!(files[Path::new(subjects::PATH)], damaged, "{}", subject.name);
+                assert_eq!(files.contains_key(&subject.beside("part")), goes_on, "{}", subject.name);
+            }
         }
     }
+}
+
+/// A finished output that went on and was finished again, but for its name, which the older one has.
+fn unnamed(subject: &Subject, finished: &dyn Fn() -> SimStorage) -> SimStorage {
+    for call in 0.. {
+        let storage = finished();
+        let mut sink = subject.open(&storage, "one", Planted::default()).unwrap();
+        sink.recover().unwrap();
+        sink.write(&subjects::batch(&[2])).unwrap();
+        sink.prepare(4).unwrap();
+        sink.commit(4).unwrap();
+        storage.fail(storage.call_count() + call, Fault::Refused(std::io::ErrorKind::Other));
+        let ended = sink.finish();
+        let last = storage.calls().pop().expect("there were calls");
+        if ended.is_err() && last.operation == Operation::Rename && last.path == Path::new(subjects::PATH) {
+            storage.heal();
+            storage.kill();
+            return storage;
+        }
+        assert!(ended.is_err(), "{}: a finish without a renaming", subject.name);
+    }
+    unreachable!("it ends")
 }
 
 /// Whoever keeps no record says so, and takes the calls of the contract all the same.
