@@ -93,7 +93,7 @@ struct Predicted {
     policy: Policy,
     graph: Graph,
     flow: Flow,
-    /// Per unit, its chain, where chains are owned.
+    /// Per transaction, the chain whose owner runs it, where chains are owned and transactions are units.
     owners: Option<Vec<u32>>,
     /// Per unit, what it does; nanoseconds, as all that follows.
     weight: Vec<f64>,
@@ -131,7 +131,8 @@ impl Predicted {
         let fit = transactions.iter().sum::<f64>() / weight.iter().sum::<f64>().max(1.0);
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
-        let is_owned = policy.granularity == Granularity::Chain && policy.explore == Explore::Structured(Search::Dfs);
+        let depth_first = policy.explore == Explore::Structured(Search::Dfs);
+        let is_owned = policy.granularity == Granularity::Chain && depth_first && !policy.on_versions();
         let owners = is_owned.then(|| first_chains(&graph));
         let costs = Costs { unit: per_epoch(times.explore + times.lock) / units, transfer, barrier: 2.0 * transfer };
         let stages = &one.stage_seconds;

@@ -34,7 +34,7 @@ pub fn parse_sync(text: &str) -> Result<Sync, String> {
     }
 }
 
-/// The least limit of memory: rows and index of a table are taken in blocks of 2 MiB.
+/// The least limit of memory: below it, what is kept free for indexes does not suffice, and rows take more.
 pub const MEMORY_MIN: usize = 32 << 20;
 
 /// Bytes with their unit (`512MiB`, `2GiB`, `4 GB`).

@@ -34,7 +34,7 @@ pub type OpenSource = Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>;
 pub type OpenSink = Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>;
 
 /// Whether to give up before the first event. Is shown how far a replay has come, if one is under way.
-pub type Interrupted<'a> = &'a mut dyn FnMut(Option<&Control>) -> bool;
+pub type Watch<'a> = &'a mut dyn FnMut(Option<&Control>) -> bool;
 
 /// Where the events of a source or the rows of a table come from.
 pub enum Input {
@@ -171,7 +171,7 @@ impl Job {
     }
 
     /// Opens it. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
-    pub fn open(mut self, interrupted: Interrupted) -> Result<Ready, JobError> {
+    pub fn open(mut self, interrupted: Watch) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_standard_streams()?;
         let mut engine = Engine::with_logging(program, self.logging)?;
@@ -302,7 +302,7 @@ pub(crate) fn fill(
     id: TableId,
     table: &Table,
     input: Input,
-    interrupted: Interrupted,
+    interrupted: Watch,
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
     let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;

@@ -59,19 +59,32 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
     })
 }
 
+/// Notes that the user wants an end; ends the process where that is so already.
+fn at_once(stopping: &mut bool) {
+    if *stopping {
+        say::error("stopped at once; the sinks are not finished");
+        std::process::exit(exit::INTERRUPTED.into());
+    }
+    *stopping = true;
+}
+
 /// The summary, also as text.
 fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Result<(Summary, String), JobError> {
     // The bar would run into what a sink writes to the same terminal.
     let own_terminal = job.standard_output().next().is_none() || !stdout().is_terminal();
     let bar = |units: &[Unit]| if own_terminal && !arguments.quiet { Progress::new(units) } else { None };
-    let mut replay = None;
+    let (mut replay, mut stopping) = (None, false);
     let ready: Ready = job.open(&mut |under_way| {
         if let Some(control) = under_way
             && let Some(progress) = replay.get_or_insert_with(|| bar(&[]))
         {
             progress.update(control);
         }
-        loader.interrupted()
+        let interrupted = loader.interrupted();
+        if interrupted {
+            at_once(&mut stopping);
+        }
+        interrupted
     })?;
     drop(replay);
     if !arguments.quiet {
@@ -82,11 +95,7 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
     let (mut stopping, mut waiting) = (false, false);
     let mut tick = || {
         if loader.interrupted() {
-            if stopping {
-                say::error("stopped at once; the sinks are not finished");
-                std::process::exit(exit::INTERRUPTED.into());
-            }
-            stopping = true;
+            at_once(&mut stopping);
             control.stop();
         }
         match &mut progress {

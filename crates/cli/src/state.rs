@@ -4,7 +4,7 @@
 //! in the log is replayed by the program that logged it, which the state has recorded; then there is such
 //! a checkpoint. A changed schema is migrated there.
 
-use crate::job::{Input, Interrupted, Job, JobError, Output, source_streams};
+use crate::job::{Input, Job, JobError, Output, Watch, source_streams};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Job {
         path: &Path,
         engine: &Engine,
         notes: &mut Vec<String>,
-        interrupted: Interrupted,
+        interrupted: Watch,
     ) -> Result<StateDirectory, JobError> {
         let recorded = self.recorded();
         let open = || open_state(path, engine.program(), Some(recorded.clone()));
@@ -88,7 +88,7 @@ impl Job {
 
 /// Has the program that a state has recorded replay what is logged, and take a checkpoint behind it; how many
 /// epochs there were.
-fn replay_as_it_was(path: &Path, interrupted: Interrupted) -> Result<u64, JobError> {
+fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
     let directory = open_state_as_it_is(path)?;
     let refused = |why: String| {
         RunError::State(StateError::Refused(format!(

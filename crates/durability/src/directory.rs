@@ -335,7 +335,16 @@ impl StateDirectory {
     /// Makes an unfinished beginning undone. What holds more than a beginning lost its manifest.
     fn clear(&self) -> Result<(), StateError> {
         let known = ["lock", "log", "checkpoint", "manifest.new"];
+        let lost = || StateError::Damaged {
+            file: self.path.join("manifest"),
+            offset: 0,
+            what: "it is missing".into(),
+            affected: "it is not known where the state lies".into(),
+        };
         let names = self.storage.list(&self.path).map_err(StateError::io(&self.path, "read"))?;
+        if names.iter().any(|name| name == "savepoint" || name.starts_with("log.")) {
+            return Err(lost());
+        }
         if let Some(other) = names.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(StateError::Refused(format!(
                 "{} is no state directory and holds other things, such as '{other}'; give an empty one",
@@ -353,12 +362,7 @@ impl StateDirectory {
                 };
                 let length = self.storage.look(&path).map_err(StateError::io(&path, "read"))?.length;
                 if !first || (name == "00000001.log" && length > Log::EMPTY_BYTES) {
-                    return Err(StateError::Damaged {
-                        file: self.path.join("manifest"),
-                        offset: 0,
-                        what: "it is missing".into(),
-                        affected: "it is not known where the state lies".into(),
-                    });
+                    return Err(lost());
                 }
                 self.storage.remove(&path).map_err(StateError::io(&path, "removed"))?;
             }

@@ -220,6 +220,9 @@ impl Storage for SimStorage {
         self.call(Operation::Link, &to, |state| {
             in_a_directory(&state.world, &to)?;
             let node = found(&state.world, &from)?;
+            if node == Node::Directory {
+                return Err(ErrorKind::PermissionDenied.into());
+            }
             if state.world.names.contains_key(&to) {
                 return Err(ErrorKind::AlreadyExists.into());
             }

@@ -235,7 +235,7 @@ impl World {
 
     /// Bytes in all files that have a name.
     pub fn bytes(&self) -> u64 {
-        let length = |node: &Node| if let Node::File(id) = node { self.files[*id].seen.len() } else { 0 };
-        self.names.values().map(|node| length(node) as u64).sum()
+        let ids = self.names.values().filter_map(|node| if let Node::File(id) = node { Some(*id) } else { None });
+        ids.collect::<BTreeSet<Id>>().into_iter().map(|id| self.files[id].seen.len() as u64).sum()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! time = construct + max(critical path, work / workers + the end) + redo, where work is what transactions cost serially
 //! and what a unit costs beside, and at the end the other workers wait for the last, in the middle of a unit on
-//! average; breadth first each stratum is a term of its own, with a barrier behind. What
-//! depends on the machine are a dozen constants, nanoseconds on one of today's cores. They need be right only as
+//! average; breadth first each stratum is a term of its own, with a barrier behind; chains that are owned wait for turns. What
+//! depends on the machine are some constants, most of them nanoseconds on one of today's cores. They need be right only as
 //! far as that policies which are worth a try look so: [`crate::Decision`] multiplies by what measured epochs took.
 
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
@@ -83,6 +83,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
         Explore::Structured(Search::Bfs) => stepwise + f64::from(paths.strata) * scale * BARRIER,
         // Waits for less than a stratum and for more than the path.
         Explore::Structured(Search::Dfs) if policy.granularity == Granularity::Operation => (path + stepwise) / 2.0,
+        // The same, of chains that are owned.
         Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0 * UNEVEN + units * TURN / workers,
     };
     let redo = match policy.abort {

@@ -479,3 +479,15 @@ fn serial_epochs_that_warm_up_do_not_make_the_loop_look_slow() {
     let choices = recorded(510.0, 500, cost);
     assert!(serial(&choices) >= 400, "{}", serial(&choices));
 }
+
+#[test]
+fn owned_chains_are_expected_to_take_longer_than_pools() {
+    let load = Load { access_ns: 500.0, units_ns: 500.0, other_ns: 50.0, aborts: 0.0 };
+    for rows in [10, 100_000] {
+        let survey = survey(rows, true, 2);
+        let expected = |policy: &str| {
+            model::predict(policy.parse().expect("a policy"), &survey, &load, f64::from(OPERATIONS), 2.0)
+        };
+        assert!(expected("chain,dfs") > expected("chain"), "{rows} rows");
+    }
+}

@@ -62,8 +62,8 @@ struct Scene {
     setting: Setting,
     /// Stopped on the way.
     stopped: SimStorage,
-    /// At its end, with a savepoint of where it was stopped.
-    ended: SimStorage,
+    /// Stopped again, with a savepoint of where it was stopped first.
+    farther: SimStorage,
     /// Of the two programs, compiled once.
     engines: [Cell<Option<Engine>>; 2],
 }
@@ -89,12 +89,12 @@ impl Scene {
         };
         let stopped = new_machine(1);
         run(&stopped, Some(STOP));
-        let ended = stopped.copy();
-        create(&ended, "start").expect("no fault");
-        run(&ended, None);
+        let farther = stopped.copy();
+        create(&farther, "start").expect("no fault");
+        run(&farther, Some(2 * STOP));
         let engines = [&history, &migrated].map(|history| Cell::new(Some(compile(history))));
         let (expected, migrated) = (Expected::new(Subject::new(history)), Expected::new(Subject::new(migrated)));
-        Scene { expected, migrated, setting, stopped, ended, engines }
+        Scene { expected, migrated, setting, stopped, farther, engines }
     }
 
     /// Hands over the engine of a command's program behind it, with empty tables.
@@ -109,7 +109,7 @@ impl Scene {
     fn before(&self, command: Command) -> &SimStorage {
         match command {
             Command::Migrate => &self.stopped,
-            _ => &self.ended,
+            _ => &self.farther,
         }
     }
 
@@ -123,7 +123,7 @@ impl Scene {
     /// Does it, as a process of its own; whether there was anything to do.
     fn give(&self, command: Command, machine: &SimStorage) -> Result<bool, RunError> {
         match command {
-            Command::Create => create(machine, "end"),
+            Command::Create => create(machine, "farther"),
             Command::Remove => {
                 let directory = open(machine)?;
                 let is_there = directory.savepoints()?.iter().any(|savepoint| savepoint.name == "start");
@@ -181,8 +181,12 @@ impl Scene {
         if returned && !was_done {
             return Err(at("it has returned, and nothing was done"));
         }
-        let again = self.give(command, &machine).map_err(failed("again"))?;
-        if command != Command::Restore && again == was_done {
+        // A state that was returned to a savepoint would be so once more.
+        let again = match command {
+            Command::Restore if was_done => false,
+            _ => self.give(command, &machine).map_err(failed("again"))?,
+        };
+        if again == was_done {
             return Err(at("it was done in part"));
         }
         let after = found(&machine).map_err(failed("what is there behind it"))?;
@@ -278,12 +282,14 @@ fn syncs_that_commands_leave_out_are_found() {
     let scene = Scene::new();
     for (command, lie) in [
         (Command::Create, "manifest.new"),
-        (Command::Create, "savepoint/end"),
-        (Command::Create, "savepoint/end/checkpoint"),
+        (Command::Create, "savepoint/farther"),
+        (Command::Create, "savepoint/farther/checkpoint"),
         (Command::Create, ".rows"),
         (Command::Restore, "manifest.new"),
         (Command::Restore, "state"),
         (Command::Restore, "state/checkpoint"),
+        (Command::Restore, "state/log.1"),
+        (Command::Restore, ".rows"),
         (Command::Remove, "savepoint/start"),
         (Command::Migrate, "manifest.new"),
         (Command::Migrate, "state"),
