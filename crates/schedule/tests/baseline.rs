@@ -13,11 +13,17 @@ use tidemill_schedule::{Baseline, Execute, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, RowId, Use, UseBuffer};
 
-/// An epoch that hangs fails the test, instead of hanging it too.
+/// An epoch that hangs fails the test, instead of hanging it too; it is told of each that has ended.
 fn watch() -> mpsc::Sender<()> {
     let (alive, watched) = mpsc::channel();
     thread::spawn(move || {
-        if watched.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let ended = loop {
+            match watched.recv_timeout(Duration::from_secs(120)) {
+                Ok(()) => {}
+                Err(ended) => break ended,
+            }
+        };
+        if ended == mpsc::RecvTimeoutError::Timeout {
             eprintln!("an epoch hangs");
             std::process::abort();
         }
@@ -145,12 +151,13 @@ fn epochs(seed: u64, rounds: usize) -> Vec<Epoch> {
 
 #[test]
 fn locks_in_turns_end_as_serially() {
-    let _alive = watch();
+    let alive = watch();
     for scheme in [Scheme::Lock, Scheme::Partitioned(1), Scheme::Partitioned(4), Scheme::Partitioned(64)] {
         let mut baseline = Baseline::new();
         for (number, epoch) in epochs(7, 60).iter().enumerate() {
             for workers in [1, 2, 4] {
                 let (rows, mut log) = run(&mut baseline, scheme, epoch, workers);
+                alive.send(()).expect("it watches");
                 log.sort();
                 let expected = serially(epoch, 0..epoch.len() as u32);
                 assert!((rows, log) == expected, "{scheme}, epoch {number}, {workers} workers: not the serial result");
@@ -199,11 +206,12 @@ fn random_transaction(random: &mut Random, rows: u64) -> model::Transaction {
 
 #[test]
 fn schemes_on_versions_end_as_serially() {
-    let _alive = watch();
+    let alive = watch();
     let mut random = Random::new(10);
     let mut baselines = [Scheme::MultiVersion, Scheme::TStream].map(|scheme| (scheme, Baseline::new()));
     let mut passes = 0;
     for round in 0..600 {
+        alive.send(()).expect("it watches");
         let (scheme, baseline) = &mut baselines[round % 2];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
