@@ -135,9 +135,11 @@ def test_a_directory_with_other_things_is_no_state(tmp_path):
         app.run(transfers=events(5))
 
 
-PROGRAM = """
-    import tidemill as tm
+BANK = """
+    import os
     import sys
+
+    import tidemill as tm
 
     class Account(tm.Row):
         id: int = tm.key()
@@ -159,12 +161,17 @@ PROGRAM = """
         src.balance -= ev.amount
         dst.balance += ev.amount
         return {"at": ev.at, "left": src.balance}
+"""
 
+PROGRAM = (
+    BANK
+    + """
     app.sink(transfer.committed, tm.jsonl("done.jsonl"))
     app.sink(transfer.aborted, tm.csv("rejected.csv.gz"))
     app.sink(transfers.bad, tm.csv("bad.csv"))
     app.run()
 """
+)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -211,33 +218,9 @@ def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compress
     assert rejected[0] == rejected[1]
 
 
-SHOWING = """
-    import os
-    import sys
-
-    import tidemill as tm
-
-    class Account(tm.Row):
-        id: int = tm.key()
-        balance: int = 1000
-
-    class Transfer(tm.Event):
-        at: int = tm.event_time()
-        src: int
-        dst: int
-        amount: int
-
-    app = tm.App("bank", state=sys.argv[1] or None)
-    accounts = app.table(Account, rows=[{"id": i} for i in range(100)])
-    transfers = app.source(Transfer, tm.csv(INPUT))
-
-    @app.transaction(transfers)
-    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
-        tm.require(src.balance >= ev.amount, "insufficient")
-        src.balance -= ev.amount
-        dst.balance += ev.amount
-        return {"at": ev.at, "left": src.balance}
-
+SHOWING = (
+    BANK
+    + """
     shown = os.open(sys.argv[2], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def show(rejected):
@@ -247,6 +230,7 @@ SHOWING = """
     app.sink(transfer.aborted, show)
     app.run()
 """
+)
 
 
 def test_what_cannot_be_taken_back_is_shown_at_least_once(tmp_path):

@@ -83,3 +83,19 @@ pub struct Call {
     /// The file it was about; of a renaming or a second name, the new one.
     pub path: PathBuf,
 }
+
+impl Call {
+    /// What can go wrong with it so that the outcome may differ, whatever it gives.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = vec![Fault::Refused(ErrorKind::PermissionDenied)];
+        if self.operation.writes() {
+            faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(ErrorKind::TimedOut)]);
+        }
+        match self.operation {
+            Operation::Append => faults.push(Fault::Half(ErrorKind::StorageFull)),
+            Operation::Sync => faults.push(Fault::Dropped(ErrorKind::Other)),
+            _ => {}
+        }
+        faults
+    }
+}

@@ -18,18 +18,11 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
-/// What can go wrong with a call so that the outcome may differ.
+/// What can go wrong with a call, and with what is read.
 fn faults(call: &Call) -> Vec<Fault> {
-    use std::io::ErrorKind::{Other, PermissionDenied, StorageFull, TimedOut};
-    let mut faults = vec![Fault::Refused(PermissionDenied)];
-    if call.operation.writes() {
-        faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(TimedOut)]);
-    }
-    match call.operation {
-        Operation::Append => faults.push(Fault::Half(StorageFull)),
-        Operation::Sync => faults.push(Fault::Dropped(Other)),
-        Operation::ReadAt => faults.extend([Fault::Refused(Other), Fault::Flipped]),
-        _ => {}
+    let mut faults = call.faults();
+    if call.operation == Operation::ReadAt {
+        faults.extend([Fault::Refused(std::io::ErrorKind::Other), Fault::Flipped]);
     }
     faults
 }

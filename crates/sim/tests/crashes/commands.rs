@@ -9,7 +9,6 @@ use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process, recorded};
 use arrow_array::RecordBatch;
 use std::cell::Cell;
-use std::io::ErrorKind::{Other, StorageFull, TimedOut};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_audit::recorded_program;
@@ -18,7 +17,7 @@ use tidemill_histories::History;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{ColumnDef, analyze};
 use tidemill_runtime::{Engine, RunError, state_rows};
-use tidemill_sim::{Call, Fault, Operation, SimStorage};
+use tidemill_sim::{Call, Fault, SimStorage};
 
 /// Events of a history: some epochs before a run is stopped and some behind it.
 const EVENTS_MIN: usize = 60;
@@ -158,13 +157,12 @@ impl Scene {
     /// A command with a fault, if any, and what comes behind it; the calls that it made.
     fn trial(
         &self,
-        command: Command,
+        (command, before): (Command, &Found),
         prepare: &dyn Fn(&SimStorage),
         fault: Option<(usize, Fault)>,
     ) -> Result<Vec<Call>, String> {
         let at = |what: &str| format!("{command:?}, {fault:?}: {what}");
         let failed = |what: &'static str| move |error: RunError| format!("{command:?}, {fault:?}: {what}: {error}");
-        let before = found(self.before(command)).expect("no fault");
         let machine = self.before(command).copy();
         prepare(&machine);
         fault.into_iter().for_each(|(at, fault)| machine.fail(at, fault));
@@ -177,7 +175,7 @@ impl Scene {
             false => machine.kill(),
         }
         let then = found(&machine).map_err(failed("what is there"))?;
-        let was_done = then != before;
+        let was_done = then != *before;
         if returned && !was_done {
             return Err(at("it has returned, and nothing was done"));
         }
@@ -222,11 +220,13 @@ impl Scene {
 
     /// A command without a fault, then with each at each of its calls; how many there were.
     fn try_all(&self, command: Command, prepare: &dyn Fn(&SimStorage)) -> Result<u64, String> {
-        let calls = self.trial(command, prepare, None)?;
+        let before = found(self.before(command)).expect("no fault");
+        let calls = self.trial((command, &before), prepare, None)?;
         let mut trials = 1;
         for (at, call) in calls.iter().enumerate() {
-            for fault in faults(call) {
-                self.trial(command, prepare, Some((at, fault))).map_err(|wrong| format!("{wrong}, {call:?}"))?;
+            for fault in call.faults() {
+                self.trial((command, &before), prepare, Some((at, fault)))
+                    .map_err(|wrong| format!("{wrong}, {call:?}"))?;
                 trials += 1;
             }
         }
@@ -249,20 +249,6 @@ fn create(machine: &SimStorage, name: &str) -> Result<bool, RunError> {
         directory.create_savepoint(name)?;
     }
     Ok(is_new)
-}
-
-/// What can go wrong with a call.
-fn faults(call: &Call) -> Vec<Fault> {
-    let mut faults = vec![Fault::Refused(Other)];
-    if call.operation.writes() {
-        faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(TimedOut)]);
-    }
-    match call.operation {
-        Operation::Append => faults.push(Fault::Half(StorageFull)),
-        Operation::Sync => faults.push(Fault::Dropped(Other)),
-        _ => {}
-    }
-    faults
 }
 
 #[test]
