@@ -204,6 +204,14 @@ fn random_transaction(random: &mut Random, rows: u64) -> model::Transaction {
     (parts, accesses)
 }
 
+fn work_on(model: &model::Model, workers: usize) {
+    thread::scope(|scope| {
+        for id in 0..workers {
+            scope.spawn(move || model.work(id));
+        }
+    });
+}
+
 #[test]
 fn schemes_on_versions_end_as_serially() {
     let alive = watch();
@@ -218,17 +226,30 @@ fn schemes_on_versions_end_as_serially() {
         let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
         let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
         let mut model = model::Model::under_scheme(transactions, aborting, *scheme, std::mem::take(baseline));
-        thread::scope(|scope| {
-            for id in 0..workers {
-                let model = &model;
-                scope.spawn(move || model.work(id));
-            }
-        });
+        work_on(&model, workers);
         assert_eq!(model.result(), model.expected(), "round {round}: {scheme}, {workers} workers");
         *baseline = model.baseline.take().expect("it ran");
         passes = passes.max(baseline.passes());
     }
     assert!(passes > 5, "no batch was redone more than {passes} times: verdicts did not flip");
+}
+
+/// Rounds that get smaller, where who took the next one's size for that of its own would end it twice.
+#[test]
+fn tstream_ends_each_round_once() {
+    let alive = watch();
+    let mut baseline = Baseline::new();
+    // Each row is written twice, and from the second on behind the row before it: rounds of 40, 39, 38 and so on.
+    let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
+    let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
+    let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();
+    for _ in 0..5000 {
+        alive.send(()).expect("it watches");
+        let mut model = model::Model::under_scheme(transactions.clone(), 0, Scheme::TStream, baseline);
+        work_on(&model, 4);
+        assert_eq!(model.result(), model.expected());
+        baseline = model.baseline.take().expect("it ran");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use tidemill_schedule::{Execute, Executor, Policy, Progress, Worker};
+use tidemill_schedule::{Baseline, Execute, Executor, Policy, Progress, Scheme, Worker};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run};
 
 struct Rows {
@@ -210,4 +210,21 @@ fn eager_repair_by_strata() {
 #[test]
 fn lazy_repair() {
     check_versions("operation,lazy", 1, 2);
+}
+
+/// A chain that waits for another half-way: a round of two, then one of one.
+#[test]
+fn tstream_in_rounds() {
+    let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, false)])];
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let shared = model::Model::under_scheme(transactions.clone(), 0, Scheme::TStream, Baseline::new());
+        let shared = Arc::new(shared);
+        let other = shared.clone();
+        let thread = thread::spawn(move || other.work(1));
+        shared.work(0);
+        thread.join().expect("no panic");
+        assert_eq!(shared.result(), shared.expected());
+    });
 }

@@ -18,7 +18,8 @@
 //! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is
 //! claimed. Who completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the
 //! next one, while nobody has anything; (3) publishes its number. Who reads what was arranged too early sees
-//! the round closed when it claims, and fails.
+//! the round closed when it claims, and fails. What belongs to a round is read before a piece of it is completed:
+//! behind that, another worker may have begun the next.
 
 use super::Baseline;
 use crate::execute::Execute;
@@ -37,6 +38,16 @@ enum Kind {
     Judge,
     /// Nothing: all is done.
     Done,
+}
+
+/// Some of a round, for the worker that claimed it.
+struct Piece {
+    round: u32,
+    kind: Kind,
+    /// What there is in the whole round.
+    size: u32,
+    /// Which of it: chains of the round, or transactions.
+    range: Range<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -104,8 +115,8 @@ impl Rounds {
         self.begin(round, Kind::Explore, chains);
     }
 
-    /// Claims a piece of the round that is on, if there is any left.
-    fn claim(&self, workers: u32) -> Result<(u32, Kind, Range<u32>), u32> {
+    /// Claims a piece of the round that is on; if none is left, the round.
+    fn claim(&self, workers: u32) -> Result<Piece, u32> {
         let mut claims = self.claims.load(Ordering::Acquire);
         loop {
             let (round, begin) = ((claims >> 32) as u32, claims as u32);
@@ -116,7 +127,7 @@ impl Rounds {
             let count = ((size - begin) / workers).clamp(1, BLOCK_MAX);
             let order = Ordering::AcqRel;
             match self.claims.compare_exchange_weak(claims, claims + u64::from(count), order, Ordering::Acquire) {
-                Ok(_) => return Ok((round, kind, begin..begin + count)),
+                Ok(_) => return Ok(Piece { round, kind, size, range: begin..begin + count }),
                 Err(now) => claims = now,
             }
         }
@@ -182,11 +193,11 @@ impl Baseline {
     pub(super) fn run_in_rounds<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) {
         loop {
             match self.rounds.claim(8) {
-                Ok((round, kind, piece)) => {
-                    let (count, start) = (piece.len() as u32, execute.now());
+                Ok(Piece { round, kind, size, range }) => {
+                    let (count, start) = (range.len() as u32, execute.now());
                     match kind {
-                        Kind::Explore => piece.for_each(|at| self.evaluate(worker.id, execute, round, at)),
-                        Kind::Judge => piece.for_each(|transaction| self.look_at(worker.id, execute, transaction)),
+                        Kind::Explore => range.for_each(|at| self.evaluate(worker.id, execute, round, at)),
+                        Kind::Judge => range.for_each(|transaction| self.look_at(worker.id, execute, transaction)),
                         Kind::Done => unreachable!("an empty round"),
                     }
                     match self.rounds.passes() {
@@ -194,7 +205,7 @@ impl Baseline {
                         _ => worker.times.abort += execute.now() - start,
                     }
                     let completed = self.rounds.completed.fetch_add(count, Ordering::AcqRel) + count;
-                    if completed == self.rounds.size.load(Ordering::Relaxed) {
+                    if completed == size {
                         self.end_round(round, kind);
                     }
                 }
