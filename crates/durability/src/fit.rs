@@ -37,10 +37,14 @@ impl Fit {
             return Fit::Refused(format!("belongs to the application '{theirs}'; this is '{ours}'"));
         }
         let (was, is) = (state.version, program.version);
-        if was > is {
-            return Fit::Refused(format!("is of version {was} of the schema; this program is version {is}"));
-        }
         let changes = Changes::between(state, program);
+        if was > is {
+            let all = match changes.none() {
+                true => String::new(),
+                false => format!(", which to go back to would be:{}", changes.lines(true)),
+            };
+            return Fit::Refused(format!("is of version {was} of the schema; this program is version {is}{all}"));
+        }
         if changes.none() {
             return if state.code == program.code { Fit::Same } else { Fit::Changed };
         }

@@ -17,7 +17,7 @@ use crate::summary::Summary;
 use crate::wiring::Wiring;
 use crate::worker::Machine;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{RecvTimeoutError, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -277,15 +277,17 @@ impl Engine {
             let _ = free.send(Box::new(Epoch::new(&machine.program, &machine.code, &machine.wiring)));
         }
         let (finished, to_commit) = unbounded();
+        // Should this thread panic, or be refused another, those that there are leave.
+        let guard = StopOnPanic { pipeline: &pipeline, failure: &failure };
         let (mut threads, readers) = (Vec::new(), Arc::new(Mutex::new(Vec::new())));
         let inputs = Inputs::new(sources, environment.clone(), control.clone(), readers.clone(), durable.is_some());
         for id in 0..workers {
-            let (shared, finished, settled) = (pipeline.clone(), finished.clone(), environment.clone());
-            let life = move || {
+            let (shared, settled, finished) = (pipeline.clone(), environment.clone(), finished.clone());
+            let life = move |finished: &Sender<_>| {
                 settled.settle(id, workers);
-                shared.work(id, &finished);
+                shared.work(id, finished);
             };
-            threads.push(environment.spawn("worker", stopping(&pipeline, &failure, life)));
+            threads.push(environment.spawn("worker", stopping(&pipeline, &failure, finished, life)));
         }
         drop(finished);
         let (mut finish, at_gate, at_commit) = Durable::divide(durable, &machine, &control);
@@ -306,12 +308,12 @@ impl Engine {
         };
         if let Some(finish) = &mut finish {
             let checkpointer = finish.checkpointer(&machine, &environment, &failure, &pipeline);
-            let life = stopping(&pipeline, &failure, move || checkpointer.run());
+            let life = stopping(&pipeline, &failure, (), move |()| checkpointer.run());
             threads.push(environment.spawn("checkpoint", life));
         }
         let (done, is_done) = bounded(1);
-        let life = move || _ = done.send(committer.run(&to_commit));
-        threads.push(environment.spawn("committer", stopping(&pipeline, &failure, life)));
+        let life = move |(): &()| _ = done.send(committer.run(&to_commit));
+        threads.push(environment.spawn("committer", stopping(&pipeline, &failure, (), life)));
         let gatherer = Gatherer {
             machine: machine.clone(),
             environment: environment.clone(),
@@ -328,20 +330,19 @@ impl Engine {
             durable: at_gate,
         };
         let (gathered, is_gathered) = bounded(1);
-        let life = move || _ = gathered.send(gatherer.run());
-        threads.push(environment.spawn("gate", stopping(&pipeline, &failure, life)));
-        let report = loop {
-            match is_done.recv_timeout(Duration::from_millis(50)) {
-                Ok(report) => break Some(report),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break None,
-            }
+        let life = move |(): &()| _ = gathered.send(gatherer.run());
+        threads.push(environment.spawn("gate", stopping(&pipeline, &failure, (), life)));
+        let mut look = || {
             control.failed.store(failure.is_set(), Ordering::Relaxed);
             control.looks.fetch_add(1, Ordering::Release);
             tick();
         };
-        tick();
-        let gathered = is_gathered.recv().ok();
+        let report = watched(&is_done, &mut look);
+        let gathered = watched(&is_gathered, &mut look);
+        std::mem::forget(guard);
+        if let Some(finish) = &finish {
+            finish.hurry();
+        }
         join(threads, &failure);
         if !control.stops() && !failure.is_set() {
             // Otherwise a source may wait for input that never comes; it ends with its next record.
@@ -364,6 +365,19 @@ impl Engine {
     }
 }
 
+/// What a thread says in the end, if it comes to that; meanwhile, and then once more, `look` is called now and then.
+fn watched<T>(says: &Receiver<T>, look: &mut dyn FnMut()) -> Option<T> {
+    let said = loop {
+        match says.recv_timeout(Duration::from_millis(50)) {
+            Ok(said) => break Some(said),
+            Err(RecvTimeoutError::Timeout) => look(),
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+    };
+    look();
+    said
+}
+
 fn join(threads: Vec<Box<dyn Joined>>, failure: &Failure) {
     for thread in threads {
         if let Err(message) = thread.join() {
@@ -372,16 +386,20 @@ fn join(threads: Vec<Box<dyn Joined>>, failure: &Failure) {
     }
 }
 
-/// A thread's life: if it panics, the others leave, too, rather than wait for it.
-pub(crate) fn stopping(
+/// A thread's life: if it panics, the others leave, too, rather than wait for it. What it keeps is let go of only when
+/// they can see that: the end of a channel is not to be taken for that of a run.
+pub(crate) fn stopping<T: Send + 'static>(
     pipeline: &Arc<Pipeline>,
     failure: &Arc<Failure>,
-    life: impl FnOnce() + Send + 'static,
+    keeps: T,
+    life: impl FnOnce(&T) + Send + 'static,
 ) -> Box<dyn FnOnce() + Send> {
     let (pipeline, failure) = (pipeline.clone(), failure.clone());
     Box::new(move || {
+        // Locals are dropped in reverse.
+        let keeps = keeps;
         let guard = StopOnPanic { pipeline: &pipeline, failure: &failure };
-        life();
+        life(&keeps);
         std::mem::forget(guard);
     })
 }

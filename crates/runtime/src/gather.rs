@@ -130,7 +130,7 @@ impl Gatherer {
     pub fn events_max(&self) -> usize {
         let most = match self.options.epoch {
             EpochSize::Events(events) => events.max(1),
-            EpochSize::Auto => self.pipeline.events_max(),
+            EpochSize::Auto => self.pipeline.events_max(self.number),
             EpochSize::Age(_) => self.options.epoch_events_max,
         };
         self.durable.as_ref().map_or(most, |durable| durable.events_max.min(most))

@@ -133,7 +133,7 @@ impl Inputs {
             loop {
                 match receiver.recv_timeout(STOP_POLL) {
                     Ok(message) => return Some(message),
-                    Err(RecvTimeoutError::Timeout) if !control.stops() => {}
+                    Err(RecvTimeoutError::Timeout) if !control.ends() => {}
                     Err(_) => return None,
                 }
             }

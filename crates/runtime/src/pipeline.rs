@@ -61,7 +61,7 @@ struct State {
     decisions: Vec<Decision>,
     costs: Costs,
     pace: Pace,
-    /// The number of the last epoch that was put in.
+    /// The number of the last epoch whose limit was asked for.
     gathered_last: u64,
 }
 
@@ -116,7 +116,6 @@ impl Pipeline {
     /// Puts a gathered epoch in.
     pub fn put(&self, epoch: Box<Epoch>) {
         let mut state = self.state.lock();
-        state.gathered_last = epoch.number;
         state.gathered.push_back(epoch);
         drop(state);
         self.changed.notify_one();
@@ -134,9 +133,11 @@ impl Pipeline {
         self.changed.notify_all();
     }
 
-    /// Events of an epoch at the most.
-    pub fn events_max(&self) -> usize {
-        self.state.lock().pace.limit()
+    /// Events at the most of an epoch that is about to be cut.
+    pub fn events_max(&self, epoch: u64) -> usize {
+        let mut state = self.state.lock();
+        state.gathered_last = epoch;
+        state.pace.limit()
     }
 
     /// The results of an epoch are there, so long after its first event arrived.

@@ -427,8 +427,8 @@ impl Executor {
         if idle == Idle::Wait {
             let id = worker.id;
             worker.wait(execute, || self.pools.wait_for(id, || is_arranged() || self.is_poisoned()));
-            self.stop_if_poisoned();
         }
+        self.stop_if_poisoned();
         if is_arranged() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
     }
 

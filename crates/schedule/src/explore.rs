@@ -46,10 +46,12 @@ impl Executor {
                     let id = worker.id;
                     worker.wait(execute, || self.pools.wait(id, || self.is_finished() || self.is_poisoned()));
                 }
-                Idle::Leave if self.pools.is_dry() => return Step::Stop(Progress::Starved),
                 Idle::Leave => {}
             }
             self.stop_if_poisoned();
+            if idle == Idle::Leave && self.pools.is_dry() {
+                return Step::Stop(Progress::Starved);
+            }
         }
     }
 
@@ -175,12 +177,12 @@ impl Executor {
             presence.running.set(unit);
             if worker.sampler.is_due() {
                 let (start, before) = (execute.now(), worker.times.total());
-                self.run(worker, execute, unit, structure);
+                self.run((structure, presence), worker, execute, unit);
                 let took = (execute.now() - start).saturating_sub(worker.times.total() - before);
                 worker.times.useful += worker.sampler.took(took);
                 execute.took(worker.id, unit, took);
             } else {
-                self.run(worker, execute, unit, structure);
+                self.run((structure, presence), worker, execute, unit);
             }
             worker.executed += 1;
             current = match self.policy.explore {
@@ -195,9 +197,9 @@ impl Executor {
     }
 
     #[inline]
-    fn run<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, unit: u32, structure: &Structure) {
+    fn run<E: Execute + ?Sized>(&self, here: (&Structure, &Presence<'_>), worker: &mut Worker, execute: &E, unit: u32) {
         if self.policy.speculates() {
-            self.run_on_speculation(worker, execute, unit, structure);
+            self.run_on_speculation(here, worker, execute, unit);
         } else {
             execute.execute(worker.id, unit);
         }

@@ -314,6 +314,40 @@ fn help_leaves_when_there_is_nothing_to_do() {
     assert_eq!(executor.help(&mut Worker::new(1), &gate), Progress::Done);
 }
 
+/// A worker that repairs stands at the transaction that it runs again, not at the one whose abort it repairs.
+#[test]
+fn a_panic_in_a_repair_says_where() {
+    let _watchdog = Watchdog::new();
+    struct Faulty(model::Model);
+    impl Execute for Faulty {
+        fn execute(&self, worker: usize, unit: u32) {
+            self.0.execute(worker, unit);
+        }
+        fn is_apart(&self, transaction: u32) -> bool {
+            self.0.is_apart(transaction)
+        }
+        fn judge(&self, worker: usize, transaction: u32) -> bool {
+            self.0.judge(worker, transaction)
+        }
+        fn revert(&self, worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+            self.0.revert(worker, transaction, changed);
+        }
+        fn redo(&self, _: usize, transaction: u32, _: u32, _: bool, _: &mut dyn FnMut(u32)) -> bool {
+            panic!("planted in {transaction}")
+        }
+    }
+    for policy in ["operation,lazy", "operation,bfs,eager", "chain,dfs,lazy"] {
+        let policy = policy.parse().expect("a policy");
+        let faulty = Faulty(model::Model::new(model::aborts_that_turn_round(2), 2, policy, &[0]));
+        let panics = |id| {
+            let work = AssertUnwindSafe(|| faulty.0.executor.work(&mut Worker::new(id), &faulty));
+            *catch_unwind(work).expect_err("no worker gets through").downcast::<String>().expect("a message")
+        };
+        assert_eq!(panics(0), "planted in 1", "{policy}");
+        assert_eq!(panics(0), "the epoch is stopped: transaction 1 panicked on another worker", "{policy}");
+    }
+}
+
 #[test]
 fn a_panic_stops_all_workers_and_says_where() {
     let _watchdog = Watchdog::new();
@@ -348,6 +382,8 @@ fn a_panic_stops_all_workers_and_says_where() {
     assert_eq!(messages[0], "planted");
     assert_eq!(messages[1], "the epoch is stopped: transaction 500 panicked on another worker");
     assert_eq!(messages[2], messages[1]);
+    let comes_late = AssertUnwindSafe(|| executor.help(&mut Worker::new(1), &faulty));
+    assert!(catch_unwind(comes_late).is_err(), "nor does who only helps");
     // Afterwards the executor and the workers work as before, whatever they were stopped at.
     executor.prepare(&mut runs(&epoch, 2, Partitioning::with_bits(1)));
     let histories = Histories::new(&epoch, 0);

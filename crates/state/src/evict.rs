@@ -119,6 +119,7 @@ impl Table {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         assert!(nodes.cold.is_some(), "only what is cold elsewhere is evicted");
+        nodes.torn = true;
         let slots: usize = victims.iter().map(Victims::slots).sum();
         let count = victims.len();
         let take = |victims: Victims| {
@@ -137,6 +138,7 @@ impl Table {
             places.zip(removal.nodes).for_each(|((index, rows), of_node)| (*index, *rows) = of_node);
             text_bytes += removal.text_bytes;
         }
+        nodes.torn = false;
         if !self.text_columns().is_empty() {
             // Older measures fade.
             let texts = nodes.texts.get_mut();

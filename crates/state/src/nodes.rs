@@ -43,6 +43,8 @@ pub struct Nodes {
     pub cold: Option<Arc<dyn ColdRows>>,
     /// Bytes of texts, and the rows whose texts these are: some of the table's.
     pub texts: Mutex<(usize, usize)>,
+    /// Some nodes are elsewhere: while the lock is held, or for ever behind a panic.
+    pub torn: bool,
 }
 
 /// Indexes and rows of some virtual nodes, apart so that the indexes' heads stay in the first-level cache.
@@ -76,6 +78,7 @@ impl Nodes {
             sweep_at: SWEEP_SLOTS_MIN,
             cold,
             texts: Mutex::default(),
+            torn: false,
         }
     }
 

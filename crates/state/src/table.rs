@@ -347,6 +347,7 @@ impl Table {
     /// of that node are made meanwhile.
     pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
         let nodes = self.nodes.read();
+        assert!(!nodes.torn, "an eviction was broken off: rows are missing");
         nodes.shard_with(node).rows(node).chunk(chunk).map(|slots| slots.for_each(each)).is_some()
     }
 

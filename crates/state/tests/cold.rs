@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
@@ -288,4 +289,24 @@ fn what_a_failed_checkpoint_took_is_taken_again() {
     subject.evict(1.0, Wrongly::Nothing);
     assert_eq!(subject.table.stats().slots, 0);
     assert!(subject.holds());
+}
+
+/// What a panic has broken off has lost rows: a checkpoint is not taken without them.
+#[test]
+fn nothing_is_captured_behind_a_broken_eviction() {
+    let mut subject = Subject::new(0);
+    let rows: Vec<_> = (0..1000).map(|key| (key, Some(key))).collect();
+    subject.write(&rows);
+    let (table, store) = (&subject.table, &subject.store);
+    let eviction = Eviction { share: 0.5, keeps_all: true, wrongly: Wrongly::Nothing };
+    // SAFETY: nothing runs.
+    let broken = std::panic::catch_unwind(AssertUnwindSafe(|| unsafe {
+        table.begin_snapshot(subject.generation, false);
+        let victims = table.choose(0..16, eviction, &mut |rows| store.put(rows));
+        table.remove(vec![victims], |_| panic!("planted"))
+    }));
+    assert!(broken.is_err());
+    // SAFETY: as above.
+    let captured = std::panic::catch_unwind(AssertUnwindSafe(|| unsafe { table.capture(200) }));
+    assert!(captured.is_err(), "a node was captured");
 }

@@ -377,7 +377,7 @@ impl DurableGate {
             options: self.options.clone(),
         };
         let (failure, pipeline) = (gatherer.failure.clone(), gatherer.pipeline.clone());
-        let life = move || match logger.run() {
+        let life = move |_: &_| match logger.run() {
             Ok(log) => {
                 let _ = sender.send(log);
             }
@@ -386,7 +386,8 @@ impl DurableGate {
                 pipeline.stop();
             }
         };
-        let life = stopping(&gatherer.pipeline, &gatherer.failure, life);
+        // The committer takes the end of what it is told for that of the log.
+        let life = stopping(&gatherer.pipeline, &gatherer.failure, self.durable.clone(), life);
         *self.logger.lock() = Some(environment.spawn("log", life));
         self.entries = Some(entries);
         self.logged = Some(logged);

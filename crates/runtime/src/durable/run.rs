@@ -232,6 +232,11 @@ impl Finish {
         }
     }
 
+    /// Has a checkpoint that is under way not rest any more: nothing else is.
+    pub fn hurry(&self) {
+        self.checkpoints.presses.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until the logger has come to rest, whatever became of the gate.
     pub fn join_logger(&self) {
         if let Some(thread) = self.logger.lock().take() {
