@@ -21,7 +21,7 @@ pub struct Grid {
     /// The points, unless knobs are given.
     #[arg(long, value_enum, default_value_t = Preset::Small)]
     preset: Preset,
-    /// gs, sl, sl-phases, ob, tp; by default all.
+    /// gs, sl, sl-phases, ob, tp, tp-groups, tp-windows; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
     workloads: Vec<Workload>,
     /// How access is scheduled: auto, or policies such as epoch or chain,bfs,lazy; separated by spaces or semicolons.

@@ -142,6 +142,35 @@ impl Expected {
         None
     }
 
+    /// How many bytes of outputs were released, by the sinks' records; or which of them cannot be read, or are not those
+    /// that must be there.
+    pub fn released(&self, storage: &SimStorage) -> Result<u64, String> {
+        let mut released = 0;
+        for (path, expected) in &self.outputs {
+            let name = path.file_name().expect("a file").to_string_lossy();
+            let beside = |what: &str| read_all(storage, &path.with_file_name(format!(".{name}.tidemill-{what}")));
+            let record = match beside("epoch") {
+                Ok(record) => record,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(format!("the record of {}: {error}", path.display())),
+            };
+            let line = record.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let record: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+            let length = record["length"].as_u64().ok_or("a record has a length")? as usize;
+            let part = match beside("part") {
+                Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound => read_all(storage, path),
+                part => part,
+            };
+            let part = part.map_err(|error| format!("what was released of {}: {error}", path.display()))?;
+            if length > expected.len() || part.get(..length) != Some(&expected[..length]) {
+                return Err(format!("{length} bytes of {} are not those that must be there", path.display()));
+            }
+            released += length as u64;
+        }
+        Ok(released)
+    }
+
     /// A line of an output that is not there.
     pub fn missing_lines(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Option<String> {
         for (path, expected) in &self.outputs {
@@ -232,6 +261,17 @@ pub fn process(
     storage: &Arc<dyn Storage>,
     setting: &Setting,
 ) -> Result<Summary, RunError> {
+    process_under(history, engine, storage, setting, &Arc::default())
+}
+
+/// The same, watched and asked to end through a control.
+pub fn process_under(
+    history: &History,
+    engine: &Engine,
+    storage: &Arc<dyn Storage>,
+    setting: &Setting,
+    control: &Arc<Control>,
+) -> Result<Summary, RunError> {
     let program = engine.program();
     let mut directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
@@ -248,7 +288,6 @@ pub fn process(
             engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
         }
     }
-    let control = Arc::new(Control::default());
     let streams = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
     let source = |(s, (stream, records)): (usize, (&tidemill_plan::Stream, &Vec<_>))| {
         let again = Again::of(s + setting.seed as usize);
@@ -292,7 +331,7 @@ pub fn process(
 /// How one life of the machine ends, if it does not come to an end by itself.
 fn fault(random: &mut Random, planted: Planted) -> Fault {
     use ErrorKind::{Other, StorageFull, TimedOut};
-    match random.below(12) {
+    match random.below(14) {
         // It shows only where a checkpoint finds no room and the run goes on.
         _ if planted.is(Bug::SnapshotForgetsFailed) => Fault::Half(StorageFull),
         0..4 => Fault::CutBefore,
@@ -300,6 +339,7 @@ fn fault(random: &mut Random, planted: Planted) -> Fault {
         8 => Fault::Refused(Other),
         9 => Fault::Applied(TimedOut),
         10 => Fault::Half(StorageFull),
+        11 | 12 => Fault::Flipped,
         _ => Fault::Dropped([Other, StorageFull][random.below(2)]),
     }
 }
