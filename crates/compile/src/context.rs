@@ -8,7 +8,7 @@ use crate::abi::{InputView, NativeView, UndoEntry};
 use crate::native::NativeColumn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::ColumnType;
-use tidemill_state::blob;
+use tidemill_state::blob::{self, Edit};
 
 /// Entries that compiled code may write without asking for room.
 pub const UNDO_UNCHECKED_MAX: usize = 1024;
@@ -241,26 +241,30 @@ impl AccessContext {
         self.buffer = buffer;
     }
 
-    /// Sets a text cell to what `change` makes of the bytes in it; no column of results may point to them. `last`:
-    /// the transaction cannot abort any more.
+    /// Edits the text in a cell as `edit` says, which writes what comes behind it; no column of results may point to the
+    /// text. `last`: the transaction cannot abort any more.
     ///
     /// # Safety
     /// As of [`AccessContext::set_text`].
-    pub(crate) unsafe fn change_text(&mut self, address: u64, last: bool, change: impl FnOnce(&[u8], &mut Vec<u8>)) {
-        let mut new = self.take_buffer();
-        // SAFETY: by the caller; a text cell holds a live blob or 0. Where it is overwritten, nobody else reads it:
-        // the row is its only holder and this worker's, and nothing captured it.
+    pub(crate) unsafe fn edit_text(
+        &mut self,
+        address: u64,
+        last: bool,
+        edit: impl FnOnce(&[u8], &mut Vec<u8>) -> Edit,
+    ) {
+        let (cell, mut tail) = (address as *mut u64, self.take_buffer());
+        // SAFETY: by the caller; a text cell holds a live blob or 0. Where it is edited, nobody else reads it: the row is
+        // its only holder and this worker's, and nothing captured it.
         unsafe {
-            let handle = (address as *const u64).read();
-            let old = blob::bytes(handle);
-            change(old, &mut new);
-            if last && self.in_place && old.len() == new.len() {
-                blob::overwrite(handle, &new);
-            } else {
-                self.set_text(address, &new);
+            let handle = cell.read();
+            let edit = edit(blob::bytes(handle), &mut tail);
+            let here = last && self.in_place;
+            if edit.changes(tail.len()) && !(here && blob::edit(handle, &edit, &tail)) {
+                self.text_log.push((address, handle));
+                cell.write(blob::of(&edit.pieces(blob::bytes(handle), &tail)));
             }
         }
-        self.return_buffer(new);
+        self.return_buffer(tail);
     }
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.

@@ -151,10 +151,10 @@ helpers! {
         context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, value: u64, len: u64
     ) {
         let spec = &*spec;
-        let mut new = (*context).take_buffer();
-        window::add(spec, bytes(w, wl), time, item(spec, value, len), &mut new);
-        leave(&mut *context, &[&new]);
-        (*context).return_buffer(new);
+        let (window, mut tail) = (bytes(w, wl), (*context).take_buffer());
+        let edit = window::add(spec, window, time, item(spec, value, len), &mut tail);
+        leave(&mut *context, &edit.pieces(window, &tail));
+        (*context).return_buffer(tail);
     }
     /// Adds a value to the window in a cell; `last`: nothing behind can abort.
     fn window_add_to(
@@ -162,7 +162,7 @@ helpers! {
     ) {
         let spec = &*spec;
         let item = item(spec, value, len);
-        (*context).change_text(cell, last != 0, |old, new| window::add(spec, old, time, item, new));
+        (*context).edit_text(cell, last != 0, |window, tail| window::add(spec, window, time, item, tail));
     }
     /// An aggregate of a window, in the scratch word: 0 if it does not fit, 1 if it is there, 2 if it is none.
     fn window_read(

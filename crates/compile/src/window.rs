@@ -1,11 +1,13 @@
 //! Windows, on their bytes. What the bytes mean is said in `tidemill_plan`'s `window`.
 //!
-//! Nothing here trusts the bytes: what is cut short is taken to end there. An add writes all bytes anew: entries
-//! are few, or short, and what it writes most often is as long as what was there.
+//! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: old entries go in
+//! front, one may go in between, one comes behind; so most are done where the bytes are.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use tidemill_model::Type;
 use tidemill_plan::{Aggregate, Keep, SLICE_BYTES, Window};
+use tidemill_state::blob::Edit;
 
 /// A value to add.
 #[derive(Clone, Copy)]
@@ -187,6 +189,9 @@ fn recent(window: &Window, bytes: &[u8], now: i64, within: i64) -> usize {
     // Below the least number there is no slice.
     let Some(gone) = now.checked_sub(within) else { return 0 };
     if let Some(stride) = stride(window) {
+        if word(bytes) > gone {
+            return 0;
+        }
         let (mut low, mut high) = (0, bytes.len() / stride);
         while low < high {
             let middle = (low + high) / 2;
@@ -197,66 +202,77 @@ fn recent(window: &Window, bytes: &[u8], now: i64, within: i64) -> usize {
     entries(window, bytes).find(|(slice, ..)| *slice > gone).map_or(bytes.len(), |(.., start)| start)
 }
 
-/// Writes the bytes of a window with one more value to `out`, which is empty.
-pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, out: &mut Vec<u8>) {
+/// What one more value does to the bytes of a window; what comes is written to `tail`, which is empty.
+pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut Vec<u8>) -> Edit {
     let now = now(window, bytes, time);
     match window.keep {
         Keep::Slices(slices) => {
-            let kept = &bytes[recent(window, bytes, now, slices.count)..];
-            match item {
-                Item::Float(value) => add_to_slice(kept, now, value, out),
-                Item::Word(value) => add_to_slice(kept, now, i128::from(value), out),
+            let start = recent(window, bytes, now, slices.count);
+            let gap = match item {
+                Item::Float(value) => add_to_slice(&bytes[start..], now, value, tail),
+                Item::Word(value) => add_to_slice(&bytes[start..], now, i128::from(value), tail),
                 Item::Text(_) => unreachable!("analysis refuses slices of texts"),
-            }
+            };
+            Edit { start, gap: bytes.len() - gap..bytes.len() }
         }
-        Keep::Distinct(slices) => add_distinct(window, bytes, (now, slices.count), item, out),
+        Keep::Distinct(slices) => {
+            let start = recent(window, bytes, now, slices.count);
+            let Some((slice, gap)) = find(window, &bytes[start..], item) else {
+                tail.extend_from_slice(&now.to_le_bytes());
+                write_item(item, tail);
+                return Edit { start, gap: bytes.len()..bytes.len() };
+            };
+            let gap = start + gap.start..start + gap.end;
+            if slice == now {
+                return Edit { start, gap: gap.end..gap.end };
+            }
+            tail.extend_from_slice(&now.to_le_bytes());
+            write_item(item, tail);
+            Edit { start, gap }
+        }
         Keep::Last(count) => {
             let len = entries_len(window, bytes);
             let surplus = usize::try_from(len as i64 + 1 - count).unwrap_or(0);
-            out.extend_from_slice(&bytes[nth(window, bytes, surplus)..]);
-            write_item(item, out);
+            write_item(item, tail);
+            Edit { start: nth(window, bytes, surplus), gap: bytes.len()..bytes.len() }
         }
     }
 }
 
-fn add_to_slice<N: Number>(kept: &[u8], now: i64, value: N, out: &mut Vec<u8>) {
+/// Writes the slice of now with one more value; how many bytes it takes the place of.
+fn add_to_slice<N: Number>(kept: &[u8], now: i64, value: N, out: &mut Vec<u8>) -> usize {
     let last = kept.len().checked_sub(SLICE_BYTES).filter(|&at| word(&kept[at..]) == now);
     let summary = match last {
         Some(at) => Summary::read(&kept[at + 8..]).and(Summary::of(value)),
         None => Summary::of(value),
     };
-    out.extend_from_slice(&kept[..last.unwrap_or(kept.len())]);
     out.extend_from_slice(&now.to_le_bytes());
     summary.write(out);
+    last.map_or(0, |at| kept.len() - at)
 }
 
-fn add_distinct(window: &Window, bytes: &[u8], (now, slices): (i64, i64), item: Item<'_>, out: &mut Vec<u8>) {
-    let start = recent(window, bytes, now, slices);
-    let kept = &bytes[start..];
-    let known = match item {
+/// The slice of a value among distinct ones, and where its entry is.
+fn find(window: &Window, kept: &[u8], item: Item<'_>) -> Option<(i64, Range<usize>)> {
+    /// Looked at at once.
+    const ENTRIES: usize = 4;
+    const BYTES: usize = 16;
+    match item {
         Item::Text(text) => {
-            entries(window, kept).find(|(_, value, _)| *value == text).map(|(slice, _, at)| (slice, at))
+            let (slice, value, at) = entries(window, kept).find(|(_, value, _)| *value == text)?;
+            Some((slice, at..at + BYTES + value.len()))
         }
-        Item::Word(value) => {
-            let found = kept.chunks_exact(16).position(|entry| word(&entry[8..]) == value);
-            found.map(|entry| (word(&kept[16 * entry..]), 16 * entry))
+        Item::Word(wanted) => {
+            let is_wanted = |entry: &[u8]| word(&entry[8..]) == wanted;
+            let has_wanted =
+                |entries: &[u8]| entries.chunks_exact(BYTES).fold(false, |found, entry| found | is_wanted(entry));
+            let block = kept.chunks_exact(ENTRIES * BYTES).position(has_wanted);
+            let before = BYTES * ENTRIES * block.unwrap_or(kept.len() / (BYTES * ENTRIES));
+            let entry = kept[before..].chunks_exact(BYTES).position(is_wanted)?;
+            let at = before + BYTES * entry;
+            Some((word(&kept[at..]), at..at + BYTES))
         }
         Item::Float(_) => unreachable!("analysis refuses distinct floats"),
-    };
-    match known {
-        Some((slice, _)) if slice == now => return out.extend_from_slice(kept),
-        Some((_, at)) => {
-            let len = match item {
-                Item::Text(text) => 16 + text.len(),
-                _ => 16,
-            };
-            out.extend_from_slice(&kept[..at]);
-            out.extend_from_slice(&kept[at + len..]);
-        }
-        None => out.extend_from_slice(kept),
     }
-    out.extend_from_slice(&now.to_le_bytes());
-    write_item(item, out);
 }
 
 fn write_item(item: Item<'_>, out: &mut Vec<u8>) {
@@ -301,6 +317,9 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
             Answer::Word(values.len() as i64)
         }
         (Aggregate::Count, Keep::Last(_)) => Answer::Word(entries_len(window, part) as i64),
+        (Aggregate::Count, Keep::Slices(_)) => {
+            Answer::Word(part.chunks_exact(SLICE_BYTES).map(|slice| word(&slice[8..])).sum())
+        }
         _ if window.value == Type::Float => answer(summary::<f64>(window, part), aggregate, |aggregate, whole| {
             Answer::Float(match aggregate {
                 Aggregate::Sum => whole.sum,
@@ -325,7 +344,13 @@ fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
         Keep::Slices(_) => Summary::read(value),
         _ => Summary::of(N::read(value)),
     };
-    entries(window, part).map(|(_, value, _)| of(value)).reduce(Summary::and)
+    match stride(window) {
+        Some(stride) => {
+            let value = if window.slices().is_some() { 8 } else { 0 };
+            part.chunks_exact(stride).map(|entry| of(&entry[value..])).reduce(Summary::and)
+        }
+        None => entries(window, part).map(|(_, value, _)| of(value)).reduce(Summary::and),
+    }
 }
 
 fn answer<N: Number>(

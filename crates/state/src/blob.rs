@@ -2,30 +2,50 @@
 //!
 //! A handle is the address of `[len: u64][bytes]`, or 0 for the empty value. A handle has one owner,
 //! the cell that holds it, or the garbage list that it was moved to.
+//!
+//! A blob takes a multiple of 16 bytes, and of an eighth of the next power of two: the sizes that allocators round to by
+//! themselves. So one whose length changes a little stays where it is.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::Range;
 
 /// Bytes before the content.
 pub const PREFIX: usize = 8;
 
+/// What a blob is rounded up to at the least, and at the most.
+const STEP_MIN: usize = 16;
+const STEP_MAX: usize = 4096;
+
 fn layout(len: usize) -> Layout {
-    Layout::from_size_align(PREFIX + len, 8).expect("a text is smaller than the address space")
+    let size = PREFIX + len;
+    let step = (size.next_power_of_two() / 8).clamp(STEP_MIN, STEP_MAX);
+    Layout::from_size_align(size.next_multiple_of(step), 8).expect("a text is smaller than the address space")
 }
 
 /// A new blob with these bytes; 0 for none.
 pub fn new(bytes: &[u8]) -> u64 {
-    if bytes.is_empty() {
+    of(&[bytes])
+}
+
+/// A new blob with these bytes in a row; 0 for none.
+pub fn of(pieces: &[&[u8]]) -> u64 {
+    let len = pieces.iter().map(|piece| piece.len()).sum();
+    if len == 0 {
         return 0;
     }
-    let layout = layout(bytes.len());
+    let layout = layout(len);
     // SAFETY: the layout's size is at least PREFIX, hence not zero; the writes stay inside it.
     unsafe {
         let blob = alloc(layout);
         if blob.is_null() {
             handle_alloc_error(layout);
         }
-        blob.cast::<u64>().write(bytes.len() as u64);
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), blob.add(PREFIX), bytes.len());
+        blob.cast::<u64>().write(len as u64);
+        let mut to = blob.add(PREFIX);
+        for piece in pieces {
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len());
+            to = to.add(piece.len());
+        }
         blob as u64
     }
 }
@@ -43,21 +63,59 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
 }
 
-/// Gives a blob other bytes, as many as it has.
+/// A change of some bytes: those before `start` go, and those of `gap`, which lies behind it. What comes is put behind
+/// those that stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The first that stays, unless `gap` begins there.
+    pub start: usize,
+    /// Those in between that go.
+    pub gap: Range<usize>,
+}
+
+impl Edit {
+    /// What becomes of the bytes, in pieces.
+    pub fn pieces<'a>(&self, bytes: &'a [u8], tail: &'a [u8]) -> [&'a [u8]; 3] {
+        [&bytes[self.start..self.gap.start], &bytes[self.gap.end..], tail]
+    }
+
+    /// Whether all stay, and so many come.
+    pub fn changes(&self, tail: usize) -> bool {
+        self.start > 0 || !self.gap.is_empty() || tail > 0
+    }
+}
+
+/// Edits a blob where it is. False, and nothing is done, where it would have to be another one.
 ///
 /// # Safety
 /// `handle` came from [`new`] and is not freed, and nobody else reads it meanwhile.
-pub unsafe fn overwrite(handle: u64, bytes: &[u8]) {
+pub unsafe fn edit(handle: u64, edit: &Edit, tail: &[u8]) -> bool {
     if handle == 0 {
-        assert!(bytes.is_empty(), "the empty value has no bytes");
-        return;
+        return false;
     }
     let blob = handle as *mut u8;
-    // SAFETY: by the caller's promise this is a live blob, laid out by `new`, that nobody else reads.
+    // SAFETY: by the caller's promise this is a live blob, laid out by `new`, that nobody else reads. What stays lies
+    // in it, and what it becomes has room in it, as the layout is the same.
     unsafe {
-        assert_eq!(blob.cast::<u64>().read() as usize, bytes.len(), "a blob keeps its length");
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), blob.add(PREFIX), bytes.len());
+        let len = blob.cast::<u64>().read() as usize;
+        let Edit { start, gap } = edit;
+        assert!(*start <= gap.start && gap.start <= gap.end && gap.end <= len, "an edit of other bytes");
+        let (head, rest) = (gap.start - start, len - gap.end);
+        let becomes = head + rest + tail.len();
+        if becomes == 0 || layout(becomes) != layout(len) {
+            return false;
+        }
+        let bytes = blob.add(PREFIX);
+        if *start > 0 {
+            std::ptr::copy(bytes.add(*start), bytes, head);
+        }
+        if head < gap.end {
+            std::ptr::copy(bytes.add(gap.end), bytes.add(head), rest);
+        }
+        std::ptr::copy_nonoverlapping(tail.as_ptr(), bytes.add(head + rest), tail.len());
+        blob.cast::<u64>().write(becomes as u64);
     }
+    true
 }
 
 /// Frees a blob.
@@ -69,5 +127,46 @@ pub unsafe fn free(handle: u64) {
         let blob = handle as *mut u8;
         // SAFETY: the length was written by `new`, so the layout is the one it was allocated with.
         unsafe { dealloc(blob, layout(blob.cast::<u64>().read() as usize)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_is_what_allocators_round_to() {
+        let sizes: Vec<usize> = (1..=1000).map(|len| layout(len).size()).collect();
+        let mut different = sizes.clone();
+        different.dedup();
+        assert_eq!(different[..12], [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]);
+        assert!(sizes.iter().zip(1..).all(|(size, len)| *size >= PREFIX + len));
+    }
+
+    #[test]
+    fn edits_do_what_their_pieces_say() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let mut in_place = 0;
+        for (start, from, to, tail) in (0..100).step_by(9).flat_map(|start| {
+            (start..=100).step_by(7).flat_map(move |from| {
+                (from..=100).step_by(5).flat_map(move |to| [0, 16, 40].map(|t| (start, from, to, t)))
+            })
+        }) {
+            let (edit, tail) = (Edit { start, gap: from..to }, vec![7; tail]);
+            let expected = edit.pieces(&bytes, &tail).concat();
+            let handle = new(&bytes);
+            // SAFETY: this test alone has the blobs, and frees them once.
+            unsafe {
+                let done = super::edit(handle, &edit, &tail);
+                assert_eq!(done, !expected.is_empty() && layout(expected.len()) == layout(100), "{edit:?}");
+                assert_eq!(super::bytes(handle), if done { &expected } else { &bytes }, "{edit:?}");
+                let other = of(&edit.pieces(&bytes, &tail));
+                assert_eq!(super::bytes(other), expected, "{edit:?}");
+                free(handle);
+                free(other);
+                in_place += usize::from(done);
+            }
+        }
+        assert!(in_place > 100, "{in_place}");
     }
 }
