@@ -57,6 +57,7 @@ BUDGET ?= 1
 torture: SHELL := /bin/bash
 torture: .SHELLFLAGS := -o pipefail -c
 torture: machine ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
+	@mkdir -p target
 	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
 	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) \
 	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture | tee target/torture.log

@@ -41,7 +41,7 @@ impl Fit {
         if was > is {
             let all = match changes.none() {
                 true => String::new(),
-                false => format!(", which to go back to would be:{}", changes.lines(true)),
+                false => format!("; to go back to it would mean:{}", changes.lines(true)),
             };
             return Fit::Refused(format!("is of version {was} of the schema; this program is version {is}{all}"));
         }

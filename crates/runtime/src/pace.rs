@@ -41,7 +41,7 @@ impl Pace {
     }
 
     /// The results of an epoch of so many events are there, `latency` nanoseconds after the first of them arrived.
-    /// `gathered`: the number of the last epoch that was gathered.
+    /// `gathered`: the number of the last epoch whose limit was asked for.
     pub fn done(&mut self, epoch: u64, events: usize, latency: u64, gathered: u64) {
         if epoch <= self.changed {
             return;

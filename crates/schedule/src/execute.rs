@@ -23,8 +23,8 @@ pub trait Execute: Sync {
     /// Runs one unit: a whole transaction (verdict, then all updates or none), or one part.
     ///
     /// Called once per unit of an epoch (under TStream's scheme once in each pass over it), by the worker given, when
-    /// everything that it waits for has run and can be seen; in place, no transaction that shares a row with it runs meanwhile. A panic stops the epoch on
-    /// all workers.
+    /// everything that it waits for has run and can be seen; in place, no transaction that shares a row with it runs
+    /// meanwhile. A panic stops the epoch on all workers.
     fn execute(&self, worker: usize, unit: u32);
 
     /// A hint that the worker will soon run this unit. May be called any number of times, also

@@ -69,8 +69,8 @@ impl Policy {
     /// All workers, along chains.
     pub const CHAIN: Policy = Policy { granularity: Granularity::Chain, ..Policy::EPOCH };
 
-    /// All: the serial one, and every combination of the choices of the others. Two of them run as two more: breadth
-    /// first and before the verdict, on versions, there is no chain to go along.
+    /// All: the serial one, and every combination of the choices of the others. `chain,bfs,eager` and `chain,bfs,lazy` run
+    /// as those of `operation`: breadth first, on versions, there is no chain to go along.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
         for granularity in [Granularity::Chain, Granularity::Operation] {

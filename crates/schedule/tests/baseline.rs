@@ -239,7 +239,7 @@ fn schemes_on_versions_end_as_serially() {
 fn tstream_ends_each_round_once() {
     let alive = watch();
     let mut baseline = Baseline::new();
-    // Each row is written twice, and from the second on behind the row before it: rounds of 40, 39, 38 and so on.
+    // Each row is written twice, and from the second on behind the row before it: of 40 chains ever fewer are left.
     let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
     let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
     let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();

@@ -314,7 +314,7 @@ fn help_leaves_when_there_is_nothing_to_do() {
     assert_eq!(executor.help(&mut Worker::new(1), &gate), Progress::Done);
 }
 
-/// A worker that repairs stands at the transaction that it runs again, not at the one whose abort it repairs.
+/// A worker that repairs stands at the transaction that it runs again, not at the last that it ran or judged.
 #[test]
 fn a_panic_in_a_repair_says_where() {
     let _watchdog = Watchdog::new();
@@ -338,7 +338,9 @@ fn a_panic_in_a_repair_says_where() {
     }
     for policy in ["operation,lazy", "operation,bfs,eager", "chain,dfs,lazy"] {
         let policy = policy.parse().expect("a policy");
-        let faulty = Faulty(model::Model::new(model::aborts_that_turn_round(2), 2, policy, &[0]));
+        let mut transactions = model::aborts_that_turn_round(2);
+        transactions.push((1, vec![(5_000, 0, true)]));
+        let faulty = Faulty(model::Model::new(transactions, 2, policy, &[0]));
         let panics = |id| {
             let work = AssertUnwindSafe(|| faulty.0.executor.work(&mut Worker::new(id), &faulty));
             *catch_unwind(work).expect_err("no worker gets through").downcast::<String>().expect("a message")

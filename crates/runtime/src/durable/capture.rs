@@ -102,7 +102,8 @@ pub struct CheckpointState {
     /// The next one must have all rows: some without a mark are not in the newest. Written by the checkpointer while
     /// busy, read by the gate.
     pub whole: AtomicBool,
-    /// Merges are waited for, or all else has ended, so they do not rest. Written by the gate, and behind its end.
+    /// Merges are waited for, or all else has ended, so they do not rest. Written by the gate and, when it has
+    /// ended, by who waits for the threads.
     pub presses: AtomicBool,
 }
 

@@ -56,7 +56,7 @@ impl Group {
     fn run(&self, command: &Command, seconds_max: &str) -> (std::process::ExitStatus, String) {
         let mut inside = Command::new("timeout");
         inside
-            .args(["-s", "KILL", seconds_max, "sh", "-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .args(["--foreground", "-s", "KILL", seconds_max, "sh", "-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(self.path.join("cgroup.procs"));
         inside.arg(command.get_program()).args(command.get_args());
         inside.current_dir(command.get_current_dir().expect("it has one"));
