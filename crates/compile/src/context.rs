@@ -241,11 +241,12 @@ impl AccessContext {
         self.buffer = buffer;
     }
 
-    /// Edits the text in a cell as `edit` says, which writes what comes behind it; no column of results may point to the
-    /// text. `last`: the transaction cannot abort any more.
+    /// Edits the text in a cell as `edit` says, which writes what comes behind it. `last`: the transaction cannot abort any
+    /// more.
     ///
     /// # Safety
-    /// As of [`AccessContext::set_text`].
+    /// As of [`AccessContext::set_text`]; no column of results points to the text, and where it is `last` and rows are
+    /// written in place, nobody else reads it.
     pub(crate) unsafe fn edit_text(
         &mut self,
         address: u64,

@@ -189,6 +189,7 @@ fn recent(window: &Window, bytes: &[u8], now: i64, within: i64) -> usize {
     // Below the least number there is no slice.
     let Some(gone) = now.checked_sub(within) else { return 0 };
     if let Some(stride) = stride(window) {
+        // Of an empty window it does not matter.
         if word(bytes) > gone {
             return 0;
         }
@@ -253,8 +254,9 @@ fn add_to_slice<N: Number>(kept: &[u8], now: i64, value: N, out: &mut Vec<u8>) -
 
 /// The slice of a value among distinct ones, and where its entry is.
 fn find(window: &Window, kept: &[u8], item: Item<'_>) -> Option<(i64, Range<usize>)> {
-    /// Looked at at once.
+    /// Entries that are looked at together.
     const ENTRIES: usize = 4;
+    /// Of an entry of a word; of a text, slice and length.
     const BYTES: usize = 16;
     match item {
         Item::Text(text) => {

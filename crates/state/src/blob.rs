@@ -3,8 +3,8 @@
 //! A handle is the address of `[len: u64][bytes]`, or 0 for the empty value. A handle has one owner,
 //! the cell that holds it, or the garbage list that it was moved to.
 //!
-//! A blob takes a multiple of 16 bytes, and of an eighth of the next power of two: the sizes that allocators round to by
-//! themselves. So one whose length changes a little stays where it is.
+//! A blob takes a multiple of 16 bytes, and of an eighth of the next power of two up to 4096: the sizes that allocators round
+//! to by themselves, or finer. So one whose length changes a little stays where it is.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Bytes before the content.
 pub const PREFIX: usize = 8;
 
-/// What a blob is rounded up to at the least, and at the most.
+/// What a blob is rounded up to a multiple of, at the least and at the most.
 const STEP_MIN: usize = 16;
 const STEP_MAX: usize = 4096;
 
@@ -53,7 +53,7 @@ pub fn of(pieces: &[&[u8]]) -> u64 {
 /// The bytes behind a handle.
 ///
 /// # Safety
-/// `handle` came from [`new`] and is not freed while the result lives.
+/// `handle` came from [`of`] or [`new`], and is neither freed nor edited while the result lives.
 pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     if handle == 0 {
         return &[];
@@ -79,7 +79,7 @@ impl Edit {
         [&bytes[self.start..self.gap.start], &bytes[self.gap.end..], tail]
     }
 
-    /// Whether all stay, and so many come.
+    /// Whether it changes anything, where so many bytes come.
     pub fn changes(&self, tail: usize) -> bool {
         self.start > 0 || !self.gap.is_empty() || tail > 0
     }
@@ -125,7 +125,7 @@ pub unsafe fn edit(handle: u64, edit: &Edit, tail: &[u8]) -> bool {
 pub unsafe fn free(handle: u64) {
     if handle != 0 {
         let blob = handle as *mut u8;
-        // SAFETY: the length was written by `new`, so the layout is the one it was allocated with.
+        // SAFETY: the length was written by `of`, or by `edit`, which keeps the layout that it was allocated with.
         unsafe { dealloc(blob, layout(blob.cast::<u64>().read() as usize)) }
     }
 }

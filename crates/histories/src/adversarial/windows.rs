@@ -117,6 +117,8 @@ pub fn edges() -> History {
 /// The same, with nothing behind the adds that could abort, so that they work in place; other windows are asked then.
 pub fn in_place() -> History {
     let mut body = vec![when(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(1)), vec![abort("no")], vec![])];
+    // A first use may find the role's key wrong, and abort.
+    body.push(add_to("other", "names", event("name")));
     body.extend(adds());
     body.push(add_to("other", "seen", event("n")));
     let mut times = times();

@@ -8,7 +8,7 @@ use crate::program::{Expr as Typed, Node};
 use crate::{Aggregate, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Window, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
-/// Most values of a window of the last so many: an add copies them.
+/// Most values of a window of the last so many: an add moves them.
 const LAST_MAX: i64 = 1 << 16;
 
 /// A span of time, its length in the unit of the event time.
