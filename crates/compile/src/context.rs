@@ -212,16 +212,16 @@ impl AccessContext {
         place as u64
     }
 
-    /// Sets a text cell to a new blob, noting what it held.
+    /// Sets a text cell to a new blob of these bytes in a row, noting what it held.
     ///
     /// # Safety
     /// `address` is a text cell that this worker may write now.
-    pub(crate) unsafe fn set_text(&mut self, address: u64, bytes: &[u8]) {
+    pub(crate) unsafe fn set_text(&mut self, address: u64, pieces: &[&[u8]]) {
         let cell = address as *mut u64;
         // SAFETY: by the caller.
         unsafe {
             self.text_log.push((address, cell.read()));
-            cell.write(blob::new(bytes));
+            cell.write(blob::of(pieces));
         }
     }
 
@@ -253,16 +253,15 @@ impl AccessContext {
         last: bool,
         edit: impl FnOnce(&[u8], &mut Vec<u8>) -> Edit,
     ) {
-        let (cell, mut tail) = (address as *mut u64, self.take_buffer());
+        let mut tail = self.take_buffer();
         // SAFETY: by the caller; a text cell holds a live blob or 0. Where it is edited, nobody else reads it: the row is
         // its only holder and this worker's, and nothing captured it.
         unsafe {
-            let handle = cell.read();
+            let handle = (address as *const u64).read();
             let edit = edit(blob::bytes(handle), &mut tail);
             let here = last && self.in_place;
             if edit.changes(tail.len()) && !(here && blob::edit(handle, &edit, &tail)) {
-                self.text_log.push((address, handle));
-                cell.write(blob::of(&edit.pieces(blob::bytes(handle), &tail)));
+                self.set_text(address, &edit.pieces(blob::bytes(handle), &tail));
             }
         }
         self.return_buffer(tail);

@@ -144,7 +144,7 @@ helpers! {
     }
     /// Sets a text cell.
     fn set_text(context: *mut AccessContext, cell: u64, s: *const u8, len: u64) {
-        (*context).set_text(cell, bytes(s, len))
+        (*context).set_text(cell, &[bytes(s, len)])
     }
     /// A window with one more value, as bytes.
     fn window_add(

@@ -41,8 +41,8 @@ impl Pace {
     }
 
     /// The results of an epoch of so many events are there, `latency` nanoseconds after the first of them arrived.
-    /// `gathered`: the number of the last epoch whose limit was asked for.
-    pub fn done(&mut self, epoch: u64, events: usize, latency: u64, gathered: u64) {
+    /// `asked`: the number of the last epoch whose limit was asked for.
+    pub fn done(&mut self, epoch: u64, events: usize, latency: u64, asked: u64) {
         if epoch <= self.changed {
             return;
         }
@@ -55,7 +55,7 @@ impl Pace {
         }
         self.limit = self.limit.max(EVENTS_MIN.min(self.most)).min(self.most);
         if self.limit != before {
-            self.changed = gathered;
+            self.changed = asked;
         }
     }
 }

@@ -62,7 +62,7 @@ struct State {
     costs: Costs,
     pace: Pace,
     /// The number of the last epoch whose limit was asked for.
-    gathered_last: u64,
+    asked_last: u64,
 }
 
 /// Transactions that are run to know what transactions cost, and the time after which that is known, nanoseconds. The
@@ -107,7 +107,7 @@ impl Pipeline {
             decisions: vec![Decision::new(workers, model, may_redo(&machine)); machine.groups.names.len()],
             costs: Costs::new(machine.wiring.inputs.len()),
             pace: Pace::new(options.latency, options.epoch_events_max),
-            gathered_last: 0,
+            asked_last: 0,
         };
         let idle = AtomicU64::new(0);
         Pipeline { idle, machine, environment, scheduling, workers, state: Mutex::new(state), changed: Condvar::new() }
@@ -136,15 +136,15 @@ impl Pipeline {
     /// Events at the most of an epoch that is about to be cut.
     pub fn events_max(&self, epoch: u64) -> usize {
         let mut state = self.state.lock();
-        state.gathered_last = epoch;
+        state.asked_last = epoch;
         state.pace.limit()
     }
 
     /// The results of an epoch are there, so long after its first event arrived.
     pub fn done(&self, epoch: u64, events: usize, latency: u64) {
         let mut state = self.state.lock();
-        let gathered = state.gathered_last;
-        state.pace.done(epoch, events, latency, gathered);
+        let asked = state.asked_last;
+        state.pace.done(epoch, events, latency, asked);
     }
 
     /// Whether the access stage would find nothing to do after what it does now.

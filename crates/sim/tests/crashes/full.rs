@@ -68,15 +68,16 @@ fn a_run_waits_for_room_and_goes_on() {
             if !done.load(Ordering::Acquire) {
                 waited += 1;
                 assert!(used(&machine) <= room, "seed {seed}: the disk holds no more than it can");
-                let epochs = control.epochs.load(Ordering::Acquire);
                 let wrong = expected.wrong_outputs(|path| read_all(&machine, path), Whole::IfThere);
                 assert_eq!(wrong, None, "seed {seed}: what is there is whole, and can be read");
                 read += expected.released(&machine).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
                 let waits = || control.waits() || patience.as_ref().is_some_and(Patience::waits);
-                let (waits_before, ()) = (waits(), std::thread::sleep(FULL));
-                if waits_before && waits() {
+                let released = || control.epochs.load(Ordering::Acquire);
+                let (waited_before, released_before) = (waits(), released());
+                std::thread::sleep(FULL);
+                if waited_before && waits() {
                     watched += 1;
-                    assert_eq!(control.epochs.load(Ordering::Acquire), epochs, "seed {seed}: none is released");
+                    assert_eq!(released(), released_before, "seed {seed}: none is released");
                 }
                 if seed % 2 == 0 {
                     stopped += 1;
