@@ -1,10 +1,10 @@
-"""Draws what ``tidemill-bench figures`` measured, and fills in ``docs/figures.md``.
+"""Draws the results of ``tidemill-bench figures`` and fills in ``docs/figures.md``.
 
     python bench/figures.py target/figures docs/figures docs/figures.md
 
-The page has a pair of comments for each figure, ``<!-- ms10 -->`` and ``<!-- /ms10 -->``. What stands
-between them is written anew: the plot, and a table of the medians. Figures whose files are missing
-are left as they are.
+The page has a pair of comments for each figure, ``<!-- ms10 -->`` and ``<!-- /ms10 -->``. This script
+replaces the text between them by the plot and a table of medians. The plots show every value; a table
+has at most about twenty lines. A figure without a file keeps its text.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ MEANING = {
     "multiple": "share of transactions with all rows",
     "reads": "share of reads",
 }
+SIMULATED = "16"
+APPLICATIONS = ["gs", "sl", "ob", "tp"]
 KINDS = ["useful_s", "sync_s", "lock_s", "construct_s", "explore_s", "abort_s", "other_s"]
 
 
@@ -49,7 +51,7 @@ def read(path: Path) -> list[Row]:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Each once, in the order of their first."""
+    """Each value once, in the order of first occurrence."""
     return list(dict.fromkeys(values))
 
 
@@ -75,7 +77,7 @@ def short(value: float) -> str:
 
 
 class Panel:
-    """One plot: the lines that it takes, what is along it, what is up, and a series per scheduling."""
+    """One plot: which rows it takes, the columns of its axes, and a series per scheduling."""
 
     def __init__(self, title: str, where: Callable[[Row], bool], x: str, **options: Any):
         self.title, self.where, self.x = title, where, x
@@ -132,8 +134,8 @@ def bars(axis: Any, rows: list[Row], title: str, along: str, value: Callable[[Ro
     return f"{title}, {label}:\n\n{table([along, *series], body)}"
 
 
-def breakdown(axis: Any, rows: list[Row], title: str) -> str:
-    """Where workers spent their time in access, per event."""
+def breakdown(axis: Any, rows: list[Row], title: str, workers: str = "2") -> str:
+    """Where workers spent their time in access, per event. The table has the rows of so many workers."""
     names = [f"{row['scheduling']}, {row['workers']}" for row in rows]
     below = [0.0] * len(rows)
     body = [[name] for name in names]
@@ -146,6 +148,7 @@ def breakdown(axis: Any, rows: list[Row], title: str) -> str:
     axis.tick_params(axis="x", rotation=60, labelsize=6)
     axis.set(title=title, ylabel="µs of workers per event")
     axis.legend(fontsize=6)
+    body = [line for line, row in zip(body, rows, strict=True) if row["workers"] == workers]
     return f"{title}, µs of workers per event:\n\n{table(['', *(k.removesuffix('_s') for k in KINDS)], body)}"
 
 
@@ -223,7 +226,8 @@ def ms11_time(rows: list[Row], axes: list[Any]) -> str:
 def ms12(rows: list[Row], axes: list[Any]) -> str:
     fast = [Panel(f"C = {c} µs", at(micros=c), "abort", **RATIO) for c in costs(rows)]
     late = [Panel(f"C = {c} µs", at(micros=c), "abort", y="p99_ms", scale=1, label="p99, ms") for c in costs(rows)]
-    return panels(axes, engine(rows), [*fast, *late])
+    panels(axes[len(fast) :], engine(rows), late)
+    return panels(axes[: len(fast)], engine(rows), fast)
 
 
 def ms13b(rows: list[Row], axes: list[Any]) -> str:
@@ -266,26 +270,39 @@ def by_cost(x: str) -> Callable[[list[Row], list[Any]], str]:
 
 
 def ts8(rows: list[Row], axes: list[Any]) -> str:
-    texts = []
-    for axis, (app, cost) in zip(axes, [(a, c) for c in costs(rows) for a in ("gs", "sl", "ob", "tp")], strict=False):
+    series = distinct(row["scheduling"] for row in engine(rows))
+    body = []
+    for axis, (app, cost) in zip(axes, [(a, c) for c in costs(rows) for a in APPLICATIONS], strict=False):
         own = [r for r in engine(rows) if r["workload"] == app and r["micros"] == cost]
-        texts.append(bars(axis, own, f"{app}, C = {cost} µs", "workers", ratio, TO_LOOP))
-    ledger = [r for r in engine(rows) if r["workload"] == "sl" and r["micros"] == costs(rows)[-1]]
-    texts.append(breakdown(axes[8], ledger, f"Figure 9: sl, C = {costs(rows)[-1]} µs"))
-    two = [r for r in engine(rows) if r["workers"] == "2" and r["micros"] == costs(rows)[-1]]
-    texts.append(
-        bars(axes[9], two, f"Figure 13: p99, C = {costs(rows)[-1]} µs", "workload", lambda r: number(r["p99_ms"]), "ms")
-    )
+        bars(axis, own, f"{app}, C = {cost} µs", "workers", ratio, TO_LOOP)
+        ratios = {(r["workers"], r["scheduling"]): ratio(r) for r in own}
+        for workers in distinct(r["workers"] for r in own):
+            body.append([cost, app, workers, *(short(ratios.get((workers, name), math.nan)) for name in series)])
+    dear = costs(rows)[-1]
+    ledger = [r for r in engine(rows) if r["workload"] == "sl" and r["micros"] == dear]
+    two = [r for r in engine(rows) if r["workers"] == "2" and r["micros"] == dear]
+    texts = [
+        f"Figure 8, {TO_LOOP}:\n\n{table(['C, µs', 'workload', 'workers', *series], body)}",
+        breakdown(axes[8], ledger, f"Figure 9: sl, C = {dear} µs"),
+        bars(axes[9], two, f"Figure 13: p99, C = {dear} µs", "workload", lambda r: number(r["p99_ms"]), "ms"),
+    ]
     return "\n\n".join(texts)
 
 
 def ts12(rows: list[Row], axes: list[Any]) -> str:
-    apps = ("gs", "sl", "ob", "tp")
-    high = [Panel(f"{app}: throughput", at(workload=app), "epoch", log_x=True) for app in apps]
+    high = [Panel(f"{app}: throughput", at(workload=app), "epoch", log_x=True) for app in APPLICATIONS]
     late = [
-        Panel(f"{app}: p99", at(workload=app), "epoch", y="p99_ms", scale=1, label="ms", log_x=True) for app in apps
+        Panel(f"{app}: p99", at(workload=app), "epoch", y="p99_ms", scale=1, label="ms", log_x=True)
+        for app in APPLICATIONS
     ]
-    return panels(axes, engine(rows), [*high, *late])
+    panels(axes, engine(rows), [*high, *late])
+    auto = {(row["epoch"], row["workload"]): row for row in rows if row["scheduling"] == "auto"}
+    body = []
+    for epoch in distinct(epoch for epoch, _ in auto):
+        own = [auto[epoch, app] for app in APPLICATIONS]
+        body.append([epoch, *(f"{short(per_second(row))} ({short(number(row['p99_ms']))})" for row in own)])
+    head = [MEANING["epoch"], *APPLICATIONS]
+    return f"`auto`: throughput, million events/s (p99, ms):\n\n{table(head, body)}"
 
 
 def ts14(rows: list[Row], axes: list[Any]) -> str:
@@ -299,7 +316,7 @@ def grid(rows: list[Row], axes: list[Any]) -> str:
         points[tuple(row[knob] for knob in knobs)][row["scheduling"]] = row
     found = []
     for point, ways in points.items():
-        # Others are known by a single run.
+        # The other policies ran only once.
         finalists = [name for name, way in ways.items() if name != "auto" and way["runs"] == ways["auto"]["runs"]]
         best = max(finalists, key=lambda name: per_second(ways[name]))
         found.append((per_second(ways["auto"]) / per_second(ways[best]), point, best, ways["auto"]))
@@ -311,7 +328,7 @@ def grid(rows: list[Row], axes: list[Any]) -> str:
     axes[0].axhline(1.0, color="black", linewidth=0.5)
     axes[0].axhline(0.85, color="red", linewidth=0.5)
     axes[0].set(title="auto over the best fixed policy", xlabel="point, from the worst", ylabel="ratio", ylim=(0, None))
-    worst = [[*point, best, auto["policies"], short(ratio)] for ratio, point, best, auto in found[:12]]
+    worst = [[*point, best, auto["policies"], short(ratio)] for ratio, point, best, auto in found[:6]]
     winners: dict[str, int] = defaultdict(int)
     for _, _, best, _ in found:
         winners[best] += 1
@@ -323,11 +340,15 @@ def grid(rows: list[Row], axes: list[Any]) -> str:
     )
 
 
+def predicted(row: Row) -> float:
+    return number(row["predicted_per_second"]) / MILLION
+
+
 def simulation(rows: list[Row], axes: list[Any]) -> str:
     def point(row: Row) -> tuple[str, str, str]:
         return row["workload"], row["micros"], row["theta"]
 
-    errors: list[list[str]] = []
+    errors: list[list[float]] = []
     reached: list[list[str]] = []
     for axis, at_point in zip(axes, distinct(map(point, rows)), strict=True):
         own = [row for row in rows if point(row) == at_point]
@@ -337,7 +358,7 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
             workers = [int(row["workers"]) for row in line]
             axis.plot(
                 workers,
-                [number(row["predicted_per_second"]) / MILLION for row in line],
+                [predicted(row) for row in line],
                 label=name,
                 color=colour(name, series),
                 linewidth=1,
@@ -350,9 +371,8 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
                 color=colour(name, series),
                 markersize=3,
             )
-            off = [number(row["predicted_per_second"]) / number(row["measured_per_second"]) for row in here]
-            errors.append([*at_point, name, *(f"{ratio:.2f}" for ratio in off)])
-            reached.append([*at_point, name, *(short(number(row["predicted_per_second"]) / MILLION) for row in line)])
+            errors.append([number(row["predicted_per_second"]) / number(row["measured_per_second"]) for row in here])
+        reached.append([*at_point, *(short(predicted(row)) for row in own if row["workers"] == SIMULATED)])
         # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
         for name, of, style in [
             ("chain", "chains", "k--"),
@@ -375,16 +395,14 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
             ylabel="million events/s",
         )
     axes[0].legend(fontsize=5)
-    one, two = ([float(line[column]) for line in errors] for column in (4, 5))
+    one, two = ([line[column] for line in errors] for column in (0, 1))
     mean = [math.exp(sum(abs(math.log(r)) for r in ratios) / len(ratios)) - 1 for ratios in (one, two)]
     worst = [max(math.exp(abs(math.log(r))) - 1 for r in ratios) for ratios in (one, two)]
-    head = ["workload", "C, µs", "θ", "policy"]
+    head = ["workload", "C, µs", "θ", *distinct(row["scheduling"] for row in rows)]
     return (
         f"Predicted over measured is off by {mean[0]:.1%} with one worker and {mean[1]:.1%} with two on average, by "
-        f"{worst[0]:.0%} and {worst[1]:.0%} at most. Million events per second, predicted, by workers:\n\n"
-        + table([*head, *distinct(row["workers"] for row in rows)], reached)
-        + "\n\nPredicted over measured:\n\n"
-        + table([*head, "1 worker", "2 workers"], errors)
+        f"{worst[0]:.0%} and {worst[1]:.0%} at most. Predicted with {SIMULATED} workers, million events/s:\n\n"
+        + table(head, reached)
     )
 
 
@@ -417,7 +435,7 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
 
 
 def main(source: Path, target: Path, page: Path) -> None:
-    """Draws all figures that were measured."""
+    """Draws every figure that has a file."""
     target.mkdir(parents=True, exist_ok=True)
     text = page.read_text()
     for name, (count, draw) in FIGURES.items():
