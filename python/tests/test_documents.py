@@ -4,6 +4,7 @@ A block whose first line is ```` ```python bank.py ```` (or ``csv``, ``json``) i
 block is commands behind ``$`` with what they print. In printed text ``...`` stands for anything.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -85,3 +86,62 @@ def test_links(document):
     for target in LINK.findall(path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{document} links to {target}, which is not there"
+
+
+@pytest.fixture(scope="module")
+def checker():
+    """tools/check_documents.py, which ``make lint`` runs over the documents, and the repository as it reads it."""
+    spec = importlib.util.spec_from_file_location("check_documents", ROOT / "tools/check_documents.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, module.Repository(ROOT)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "`crates/runtime/src/gate.rs`",
+        "`gate.rs` (`Gate`)",
+        "`Gate`",
+        "`durability::Storage`",
+        "`Executor::new`",
+        "`tidemill run bank.py --state ./state`",
+        "`make test`",
+        "`cargo test -p tidemill-txn --test graph`",
+        "`cargo run --release -p tidemill-bench -- grid --runs 3`",
+    ],
+)
+def test_what_exists_passes(checker, written):
+    module, repository = checker
+    assert list(module.check(ROOT / "new.md", written, repository)) == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "`crates/runtime/src/gates.rs`",
+        "`gate.rs` (`Committer`)",
+        "`GateKeeper`",
+        "`gate_keeper`",
+        "`durability::Stowage`",
+        "`Executor::reticulate`",
+        "`tidemill walk bank.py`",
+        "`tidemill run bank.py --estate ./state`",
+        "`tidemill savepoint crate DIR NAME`",
+        "`make tests`",
+        "`cargo test -p tidemill-txs`",
+        "`cargo test -p tidemill-txn --test graphs`",
+        "`cargo run --release -p tidemill-bench -- grids`",
+        "`--schedule`",
+        "```sh\nmake tests\n```\n",
+        "\n\n    cargo test -p tidemill-txs\n\n",
+    ],
+)
+def test_what_does_not_exist_is_found(checker, written):
+    module, repository = checker
+    assert len(list(module.check(ROOT / "new.md", written, repository))) == 1
+
+
+def test_a_test_that_does_not_exist_is_found(checker):
+    module, repository = checker
+    assert len(list(module.check(ROOT / "invariants.md", '| "no such test of ours" |', repository))) == 1

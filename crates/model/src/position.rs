@@ -1,4 +1,4 @@
-//! The place of an event in the one serial order (DESIGN §1).
+//! The place of an event in the one serial order (`docs/formalism.md`, "Events and positions").
 
 /// Index of a source in its plan.
 pub type SourceId = u32;

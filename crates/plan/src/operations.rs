@@ -1,5 +1,5 @@
 //! A transaction taken apart into operations: for schedules that run the updates of one transaction
-//! apart from each other and from its verdict (MorphStream §4.2.1, §4.3; DESIGN §4).
+//! apart from each other and from its verdict (MorphStream §4.2.1, §4.3).
 //!
 //! **What.** An [`Operation`] is a group of roles whose updates decide about each other, with the
 //! part of the body that performs them, as a transaction of its own: no requirement is checked, nothing

@@ -1,6 +1,6 @@
-//! Following each event through all that it causes before the next (DESIGN §1): serial, one
+//! Following each event through all that it causes before the next: serial, one
 //! transaction at a time, because the keys of a cascaded transaction are known only when the
-//! transaction before it has run, and dependent keys (DESIGN §4) only when its turn has come.
+//! transaction before it has run, and dependent keys only when its turn has come.
 
 use crate::access::run_one;
 use crate::durable::changes;

@@ -12,7 +12,7 @@ const PREFETCH_DISTANCE: u32 = 16;
 ///
 /// **Law, in place.** Running transaction *t* reads and writes only the rows that it was said to access, and
 /// what it does is a function of them and of its event. Then any order that keeps the order of
-/// transactions sharing a row gives the state of the serial order (DESIGN §1).
+/// transactions sharing a row gives the state of the serial order (`docs/formalism.md`).
 ///
 /// **Law, on versions.** Running a unit reads, for each operation that it uses, the version of the operation's
 /// source (or the row where there is none), and writes the versions of the operations that it writes; what it

@@ -8,7 +8,7 @@
 //!
 //! - Serially, one worker accesses while *W* − 1 do the rest, so the pipeline moves at
 //!   max(*a*, *o* / (*W* − 1)). **As long as *a* is the smaller, run serially**: a graph could only move
-//!   work that is not the bottleneck, at a price (DESIGN §4).
+//!   work that is not the bottleneck, at a price.
 //! - Otherwise the pipeline moves at *a* serially and at *c* + *o* / *W* in parallel: **take the cheapest**.
 //!
 //! # What is known
