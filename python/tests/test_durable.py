@@ -12,7 +12,7 @@ from dataclasses import asdict
 import pytest
 
 import tidemill as tm
-from tidemill import _engine
+from tidemill import _engine, testing
 
 
 class Account(tm.Row):
@@ -114,6 +114,20 @@ def test_nothing_of_the_summary_is_dropped(tmp_path):
     kept = paths(asdict(tm.RunSummary.from_json(given)))
     assert "durability.memory.peak" in kept
     assert paths(given) - kept == set()
+
+
+def test_a_test_leaves_the_state_alone(tmp_path):
+    app, accounts = bank(tmp_path / "state", sync="50ms", memory="32MiB", logging="full")
+    for _ in range(2):
+        assert testing.run(app, transfers=events(10)).summary.events == 10, "it begins without what was run before"
+    assert not (tmp_path / "state").exists()
+    app.run(transfers=events(5))
+    before = accounts.to_pylist()
+    kept = {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
+    ran = testing.run(app, transfers=events(10))
+    assert (ran.summary.events, ran.summary.durability) == (10, None)
+    assert {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()} == kept
+    assert accounts.to_pylist() == before
 
 
 def test_another_program_is_refused_with_the_difference(tmp_path):

@@ -60,10 +60,11 @@ def _find(frames: dict[str, Frame], name: str, kind: str) -> Rows:
 def run(app: App, /, *, workers: int | None = 1, epoch: str | int = "auto", **data: object) -> Ran:
     """Runs the application on ``data`` (as ``app.run`` takes it, in place of its connectors) and
     collects every stream: of sources (``late``, ``bad``), filters and maps (``failed``) and
-    transactions. No sink of the application is opened."""
+    transactions. No sink of the application is opened, and its state is neither read nor written."""
     job = app.job(data, workers=workers, epoch=epoch)
     streams = app.streams()
     sinks = [{"name": s.label, "stream": s.ref} for s in streams]
     plan = json.dumps({**json.loads(job.plan), "sinks": sinks})
-    outcome = _engine.run(replace(job, plan=plan, sinks={s.label: COLLECT for s in streams}))
+    stateless = replace(job, state=None, sync="epoch", memory=None, logging="border")
+    outcome = _engine.run(replace(stateless, plan=plan, sinks={s.label: COLLECT for s in streams}))
     return Ran(RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)
