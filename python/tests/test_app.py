@@ -91,7 +91,14 @@ REFUSED = [
         "source: 'a b' is no name; write letters, digits and _, such as 'transfers'",
     ),
     (lambda a: a.transaction(), "a transaction runs on one or several streams; write @app.transaction(transfers)"),
-    (lambda a: a.transaction(tm.App("other").source(Plain)), "stream 'plains' belongs to the application 'other'"),
+    (
+        lambda a: a.transaction(tm.App("other").source(Plain)),
+        "stream 'plains' belongs to the application 'other', not to 'bank'; an application uses what is declared on it",
+    ),
+    (
+        lambda a: a.collect(tm.App("bank").source(Plain)),
+        "stream 'plains' belongs to another application that is called 'bank' too; tm.App(...) has run again since it was declared: declare it again",
+    ),
     (
         lambda a: a.sink(1, tm.csv("x")),
         "an int is no stream; write transfer.committed, transfers.late or another stream",
@@ -127,6 +134,39 @@ def test_refused(app, declare, message):
     with pytest.raises(tm.PlanError) as error:
         declare(app)
     assert str(error.value) == message
+
+
+def test_what_another_application_declared_is_refused(module):
+    """Also where this one has a table of that name, which the plan would take silently."""
+    loaded = module("""
+        other = tm.App("other")
+        theirs = other.table(Account)
+        again = tm.App("bank").table(Account)
+    """)
+    for table, owner in [
+        ("theirs", "the application 'other', not to 'bank'"),
+        ("again", "another application that is called 'bank' too"),
+    ]:
+        with pytest.raises(tm.CompileError) as error:
+            module(
+                f"""
+                from {loaded.__name__} import app, {table}, transfers
+
+                @app.transaction(transfers)
+                def t(ev, src={table}.row("src")):
+                    src.balance += ev.amount
+            """,
+                prelude="",
+            )
+        assert f"table 'accounts' belongs to {owner}" in str(error.value)
+        assert error.value.text[error.value.offset - 1 : error.value.end_offset - 1] == f'{table}.row("src")'
+
+
+def test_a_test_looks_at_streams_of_its_application(app, engine):
+    app.source(Tick)
+    ran = testing.run(app, ticks=[])
+    with pytest.raises(tm.PlanError, match="stream 'ticks' belongs to another application"):
+        ran.stream(tm.App("bank").source(Tick))
 
 
 def test_no_key(app):

@@ -14,7 +14,7 @@ from .connectors import Connector
 from .data import batches
 from .errors import PlanError, RunError
 from .lateness import Lateness, lateness_of
-from .names import checked, snake_case, type_name
+from .names import checked, foreign, snake_case, type_name
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
@@ -122,7 +122,7 @@ class App:
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{name}'")
-        table: Table[R] = Table(name, schema, rows)
+        table: Table[R] = Table(self, name, schema, rows)
         self._plan.add("tables", table.definition())
         self._tables[name] = table
         return table
@@ -165,7 +165,7 @@ class App:
         def declare(function: Callable[..., Any]) -> Transaction:
             own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
             inputs = [s.ref for s in streams]
-            compiled = compile_transaction(function, own_name, inputs, self._plan.lists(streams[0].label))
+            compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0].label))
             self._plan.add("transactions", compiled.node, compiled)
             transaction = Transaction(self, own_name, compiled.node, function)
             self._transactions[own_name] = transaction
@@ -221,7 +221,7 @@ class App:
     def _check_own(self, *streams: Stream[Any]) -> None:
         for stream in streams:
             if stream._app is not self:
-                raise PlanError(f"stream '{stream.label}' belongs to the application '{stream._app.name}'")
+                raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self))
 
     # Running.
 

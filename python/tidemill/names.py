@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .errors import PlanError
+
+if TYPE_CHECKING:
+    from .app import App
 
 _BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -29,3 +33,12 @@ def checked(name: str, place: str) -> str:
     if not isinstance(name, str) or not name.isidentifier():
         raise PlanError(f"{name!r} is no name", "write letters, digits and _, such as 'transfers'", place)
     return name
+
+
+def foreign(what: str, owner: App, app: App) -> tuple[str, str]:
+    """The message and the hint where something of the application ``owner`` is given to ``app``."""
+    if owner.name == app.name:
+        message = f"{what} belongs to another application that is called '{app.name}' too"
+        return message, "tm.App(...) has run again since it was declared: declare it again"
+    message = f"{what} belongs to the application '{owner.name}', not to '{app.name}'"
+    return message, "an application uses what is declared on it"

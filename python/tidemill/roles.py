@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import TidemillError
+
+if TYPE_CHECKING:
+    from .app import App
 
 __all__ = ["Key", "Role", "Value"]
 
@@ -23,10 +26,11 @@ Value = str | Callable[..., Any] | int | float | bool | bytes | None
 class Role:
     """A row, or a row per element of a list, that a transaction may touch.
 
-    ``access`` is the plan's name for what may be done. With ``new`` set, the row is inserted before
-    the body begins, with the columns of ``values``.
+    ``table`` is the name of a table of ``app``, and ``access`` the plan's name for what may be done.
+    With ``new`` set, the row is inserted before the body begins, with the columns of ``values``.
     """
 
+    app: App
     table: str
     keys: tuple[Key, ...]
     access: str

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .errors import PlanError
 from .results import Rows
 from .roles import Key, Role, Value
 from .schema import RecordSchema, Row
+
+if TYPE_CHECKING:
+    from .app import App
 
 __all__ = ["Table"]
 
@@ -25,7 +28,8 @@ class Table(Rows, Generic[R]):
     with ``over="lines"``.
     """
 
-    def __init__(self, name: str, schema: RecordSchema, rows: object = None) -> None:
+    def __init__(self, app: App, name: str, schema: RecordSchema, rows: object = None) -> None:
+        self._app = app
         self.name = name
         self.schema = schema
         self._initial = rows
@@ -80,4 +84,4 @@ class Table(Rows, Generic[R]):
                 hint = 'write the path of a field, such as "src", or a lambda'
                 raise PlanError(f"{part!r} is no key", hint, f"table '{self.name}'")
         # A role has the columns of the row class in the eyes of editors and type checkers.
-        return cast(R, Role(self.name, key, access, over, values is not None, values or {}))
+        return cast(R, Role(self._app, self.name, key, access, over, values is not None, values or {}))

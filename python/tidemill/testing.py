@@ -18,6 +18,7 @@ from . import _engine
 from ._engine import COLLECT, Frame
 from .app import App
 from .errors import PlanError
+from .names import foreign
 from .stream import Stream
 from .summary import RunSummary
 
@@ -29,7 +30,8 @@ Rows = list[dict[str, Any]]
 class Ran:
     """What a run gave: all that the application's sinks would have got, its tables, its summary."""
 
-    def __init__(self, summary: RunSummary, streams: dict[str, Frame], tables: dict[str, Frame]) -> None:
+    def __init__(self, app: App, summary: RunSummary, streams: dict[str, Frame], tables: dict[str, Frame]) -> None:
+        self._app = app
         self.summary = summary
         self._streams = streams
         self._tables = tables
@@ -40,7 +42,11 @@ class Ran:
 
     def stream(self, stream: Stream[Any] | str) -> Rows:
         """The events of a stream, given as itself or by its label, such as ``transfer.committed``."""
-        return _find(self._streams, stream.label if isinstance(stream, Stream) else stream, "stream")
+        if isinstance(stream, Stream):
+            if stream._app is not self._app:
+                raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self._app))
+            stream = stream.label
+        return _find(self._streams, stream, "stream")
 
     def committed(self, transaction: str) -> Rows:
         """The committed events of a transaction."""
@@ -67,4 +73,4 @@ def run(app: App, /, *, workers: int | None = 1, epoch: str | int = "auto", **da
     plan = json.dumps({**json.loads(job.plan), "sinks": sinks})
     stateless = replace(job, state=None, sync="epoch", memory=None, logging="border")
     outcome = _engine.run(replace(stateless, plan=plan, sinks={s.label: COLLECT for s in streams}))
-    return Ran(RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)
+    return Ran(app, RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection
 from types import FunctionType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ..names import type_name
+from ..names import foreign, type_name
 from ..roles import Role
 from .expressions import Expressions
 from .ir import Json
@@ -17,6 +17,9 @@ from .roles import RoleCompiler
 from .scope import Scope
 from .source import Definition, Source, find
 from .statements import Statements
+
+if TYPE_CHECKING:
+    from ..app import App
 
 
 class Compiled(NamedTuple):
@@ -42,9 +45,9 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
 
 
 def compile_transaction(
-    function: Callable[..., Any], name: str, inputs: list[Json], lists: Collection[str] | None
+    app: App, function: Callable[..., Any], name: str, inputs: list[Json], lists: Collection[str] | None
 ) -> Compiled:
-    """A plan's ``TransactionDef``. ``lists`` are the list fields of the inputs' events, if known.
+    """A plan's ``TransactionDef``, of ``app``. ``lists`` are the list fields of the inputs' events, if known.
 
     Raises ``CompileError``.
     """
@@ -54,6 +57,7 @@ def compile_transaction(
         raise source.refuse(definition, "'async' cannot be compiled", hint)
     function = cast(FunctionType, function)
     roles = _roles(source, definition, function)
+    _check_owner(app, source, roles)
     event = _event_parameter(source, definition, roles)
     body = definition.body if isinstance(definition, ast.FunctionDef) else []
     if isinstance(definition, ast.Lambda):
@@ -134,6 +138,13 @@ def _role(source: Source, node: ast.expr, name: str, values: dict[str, Any]) -> 
         hint = "roles are table.row(...), table.read(...), table.new(...); for a constant use a name outside"
         raise source.refuse(node, f"the default of '{name}' is {type_name(value)}, not a role", hint)
     return value
+
+
+def _check_owner(app: App, source: Source, roles: dict[str, tuple[Role, ast.expr]]) -> None:
+    """Refuses rows of another application's tables: the plan would take its own of the same name."""
+    for role, node in roles.values():
+        if role.app is not app:
+            raise source.refuse(node, *foreign(f"table '{role.table}'", role.app, app))
 
 
 def _assigned(body: list[ast.stmt]) -> set[str]:
