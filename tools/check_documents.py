@@ -288,8 +288,15 @@ def command_faults(line: str, repository: Repository, shown: frozenset[str] | se
         words = shlex.split(line)
     except ValueError:
         return []
+    faults = []
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-        words = words[1:]
+        variable = words.pop(0).partition("=")[0]
+        if variable not in repository.every_word:
+            faults.append(f"no code reads {variable}")
+    return faults + program_faults(words, repository, shown)
+
+
+def program_faults(words: list[str], repository: Repository, shown: frozenset[str] | set[str]) -> list[str]:
     if not words:
         return []
     if words[0] == "make":
@@ -333,6 +340,10 @@ def cargo_faults(words: list[str], repository: Repository) -> list[str]:
                 faults.append(f"no {folder} of a crate is {value}")
         elif not any(re.search(rf"^{value} = \[", code, re.MULTILINE) for code in repository.code.values()):
             faults.append(f"no crate has the feature {value}")
+    flat = re.sub(r"-\S+[ =]\S+|-\S+", "", ours.removeprefix("test")) if words[:1] == ["test"] else ""
+    for name in flat.split():
+        if not any(name in defined for names in repository.defined.values() for defined in names):
+            faults.append(f"no test is {name}")
     if package == "tidemill-bench" and theirs:
         command = theirs.split()[0]
         if not command.startswith("-") and command not in repository.commands("bench/src/main.rs"):

@@ -108,6 +108,7 @@ def checker():
         "`tidemill run bank.py --state ./state`",
         "`make test`",
         "`cargo test -p tidemill-txn --test graph`",
+        "`TIDEMILL_SEED=1 cargo test -p tidemill-runtime --test differential random_histories`",
         "`cargo run --release -p tidemill-bench -- grid --runs 3`",
     ],
 )
@@ -131,6 +132,7 @@ def test_what_exists_passes(checker, written):
         "`make tests`",
         "`cargo test -p tidemill-txs`",
         "`cargo test -p tidemill-txn --test graphs`",
+        "`cargo test -p tidemill-runtime --test differential random_mysteries`",
         "`cargo run --release -p tidemill-bench -- grids`",
         "`--schedule`",
         "```sh\nmake tests\n```\n",
