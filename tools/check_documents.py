@@ -4,7 +4,8 @@ Run by ``make lint``. It reads the inline code (between backquotes) and the comm
 blocks, and refuses
 
 - a path that no file or folder of the repository has, or ends with (``gate.rs``, ``runtime/src/gate.rs``);
-- a name in parentheses after a path, as in "`gate.rs` (`limit`)", that this file does not define;
+- a name after a path, as in "`gate.rs` (`limit`)" and "`gate.rs`, `limit`", that this file does not define,
+  and a path after a crate, as in "`txn`, `graph.rs`", that this crate does not have;
 - ``make X``, ``tidemill X``, ``cargo ... -p X --test Y -- Z`` whose target, command, package, test or example
   does not exist, and an ``--option`` that no command has;
 - a name (``snake_case``, ``CamelCase``) that the code does not define, ``Type::item`` where no file defines
@@ -20,6 +21,7 @@ their path, or as ``Type::method``, where that matters.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import sys
@@ -185,15 +187,17 @@ def check(path: Path, text: str, repository: Repository) -> Iterator[str]:
             for fault in command_faults(line.strip(), repository):
                 yield f"{place_in(prose, name, block.start())}: {fault}"
     prose = INDENTED.sub(lambda m: "\n" * m[0].count("\n"), prose)
-    for span in SPAN.finditer(prose):
+    spans = list(SPAN.finditer(prose))
+    for number, span in enumerate(spans):
         words = " ".join(span[2].split())
         if words in shown:
             continue
-        for fault in span_faults(words, repository):
+        faults = span_faults(words, repository)
+        if EXTENSION.search(words) and not faults:
+            before = spans[number - 1][2] if number and follows(prose, spans[number - 1], span) else ""
+            faults = listed_faults(words, before, [*listed_after(prose, spans[number:])], repository)
+        for fault in faults:
             yield f"{place_in(prose, name, span.start())}: {fault}"
-        if EXTENSION.search(words) and (listed := re.match(r"\s\(([^()]*(?:\(\)[^()]*)*)\)", prose[span.end() :])):
-            for fault in listed_faults(words, listed[1], repository):
-                yield f"{place_in(prose, name, span.start())}: {fault}"
     if path.name == "invariants.md":
         for quoted in re.finditer(r'"([^"\n]{8,})"', prose):
             if not any(f'"{quoted[1]}' in code or f'{quoted[1]}"' in code for code in repository.of_crates):
@@ -265,11 +269,31 @@ def is_member(repository: Repository, file: Path, parts: list[str]) -> bool:
     return parts[-1] in repository.defined[file] and all(part in words for part in parts[:-1])
 
 
-def listed_faults(path: str, listed: str, repository: Repository) -> list[str]:
-    """The names in parentheses after a path must be defined in its code."""
+def follows(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
+    """Whether there is only a comma between two pieces of inline code."""
+    return bool(re.fullmatch(r",\s+", text[one.end() : other.start()]))
+
+
+def listed_after(text: str, spans: list[re.Match[str]]) -> Iterator[str]:
+    """The names that follow the first of these: "`a.rs`, `B`, `c`" and "`a.rs` (`B`, `c` while it rains)"."""
+    if parenthesis := re.match(r"\s\(([^()]*(?:\(\)[^()]*)*)\)", text[spans[0].end() :]):
+        yield from (span[2] for span in SPAN.finditer(parenthesis[1]))
+    for one, other in itertools.pairwise(spans):
+        if not follows(text, one, other) or EXTENSION.search(other[2]):
+            return
+        yield other[2]
+
+
+def listed_faults(path: str, crate: str, listed: list[str], repository: Repository) -> list[str]:
+    """The names that follow a path must be defined in its code, and the path be in the crate before it."""
     files = [file for one in braces(path) for file in repository.find(one)]
+    folder = repository.root / "crates" / crate
+    if crate and folder.is_dir():
+        files = [file for file in files if file.is_relative_to(folder)]
+        if not files:
+            return [f"crate {crate} has no {path}"]
     faults = []
-    for name in [span[2].split("(")[0] for span in SPAN.finditer(listed) if QUALIFIED.fullmatch(span[2])]:
+    for name in [name.split("(")[0] for name in listed if QUALIFIED.fullmatch(name)]:
         last = re.split(r"::|\.", name)[-1]
         if files and not any(last in repository.defined[file] for file in files):
             faults.append(f"{path} defines no {name}")

@@ -122,6 +122,8 @@ def test_what_exists_passes(checker, written):
     [
         "`crates/runtime/src/gates.rs`",
         "`gate.rs` (`Committer`)",
+        "`gate.rs`, `Gate`, `Committer`",
+        "`txn`, `gate.rs`",
         "`GateKeeper`",
         "`gate_keeper`",
         "`durability::Stowage`",
