@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 RUN = ["README.md", "docs/tutorial.md"]
 DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are not in the package")
 
@@ -80,12 +81,21 @@ def test_what_a_document_shows(document, tmp_path):
     assert ran > 0, f"{document} shows nothing"
 
 
+def anchors(path):
+    """What links may lead to in a document: its headings, in lower case, with dashes for spaces."""
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links(document):
     path = ROOT / document
-    for target in LINK.findall(path.read_text(encoding="utf-8")):
+    for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (path.parent / target).exists(), f"{document} links to {target}, which is not there"
+            file = path.parent / target if target else path
+            assert file.exists(), f"{document} links to {target}, which is not there"
+            if anchor:
+                assert anchor in anchors(file), f"{document} links to {target}#{anchor}, and there is no such heading"
 
 
 @pytest.fixture(scope="module")
