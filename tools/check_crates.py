@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 ORDER = [
+    "random",
     "model",
     "plan",
     "reference",

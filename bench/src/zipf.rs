@@ -1,34 +1,10 @@
-//! Zipf-distributed numbers (Gray et al., "Quickly generating billion-record synthetic databases",
-//! SIGMOD 1994, §3.2), and the plain generator under them.
+//! Zipf-distributed keys by the method of Gray et al., "Quickly generating billion-record synthetic databases",
+//! SIGMOD 1994, §3.2: exact for the first two ranks, an approximation for the rest, θ below 1.
+//!
+//! [`tidemill_random::Zipf`] is exact for every θ. This one stays because the workloads' digests and the figures of
+//! `docs/figures.md` are of its numbers.
 
-/// SplitMix64.
-pub struct Random(u64);
-
-impl Random {
-    /// The sequence of a seed.
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// In [0, 1).
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Less than `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((self.bits() as u128 * bound as u128) >> 64) as u64
-    }
-}
+pub use tidemill_random::Random;
 
 /// Ranks 0 to count − 1, rank r with probability proportional to 1 / (r + 1)^θ; scattered over the
 /// keys so that popular ones are not neighbours.

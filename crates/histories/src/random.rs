@@ -1,26 +1,21 @@
-//! A small seeded generator (SplitMix64), so that a seed means the same history on every machine
-//! and in every version.
+//! Choices by seed, so that a seed means the same history on every machine and in every version.
+
+use tidemill_random::{GAMMA, Random as Numbers, mix};
 
 /// A sequence of choices that is a function of its seed.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(Numbers);
 
 impl Random {
     /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
         // Neighbouring seeds start apart.
-        random.0 = random.bits();
-        random
+        Random(Numbers::new(mix(seed.wrapping_add(GAMMA))))
     }
 
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        self.0.bits()
     }
 
     /// A number less than `bound`, which is not 0.

@@ -132,7 +132,7 @@ fn main() {
     );
     for rows in [10_000, 1_000_000] {
         for theta in [0.0, 0.99] {
-            let epoch = sample::ledger(&mut Random::new(9), transactions, &Zipf::new(rows, theta));
+            let epoch = sample::ledger(&mut Random::new(9), transactions, &Zipf::new(rows as u64, theta));
             for &udf_ns in &udfs {
                 let ledger = Ledger::new(&epoch, rows, (udf_ns / step_ns) as u32);
                 let rounds = ((OPERATION_NS_TOTAL / (udf_ns + 1.0)) as usize).clamp(*ROUNDS.start(), *ROUNDS.end());

@@ -2,11 +2,11 @@
 
 use super::random::Stream;
 use super::spec::{ColumnSpec, Literal};
-use super::zipf::Zipf;
 use crate::columns::{Cells, Column, FieldColumn};
 use crate::scalar::{parse, print};
 use std::ops::Range;
 use tidemill_model::{ColumnType, Field, Type, Value};
+use tidemill_random::Zipf;
 
 /// A column's values as a function of the event's ordinal.
 pub(super) struct Generated {
@@ -85,7 +85,7 @@ impl Generated {
             Draw::FloatUniform { low, width } => {
                 push_value(column, &Value::Float(low + width * self.values.unit(event)));
             }
-            Draw::Zipf(zipf) => self.push_word(column, zipf.at(self.values, event) as i64),
+            Draw::Zipf(zipf) => self.push_word(column, zipf.rank(self.values.units(event)) as i64),
             Draw::Choice { values, cumulative } => {
                 let total = cumulative.last().copied().unwrap_or(0.0);
                 let at = self.values.unit(event) * total;

@@ -7,7 +7,6 @@
 mod column;
 mod random;
 mod spec;
-mod zipf;
 
 pub use spec::{ColumnSpec, Literal};
 

@@ -1,15 +1,9 @@
 //! Random numbers by position: the `n`-th number of a stream without the ones before it.
 //!
-//! The generator is SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
-//! generators", OOPSLA 2014), whose state is a counter, so that any element is as cheap as the next.
+//! The generator is SplitMix64 ([`tidemill_random`]), whose state is a counter, so that any element is as
+//! cheap as the next.
 
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
+use tidemill_random::{GAMMA, mix, unit};
 
 /// A stream of random numbers.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +34,17 @@ impl Stream {
 
     /// From 0 to below 1.
     pub fn unit(self, n: u64) -> f64 {
-        (self.at(n) >> 11) as f64 / (1u64 << 53) as f64
+        unit(self.at(n))
+    }
+
+    /// Numbers from 0 to below 1, as many as the `n`-th element takes; the first is [`Stream::unit`]'s.
+    pub fn units(self, n: u64) -> impl FnMut() -> f64 {
+        let mut attempt = 0;
+        move || {
+            let number = if attempt == 0 { self.unit(n) } else { self.split(n).unit(attempt - 1) };
+            attempt += 1;
+            number
+        }
     }
 
     /// From 0 to `last`, included. The bias is below `last / 2^64`.

@@ -2,14 +2,13 @@
 //!
 //! Rejection-inversion (W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from
 //! monotone discrete distributions", ACM TOMACS 6(3), 1996): invert the integral of `x^-theta`, round
-//! to a rank, and accept where the drawn area lies under that rank's bar. More than nine draws in ten
+//! to a rank, and accept it where the drawn area lies under that rank's bar. More than nine draws in ten
 //! are accepted.
 
-use super::random::Stream;
-
-/// A Zipf distribution over the ranks 0 to `count - 1`.
+/// A Zipf distribution over the ranks 0 to `count - 1`: rank r has a probability proportional to
+/// `1 / (r + 1)^theta`, so 0 is uniform.
 #[derive(Clone, Debug)]
-pub(super) struct Zipf {
+pub struct Zipf {
     count: u64,
     theta: f64,
     /// The areas between which is drawn.
@@ -30,20 +29,21 @@ impl Zipf {
         zipf
     }
 
-    /// The rank of event `n`. A rejected draw goes on in a stream of the event's own.
-    pub fn at(&self, stream: Stream, n: u64) -> u64 {
-        let mut unit = stream.unit(n);
-        let retries = stream.split(n);
-        for attempt in 0.. {
-            let area = self.area_last + unit * (self.area_first - self.area_last);
+    /// The number of ranks.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// A rank, by as many numbers in `0.0..1.0` as it takes.
+    pub fn rank(&self, mut unit: impl FnMut() -> f64) -> u64 {
+        loop {
+            let area = self.area_last + unit() * (self.area_first - self.area_last);
             let point = self.point(area);
             let rank = point.round().clamp(1.0, self.count as f64);
             if rank - point <= self.near || area >= self.area(rank + 0.5) - self.bar(rank) {
                 return (rank as u64).clamp(1, self.count) - 1;
             }
-            unit = retries.unit(attempt);
         }
-        unreachable!("the attempts are endless")
     }
 
     /// `x^-theta`.
@@ -72,15 +72,16 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Random;
 
     #[test]
     fn frequencies_follow_the_weights() {
         const DRAWS: u64 = 200_000;
         for theta in [0.0, 0.5, 0.99, 1.0, 1.2, 3.0] {
-            let zipf = Zipf::new(10, theta);
-            let mut counts = [0u64; 10];
-            for n in 0..DRAWS {
-                counts[zipf.at(Stream::new(3), n) as usize] += 1;
+            let (zipf, mut random) = (Zipf::new(10, theta), Random::new(3));
+            let mut counts = [0_u64; 10];
+            for _ in 0..DRAWS {
+                counts[zipf.rank(|| random.unit()) as usize] += 1;
             }
             let weight = |rank: usize| (rank as f64 + 1.0).powf(-theta);
             let total: f64 = (0..10).map(weight).sum();
@@ -96,8 +97,8 @@ mod tests {
     fn extreme_counts_stay_in_range() {
         for count in [1, 2, u64::MAX] {
             for theta in [0.0, 0.99, 1.0, 5.0] {
-                let zipf = Zipf::new(count, theta);
-                assert!((0..1000).all(|n| zipf.at(Stream::new(1), n) < count));
+                let (zipf, mut random) = (Zipf::new(count, theta), Random::new(1));
+                assert!((0..1000).all(|_| zipf.rank(|| random.unit()) < count));
             }
         }
     }
