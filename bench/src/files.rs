@@ -1,6 +1,6 @@
 //! File to file: the ledger read from and written to files, as `tidemill run` does it.
 
-use crate::median;
+use crate::median::median;
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use std::path::Path;
 use std::sync::Arc;

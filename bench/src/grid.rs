@@ -6,7 +6,7 @@
 //! for those under schemes that do not keep the order.
 
 use crate::figures::over_time;
-use crate::median;
+use crate::median::median;
 use crate::processors::steadily;
 use crate::run::Arrival;
 use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};

@@ -11,6 +11,7 @@ mod durable;
 mod figures;
 mod files;
 mod grid;
+mod median;
 mod memory;
 mod processors;
 mod run;
@@ -20,6 +21,7 @@ mod workloads;
 mod zipf;
 
 use clap::Parser;
+use median::median;
 use processors::{hand_over_ns, pin};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -200,12 +202,6 @@ fn measure(ledger: &Ledger, shape: Shape) {
         live / 2,
         median(&hand_over),
     );
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 #[cfg(test)]

@@ -7,22 +7,19 @@ mod arrow;
 mod command;
 mod edges;
 mod frame;
+mod plan;
 mod recall;
 mod run;
 mod values;
 
+use plan::read_plan;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidemill_plan::{Plan, Program};
+use tidemill_plan::Program;
 
 /// Batches come and go with every epoch, and are freed by other threads than those that made them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The plan of a JSON text.
-fn read_plan(plan_json: &str) -> PyResult<Plan> {
-    serde_json::from_str(plan_json).map_err(|error| PyValueError::new_err(format!("this is no plan: {error}")))
-}
 
 /// Checks and types a plan: `{"program": ...}` or `{"errors": [...]}`.
 #[pyfunction]

@@ -2,7 +2,7 @@
 
 use crate::edges::{Collection, PythonSink, PythonSource, Raised};
 use crate::frame::Frame;
-use crate::read_plan;
+use crate::plan::read_plan;
 use crate::recall::Recall;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

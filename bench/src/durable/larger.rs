@@ -1,7 +1,7 @@
 //! A state ten times as large as the memory for it, against the same state in memory.
 
 use super::{Durable, empty, filled, open, run_with, source};
-use crate::median;
+use crate::median::median;
 use crate::memory::{peak, reset_peak, resident};
 use crate::workloads::ledger;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What the log costs: runs with and without a state, in turn.
 
 use super::{Durable, EVENTS, filled, open, run_timed, source};
-use crate::median;
+use crate::median::median;
 use crate::workloads::ledger;
 use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;

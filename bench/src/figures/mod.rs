@@ -8,9 +8,10 @@
 mod catalog;
 pub mod over_time;
 
+use crate::median::median;
 use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};
+use crate::simulation;
 use crate::workloads::{Knobs, Workload, ns_per_round};
-use crate::{median, simulation};
 use catalog::{Figure, Kind};
 use clap::Parser;
 use std::fs::{self, OpenOptions};

@@ -4,8 +4,9 @@
 //! A doomed bid offers nothing. All others meet the price, and there is enough of everything, so that the
 //! share of aborts is what was asked for.
 
-use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, event_schema, ints, lists, table_rows};
-use super::{toil, with_udf};
+use super::columns::{column, distinct, event_batch, event_schema, ints, lists, table_rows};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::{ListArray, RecordBatch};

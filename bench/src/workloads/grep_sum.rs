@@ -5,7 +5,9 @@
 //! A doomed write would make a record negative. Where not all transactions have all rows (`multiple`), the others
 //! are transactions of their own, with one operation on one row.
 
-use super::{Input, Knobs, Map, Output, Plain, column, distinct, event_batch, ints, table_rows, toil, with_udf, zero};
+use super::columns::{column, distinct, event_batch, ints, table_rows, zero};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};

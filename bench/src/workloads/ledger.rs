@@ -4,7 +4,9 @@
 //! In phases (MorphStream §6.2.2), a quarter of the events each: deposits to scattered accounts; the skew
 //! grows; so does the share of transfers; so does the share of those that abort.
 
-use super::{Input, Knobs, Map, Output, Plain, column, table_rows, toil, with_udf};
+use super::columns::{column, table_rows};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;

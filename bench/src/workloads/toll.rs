@@ -6,7 +6,9 @@
 //! count's record; here a table of (segment, vehicle) says who was there, an access more. The toll is that of
 //! the Linear Road benchmark (Arasu et al., VLDB 2004). A doomed report would make a sum of speeds negative.
 
-use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, table_rows, toil, with_udf, zero};
+use super::columns::{column, event_batch, ints, table_rows, zero};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;

@@ -5,7 +5,9 @@
 //! Road Speed and Vehicle Count are one transaction here, and the toll is what it returns, so that there is one
 //! verdict on a report: a doomed one, which would make a sum of speeds negative, does nothing.
 
-use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, toil, with_udf, zero};
+use super::columns::{column, event_batch, ints, zero};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::RecordBatch;
 use tidemill_model::arrow::arrow_schema;

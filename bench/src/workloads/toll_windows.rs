@@ -2,7 +2,9 @@
 //! those that were there in it (TStream 2020, §II-A: both are statistics of a segment; the windows are those of the
 //! Linear Road benchmark, Arasu et al., VLDB 2004: five slices). A segment sees some sixty reports in a window.
 
-use super::{Input, Knobs, Map, Output, Plain, column, event_batch, ints, table_rows, toil, with_udf};
+use super::columns::{column, event_batch, ints, table_rows};
+use super::input::{Input, Knobs, Map, Output, Plain};
+use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;

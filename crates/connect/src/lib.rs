@@ -61,6 +61,7 @@ mod files;
 mod generator;
 mod growing;
 mod map;
+mod options;
 mod output;
 mod patient;
 mod place;
@@ -76,6 +77,7 @@ pub use columnar::canonical;
 pub use disk::Disk;
 pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
+pub use options::SourceOptions;
 pub use output::Durable;
 pub use patient::{Patience, Patient};
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
@@ -106,24 +108,6 @@ pub fn time_text(micros: i64) -> String {
 /// The instant of a text as sources read it, in microseconds since 1970.
 pub fn parse_time(text: &str) -> Option<i64> {
     scalar::parse::time(text).ok()
-}
-
-/// How a source hands over its events.
-#[derive(Clone)]
-pub struct SourceOptions {
-    /// Most records in a batch.
-    pub batch_rows: usize,
-    /// Paces generators.
-    pub clock: Arc<dyn Clock>,
-}
-
-/// Batches fit the second-level cache at a dozen columns, and the cost per batch is spread thin.
-const BATCH_ROWS: usize = 8192;
-
-impl Default for SourceOptions {
-    fn default() -> Self {
-        SourceOptions { batch_rows: BATCH_ROWS, clock: Arc::new(SystemClock::new()) }
-    }
 }
 
 /// Opens a source of events of `schema`.

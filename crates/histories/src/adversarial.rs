@@ -6,10 +6,10 @@ mod groups;
 mod rows;
 mod transfers;
 mod undo;
+mod values;
 mod windows;
 
 use crate::History;
-use tidemill_model::Value;
 
 /// All of them, by name.
 pub fn adversarial() -> Vec<(&'static str, History)> {
@@ -48,12 +48,4 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("windows in place", windows::in_place()),
         ("windows of what comes late", windows::late()),
     ]
-}
-
-fn ints(values: &[i64]) -> Vec<Value> {
-    values.iter().copied().map(Value::Int).collect()
-}
-
-fn str(text: impl Into<String>) -> Value {
-    Value::Str(text.into())
 }

@@ -28,7 +28,7 @@ use crate::access::Accesses;
 use crate::flow::{Flow, UseBuffer};
 use crate::link::{Linked, Linker};
 use crate::partition::{Partitioning, Run};
-use crate::properties::ChainSummary;
+use crate::summary::ChainSummary;
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -52,6 +52,7 @@ pub mod reference;
 pub mod sample;
 mod state;
 mod strata;
+mod summary;
 mod survey;
 
 pub use access::{AccessBuffer, Accesses, RowId};
@@ -60,7 +61,8 @@ pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;
 pub use partition::{Partitioning, Run, count, scatter};
 pub use precedence::Precedence;
-pub use properties::{ChainSummary, Properties};
+pub use properties::Properties;
 pub use state::{Event, State};
 pub use strata::Strata;
+pub use summary::ChainSummary;
 pub use survey::{Cut, Paths, Survey, Surveyor};

@@ -17,7 +17,7 @@
 
 use crate::access::RowId;
 use crate::partition::{Run, hash};
-use crate::properties::ChainSummary;
+use crate::summary::ChainSummary;
 use std::mem;
 
 /// Slots of the table at the start of a partition; a power of two.

@@ -3,7 +3,7 @@
 
 use crate::access::{Accesses, RowId};
 use crate::graph::{Graph, Slot};
-use crate::properties::ChainSummary;
+use crate::summary::ChainSummary;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A graph as a list of slots.

@@ -13,7 +13,7 @@ use crate::access::AccessBuffer;
 use crate::flow::{Flow, UseBuffer, Versions};
 use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
-use crate::properties::ChainSummary;
+use crate::summary::ChainSummary;
 
 /// A judge's share of its transaction's cost, in a part's.
 const JUDGE: f64 = 0.1;

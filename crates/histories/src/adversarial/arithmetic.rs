@@ -1,7 +1,7 @@
 //! Every operation on the values where it may go wrong, each in a map of its own: what fails shows
 //! on the map's `failed` stream and leaves the others alone.
 
-use super::str;
+use super::values::str;
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{Schema, Type, Value};

@@ -1,6 +1,6 @@
 //! Events that go far, twice, late, or not at all.
 
-use super::ints;
+use super::values::ints;
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{Schema, Type, Value};

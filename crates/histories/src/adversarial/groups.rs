@@ -1,6 +1,6 @@
 //! Transactions of groups that share no row, and some that only say so.
 
-use super::ints;
+use super::values::ints;
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{Schema, Type, Value};

@@ -1,7 +1,7 @@
 //! Rows that are missing, come, go, or are met under several names.
 
 use super::transfers::long;
-use super::{ints, str};
+use super::values::{ints, str};
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{ColumnType, ListItem, Schema, Type, Value};

@@ -1,6 +1,6 @@
 //! Money moves between accounts, in the orders that hurt.
 
-use super::{ints, str};
+use super::values::{ints, str};
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{Schema, Type, Value};

@@ -1,6 +1,6 @@
 //! Writes that must leave no trace: undone late, in great numbers, or several times in one cell.
 
-use super::{ints, str};
+use super::values::{ints, str};
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{ColumnType, ListItem, Schema, Type, Value};

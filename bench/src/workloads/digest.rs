@@ -1,0 +1,49 @@
+//! Digests by which the engine and the loop are compared.
+
+use super::input::Output;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch};
+
+/// A digest of tables that does not depend on the order of their rows.
+pub fn state_digest(tables: impl Iterator<Item = Vec<Vec<i64>>>) -> u64 {
+    tables.fold(0, |digest: u64, rows| {
+        let row = |row: &Vec<i64>| row.iter().fold(0, |hash, &value| mix(hash, value));
+        let sum = rows.iter().map(row).fold(rows.len() as u64, u64::wrapping_add);
+        mix(digest, sum as i64)
+    })
+}
+
+/// A digest of outputs that depends on their order and not on how they were cut into batches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputDigest(Vec<(&'static str, usize, u64)>);
+
+impl OutputDigest {
+    /// Of what the loop gave out.
+    pub fn of(output: &Output) -> Self {
+        let column = |(name, values): &(&'static str, Vec<i64>)| {
+            (*name, values.len(), values.iter().fold(0, |hash, &value| mix(hash, value)))
+        };
+        OutputDigest(output.iter().map(column).collect())
+    }
+
+    /// Of the same columns of batches.
+    pub fn of_batches(&self, batches: &[RecordBatch]) -> Self {
+        let digest = |(name, ..): &(&'static str, usize, u64)| {
+            let columns = batches.iter().map(|batch| batch.column_by_name(name).expect("a column of the output"));
+            let mut len = 0;
+            let mut hash = 0;
+            for column in columns {
+                len += column.len();
+                let values = column.as_primitive::<Int64Type>().values();
+                hash = values.iter().fold(hash, |hash, &value| mix(hash, value));
+            }
+            (*name, len, hash)
+        };
+        OutputDigest(self.0.iter().map(digest).collect())
+    }
+}
+
+fn mix(hash: u64, value: i64) -> u64 {
+    (hash.rotate_left(5) ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,199 @@
+"""Refuses circles of imports among more than FILES_MAX files of a crate.
+
+Run by ``make lint``. Files of one circle cannot be understood, tested or moved apart from each other, so a circle
+must stay as small as one idea. For each crate, a file points to each file whose items it names, in a ``use`` or
+where it needs them; the circles are the strongly connected components of that graph.
+
+An item is sought in the file that defines it: names that a module only re-exports are followed. A ``pub use`` by
+itself is therefore no import, nor is a ``mod``. Tests (``#[cfg(test)]``) are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+FILES_MAX = 5
+# The largest circle of a crate that is still to be opened; an entry goes when its crate's is.
+STILL_CLOSED = {"runtime": 36, "state": 8}
+
+# Comments, and texts in quotes; an apostrophe begins a character or a lifetime.
+NOISE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^\\'])'""",
+    re.DOTALL,
+)
+TEST_FILE = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod (\w+);")
+TEST_BLOCK = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod \w+ \{")
+MODULE = re.compile(r"\bmod (\w+);")
+USE = re.compile(r"(\bpub(?:\([^)]*\))?\s+)?\buse\s+([^;]+);")
+INLINE = re.compile(r"(?<![\w:])(\w+(?:::\w+)+)")
+
+
+class File:
+    """A module that has a file."""
+
+    def __init__(self, source: Path, module: tuple[str, ...]) -> None:
+        text = NOISE.sub(" ", source.read_text(encoding="utf-8"))
+        self.source, self.module = source, module
+        self.test_children = set(TEST_FILE.findall(text))
+        text = without_blocks(text)
+        self.children = [name for name in MODULE.findall(text) if name not in self.test_children]
+        self.imports: list[tuple[str, ...]] = []
+        self.exports: list[tuple[str, ...]] = []
+        for public, tree in USE.findall(text):
+            (self.exports if public else self.imports).extend(paths_of(tree))
+        text = USE.sub(" ", text)
+        self.imports += [tuple(path.split("::")) for path in INLINE.findall(text)]
+
+
+def without_blocks(text: str) -> str:
+    """Source without its modules of tests."""
+    while found := TEST_BLOCK.search(text):
+        depth, end = 1, found.end()
+        while depth and end < len(text):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        text = text[: found.start()] + text[end:]
+    return text
+
+
+def paths_of(tree: str) -> Iterator[tuple[str, ...]]:
+    """The paths that a ``use`` names; one that is renamed ends with the name that it has outside."""
+    tree = re.sub(r"\s+", " ", tree).strip()
+    head, brace, rest = tree.partition("{")
+    if not brace:
+        path, _, _ = tree.partition(" as ")
+        yield tuple(part.strip() for part in path.split("::"))
+        return
+    prefix = tuple(part.strip() for part in head.split("::") if part.strip())
+    depth, part = 0, ""
+    for letter in rest.rpartition("}")[0] + ",":
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            if part.strip():
+                for path in paths_of(part):
+                    yield prefix + path if path != ("self",) else prefix
+            part = ""
+        else:
+            part += letter
+
+
+class Crate:
+    """The files of a crate, by module."""
+
+    def __init__(self, root: Path) -> None:
+        self.files: dict[tuple[str, ...], File] = {}
+        self.read(root, ())
+
+    def read(self, source: Path, module: tuple[str, ...]) -> None:
+        """Reads a module and those in it."""
+        file = File(source, module)
+        self.files[module] = file
+        folder = source.parent if source.name in {"lib.rs", "main.rs", "mod.rs"} else source.with_suffix("")
+        for child in file.children:
+            for path in (folder / f"{child}.rs", folder / child / "mod.rs"):
+                if path.exists():
+                    self.read(path, (*module, child))
+
+    def target(self, path: tuple[str, ...], inside: tuple[str, ...], depth: int = 0) -> tuple[str, ...] | None:
+        """The module whose file defines what a path in a module stands for; None for what is not of the crate."""
+        if path[0] == "crate":
+            module, path = (), path[1:]
+        elif path[0] in {"self", "super"}:
+            module = inside
+            while path and path[0] in {"self", "super"}:
+                module = module[:-1] if path[0] == "super" else module
+                path = path[1:]
+        elif (*inside, path[0]) in self.files:
+            module = inside
+        else:
+            return None
+        while path and (*module, path[0]) in self.files:
+            module, path = (*module, path[0]), path[1:]
+        if not path or depth > 8:
+            return module
+        for export in self.files[module].exports:
+            if export[-1] == path[0] and (found := self.target(export, module, depth + 1)) is not None:
+                return found
+        return module
+
+    def arrows(self) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+        """The modules that each imports."""
+        found = {}
+        for module, file in self.files.items():
+            targets = {self.target(path, module) for path in file.imports}
+            found[module] = {target for target in targets if target is not None and target != module}
+        return found
+
+    def circles(self) -> list[list[Path]]:
+        """Files that import each other, of each circle, the largest first."""
+        components = strongly_connected(self.arrows())
+        circles = [sorted(self.files[module].source for module in circle) for circle in components if len(circle) > 1]
+        return sorted(circles, key=len, reverse=True)
+
+
+def strongly_connected(arrows: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[list[tuple[str, ...]]]:
+    """Tarjan's algorithm (SIAM J. Computing 1(2), 1972)."""
+    index: dict[tuple[str, ...], int] = {}
+    low: dict[tuple[str, ...], int] = {}
+    stack: list[tuple[str, ...]] = []
+    components = []
+
+    def visit(node: tuple[str, ...]) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(arrows[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            components.append(stack[at:])
+            del stack[at:]
+
+    for node in arrows:
+        if node not in index:
+            visit(node)
+    return components
+
+
+def crates(repository: Path) -> Iterator[tuple[str, Path]]:
+    for folder in sorted([*repository.glob("crates/*"), repository / "python", repository / "bench"]):
+        for root in ("lib.rs", "main.rs"):
+            if (folder / "src" / root).exists():
+                yield folder.name, folder / "src" / root
+
+
+def check(repository: Path) -> list[str]:
+    faults = []
+    for name, root in crates(repository):
+        files_max = max(FILES_MAX, STILL_CLOSED.get(name, 0))
+        circles = Crate(root).circles()
+        if name in STILL_CLOSED and all(len(circle) <= FILES_MAX for circle in circles):
+            faults.append(f"crate {name} has no large circle any more: take it out of STILL_CLOSED")
+        for circle in circles:
+            if len(circle) > files_max:
+                files = ", ".join(str(file.relative_to(root.parent)) for file in circle)
+                faults.append(f"crate {name}: {len(circle)} files import each other in a circle: {files}")
+    return faults
+
+
+def main() -> int:
+    repository = Path(__file__).parents[1]
+    if "--all" in sys.argv:
+        for name, root in crates(repository):
+            for circle in Crate(root).circles():
+                print(f"{name}: {len(circle)}: {', '.join(str(file.relative_to(root.parent)) for file in circle)}")
+    faults = check(repository)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    print(f"{len(faults)} circles of imports among more than {FILES_MAX} files")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
