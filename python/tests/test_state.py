@@ -181,7 +181,7 @@ def test_a_run_is_verified_from_a_savepoint(bank):
     assert "and the tables of the newest checkpoint" in text
     verified = json.loads(bank.command("verify", "state", "--from", "start", "--json"))
     assert verified["events"] == 3 and verified["outputs"]["done"]["events"] == 2
-    assert "nothing is logged behind the newest checkpoint" in bank.command("verify", "state")
+    assert "nothing is logged after the newest checkpoint" in bank.command("verify", "state")
 
 
 def test_the_same_input_gives_the_same_digests(tmp_path):
@@ -205,7 +205,7 @@ def test_one_transaction_is_shown(bank):
     assert "required src.balance >= ev.amount, which did not hold" in text
     assert 'wrote dst.balance = 80 of accounts "ada"' in bank.command("txn", "show", "state", "transfers@20")
     assert "came too late" in bank.command("txn", "show", "state", "transfers:3")
-    assert "is no position" in bank.command("txn", "show", "state", "noon", code=2)
+    assert "is not a position" in bank.command("txn", "show", "state", "noon", code=2)
     assert "is not in the log" in bank.command("txn", "show", "state", "transfers:9", code=3)
 
 
@@ -230,7 +230,7 @@ def test_savepoints_are_made_listed_returned_to_and_removed(bank):
     assert [json.loads(line)["at"] for line in (bank.folder / "done1.jsonl").read_text().splitlines()] == [40]
     assert "no difference" in bank.command("verify", "state", "--from", "monday")
     gone = bank.command("verify", "state", "--from", "tuesday", code=3)
-    assert "the log behind savepoint 'tuesday' is of another course" in gone
+    assert "the log after savepoint 'tuesday' is gone" in gone
     # And forth again: the files of the first course are still its own.
     bank.command("savepoint", "restore", "state", "tuesday")
     bank.command("savepoint", "create", "state", "again")

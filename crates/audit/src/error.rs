@@ -1,19 +1,19 @@
-//! Why a state cannot be gone through.
+//! Why a state cannot be audited.
 
 use tidemill_durability::StateError;
 use tidemill_runtime::RunError;
 
-/// Why a state cannot be gone through, or what is wrong with it.
+/// Why a state cannot be audited, or what is wrong with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// It cannot be read.
+    /// The state cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A source cannot be read again, or an epoch does not read.
+    /// A source or a logged epoch cannot be read again.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// What was asked for is not there.
+    /// The position, source or program that was asked for is not in the state.
     #[error("{0}")]
     Unknown(String),
     /// The engine and the reference interpreter came to different results.

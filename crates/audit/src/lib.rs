@@ -1,8 +1,8 @@
-//! A state looked at from outside the engine: its epochs run again, one event after the other, by the
-//! reference interpreter, from a checkpoint or savepoint on.
+//! Audits of a state: the reference interpreter runs its logged epochs again, one event after the other, from a
+//! checkpoint or a savepoint on.
 //!
-//! [`verify`] holds what the engine did against that; [`show`] says what one transaction did. Both read the
-//! program from the state itself, and share no code with the engine beyond the program, the formats and the
+//! [`verify`] compares the engine's results with the interpreter's; [`show`] says what one transaction did. Both read
+//! the program from the state itself. They share no code with the engine beyond the program, the formats and the
 //! digests.
 
 mod error;

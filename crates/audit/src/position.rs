@@ -1,20 +1,20 @@
-//! Places of events that people can know.
+//! Positions of events as people name them.
 
 use std::fmt;
 use std::str::FromStr;
 use tidemill_connect::parse_time;
 
-/// An event of a source: `SOURCE:N`, its offset (from 0; records that could not be decoded are not
-/// counted), or `SOURCE@TIME`, its event time.
+/// An event of a source: `SOURCE:N` is its offset (from 0; records that could not be decoded are not counted),
+/// `SOURCE@TIME` its event time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventPosition {
     /// The source's name.
     pub source: String,
-    /// Where in it.
+    /// The position in it.
     pub at: At,
 }
 
-/// A place in a source.
+/// A position in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// The event's ordinal in its source, from 0.
@@ -27,7 +27,7 @@ impl FromStr for EventPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no position; give SOURCE:N, such as transfers:17, or SOURCE@TIME");
+        let wrong = || format!("'{text}' is not a position; give SOURCE:N, such as transfers:17, or SOURCE@TIME");
         // A time has colons of its own.
         if let Some((source, time)) = text.split_once('@').filter(|(source, _)| !source.is_empty()) {
             let time = time.parse().ok().or_else(|| parse_time(time)).ok_or_else(wrong)?;

@@ -1,5 +1,5 @@
-//! What one transaction read, required, wrote and emitted, or why it aborted: run again at the state that
-//! it ran at.
+//! What one transaction read, required, wrote and emitted, or why it aborted: the reference interpreter runs it again
+//! on the state that it found.
 
 use crate::error::AuditError;
 use crate::position::{At, EventPosition};
@@ -11,8 +11,8 @@ use tidemill_model::{FieldType, Schema, Type, Value, format_decimal};
 use tidemill_plan::{Origin, Program, RoleId, Table, Transaction, expression_text};
 use tidemill_reference::{NextEvent, Step, TransactionTrace};
 
-/// What became of the events at a position, as text. Looks behind the newest checkpoint first, then behind
-/// the savepoints whose log is held, from the newest to the oldest.
+/// The transactions of the events at a position, as text. Searches the log after the newest checkpoint first, then
+/// after each savepoint whose log is held, from the newest to the oldest.
 pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSource<'_>) -> Result<String, AuditError> {
     let mut starts = vec![None];
     let mut savepoints = directory.savepoints()?;
@@ -29,12 +29,13 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
         searched.push(format!("{} to {}", epochs.0 + 1, epochs.1));
     }
     Err(AuditError::Unknown(format!(
-        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log behind it",
+        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log after it",
         searched.join(", then ")
     )))
 }
 
-/// What there is to say about the events at a position; and behind which epoch up to which was searched.
+/// The text about the events at a position, which is empty where there are none, and the epochs searched: after the
+/// first, up to the second.
 fn search(
     directory: &StateDirectory,
     from: Option<&StateDirectory>,
@@ -50,7 +51,7 @@ fn search(
     };
     let mut walk = Walk::begin(directory, from, program, open)?;
     let first = walk.epoch;
-    // A changed program has no say about what came after the change.
+    // Events after a change of the program are not this program's.
     let own = from.and_then(StateDirectory::manifest).map(|manifest| manifest.changes.len());
     let end = own.and_then(|own| directory.manifest().and_then(|manifest| manifest.changes.get(own).copied()));
     let mut text = String::new();

@@ -14,12 +14,12 @@ use tidemill_plan::{Program, TableId};
 use tidemill_reference::Step;
 use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
 
-/// What was found to be as it must.
+/// What was compared and found equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verified {
     /// The application.
     pub application: String,
-    /// The epoch behind which it began.
+    /// The epoch after which it began.
     pub from: u64,
     /// The last epoch that was run again.
     pub through: u64,
@@ -27,18 +27,18 @@ pub struct Verified {
     pub events: u64,
     /// Epochs whose digest was compared.
     pub compared: u64,
-    /// Whether the tables of the newest checkpoint were compared row by row, apart from where it began.
+    /// Whether the tables of the newest checkpoint were compared row by row, and not only taken as the start.
     pub tables_compared: bool,
     /// By table: the digest at the end.
     pub tables: BTreeMap<String, TableDigest>,
     /// By sink: the digest of all that went to it since the state began.
     pub outputs: BTreeMap<String, StreamDigest>,
-    /// What could not be looked at, and why.
+    /// What could not be compared, and why.
     pub notes: Vec<String>,
 }
 
-/// Runs a state's log again from its newest checkpoint, or from a savepoint, and compares.
-/// `open` opens sources whose records are not in the log.
+/// Runs a state's log again from its newest checkpoint, or from a savepoint, and compares the results with the
+/// engine's. `open` opens the sources whose records are not in the log.
 pub fn verify(
     directory: &StateDirectory,
     savepoint: Option<&str>,
@@ -48,7 +48,9 @@ pub fn verify(
         Some(name) => {
             let savepoint = directory.savepoint(name)?;
             if !directory.has_log_behind(&savepoint) {
-                let text = format!("the log behind savepoint '{name}' is of another course and is gone");
+                let text = format!(
+                    "the log after savepoint '{name}' is gone: the state was put back to another savepoint since"
+                );
                 return Err(AuditError::State(StateError::Refused(text)));
             }
             Some(directory.open_savepoint(&savepoint)?)
@@ -65,13 +67,14 @@ struct Verification<'a> {
     program: &'a Program,
     walk: Walk<'a>,
     open: OpenSource<'a>,
-    /// The epoch behind which the program was changed: the walk ends there.
+    /// The epoch after which the program was changed: the walk ends there.
     changed: Option<u64>,
-    /// Ours, of epochs whose digest was not found yet.
+    /// The reference's digests of epochs whose logged digest was not read yet.
     ours: BTreeMap<u64, EpochDigest>,
     /// By transaction, so far.
     counts: Vec<(u64, u64)>,
-    /// What is wrong with the tables of the newest checkpoint. Digests of earlier epochs may yet be read.
+    /// What is wrong with the tables of the newest checkpoint. It is reported only after the digests of earlier epochs
+    /// were compared, since the first difference says most.
     tables: Option<AuditError>,
     verified: Verified,
 }
@@ -147,7 +150,7 @@ impl<'a> Verification<'a> {
         }
     }
 
-    /// What the reference interpreter came to in the epoch at hand.
+    /// The reference interpreter's digest of the current epoch.
     fn digest(&mut self) -> EpochDigest {
         let outputs = self.program.streams.iter().enumerate();
         let outputs: Vec<RecordBatch> =
@@ -179,7 +182,7 @@ impl<'a> Verification<'a> {
         Ok(())
     }
 
-    /// Compares the tables of the newest checkpoint, at whose epoch the walk is.
+    /// Compares the tables of the newest checkpoint. The walk is at its epoch.
     fn compare_tables(&mut self) -> Result<(), AuditError> {
         let engine = state_rows(self.directory, self.program)?;
         for (t, table) in self.program.tables.iter().enumerate() {
@@ -203,7 +206,7 @@ impl<'a> Verification<'a> {
         Ok(())
     }
 
-    /// The first row that differs, and who wrote it last.
+    /// The first row that differs, with the transaction that wrote it last.
     fn row_difference(&self, table: TableId, theirs: &[Vec<Value>], ours: &[Vec<Value>]) -> Result<String, AuditError> {
         let definition = &self.program.tables[table];
         let key = |row: &[Value]| definition.key.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
@@ -213,7 +216,7 @@ impl<'a> Verification<'a> {
         };
         let (theirs, ours) = (by_key(theirs), by_key(ours));
         let keys = theirs.keys().chain(ours.keys());
-        // As text: no NaN is itself.
+        // Compared as text, since a NaN does not equal itself.
         let text_of = |row: Option<&Vec<Value>>| row.map(|row| row_text(definition, row));
         let differs = keys
             .filter(|key| text_of(theirs.get(*key)) != text_of(ours.get(*key)))
@@ -242,7 +245,7 @@ impl<'a> Verification<'a> {
         Ok(text)
     }
 
-    /// The event, epoch and transaction that wrote a row last: found by going through everything again.
+    /// The event, epoch and transaction that wrote a row last: found by another walk from the start.
     fn last_write(&self, table: TableId, key: &[String]) -> Result<Option<(String, u64, String)>, AuditError> {
         let mut walk = Walk::begin(self.directory, self.from, self.program, self.open)?;
         let definition = &self.program.tables[table];
@@ -284,13 +287,13 @@ impl<'a> Verification<'a> {
         }
         if self.changed == Some(self.walk.epoch) {
             self.verified.notes.push(format!(
-                "the program was changed behind epoch {}: verify what follows from a savepoint behind it",
+                "the program was changed after epoch {}: verify what follows from a later savepoint",
                 self.walk.epoch
             ));
         } else if self.verified.through == self.verified.from && !self.verified.tables_compared {
             self.verified.notes.push(
-                "nothing is logged behind the newest checkpoint: only its own digests were compared; a savepoint holds \
-                 the log behind it"
+                "nothing is logged after the newest checkpoint: only its own digests were compared; a savepoint holds \
+                 the log after it"
                     .into(),
             );
         }

@@ -1,4 +1,4 @@
-//! Going through a state's epochs with the reference interpreter.
+//! A walk of the reference interpreter through a state's epochs.
 
 use crate::error::AuditError;
 use tidemill_connect::{SourceOptions, SourceSpec, open_source};
@@ -9,28 +9,28 @@ use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{BadRecord, History, IoFailure, PastEpoch, Source, StartingPoint};
 
-/// The program that a state has recorded of itself.
+/// The program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
     let path = directory.path().display();
     let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
     let recorded = recorded.ok_or_else(|| AuditError::Unknown(format!("{path} has not recorded its program")))?;
     analyze(&recorded.plan).map_err(|errors| {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        AuditError::Unknown(format!("the program that {path} has recorded is none any more: {}", texts.join("; ")))
+        AuditError::Unknown(format!("the program that {path} has recorded is not valid any more: {}", texts.join("; ")))
     })
 }
 
-/// Opens a source of a state for reading again, if it is of a kind that can be.
+/// Opens a source of a state to be read again; `None` where its kind cannot be.
 pub type OpenSource<'a> = &'a dyn Fn(&StateDirectory, &Stream) -> Result<Option<Box<dyn Source>>, IoFailure>;
 
-/// The reference interpreter on its way through the log.
+/// The reference interpreter at some epoch of the log.
 pub struct Walk<'p> {
     program: &'p Program,
     pub reference: Reference<'p>,
     history: History,
     /// The last epoch whose events were all taken.
     pub epoch: u64,
-    /// By source: what may still pass in the epoch at hand.
+    /// By source: how many events of the current epoch are still to pass the gate.
     passing: Vec<u64>,
 }
 
@@ -57,8 +57,8 @@ impl<'p> Walk<'p> {
         Ok(Walk { program, reference, history, epoch, passing })
     }
 
-    /// Takes what the sources gave to the next epoch; none where the log ends. `late` is told of events that
-    /// come too late, by source, offset and values.
+    /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
+    /// come too late, with source, offset and values.
     pub fn next_epoch(&mut self, late: &mut dyn FnMut(usize, u64, &[Value])) -> Result<Option<PastEpoch>, AuditError> {
         let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
         let streams: Vec<&Stream> = source_streams(self.program).collect();
@@ -86,12 +86,12 @@ impl<'p> Walk<'p> {
         Ok(Some(epoch))
     }
 
-    /// The next event of the epoch at hand.
+    /// The next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
         self.reference.next_event(&mut self.passing)
     }
 
-    /// The digests that were noted behind the last epoch.
+    /// The digests that were logged after the last epoch.
     pub fn noted(&mut self) -> Result<Vec<(u64, tidemill_runtime::EpochDigest)>, AuditError> {
         Ok(self.history.noted()?)
     }
@@ -102,7 +102,7 @@ pub fn recorded_source(directory: &StateDirectory, stream: &Stream) -> Result<Op
     let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
     let Some(spec) = recorded.and_then(|recorded| recorded.sources.get(&stream.name)) else { return Ok(None) };
     let spec: SourceSpec = serde_json::from_value(spec.clone())
-        .map_err(|error| IoFailure::new(format!("what the state says of it does not read: {error}")))?;
+        .map_err(|error| IoFailure::new(format!("its record in the state cannot be read: {error}")))?;
     open_source(&spec, &stream.schema, &SourceOptions::default()).map(Some)
 }
 

@@ -20,7 +20,7 @@ use tidemill_sim::SimStorage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Transfers of exactly 13 leave one behind.
+    /// Transfers of exactly 13 credit one less than they debit.
     Steals,
     /// Transfers of 50 and more abort.
     Refuses,

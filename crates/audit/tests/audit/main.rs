@@ -1,5 +1,5 @@
-//! States verified and transactions shown: where all is well, and where the engine, or somebody else, has
-//! done what it should not.
+//! States verified and transactions shown: of a right engine, of engines with planted faults, and of states that were
+//! changed from outside.
 
 mod bank;
 mod show;
