@@ -130,6 +130,8 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
     let program = analyze(&history.plan).expect("histories have valid plans");
     let right = Seen::of(&program, history);
     let json = serde_json::to_value(&program).expect("programs can be written");
+    let unchanged = serde_json::from_value(json.clone()).expect("programs can be read");
+    assert!(right.same(&Seen::of(&unchanged, history)), "{}: without a mistake there is no difference", program.name);
     let makes_difference = |(_, change): &Mistake| {
         let mut changed = json.clone();
         change(&mut changed);

@@ -1,11 +1,11 @@
-//! A clock that moves when it is looked at. Threads are real ones.
+//! Real threads, and a clock that moves each time it is read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use tidemill_histories::Random;
 use tidemill_runtime::{Environment, Joined};
 
-/// A simulated clock, real threads, and as many processors as one likes.
+/// A simulated clock, real threads, and any number of processors.
 pub struct SimEnvironment {
     now: AtomicU64,
     step_max: u64,
@@ -13,7 +13,7 @@ pub struct SimEnvironment {
 }
 
 impl SimEnvironment {
-    /// Some seeds have clocks that creep, and some ones that leap.
+    /// Some seeds have clocks that creep, others clocks that leap.
     pub fn new(seed: u64, parallelism: usize) -> SimEnvironment {
         let step_max = 1 << Random::new(seed).below(24);
         SimEnvironment { now: AtomicU64::new(0), step_max, parallelism }
@@ -21,10 +21,10 @@ impl SimEnvironment {
 }
 
 impl Environment for SimEnvironment {
-    /// How far it has moved since the last look is a function of the time it showed then.
+    /// How far the clock moves is a function of the time that it showed last.
     fn now(&self) -> u64 {
         let step = |now: u64| now + 1 + Random::new(now).bits() % self.step_max;
-        // The closure gives some on every input.
+        // The closure returns `Some` for every input.
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(step(now))).unwrap_or_default()
     }
 

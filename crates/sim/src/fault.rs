@@ -1,37 +1,37 @@
-//! What can go wrong with a call, and what is remembered of those made.
+//! Faults of storage calls, and the record of the calls made.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// What happens to one call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails, and nothing was done.
+    /// The call fails and has no effect.
     Refused(ErrorKind),
-    /// It fails, and was done all the same: a time-out whose answer was lost.
+    /// The call fails after it took effect: a time-out whose answer was lost.
     Applied(ErrorKind),
-    /// An append fails in the middle; any other call as if refused.
+    /// An append writes half of its bytes and fails; any other call is refused.
     Half(ErrorKind),
-    /// A sync fails so, and what it should have made durable never will be, though it is still read: as
-    /// Linux does when pages cannot be written. Any other call as if refused.
+    /// A sync fails, and the bytes that it should have made durable never become durable, though reads still see
+    /// them: as on Linux when dirty pages cannot be written. Any other call is refused.
     Dropped(ErrorKind),
-    /// One bit of what a read gives is wrong. Any other call is as ever.
+    /// One bit of what a read returns is flipped. Any other call is as usual.
     Flipped,
-    /// Whoever calls panics: a bug.
+    /// The calling thread panics, as it would on a bug.
     Panics,
-    /// The power goes before the call.
+    /// The power is cut before the call.
     CutBefore,
-    /// The power goes when the call is done, before it returns.
-    CutBehind,
+    /// The power is cut after the call took effect, before it returns.
+    CutAfter,
 }
 
 impl Fault {
-    /// Whether the call is done.
+    /// Whether the call takes effect.
     pub(crate) fn is_done(self) -> bool {
-        matches!(self, Fault::Applied(_) | Fault::CutBehind | Fault::Flipped)
+        matches!(self, Fault::Applied(_) | Fault::CutAfter | Fault::Flipped)
     }
 
-    /// What the caller is told in the end.
+    /// What the call returns.
     pub(crate) fn outcome(self) -> io::Result<()> {
         match self {
             Fault::Refused(kind) | Fault::Applied(kind) | Fault::Half(kind) | Fault::Dropped(kind) => {
@@ -39,7 +39,7 @@ impl Fault {
             }
             Fault::Flipped => Ok(()),
             Fault::Panics => panic!("simulated: a bug"),
-            Fault::CutBefore | Fault::CutBehind => Err(power_is_off()),
+            Fault::CutBefore | Fault::CutAfter => Err(power_is_off()),
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn power_is_off() -> io::Error {
     io::Error::other("simulated: the power is off")
 }
 
-/// What is done.
+/// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as the methods of the trait")]
 pub enum Operation {
@@ -69,7 +69,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it changes anything, so that a power cut before it differs from one before the next.
+    /// Whether it changes the disk, so that a power cut before it differs from one after it.
     pub fn writes(self) -> bool {
         !matches!(self, Operation::Look | Operation::List | Operation::ReadAt | Operation::Length)
     }
@@ -78,18 +78,18 @@ impl Operation {
 /// A call that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What was asked for.
+    /// Its kind.
     pub operation: Operation,
-    /// The file it was about; of a renaming or a second name, the new one.
+    /// Its file; of a rename or a link, the new name.
     pub path: PathBuf,
 }
 
 impl Call {
-    /// What can go wrong with it so that the outcome may differ, whatever it gives.
+    /// The faults that matter for it, whatever it returns.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = vec![Fault::Refused(ErrorKind::PermissionDenied)];
         if self.operation.writes() {
-            faults.extend([Fault::CutBefore, Fault::CutBehind, Fault::Applied(ErrorKind::TimedOut)]);
+            faults.extend([Fault::CutBefore, Fault::CutAfter, Fault::Applied(ErrorKind::TimedOut)]);
         }
         match self.operation {
             Operation::Append => faults.push(Fault::Half(ErrorKind::StorageFull)),

@@ -11,7 +11,7 @@ use tidemill_histories::Random;
 
 use crate::world::{Contents, Id};
 
-/// An open file, of use to the process that opened it.
+/// An open file, usable only by the process that opened it.
 pub(crate) struct SimFile {
     pub state: Arc<Mutex<State>>,
     pub life: u64,
@@ -98,7 +98,7 @@ impl File for SimFile {
     }
 }
 
-/// A lock, until it is dropped or its process ends.
+/// A lock, held until it is dropped or its process ends.
 pub(crate) struct SimLock {
     pub state: Arc<Mutex<State>>,
     pub life: u64,

@@ -1,17 +1,16 @@
 //! A simulated machine: storage that loses, tears and refuses, a clock, and seeds for both.
 //!
-//! [`SimStorage`] keeps apart what was written and what is durable. It can fail any call, and a power
-//! cut can be put before or behind any of them; what survives is then drawn from everything that the
-//! promises of [`tidemill_durability::Storage`] allow. [`SimEnvironment`] is a clock that moves when it
-//! is looked at.
+//! [`SimStorage`] distinguishes what was written from what is durable. It can fail any call, and it can cut the power
+//! before or after any call; what survives is then drawn from all that the promises of
+//! [`tidemill_durability::Storage`] allow. [`SimEnvironment`] runs real threads over a clock that moves each time it is
+//! read.
 //!
 //! # What a seed decides
 //!
-//! Which faults come at which call, what a power cut leaves, what the clock shows: all of these are
-//! functions of the seed and of the order of calls. Code that runs on one thread is thereby replayed
-//! exactly. The engine runs on real threads, and its waits are real, too; where two of them use the
-//! storage at once, the operating system decides which call is the n-th. A failure found that way names
-//! its seed, and the seed makes it likely, not certain.
+//! Which faults come at which call, what a power cut leaves and what the clock shows are functions of the seed and
+//! of the order of calls. Code that runs on one thread is therefore replayed exactly. The engine runs on real
+//! threads, where the operating system decides which of two concurrent calls is the n-th: there a seed makes a failure
+//! likely to come again, not certain.
 
 mod environment;
 mod fault;

@@ -18,27 +18,27 @@ pub struct SimStorage(Arc<Mutex<State>>);
 #[derive(Default)]
 pub(crate) struct State {
     pub world: World,
-    /// Of processes: files opened by an earlier one are no longer of use.
+    /// The number of the process: files that an earlier process opened are no longer usable.
     pub life: u64,
     off: bool,
     calls: Vec<Call>,
     faults: BTreeMap<usize, Fault>,
     lies: BTreeSet<String>,
-    /// Whether files have one name each.
+    /// Whether a file has only one name.
     has_no_links: bool,
     pub capacity: Option<u64>,
     pub seed: u64,
 }
 
 impl State {
-    /// Notes a call; the fault that is put at it. An error where the power is off or goes off before it.
+    /// Records a call and returns its fault. An error where the power is off or is cut before the call.
     pub fn enter(&mut self, life: u64, operation: Operation, path: &Path) -> io::Result<Option<Fault>> {
         if self.off || life != self.life {
             return Err(power_is_off());
         }
         let fault = self.faults.get(&self.calls.len()).copied();
         self.calls.push(Call { operation, path: path.into() });
-        self.off = matches!(fault, Some(Fault::CutBefore | Fault::CutBehind));
+        self.off = matches!(fault, Some(Fault::CutBefore | Fault::CutAfter));
         if let Some(fault) = fault
             && !fault.is_done()
             && !(operation == Operation::Append && matches!(fault, Fault::Half(_)))
@@ -49,13 +49,13 @@ impl State {
         Ok(fault)
     }
 
-    /// Whether a sync of this file or directory is one in name only.
+    /// Whether a sync of this file or directory does nothing.
     pub fn lies_about(&self, path: &Path) -> bool {
         self.lies.iter().any(|end| path.to_string_lossy().ends_with(end))
     }
 }
 
-/// The end of a call: what a fault has the caller believe.
+/// The end of a call: what it returns under a fault.
 pub(crate) fn leave<T>(fault: Option<Fault>, result: T) -> io::Result<T> {
     fault.map_or(Ok(()), Fault::outcome).map(|()| result)
 }
@@ -68,7 +68,7 @@ impl SimStorage {
         SimStorage(Arc::new(Mutex::new(state)))
     }
 
-    /// A machine with the same disk, as processes see it, all of it durable; no calls were made yet.
+    /// A machine with the same disk as processes see it, all of it durable, and without calls.
     pub fn copy(&self) -> SimStorage {
         let state = self.0.lock();
         let (world, seed, has_no_links) = (state.world.copy(), state.seed, state.has_no_links);
@@ -81,23 +81,23 @@ impl SimStorage {
         self.0.lock().faults.insert(call, fault);
     }
 
-    /// Takes all faults back.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// How many bytes the disk holds.
+    /// Sets how many bytes the disk holds; `None`: any number.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.0.lock().capacity = bytes;
     }
 
-    /// From now on a file has one name: a second one is a copy.
+    /// From now on a file has only one name: a second one is a copy.
     pub fn forbid_links(&self) {
         self.0.lock().has_no_links = true;
     }
 
-    /// From now on syncs of files and directories whose path ends with `end` succeed and do nothing, as
-    /// if they had been left out of the program.
+    /// From now on syncs of files and directories whose path ends with `end` succeed and do nothing, as if the
+    /// program had left them out.
     pub fn lie_about(&self, end: &str) {
         self.0.lock().lies.insert(end.into());
     }
@@ -107,17 +107,17 @@ impl SimStorage {
         self.0.lock().calls.clone()
     }
 
-    /// How many calls there were.
+    /// The number of calls so far.
     pub fn call_count(&self) -> usize {
         self.0.lock().calls.len()
     }
 
-    /// Whether a fault has put the power off.
+    /// Whether a fault has cut the power.
     pub fn is_off(&self) -> bool {
         self.0.lock().off
     }
 
-    /// The power goes, and comes again. Files that are open are of no more use.
+    /// Cuts the power and restores it. Open files are no longer usable.
     pub fn cut_power(&self) {
         let state = &mut *self.0.lock();
         state.life += 1;
@@ -126,7 +126,7 @@ impl SimStorage {
         state.world.cut_power(&mut random);
     }
 
-    /// The process is killed and another begins: as [`SimStorage::cut_power`], but nothing is lost.
+    /// Kills the process and begins another: as [`SimStorage::cut_power`], but nothing is lost.
     pub fn kill(&self) {
         let state = &mut *self.0.lock();
         state.life += 1;
@@ -134,7 +134,7 @@ impl SimStorage {
         state.world.kill();
     }
 
-    /// Turns a bit over, in what is durable and in what is seen.
+    /// Flips a bit, in what is durable and in what is seen.
     pub fn flip(&self, path: &Path, byte: usize, bit: u8) {
         let state = &mut *self.0.lock();
         if let Some(Node::File(id)) = state.world.names.get(&normal(path)).copied() {
@@ -142,7 +142,7 @@ impl SimStorage {
         }
     }
 
-    /// All files with their contents, as processes see them. No call.
+    /// All files with their contents, as processes see them. It is not counted as a call.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let world = &self.0.lock().world;
         let contents = |(path, node): (&PathBuf, &Node)| match node {
@@ -163,12 +163,12 @@ impl SimStorage {
             let state = &mut *self.0.lock();
             (state.enter(state.life, operation, path)?, body(state))
         };
-        // A result that is not handed over may have something to unlock.
+        // Outside of the lock: a result that is dropped here may unlock something.
         result.and_then(|result| leave(fault, result))
     }
 }
 
-/// Without the dots in front, so that a file has one name.
+/// The path without a leading dot, so that each file has one spelling.
 fn normal(path: &Path) -> PathBuf {
     let path = path.strip_prefix(".").unwrap_or(path);
     if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.into() }

@@ -1,13 +1,13 @@
-//! What is on the disk, and what only seems to be.
+//! The disk: what processes see, and what is durable.
 //!
-//! Each file has its contents as processes see them, and as the medium has them, with the writes
-//! between the two in order; likewise the names. A power cut draws what is left:
+//! Each file has its contents as processes see them, its durable contents, and the ordered changes between the two;
+//! likewise the names. A power cut draws what is left:
 //!
-//! - of a file: a length that it had at some time since its last sync, and for each sector the bytes
-//!   that it had at some time since then, zeros where it was never written. One time in four nothing
-//!   of the unsynced is left, and one in four everything;
-//! - of the names: each creation, renaming and removal since the last sync of its directory, or not,
-//!   on its own.
+//! - of a file: a length that it had at some time since its last sync, and for each sector the bytes that it had at
+//!   some time since then, zeros where it was never written. One time in four none of the unsynced changes is left,
+//!   and one time in four all of them;
+//! - of the names: each creation, rename and removal since the last sync of its directory survives or not,
+//!   independently.
 //!
 //! A process that is killed loses nothing that it wrote.
 
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tidemill_histories::Random;
 
-/// What is written as a whole or not at all.
+/// The unit that is written as a whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// A file, whatever its name.
+/// A file, independently of its names (an inode).
 pub(crate) type Id = usize;
 
 /// What a name stands for.
@@ -28,7 +28,7 @@ pub(crate) enum Node {
     Directory,
 }
 
-/// A change of contents that is not durable.
+/// A change of contents that is not yet durable.
 #[derive(Clone)]
 enum Change {
     Write { at: usize, bytes: Vec<u8> },
@@ -78,12 +78,12 @@ impl Contents {
         }
     }
 
-    /// A failed sync: the changes are forgotten, and still seen.
+    /// A failed sync: the changes will never be durable, and are still seen.
     pub fn drop_changes(&mut self) {
         self.changes.clear();
     }
 
-    /// Turns a bit over, on the medium.
+    /// Flips a bit, in what is durable and in what is seen.
     pub fn flip(&mut self, byte: usize, bit: u8) {
         for contents in [&mut self.seen, &mut self.durable] {
             if let Some(byte) = contents.get_mut(byte) {
@@ -123,7 +123,7 @@ impl Contents {
     }
 }
 
-/// A change of names that is not durable.
+/// A change of names that is not yet durable.
 #[derive(Clone)]
 enum Naming {
     Create(PathBuf, Node),
@@ -155,7 +155,7 @@ impl Naming {
     }
 }
 
-/// All that a machine has on its disk.
+/// The disk of a machine.
 #[derive(Default)]
 pub(crate) struct World {
     pub files: Vec<Contents>,
@@ -175,7 +175,7 @@ impl World {
         id
     }
 
-    /// A directory, whose name is durable at once.
+    /// Makes a directory; its name is durable at once.
     pub fn create_directory(&mut self, path: &Path) {
         for names in [&mut self.names, &mut self.durable] {
             names.insert(path.into(), Node::Directory);
@@ -207,7 +207,7 @@ impl World {
         synced.iter().for_each(|change| change.apply(&mut self.durable));
     }
 
-    /// Keeps of the unsynced what chance will have.
+    /// Keeps a random part of the unsynced changes.
     pub fn cut_power(&mut self, random: &mut Random) {
         let keep = [0, 100, 50, 50][random.below(4)];
         for change in std::mem::take(&mut self.changes) {
@@ -220,12 +220,12 @@ impl World {
         self.locks.clear();
     }
 
-    /// Ends the processes, and nothing else.
+    /// Ends the processes; nothing is lost.
     pub fn kill(&mut self) {
         self.locks.clear();
     }
 
-    /// The same, as processes see it, and durable.
+    /// A copy of what processes see, all of it durable.
     pub fn copy(&self) -> World {
         let file =
             |file: &Contents| Contents { seen: file.seen.clone(), durable: file.seen.clone(), changes: Vec::new() };

@@ -179,7 +179,7 @@ fn a_seed_means_one_thing() {
     assert_eq!(run(), run());
 }
 
-/// The power goes before or behind each call of `replace`: what is there is the old or the new, and the
+/// The power is cut before or after each call of `replace`: what is there is the old or the new, and the
 /// new once the call has returned. Counts the cases where it is neither.
 fn replace_under_cuts(lie: Option<&str>) -> usize {
     let mut wrong = 0;
@@ -192,7 +192,7 @@ fn replace_under_cuts(lie: Option<&str>) -> usize {
             old.sync().unwrap();
             storage.sync_directory(Path::new(".")).unwrap();
             let start = storage.call_count();
-            let fault = if seed % 2 == 0 { Fault::CutBefore } else { Fault::CutBehind };
+            let fault = if seed % 2 == 0 { Fault::CutBefore } else { Fault::CutAfter };
             storage.fail(start + at, fault);
             let new = [b'n'; 3 * SECTOR_BYTES];
             let returned = replace(&storage, path(), &new).is_ok();

@@ -211,7 +211,7 @@ fn a_power_cut_at_any_call_loses_nothing_acknowledged() {
     for seed in 0..20 {
         for call in calls.clone() {
             for fault in
-                [Fault::CutBefore, Fault::CutBehind, Fault::Half(ErrorKind::Other), Fault::Dropped(ErrorKind::Other)]
+                [Fault::CutBefore, Fault::CutAfter, Fault::Half(ErrorKind::Other), Fault::Dropped(ErrorKind::Other)]
             {
                 let storage = machine(seed);
                 create(&storage).expect("a disk without faults");

@@ -322,7 +322,7 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
         if !last {
             let kinds = [
                 Fault::CutBefore,
-                Fault::CutBehind,
+                Fault::CutAfter,
                 Fault::Dropped(ErrorKind::Other),
                 Fault::Half(ErrorKind::Other),
                 Fault::Refused(ErrorKind::Other),

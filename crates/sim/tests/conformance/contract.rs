@@ -1,14 +1,13 @@
-//! A client of a sink that owes it one row of each epoch, in order, and sees to it that the contract is
-//! kept, whatever fails.
+//! A client of a sink that writes the rows of each epoch in order and checks the contract, whatever fails.
 //!
-//! What it does is a function of the seed: commits of one epoch or several, of epochs without rows, rows
-//! written ahead between prepare and commit, aborts, calls twice and for old epochs, openings anew, an
-//! early finish. When a call fails it tries another, which must fail too, then begins a new process; if
-//! the power is off, after a power cut. The new one asks what was committed, and goes on from there.
+//! Its calls are a function of the seed: commits of one epoch or several, of epochs without rows, rows written ahead
+//! between prepare and commit, aborts, repeated calls and calls for old epochs, reopening, an early finish. After a call
+//! has failed it makes another, which must fail too, and then begins a new process, after a power cut if the power is
+//! off. The new process asks which epochs were committed, and continues from there.
 //!
-//! Wrong is: an epoch recovered that was not begun to be committed, or one lost whose commit had
-//! returned; a file under the final name that is not one of those that were finished; after the last
-//! finish and another power cut, anything but each row once and in order.
+//! The contract is broken by: a recovered epoch whose commit was never called, or a lost one whose commit had returned;
+//! a file under the final name that was never finished; after the last finish and another power cut, anything but each
+//! row once and in order.
 
 use crate::subjects::{Subject, batch, is_large, large};
 use std::path::Path;
@@ -31,6 +30,13 @@ pub struct Trial<'a> {
     /// Syncs of files whose paths end like this do nothing.
     pub lie: Option<&'a str>,
     pub fault: Option<(usize, Fault)>,
+}
+
+impl<'a> Trial<'a> {
+    /// Without a bug and without a fault.
+    pub fn honest(subject: &'a Subject, seed: u64) -> Trial<'a> {
+        Trial { subject, seed, planted: Planted::default(), lie: None, fault: None }
+    }
 }
 
 /// Why a process ended early.
@@ -96,18 +102,22 @@ pub fn run(trial: &Trial) -> Result<Vec<Call>, String> {
         steps: Random::new(trial.seed),
     };
     // One fault ends one process; a bug may end more.
+    let mut last = String::new();
     for _ in 0..4 {
         match client.process() {
             Ok(()) => return client.check_end().map(|()| storage.calls().split_off(script)),
             Err(End::Wrong(text)) => return Err(text),
-            Err(End::Failed(_)) if trial.fault.is_none() && trial.lie.is_none() => {
-                return Err("a call failed for no reason".into());
+            Err(End::Failed(failure)) if trial.fault.is_none() && trial.lie.is_none() => {
+                return Err(format!("a call failed for no reason: {}", failure.message));
             }
-            Err(End::Failed(_)) => client.restart(),
+            Err(End::Failed(failure)) => {
+                last = failure.message;
+                client.restart();
+            }
         }
         client.check_name()?;
     }
-    Err("it does not come to an end".into())
+    Err(format!("it does not come to an end: {last}"))
 }
 
 /// A storage with an output of one state, committed up to an epoch.

@@ -4,9 +4,12 @@
 //! `TIDEMILL_SINK_SEEDS` sets how many scripts each sink goes through (2), `TIDEMILL_SEED` the first.
 
 mod contract;
+#[path = "../planted/mod.rs"]
+mod search;
 mod subjects;
 
 use contract::{Trial, run};
+use search::Search;
 use std::env::var;
 use std::path::Path;
 use subjects::{Subject, subjects};
@@ -27,20 +30,22 @@ fn faults(call: &Call) -> Vec<Fault> {
     faults
 }
 
-/// A script without faults, then with each at each of its calls. How many runs, or what went wrong.
-fn try_all(subject: &Subject, seed: u64, planted: Planted, lie: Option<&str>) -> Result<u64, String> {
-    let trial = Trial { subject, seed, planted, lie, fault: None };
-    let told = |trial: &Trial, wrong: String| format!("{}, seed {seed}, {:?}: {wrong}", subject.name, trial.fault);
-    let calls = run(&trial).map_err(|wrong| told(&trial, wrong))?;
-    let mut runs = 1;
-    for (at, call) in calls.iter().enumerate() {
-        for fault in faults(call) {
-            let trial = Trial { fault: Some((at, fault)), ..trial };
-            run(&trial).map_err(|wrong| told(&trial, format!("{call:?}: {wrong}")))?;
-            runs += 1;
-        }
+/// A script without faults, then with each at each of its calls, until `ends` says so of one.
+fn try_all<'a>(script: Trial<'a>, ends: &mut dyn FnMut(&Trial<'a>, Result<(), String>) -> bool) -> bool {
+    let calls = match run(&script) {
+        Ok(calls) => calls,
+        Err(wrong) => return ends(&script, Err(wrong)),
+    };
+    if ends(&script, Ok(())) {
+        return true;
     }
-    Ok(runs)
+    calls.iter().enumerate().any(|(at, call)| {
+        faults(call).into_iter().any(|fault| {
+            let trial = Trial { fault: Some((at, fault)), ..script };
+            let ended = run(&trial).map(drop).map_err(|wrong| format!("{call:?}: {wrong}"));
+            ends(&trial, ended)
+        })
+    })
 }
 
 #[test]
@@ -49,48 +54,72 @@ fn every_sink_keeps_the_contract() {
     let mut runs = 0;
     for subject in subjects() {
         for seed in first..first + seeds {
-            runs += try_all(&subject, seed, Planted::default(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
+            try_all(Trial::honest(&subject, seed), &mut |trial, ended| {
+                ended.unwrap_or_else(|wrong| panic!("{}, seed {seed}, {:?}: {wrong}", subject.name, trial.fault));
+                runs += 1;
+                false
+            });
         }
     }
     println!("{runs} runs of {} sinks, {seeds} scripts each, from seed {first}", subjects().len());
 }
 
-/// A bug in the sink, or a sync that is left out, breaks the contract of some sink under some script.
-fn is_found(what: &str, planted: Planted, lie: Option<&str>) {
-    let found = (1..=20).any(|seed| subjects().iter().any(|subject| try_all(subject, seed, planted, lie).is_err()));
-    assert!(found, "{what} was not found");
+/// A bug in the sink, or a sync that is left out, breaks this part of the contract of some sink under some script.
+fn is_found(what: &str, planted: Planted, lie: Option<&str>, shows: &[&str]) {
+    const SEEDS: u64 = 20;
+    let subjects = subjects();
+    let mut search = Search::new(what, shows);
+    let found = (1..=SEEDS).any(|seed| {
+        subjects.iter().any(|subject| {
+            try_all(Trial { planted, lie, ..Trial::honest(subject, seed) }, &mut |trial, with| {
+                let honest = Trial { planted: Planted::default(), lie: None, ..*trial };
+                search.finds((subject.name, seed, trial.fault), with, || run(&honest).map(drop))
+            })
+        })
+    });
+    assert!(found, "{}", search.missed());
 }
+
+/// What is there in the end is not what was committed.
+const CONTENTS: &[&str] = &["at the end"];
+/// Another epoch is recovered than the last that was committed.
+const EPOCH: &[&str] = &["recovered,"];
+/// The sink finds its own record damaged.
+const RECORD: &[&str] = &["tidemill-epoch, which says what of out/result was released, cannot be used"];
 
 #[test]
 fn planted_bugs_are_found() {
-    for bug in [
-        Bug::SinkTakesOldEpochs,
-        Bug::SinkKeepsTail,
-        Bug::SinkKeepsAborted,
-        Bug::SinkCommitsUnprepared,
-        Bug::SinkRecordsFirst,
-        Bug::SinkRecordsInPlace,
-        Bug::SinkForgetsErrors,
-        Bug::SinkIgnoresOwner,
-        Bug::SinkFinishesUnrecorded,
-        Bug::SinkRestartsFinished,
-        Bug::SinkBuffersBeyondCommit,
-        Bug::SinkRepeatsHeader,
-        Bug::SinkFramesAcrossCommits,
-        Bug::SinkSkipsEmptyEpochs,
-    ] {
-        is_found(&format!("{bug:?}"), Planted::new(bug), None);
+    let bugs: [(Bug, &[&str]); 14] = [
+        (Bug::SinkTakesOldEpochs, &["was not prepared"]),
+        (Bug::SinkKeepsTail, CONTENTS),
+        (Bug::SinkKeepsAborted, CONTENTS),
+        (Bug::SinkCommitsUnprepared, CONTENTS),
+        (Bug::SinkRecordsFirst, CONTENTS),
+        (Bug::SinkRecordsInPlace, RECORD),
+        (Bug::SinkForgetsErrors, &["after a failure, calls succeed"]),
+        (Bug::SinkIgnoresOwner, EPOCH),
+        (Bug::SinkFinishesUnrecorded, &["with what was released, is gone"]),
+        (Bug::SinkRestartsFinished, CONTENTS),
+        (Bug::SinkBuffersBeyondCommit, CONTENTS),
+        (Bug::SinkRepeatsHeader, &["an odd line: \"a,s\""]),
+        (Bug::SinkFramesAcrossCommits, &["corrupt deflate stream"]),
+        (Bug::SinkSkipsEmptyEpochs, EPOCH),
+    ];
+    for (bug, shows) in bugs {
+        is_found(&format!("{bug:?}"), Planted::new(bug), None, shows);
     }
 }
 
 #[test]
 fn syncs_that_are_left_out_are_found() {
-    for end in ["tidemill-part", "tidemill-epoch.new", "tidemill-copy", "out"] {
-        is_found(end, Planted::default(), Some(end));
+    let lies =
+        [("tidemill-part", CONTENTS), ("tidemill-epoch.new", RECORD), ("tidemill-copy", CONTENTS), ("out", CONTENTS)];
+    for (end, shows) in lies {
+        is_found(end, Planted::default(), Some(end), shows);
     }
 }
 
-/// How many bits of a file can be turned without being noticed when the sink recovers.
+/// How many bits of a file can be flipped without being noticed when the sink recovers.
 fn believed(subject: &Subject, storage: &SimStorage, file: &Path, planted: Planted) -> usize {
     let length = storage.files()[file].len();
     assert!(length > 0, "there is something to damage");
@@ -166,7 +195,7 @@ fn unnamed(subject: &Subject, finished: &dyn Fn() -> SimStorage) -> SimStorage {
     unreachable!("it ends")
 }
 
-/// Whoever keeps no record says so, and takes the calls of the contract all the same.
+/// A sink that keeps no record says so, and accepts the calls of the contract all the same.
 #[test]
 fn sinks_that_forget_say_so() {
     struct Shown(Vec<usize>);

@@ -1,10 +1,10 @@
 //! A real process on real files, for the tests that end one.
 //!
-//! The process is this test binary again, asked for [`child`]. Its storage is the operating system's
-//! behind a counter; at the k-th call that writes, it ends instead of making it, or cuts the power of its
-//! file system. All that a durable run writes, it writes through its storage, and all but one of those
-//! calls are one system call that writes (making a directory is two, a directory and its sync; a lock's
-//! text is two more). So this is an end before each system call that writes, but for those three places.
+//! The process is this test binary, run again for the test [`child`]. Its storage counts the calls that write and passes
+//! them to the operating system; at the k-th, the process ends instead of making it, or cuts the power of its file
+//! system. A durable run writes only through its storage, and each of those calls is one system call that writes, with
+//! two exceptions (making a directory is two, since its parent is synced; writing a lock's text is two more). So the
+//! process ends before each system call that writes, but for those three.
 
 use crate::power::cut;
 use crate::support::{Subject, with_all_sinks};
@@ -29,7 +29,7 @@ const END_AT: &str = "TIDEMILL_TEST_END_AT";
 const CUTS_POWER: &str = "TIDEMILL_TEST_CUTS_POWER";
 const LIES: &str = "TIDEMILL_TEST_LIES";
 
-/// What a process does: a random history.
+/// The work of a process: a random history.
 pub struct Script {
     events_min: usize,
     expected: Expected,
@@ -38,7 +38,7 @@ pub struct Script {
 /// How a process ends early.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// Not by itself.
+    /// It runs to its end.
     Never,
     /// Instead of its n-th call that writes.
     At(u64),
@@ -46,7 +46,7 @@ pub enum End {
     PowerAt(u64),
 }
 
-/// The first random history of so many events and with rows, which has checkpoints while it runs.
+/// The first random history with at least `events_min` events and with rows, whose run takes checkpoints.
 pub fn history(events_min: usize) -> (Program, History, Setting) {
     for seed in (1..).filter(|&seed| checkpoint_events(seed).is_some()) {
         let plan = random_plan(seed, PlanSize::Small);
@@ -64,7 +64,7 @@ pub fn history(events_min: usize) -> (Program, History, Setting) {
         let setting = Setting { epoch, commit_age_max, workers: 1, batch: 1, memory: None, ..random };
         return (program, History { plan, preload, sources }, setting);
     }
-    unreachable!("some seed has so many events")
+    unreachable!("some seed has that many events")
 }
 
 impl Script {
@@ -72,7 +72,7 @@ impl Script {
         Script { events_min, expected: Expected::new(Subject::new(history(events_min).1)) }
     }
 
-    /// A process in a directory with a folder `out`; syncs of files whose path has `lies` in it are not made.
+    /// A process in a directory with a folder `out`; syncs of files whose path contains `lies` are left out.
     pub fn command(&self, directory: &Path, end: End, lies: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "child::child", "--ignored", "--nocapture"]);
@@ -85,13 +85,13 @@ impl Script {
         command
     }
 
-    /// Runs one to its end: how it ended, and what it said.
+    /// Runs a process to its end: its status, and what it printed.
     pub fn run(&self, directory: &Path, end: End, lies: &str) -> (ExitStatus, String) {
         let output = self.command(directory, end, lies).output().expect("it runs");
         (output.status, String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
-    /// A number that a whole run says: its `calls` that write, or the `KiB` of memory that it took at the most.
+    /// A number that a whole run prints: its `calls` that write, or the `KiB` of its peak memory.
     pub fn number(&self, name: &str) -> u64 {
         let (status, text) = self.run(quick_directory().path(), End::Never, "");
         assert!(status.success(), "{text}");
@@ -99,20 +99,20 @@ impl Script {
         number.unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// What of the outputs in its directory is not as it must be.
+    /// The first output in a directory that is not as it must be.
     pub fn wrong_outputs(&self, directory: &Path, whole: Whole) -> Option<String> {
         self.expected.wrong_outputs(|path| std::fs::read(directory.join(path)), whole)
     }
 }
 
-/// A directory in memory where there is one, with a folder `out`: a process that ends loses nothing, synced or not.
+/// A directory with a folder `out`, in memory where possible: what a process has written outlives it, synced or not.
 pub fn quick_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
     std::fs::create_dir(directory.path().join("out")).expect("a directory");
     directory
 }
 
-/// Not a test of its own: what a process does, in its current directory.
+/// Not a test by itself: the work of a process, in its current directory.
 #[test]
 #[ignore = "is run by other tests"]
 fn child() {

@@ -5,6 +5,7 @@
 //! given again goes through, or says that it was done. Then the program runs to its end.
 
 use crate::child::history;
+use crate::search::Search;
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process, recorded};
 use arrow_array::RecordBatch;
@@ -19,7 +20,7 @@ use tidemill_plan::{ColumnDef, analyze};
 use tidemill_runtime::{Engine, RunError, state_rows};
 use tidemill_sim::{Call, Fault, SimStorage};
 
-/// Events of a history: some epochs before a run is stopped and some behind it.
+/// Events of a history: some epochs before a run is stopped and some after it.
 const EVENTS_MIN: usize = 60;
 /// Records that a source hands over before the run is stopped.
 const STOP: usize = 10;
@@ -53,6 +54,9 @@ fn found(machine: &SimStorage) -> Result<Found, RunError> {
     }
     Ok(found)
 }
+
+/// The call of a command that fails, and how; `None`: no call.
+type Faulted = Option<(usize, Fault)>;
 
 /// A history, and the same with another column in its table.
 struct Scene {
@@ -96,7 +100,7 @@ impl Scene {
         Scene { expected, migrated, setting, stopped, farther, engines }
     }
 
-    /// Hands over the engine of a command's program behind it, with empty tables.
+    /// Hands over the engine of the program that a command leaves, with empty tables.
     fn with_engine<T>(&self, command: Command, body: impl FnOnce(&Engine) -> T) -> T {
         let cell = &self.engines[usize::from(command == Command::Migrate)];
         let engine = cell.take().expect("one at a time").with_empty_tables();
@@ -154,12 +158,12 @@ impl Scene {
         }
     }
 
-    /// A command with a fault, if any, and what comes behind it; the calls that it made.
+    /// A command with a fault, if any, and what comes after it; the calls that it made.
     fn trial(
         &self,
         (command, before): (Command, &Found),
         prepare: &dyn Fn(&SimStorage),
-        fault: Option<(usize, Fault)>,
+        fault: Faulted,
     ) -> Result<Vec<Call>, String> {
         let at = |what: &str| format!("{command:?}, {fault:?}: {what}");
         let failed = |what: &'static str| move |error: RunError| format!("{command:?}, {fault:?}: {what}: {error}");
@@ -187,7 +191,7 @@ impl Scene {
         if again == was_done {
             return Err(at("it was done in part"));
         }
-        let after = found(&machine).map_err(failed("what is there behind it"))?;
+        let after = found(&machine).map_err(failed("what is there after it"))?;
         if was_done && then != after {
             return Err(at("it is not the same when it is given again"));
         }
@@ -206,7 +210,7 @@ impl Scene {
         let wrong = self.with_engine(command, |engine| {
             process(&expected.subject.history, engine, &storage(&machine), &self.setting).map_err(failed("a run"))?;
             machine.cut_power();
-            // Behind a savepoint that was returned to, outputs begin anew.
+            // After a savepoint was restored, outputs begin anew.
             let before = |path: &Path| match command {
                 Command::Restore => self.stopped.files().get(path).cloned().unwrap_or_default(),
                 _ => Vec::new(),
@@ -218,19 +222,29 @@ impl Scene {
         wrong.map_or(Ok(calls), |wrong| Err(at(&wrong)))
     }
 
-    /// A command without a fault, then with each at each of its calls; how many there were.
-    fn try_all(&self, command: Command, prepare: &dyn Fn(&SimStorage)) -> Result<u64, String> {
+    /// A command without a fault, then with each at each of its calls, until `ends` says so of one.
+    fn try_all(
+        &self,
+        command: Command,
+        prepare: &dyn Fn(&SimStorage),
+        ends: &mut dyn FnMut(Faulted, Result<(), String>) -> bool,
+    ) {
         let before = found(self.before(command)).expect("no fault");
-        let calls = self.trial((command, &before), prepare, None)?;
-        let mut trials = 1;
+        let calls = match self.trial((command, &before), prepare, None) {
+            Ok(calls) => calls,
+            Err(wrong) => {
+                ends(None, Err(wrong));
+                return;
+            }
+        };
         for (at, call) in calls.iter().enumerate() {
             for fault in call.faults() {
-                self.trial((command, &before), prepare, Some((at, fault)))
-                    .map_err(|wrong| format!("{wrong}, {call:?}"))?;
-                trials += 1;
+                let ended = self.trial((command, &before), prepare, Some((at, fault)));
+                if ends(Some((at, fault)), ended.map(drop).map_err(|wrong| format!("{wrong}, {call:?}"))) {
+                    return;
+                }
             }
         }
-        Ok(trials)
     }
 }
 
@@ -257,11 +271,19 @@ fn commands_are_done_or_not() {
     let mut trials = 0;
     for command in COMMANDS {
         for prepare in [|_: &SimStorage| (), SimStorage::forbid_links] {
-            trials += scene.try_all(command, &prepare).unwrap_or_else(|wrong| panic!("{wrong}"));
+            scene.try_all(command, &prepare, &mut |_, ended| {
+                ended.unwrap_or_else(|wrong| panic!("{wrong}"));
+                trials += 1;
+                false
+            });
         }
     }
+    assert!(trials > 100, "{trials} trials");
     println!("{trials} trials of {} commands", COMMANDS.len());
 }
+
+/// The state cannot be opened, or lacks what the command has done.
+const LOST: &[&str] = &["is damaged", "it has returned, and nothing was done"];
 
 #[test]
 fn syncs_that_commands_leave_out_are_found() {
@@ -282,15 +304,28 @@ fn syncs_that_commands_leave_out_are_found() {
         (Command::Migrate, ".rows"),
         (Command::Migrate, "state/checkpoint"),
     ] {
-        let found = (0..DRAWS).any(|draw| {
-            let prepare = |machine: &SimStorage| {
+        let mut search = Search::new((command, lie), LOST);
+        let mut is_found = false;
+        for draw in 0..DRAWS {
+            // What a power cut takes is drawn for each life of a machine.
+            let honest = |machine: &SimStorage| {
                 machine.forbid_links();
-                machine.lie_about(lie);
-                // What a power cut takes is drawn for each life of a machine.
                 (0..draw).for_each(|_| machine.kill());
             };
-            scene.try_all(command, &prepare).is_err()
-        });
-        assert!(found, "{command:?}, {lie}: not found");
+            let lying = |machine: &SimStorage| {
+                honest(machine);
+                machine.lie_about(lie);
+            };
+            let before = found(scene.before(command)).expect("no fault");
+            scene.try_all(command, &lying, &mut |fault, with| {
+                let without = || scene.trial((command, &before), &honest, fault).map(drop);
+                is_found = search.finds((draw, fault), with, without);
+                is_found
+            });
+            if is_found {
+                break;
+            }
+        }
+        assert!(is_found, "{}", search.missed());
     }
 }

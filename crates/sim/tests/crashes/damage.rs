@@ -1,5 +1,5 @@
-//! A bit turned over in each byte of a small state directory: the state is the same all the same, or the
-//! directory is refused with a reason; and each of its files removed.
+//! A bit flipped in each byte of a small state directory, and each of its files removed: either the results are the same,
+//! or the directory is refused with a reason.
 
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process};

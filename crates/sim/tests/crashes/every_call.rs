@@ -1,4 +1,4 @@
-//! A sync that fails and a disk that is full, at each call of a run: the run ends with the reason, and the next one has
+//! A sync that fails and a disk that is full, at each call of a run: the run ends with the reason, and the next run has
 //! lost nothing.
 
 use crate::child::history;
@@ -48,9 +48,9 @@ fn faults_at_every_call() {
             }
             engine = engine.with_empty_tables();
             process(&expected.subject.history, &engine, &storage, &setting)
-                .unwrap_or_else(|error| panic!("behind call {at}, {fault:?}: {error}"));
-            assert_eq!(expected.wrong_outputs(read, Whole::There), None, "behind call {at}, {fault:?}");
-            assert_eq!(expected.wrong_tables(&engine), None, "behind call {at}, {fault:?}");
+                .unwrap_or_else(|error| panic!("after call {at}, {fault:?}: {error}"));
+            assert_eq!(expected.wrong_outputs(read, Whole::There), None, "after call {at}, {fault:?}");
+            assert_eq!(expected.wrong_tables(&engine), None, "after call {at}, {fault:?}");
         }
         at += calls.div_ceil(super::number("TIDEMILL_FAULTS", 100) as usize).max(1);
     }
@@ -90,10 +90,10 @@ fn a_sync_without_room_ends_the_run() {
             machine.cut_power();
             engine = engine.with_empty_tables();
             process(&expected.subject.history, &engine, &storage, &setting)
-                .unwrap_or_else(|error| panic!("behind call {at}, {call:?}: {error}"));
+                .unwrap_or_else(|error| panic!("after call {at}, {call:?}: {error}"));
             let read = |path: &std::path::Path| read_all(&machine, path);
-            assert_eq!(expected.wrong_outputs(read, Whole::There), None, "behind call {at}, {call:?}");
-            assert_eq!(expected.wrong_tables(&engine), None, "behind call {at}, {call:?}");
+            assert_eq!(expected.wrong_outputs(read, Whole::There), None, "after call {at}, {call:?}");
+            assert_eq!(expected.wrong_tables(&engine), None, "after call {at}, {call:?}");
         }
         at += calls.div_ceil(4 * super::number("TIDEMILL_FAULTS", 100) as usize).max(1);
     }

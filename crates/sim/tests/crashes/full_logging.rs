@@ -1,5 +1,6 @@
 //! Full logging: what was released is in the log by what each transaction gave, wherever the power goes.
 
+use crate::search::Search;
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, new_machine, open_sinks, process};
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tidemill_durability::{Bug, Planted, StateDirectory, Storage};
 use tidemill_histories::{DataShape, History as Subjects, PlanSize, random_data, random_plan};
 use tidemill_plan::{Program, analyze};
-use tidemill_runtime::{Engine, EpochSize, History, Logging, Recovered};
+use tidemill_runtime::{Engine, EpochSize, History, Logging, Recovered, RunError};
 use tidemill_sim::{Fault, SimStorage};
 
 const PLANS: u64 = 12;
@@ -41,43 +42,72 @@ fn unrecorded(program: &Program, machine: &SimStorage) -> Option<u64> {
     (start.epoch + 1..=released).find(|epoch| !is_recorded(epoch))
 }
 
-/// The first thing wrong of many runs that the power ends.
-fn trials(planted: Planted) -> Option<String> {
-    (1..=PLANS).find_map(|seed| {
+/// A plan with its data, and how many calls its run makes.
+struct Scene {
+    program: Program,
+    expected: Expected,
+    calls: usize,
+}
+
+impl Scene {
+    /// That of a seed; none where there are no transactions.
+    fn new(seed: u64) -> Option<Scene> {
         let plan = random_plan(seed, PlanSize::Small);
         let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
         if program.transactions.is_empty() {
             return None;
         }
         let (preload, sources) = random_data(&program, seed, DataShape::random(seed));
-        let fresh = || Engine::with_logging(program.clone(), Logging::Full).expect("random plans compile");
         let expected = Expected::new(Subject::new(Subjects { plan, preload, sources }));
+        let whole = new_machine(seed);
+        let mut scene = Scene { program, expected, calls: 0 };
+        scene.run(&whole, Planted::default()).expect("no fault");
+        scene.calls = whole.call_count();
+        Some(scene)
+    }
+
+    fn run(&self, machine: &SimStorage, planted: Planted) -> Result<(), RunError> {
+        let engine = Engine::with_logging(self.program.clone(), Logging::Full).expect("random plans compile");
         let epoch = EpochSize::Events(2);
         let setting = Setting { epoch, commit_age_max: Duration::ZERO, ..Setting::random(SETTING, planted) };
-        let whole = new_machine(seed);
-        let history = &expected.subject.history;
-        let run = |engine: &Engine, machine: &SimStorage| {
-            process(history, engine, &(Arc::new(machine.clone()) as Arc<dyn Storage>), &setting)
-        };
-        run(&fresh(), &whole).expect("no fault");
-        (0..CUTS).find_map(|cut| {
-            let machine = new_machine(seed * 1_000 + cut as u64);
-            machine.fail(whole.call_count() * cut / CUTS, Fault::CutBefore);
-            let _ = run(&fresh(), &machine);
-            machine.cut_power();
-            machine.heal();
-            let lost = unrecorded(&program, &machine);
-            lost.map(|epoch| format!("seed {seed}, cut {cut}: epoch {epoch} was released and is not in the log"))
-        })
-    })
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        process(&self.expected.subject.history, &engine, &storage, &setting).map(drop)
+    }
+
+    /// A run that the power ends; what is wrong then.
+    fn cut(&self, (seed, cut): (u64, usize), planted: Planted) -> Result<(), String> {
+        let machine = new_machine(seed * 1_000 + cut as u64);
+        machine.fail(self.calls * cut / CUTS, Fault::CutBefore);
+        // It ends with the power, or just before.
+        let _ = self.run(&machine, planted);
+        machine.cut_power();
+        machine.heal();
+        match unrecorded(&self.program, &machine) {
+            None => Ok(()),
+            Some(epoch) => Err(format!("epoch {epoch} was released and is not in the log")),
+        }
+    }
 }
 
 #[test]
 fn what_is_released_is_recorded() {
-    assert_eq!(trials(Planted::default()), None);
+    for seed in 1..=PLANS {
+        let Some(scene) = Scene::new(seed) else { continue };
+        for cut in 0..CUTS {
+            assert_eq!(scene.cut((seed, cut), Planted::default()), Ok(()), "seed {seed}, cut {cut}");
+        }
+    }
 }
 
 #[test]
 fn a_release_before_its_record_is_found() {
-    assert!(trials(Planted::new(Bug::ReleasesUnrecorded)).is_some());
+    let bug = Planted::new(Bug::ReleasesUnrecorded);
+    let mut search = Search::new(bug, &["was released and is not in the log"]);
+    let found = (1..=PLANS).any(|seed| {
+        Scene::new(seed).is_some_and(|scene| {
+            let run = |cut, planted| scene.cut((seed, cut), planted);
+            (0..CUTS).any(|cut| search.finds((seed, cut), run(cut, bug), || run(cut, Planted::default())))
+        })
+    });
+    assert!(found, "{}", search.missed());
 }

@@ -51,8 +51,8 @@ impl Group {
         fs::write(self.path.join(self.limit), bytes.to_string()).expect("a limit can be set");
     }
 
-    /// Runs a command in it, until the kernel kills it or it has been short of memory for so long: just above the least
-    /// that will do, it reads its own code from the disk again and again.
+    /// Runs a command in it, until the kernel kills it or the time is over: with barely enough memory, a process reads its
+    /// own code from the disk again and again.
     fn run(&self, command: &Command, seconds_max: &str) -> (std::process::ExitStatus, String) {
         let mut inside = Command::new("timeout");
         inside

@@ -7,8 +7,10 @@
 //! That needs root, loop devices and `mkfs.ext4`; without them these tests say so and are skipped.
 
 use crate::child::{End, Script, quick_directory};
+use crate::search::Search;
 use crate::trial::Whole;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -136,6 +138,23 @@ fn power_cuts_of_a_file_system() {
     println!("{cuts} power cuts of ext4 under a process with {calls} calls that write, from seed {seed}");
 }
 
+/// What each sync that is left out must break: the state is refused as damaged or as missing what sinks have released,
+/// or an output is not what it should be.
+const LIES: [(&str, &[&str]); 6] = [
+    ("log/", DAMAGED),
+    ("rows", DAMAGED),
+    ("state/checkpoint", DAMAGED),
+    ("manifest", DAMAGED),
+    ("tidemill-epoch", DAMAGED),
+    ("tidemill-part", DAMAGED),
+];
+const DAMAGED: &[&str] = &["is damaged", "are missing", "lines, expected"];
+
+/// Trial number `n`, with syncs left out or without.
+fn numbered_trial(script: &Script, calls: u64, n: u64, lies: &str) -> Result<(), String> {
+    power_trial(script, &mut Random::new(n), calls, lies).map(drop)
+}
+
 /// A process that is killed cannot show this: what it has written is there, synced or not.
 #[test]
 #[ignore = "needs root: make torture"]
@@ -145,10 +164,34 @@ fn power_cuts_find_syncs_that_are_left_out() {
     }
     let script = Script::new(EVENTS_MIN);
     let calls = script.number("calls");
-    for lies in ["log/", "rows", "state/checkpoint", "manifest", "tidemill-epoch", "tidemill-part"] {
-        let mut random = Random::new(1);
-        let found = (0..CUTS_FOR_A_LIE).find_map(|_| power_trial(&script, &mut random, calls, lies).err());
-        let found = found.unwrap_or_else(|| panic!("{lies}: not found in {CUTS_FOR_A_LIE} trials"));
-        println!("{lies}: {}", found.lines().next().unwrap_or_default());
+    for (lies, shows) in LIES {
+        let mut search = Search::new(lies, shows);
+        let mut finds = |n| {
+            let honest = || numbered_trial(&script, calls, n, "");
+            search.finds(n, numbered_trial(&script, calls, n, lies), honest)
+        };
+        let found = (1..=CUTS_FOR_A_LIE).any(&mut finds);
+        assert!(found, "{}", search.missed());
+    }
+}
+
+/// Where every process fails, whatever it does, nothing is found. The processes run in a folder that lacks the one
+/// for outputs; a search that took any failure for a find would have found each of the syncs.
+#[test]
+fn a_process_that_always_fails_finds_nothing() {
+    let script = Script::new(EVENTS_MIN);
+    let folder = tempfile::tempdir().expect("a folder");
+    let fails = |lies: &str| {
+        let (status, text) = script.run(folder.path(), End::Never, lies);
+        if status.success() { Ok(()) } else { Err(format!("{status}\n{text}")) }
+    };
+    for (lies, shows) in LIES {
+        let with = fails(lies);
+        assert!(with.is_err(), "every process fails here");
+        let mut search = Search::new(lies, shows);
+        let searched = std::panic::catch_unwind(AssertUnwindSafe(|| search.finds(1, with, || fails(""))));
+        let told = searched.expect_err("a find where nothing works");
+        let told = told.downcast_ref::<String>().expect("a text");
+        assert!(told.contains("fails without the bug, too"), "{told}");
     }
 }

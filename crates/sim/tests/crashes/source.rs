@@ -1,4 +1,4 @@
-//! Sources that can be read again, in each of the ways there are.
+//! Sources that can be read again, in each of the three ways.
 
 use arrow_array::RecordBatch;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
 use tidemill_runtime::{Control, IoFailure, Resumed, Source, SourceBatch};
 
-/// How a source goes on in another run.
+/// How a source continues in another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// From any place it gave: its records are not logged.
+    /// From any token that it returned: its records are not logged.
     Replays,
-    /// From where it was left: its records are logged.
+    /// From where the last run left it: its records are logged.
     Resumes,
-    /// From its start, over and over: its records are logged.
+    /// From its start in each run: its records are logged.
     Restarts,
 }
 
 impl Again {
-    /// One for each of many.
+    /// That of the source with a number.
     pub fn of(number: usize) -> Again {
         [Again::Replays, Again::Resumes, Again::Restarts][number % 3]
     }
@@ -30,7 +30,7 @@ pub struct Records {
     next: usize,
     size: usize,
     again: Again,
-    /// Asks the run to stop when so many records were handed over.
+    /// Asks the run to stop after this number of records.
     stop: Option<(usize, Arc<Control>)>,
 }
 
@@ -70,7 +70,7 @@ impl Source for Records {
         match (self.again, token) {
             (Again::Restarts, _) | (_, None) => Ok(Resumed::Anew),
             (_, Some(token)) => {
-                self.next = token.parse().map_err(|_| IoFailure::new(format!("{token} is no place in it")))?;
+                self.next = token.parse().map_err(|_| IoFailure::new(format!("{token} is not a position in it")))?;
                 Ok(Resumed::Behind)
             }
         }

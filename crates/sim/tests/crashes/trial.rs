@@ -1,4 +1,4 @@
-//! A history run on a simulated machine that fails, and what must be true of it in the end.
+//! A history run on a simulated machine that fails, and what must hold in the end.
 
 use crate::source::{Again, Records};
 use crate::support::Subject;
@@ -19,24 +19,24 @@ use tidemill_runtime::{
 };
 use tidemill_sim::{Fault, SimEnvironment, SimStorage};
 
-/// A history with what its sinks must have written, byte by byte.
+/// A history with the bytes that its sinks must have written.
 pub struct Expected {
     pub subject: Subject,
     outputs: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// What must stand under a final name.
+/// What a file under a final name must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// All there will be.
+    /// The whole output.
     There,
-    /// All there will be, or nothing yet.
+    /// The whole output, or the file is not there yet.
     IfThere,
-    /// What there was when a run was asked to end, or nothing yet.
+    /// A prefix, as a run that was asked to end leaves it, or the file is not there yet.
     Prefix,
 }
 
-/// The same in every run of a trial.
+/// What is the same in every process of a trial.
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
@@ -51,15 +51,15 @@ pub struct Setting {
     pub sync: Sync,
     /// Whether the state records its program; it can be verified then.
     pub records: bool,
-    /// Bytes that rows may take in memory: too few for any, or about as many as the tables' empty indexes take and a
-    /// few rows, so that some are evicted again and again.
+    /// Bytes that rows may take in memory: too few for any row, or about enough for the empty indexes and a few rows, so
+    /// that rows are evicted again and again.
     pub memory: Option<usize>,
-    /// Has each source ask for the end of the run when so many of its records were handed over.
+    /// Has each source ask for the end of the run after this number of its records.
     pub stop: Option<usize>,
 }
 
 impl Setting {
-    /// Of a seed.
+    /// The setting of a seed.
     pub fn random(seed: u64, planted: Planted) -> Setting {
         let mut random = Random::new(seed);
         let epoch = match random.below(4) {
@@ -123,7 +123,7 @@ impl Expected {
         Expected { subject, outputs }
     }
 
-    /// What of the outputs under their final names is not as it must be.
+    /// The first output under its final name that is not as it must be.
     pub fn wrong_outputs(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>, whole: Whole) -> Option<String> {
         for (path, expected) in &self.outputs {
             match read(path) {
@@ -142,8 +142,8 @@ impl Expected {
         None
     }
 
-    /// How many bytes of outputs were released, by the sinks' records; or which of them cannot be read, or are not those
-    /// that must be there.
+    /// How many bytes of outputs were released, by the sinks' records; or which output cannot be read or differs from what
+    /// it must be.
     pub fn released(&self, storage: &SimStorage) -> Result<u64, String> {
         let mut released = 0;
         for (path, expected) in &self.outputs {
@@ -185,7 +185,7 @@ impl Expected {
         None
     }
 
-    /// What of the tables is not as it must be.
+    /// The first table that is not as it must be.
     pub fn wrong_tables(&self, engine: &Engine) -> Option<String> {
         let program = engine.program();
         let table = |t: usize| {
@@ -213,7 +213,7 @@ pub fn recorded(history: &History) -> Recorded {
 /// The name of the savepoint that some trials begin with.
 const START: &str = "start";
 
-/// What the reference interpreter says against a state, from its newest checkpoint and from the savepoint.
+/// Audits a state from its newest checkpoint and from the savepoint; the first difference.
 fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Option<String> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let directory = match StateDirectory::open_as_it_is(storage, Path::new("state"), "an auditor") {
@@ -328,14 +328,14 @@ pub fn process_under(
     engine.run(request, &mut || {})
 }
 
-/// How one life of the machine ends, if it does not come to an end by itself.
+/// A fault that may end a process.
 fn fault(random: &mut Random, planted: Planted) -> Fault {
     use ErrorKind::{Other, StorageFull, TimedOut};
     match random.below(14) {
-        // It shows only where a checkpoint finds no room and the run goes on.
+        // This bug shows only where a checkpoint finds no room and the run goes on.
         _ if planted.is(Bug::SnapshotForgetsFailed) => Fault::Half(StorageFull),
         0..4 => Fault::CutBefore,
-        4..8 => Fault::CutBehind,
+        4..8 => Fault::CutAfter,
         8 => Fault::Refused(Other),
         9 => Fault::Applied(TimedOut),
         10 => Fault::Half(StorageFull),
@@ -344,18 +344,18 @@ fn fault(random: &mut Random, planted: Planted) -> Fault {
     }
 }
 
-/// What became of a trial.
+/// Counts of a trial.
 #[derive(Default)]
 pub struct Outcome {
-    /// Crashes and failures that came.
+    /// Processes that ended by a fault.
     pub crashes: u64,
-    /// Of these, while an earlier one was recovered from.
+    /// Of these, those that had an earlier one to recover from.
     pub in_recovery: u64,
-    /// Runs that were asked to end early.
+    /// Processes that were asked to end early.
     pub stops: u64,
 }
 
-/// Runs a history to its end, on a machine that was prepared, through up to three lives of which each may
+/// Runs a history to its end, on a machine that `prepare` has changed, through up to three processes each of which may
 /// end at any call.
 pub fn run(
     expected: &Expected,
@@ -377,9 +377,9 @@ pub fn run(
         if life < lives && random.chance(25) {
             setting.stop = Some(random.below(40));
         } else if life < lives {
-            // Recovery is short: every other later life ends in it.
+            // Recovery is short: half of the later processes end in it.
             let span = if life > 0 && random.chance(50) { 40 } else { last_calls };
-            // One that ends nothing, as a disk that is full for a moment, may have another behind it.
+            // A fault that ends nothing, as a disk that is full for a moment, may be followed by another.
             for _ in 0..1 + random.below(2) {
                 storage.fail(start + random.below(span), fault(&mut random, setting.planted));
             }
@@ -403,14 +403,14 @@ pub fn run(
                         true => unverified(&expected.subject.history, &storage, &setting),
                         false => None,
                     });
-                    // A last power cut takes nothing that the end has promised.
+                    // After a run has ended, a power cut loses nothing.
                     storage.cut_power();
                     let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), Whole::There));
                     return (engine, wrong.map_or(Ok(outcome), Err));
                 }
                 None
             }
-            Err(RunError::Panic(message)) => Some(message),
+            Err(RunError::Panic(message)) => Some(format!("panic: {message}")),
             Ok(_) | Err(_) if life < lives => {
                 outcome.crashes += 1;
                 outcome.in_recovery += u64::from(life > 0);

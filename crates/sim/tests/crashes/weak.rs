@@ -1,5 +1,5 @@
-//! The weaker mode: results are released before they are durable. A process that ends loses nothing; a power
-//! cut loses what was not synced, which is said, and state goes on from before that.
+//! The weaker mode: results are released before they are durable. A process that ends loses nothing; a power cut loses
+//! what was not synced, which the next run reports, and the state continues from before that.
 
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, new_machine, process};

@@ -1,0 +1,95 @@
+//! Bugs on purpose, in the engine's durable runs: random crashes find each of them, by what it must break.
+
+use crate::search::Search;
+use crate::trials::{At, Trials, Wrongs};
+use std::sync::mpsc;
+use std::time::Duration;
+use tidemill_durability::{Bug, Planted};
+
+/// Before a bug is given up on.
+const PLANS_FOR_A_BUG: u64 = 120;
+/// A trial that takes longer hangs.
+const HANGS_SECONDS: u64 = 30;
+
+/// Looks for a trial that shows a bug; why it was not found.
+fn look_for(what: String, wrongs: Wrongs, shows: &[&str]) -> Result<(), String> {
+    let (said, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut trials = Trials::default();
+        for at in (1..=PLANS_FOR_A_BUG).flat_map(At::of_plan) {
+            if said.send((at, trials.run(at, wrongs).map(drop))).is_err() {
+                return;
+            }
+        }
+    });
+    let mut search = Search::new(what, shows);
+    let mut without = Trials::default();
+    loop {
+        let (at, with) = match heard.recv_timeout(Duration::from_secs(HANGS_SECONDS)) {
+            Ok(ran) => ran,
+            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("a trial hangs\n{}", search.missed())),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(search.missed()),
+        };
+        if search.finds(at, with, || without.run(at, Wrongs::default()).map(drop)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Rows or outputs are not those of the reference, at the end of a run or where an epoch is run again.
+const DIFFERS: &[&str] = &["differs", "the first to differ", "comes to other results now"];
+const MANIFEST: &[&str] = &["manifest is damaged"];
+const ROWS: &[&str] = &[".rows is damaged"];
+const LOG: &[&str] = &["the segments before it are missing", "the log has no segments"];
+const DURABLE: &[&str] = &["epochs that were durable are missing"];
+
+#[test]
+fn planted_bugs_are_found() {
+    let bugs: [(Bug, &[&str]); 21] = [
+        (Bug::CheckpointInPlace, MANIFEST),
+        (Bug::CheckpointUnsynced, ROWS),
+        (Bug::CheckpointForgetsHeld, DIFFERS),
+        (Bug::CheckpointForgetsTimes, DIFFERS),
+        (Bug::CheckpointRemovesFirst, ROWS),
+        (Bug::SnapshotSavesNothing, DIFFERS),
+        (Bug::SnapshotForgetsChanges, DIFFERS),
+        (Bug::SnapshotMixesGenerations, DIFFERS),
+        (Bug::SnapshotForgetsFailed, DIFFERS),
+        (Bug::TruncatesFirst, LOG),
+        (Bug::ColdIsAbsent, DIFFERS),
+        (Bug::EvictsDirty, DIFFERS),
+        (Bug::EvictsCopied, DIFFERS),
+        (Bug::CheckpointForgetsSpills, DIFFERS),
+        (Bug::SpillsUnsynced, ROWS),
+        (Bug::CheckpointHidesSpills, DIFFERS),
+        (Bug::ReleasesUnsynced, DURABLE),
+        // The gate has passed those events before.
+        (Bug::ReplayRepeats, &["lets more events through than there are"]),
+        (Bug::ReplayCutsAnew, DIFFERS),
+        (Bug::ReplayReleasesAgain, &["the first to differ"]),
+        (Bug::ReplayForgetsTaken, DIFFERS),
+    ];
+    let look =
+        |(bug, shows): (Bug, _)| look_for(format!("{bug:?}"), Wrongs { planted: Planted::new(bug), lies: &[] }, shows);
+    let missed: Vec<String> = bugs.into_iter().filter_map(|bug| look(bug).err()).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn syncs_that_are_left_out_are_found() {
+    let lies: [(&'static [&'static str], &[&str]); 7] = [
+        (&[".new"], MANIFEST),
+        (&[".rows"], ROWS),
+        (&["state"], &["manifest is damaged", "the segments before it are missing"]),
+        (&["log"], LOG),
+        (&["checkpoint"], ROWS),
+        // What was released is gone, or is only there in part.
+        (&["out"], &["entity not found", "is gone"]),
+        (&["tidemill-part"], &["the first to differ", "were released", "are not those that were"]),
+    ];
+    let look = |(lies, shows): (&'static [&'static str], _)| {
+        look_for(format!("{lies:?}"), Wrongs { planted: Planted::default(), lies }, shows)
+    };
+    let missed: Vec<String> = lies.into_iter().filter_map(|lie| look(lie).err()).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
