@@ -12,7 +12,8 @@ blocks, and refuses
   the item and has the type, ``krate::item`` where the crate has no such item, and any other ``word`` that
   occurs nowhere in the code outside of comments;
 - in ``invariants.md``, a test's name in quotes that is no string of the sources;
-- a document that a comment in the code names and that does not exist.
+- a document that a comment in the code names and that does not exist;
+- a crate that the table of crates in ``docs/architecture.md`` leaves out.
 
 What is not ours to define stands in ``FOREIGN``, each with its reason. Given up: Python and Rust are not
 parsed, so a common word is found somewhere even where the thing that it named is gone. Name things by
@@ -66,7 +67,7 @@ def main(documents: list[str]) -> int:
     repository = Repository(ROOT)
     faults = [fault for path in paths for fault in check(path, path.read_text(encoding="utf-8"), repository)]
     if not documents:
-        faults += unknown_documents(repository)
+        faults += [*unknown_documents(repository), *unlisted_crates(repository)]
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     print(f"{len(paths)} documents, {len(faults)} names that nothing has")
@@ -397,6 +398,17 @@ def unknown_documents(repository: Repository) -> Iterator[str]:
         for found in re.finditer(r"\bdocs/[\w-]+\.md\b|\bDESIGN\b", text):
             if not (repository.root / found[0]).exists():
                 yield f"{file.relative_to(repository.root)}: there is no document {found[0]}"
+
+
+def unlisted_crates(repository: Repository, page: str = "docs/architecture.md") -> Iterator[str]:
+    """Crates that the table of crates leaves out."""
+    chapter = repository.text(page).partition("\n## Crates\n")[2].partition("\n## ")[0]
+    listed = {
+        name for row in re.findall(r"^\| (`.*?) \|", chapter, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    for package in sorted(repository.packages):
+        if package.removeprefix("tidemill-") not in listed:
+            yield f"{page}: the table of crates lacks {package}"
 
 
 if __name__ == "__main__":

@@ -156,6 +156,12 @@ def test_what_does_not_exist_is_found(checker, written):
     assert len(list(module.check(ROOT / "new.md", written, repository))) == 1
 
 
+def test_a_crate_that_is_not_listed_is_found(checker, monkeypatch):
+    module, repository = checker
+    monkeypatch.setattr(repository, "packages", {*repository.packages, "tidemill-new"})
+    assert len(list(module.unlisted_crates(repository))) == 1
+
+
 def test_a_test_that_does_not_exist_is_found(checker):
     module, repository = checker
     assert len(list(module.check(ROOT / "invariants.md", '| "no such test of ours" |', repository))) == 1
