@@ -87,7 +87,8 @@ impl Access<'_, '_> {
             let [value, len] = self.body.window_item(window, value);
             let row = self.writable_row(*role, *element);
             let later = later || self.aborts_behind(stmt, rest);
-            self.add_to_window(row, self.body.roles[*role].layout.cell(*column), window, [time, value, len], later);
+            let cell = (row, self.body.roles[*role].layout.cell(*column));
+            self.add_to_window(*role, cell, window, [time, value, len], later);
             return true;
         }
         if let Stmt::Set { role, element, column, value } = stmt {
@@ -354,28 +355,41 @@ impl Access<'_, '_> {
                 let word = self.body.l.to_word(value.word, ty.ty);
                 self.write_word(row, offset, word, later);
             }
-            Some(len) => self.set_text(row, offset, Val { len: Some(len), ..value }),
+            Some(len) => self.set_text(role, row, offset, Val { len: Some(len), ..value }),
         }
     }
 
+    /// The number of a role's table, for the context to count its texts.
+    fn table_of(&mut self, role: RoleId) -> Value {
+        self.body.l.int(self.body.roles[role].role.table as i64)
+    }
+
     /// A null leaves an empty text in the cell.
-    fn set_text(&mut self, row: Value, offset: usize, value: Val) {
+    fn set_text(&mut self, role: RoleId, row: Value, offset: usize, value: Val) {
         let mut len = value.len.expect("a text has a length");
         if let Some(null) = value.null {
             let zero = self.body.l.int(0);
             len = self.body.l.b.ins().select(null, zero, len);
         }
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
-        self.body.l.call(helpers::set_text as *const () as usize, &[self.body.l.context, cell, value.word, len], None);
+        let arguments = [self.body.l.context, self.table_of(role), cell, value.word, len];
+        self.body.l.call(helpers::set_text as *const () as usize, &arguments, None);
     }
 
     /// Adds to the window in a cell.
-    fn add_to_window(&mut self, row: Value, offset: usize, window: &Window, item: [Value; 3], later: bool) {
+    fn add_to_window(
+        &mut self,
+        role: RoleId,
+        (row, offset): (Value, usize),
+        window: &Window,
+        item: [Value; 3],
+        later: bool,
+    ) {
         let [time, value, len] = item;
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
         let window = self.body.window_address(window);
         let last = self.body.l.int(i64::from(!later));
-        let arguments = [self.body.l.context, window, cell, time, value, len, last];
+        let arguments = [self.body.l.context, window, self.table_of(role), cell, time, value, len, last];
         self.body.l.call(helpers::window_add_to as *const () as usize, &arguments, None);
     }
 

@@ -8,6 +8,7 @@ use crate::abi::{InputView, NativeView, UndoEntry};
 use crate::native::NativeColumn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::ColumnType;
+use tidemill_state::TextBytes;
 use tidemill_state::blob::{self, Edit};
 
 /// Entries that compiled code may write without asking for room.
@@ -38,15 +39,28 @@ impl Arena {
 /// Blobs that no cell holds any more; freed on drop.
 #[derive(Default)]
 pub struct Garbage {
-    blobs: Vec<u64>,
+    /// By table: the count of its texts, and the blobs.
+    tables: Vec<(TextBytes, Vec<u64>)>,
+}
+
+impl Garbage {
+    fn new<'a>(text_bytes: impl Iterator<Item = &'a TextBytes>) -> Self {
+        Garbage { tables: text_bytes.map(|text_bytes| (text_bytes.clone(), Vec::new())).collect() }
+    }
+
+    fn push(&mut self, table: u32, handle: u64) {
+        if handle != 0 {
+            self.tables[table as usize].1.push(handle);
+        }
+    }
 }
 
 impl Drop for Garbage {
     fn drop(&mut self) {
-        for &handle in &self.blobs {
+        for (text_bytes, blobs) in &self.tables {
             // SAFETY: a handle enters the list once, when its only cell lets go of it, and the list is
             // dropped when no captured column can point to it any more.
-            unsafe { blob::free(handle) };
+            text_bytes.subtract(blobs.iter().map(|&handle| unsafe { blob::free(handle) }).sum());
         }
     }
 }
@@ -107,6 +121,13 @@ pub struct Gathered {
     pub emissions: Vec<Emissions>,
 }
 
+/// A text cell that was set: its table, its address and the handle that it held.
+struct TextUndo {
+    table: u32,
+    address: u64,
+    old: u64,
+}
+
 /// A worker's context. Compiled code reads and writes the fields up to `scratch` by offset.
 #[repr(C)]
 pub struct AccessContext {
@@ -131,8 +152,10 @@ pub struct AccessContext {
     in_place: bool,
     /// Room for a text in the making.
     buffer: Vec<u8>,
-    /// Text cells set by the running transaction: address and the handle they held.
-    text_log: Vec<(u64, u64)>,
+    /// Text cells set by the running transaction.
+    text_log: Vec<TextUndo>,
+    /// By table: what its texts take, and the bytes of those made here that it does not count yet.
+    text_bytes: Vec<(TextBytes, usize)>,
     gathered: Gathered,
 }
 
@@ -142,8 +165,8 @@ unsafe impl Send for AccessContext {}
 
 impl AccessContext {
     /// A context for code whose emissions have these column types. `ordered`: keep the order of
-    /// emissions across numbers, for [`AccessContext::drain_order`].
-    pub fn new(emission_types: &[Vec<ColumnType>], ordered: bool) -> Box<Self> {
+    /// emissions across numbers, for [`AccessContext::drain_order`]. `text_bytes`: what counts the texts of each table.
+    pub fn new(emission_types: &[Vec<ColumnType>], ordered: bool, text_bytes: Vec<TextBytes>) -> Box<Self> {
         let mut context = Box::new(AccessContext {
             undo_start: std::ptr::null_mut(),
             undo_end: std::ptr::null_mut(),
@@ -159,6 +182,7 @@ impl AccessContext {
             in_place: false,
             buffer: Vec::new(),
             text_log: Vec::new(),
+            text_bytes: text_bytes.into_iter().map(|text_bytes| (text_bytes, 0)).collect(),
             gathered: Gathered::default(),
         });
         context.point_undo();
@@ -181,7 +205,9 @@ impl AccessContext {
     pub fn take(&mut self) -> Gathered {
         assert!(self.text_log.is_empty(), "taken from within a transaction");
         let emissions = self.emission_types.iter().map(|types| Emissions::new(types)).collect();
-        let fresh = Gathered { emissions, ..Gathered::default() };
+        let garbage = Garbage::new(self.text_bytes.iter().map(|(text_bytes, _)| text_bytes));
+        let fresh = Gathered { emissions, garbage, arena: Arena::default() };
+        self.text_bytes.iter_mut().for_each(|(text_bytes, made)| text_bytes.add(std::mem::take(made)));
         let gathered = std::mem::replace(&mut self.gathered, fresh);
         self.emit_view_addresses = self.gathered.emissions.iter().map(|e| e.views.as_ptr()).collect();
         self.emit_views = self.emit_view_addresses.as_ptr();
@@ -215,12 +241,13 @@ impl AccessContext {
     /// Sets a text cell to a new blob of these bytes in a row, noting what it held.
     ///
     /// # Safety
-    /// `address` is a text cell that this worker may write now.
-    pub(crate) unsafe fn set_text(&mut self, address: u64, pieces: &[&[u8]]) {
+    /// `address` is a text cell of that table that this worker may write now.
+    pub(crate) unsafe fn set_text(&mut self, table: u32, address: u64, pieces: &[&[u8]]) {
         let cell = address as *mut u64;
+        self.text_bytes[table as usize].1 += blob::size(pieces.iter().map(|piece| piece.len()).sum());
         // SAFETY: by the caller.
         unsafe {
-            self.text_log.push((address, cell.read()));
+            self.text_log.push(TextUndo { table, address, old: cell.read() });
             cell.write(blob::of(pieces));
         }
     }
@@ -249,6 +276,7 @@ impl AccessContext {
     /// written in place, nobody else reads it.
     pub(crate) unsafe fn edit_text(
         &mut self,
+        table: u32,
         address: u64,
         last: bool,
         edit: impl FnOnce(&[u8], &mut Vec<u8>) -> Edit,
@@ -261,7 +289,7 @@ impl AccessContext {
             let edit = edit(blob::bytes(handle), &mut tail);
             let here = last && self.in_place;
             if edit.changes(tail.len()) && !(here && blob::edit(handle, &edit, &tail)) {
-                self.set_text(address, &edit.pieces(blob::bytes(handle), &tail));
+                self.set_text(table, address, &edit.pieces(blob::bytes(handle), &tail));
             }
         }
         self.return_buffer(tail);
@@ -269,8 +297,9 @@ impl AccessContext {
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.
     pub(crate) fn commit(&mut self) {
-        let garbage = &mut self.gathered.garbage.blobs;
-        garbage.extend(self.text_log.drain(..).map(|(_, old)| old).filter(|&old| old != 0));
+        for TextUndo { table, old, .. } in self.text_log.drain(..) {
+            self.gathered.garbage.push(table, old);
+        }
         for emissions in &mut self.gathered.emissions {
             emissions.committed = emissions.owners.len();
         }
@@ -297,14 +326,11 @@ impl AccessContext {
             // SAFETY: by the caller.
             unsafe { AtomicU64::from_ptr(entry.address as *mut u64) }.store(entry.word, Ordering::Relaxed);
         }
-        while let Some((address, old)) = self.text_log.pop() {
+        while let Some(TextUndo { table, address, old }) = self.text_log.pop() {
             let cell = address as *mut u64;
             // SAFETY: by the caller; the blob in the cell was made by this transaction.
             unsafe {
-                let new = cell.read();
-                if new != 0 {
-                    self.gathered.garbage.blobs.push(new);
-                }
+                self.gathered.garbage.push(table, cell.read());
                 cell.write(old);
             }
         }

@@ -143,8 +143,8 @@ helpers! {
         float_divmod(l, r).1
     }
     /// Sets a text cell.
-    fn set_text(context: *mut AccessContext, cell: u64, s: *const u8, len: u64) {
-        (*context).set_text(cell, &[bytes(s, len)])
+    fn set_text(context: *mut AccessContext, table: u64, cell: u64, s: *const u8, len: u64) {
+        (*context).set_text(table as u32, cell, &[bytes(s, len)])
     }
     /// A window with one more value, as bytes.
     fn window_add(
@@ -158,11 +158,11 @@ helpers! {
     }
     /// Adds a value to the window in a cell; `last`: nothing behind can abort.
     fn window_add_to(
-        context: *mut AccessContext, spec: *const Window, cell: u64, time: i64, value: u64, len: u64, last: u64
+        context: *mut AccessContext, spec: *const Window, table: u64, cell: u64, time: i64, value: u64, len: u64, last: u64
     ) {
         let spec = &*spec;
         let item = item(spec, value, len);
-        (*context).edit_text(cell, last != 0, |window, tail| window::add(spec, window, time, item, tail));
+        (*context).edit_text(table as u32, cell, last != 0, |window, tail| window::add(spec, window, time, item, tail));
     }
     /// An aggregate of a window, in the scratch word: 0 if it does not fit, 1 if it is there, 2 if it is none.
     fn window_read(

@@ -31,7 +31,7 @@ pub struct Memory {
 impl Memory {
     /// For workers on these sockets.
     pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
-        let desk = |_: &usize| Mutex::new((AccessContext::new(&machine.code.emission_types, false), Desk::default()));
+        let desk = |_: &usize| Mutex::new((machine.context(false), Desk::default()));
         Memory {
             located: Located::default(),
             runs: Vec::new(),

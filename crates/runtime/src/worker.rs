@@ -25,6 +25,14 @@ pub struct Machine {
     pub logging: Logging,
 }
 
+impl Machine {
+    /// A context for its code. `ordered`: see [`AccessContext::new`].
+    pub fn context(&self, ordered: bool) -> Box<AccessContext> {
+        let text_bytes = self.tables.iter().map(|table| table.text_bytes().clone()).collect();
+        AccessContext::new(&self.code.emission_types, ordered, text_bytes)
+    }
+}
+
 /// Room of one worker for stateless work.
 pub struct Scratch {
     /// For pipelines: texts that they make go to the epoch.
@@ -45,7 +53,7 @@ impl Scratch {
     /// For one of so many workers on this machine.
     pub fn new(machine: &Machine, workers: usize) -> Self {
         Scratch {
-            context: AccessContext::new(&machine.code.emission_types, machine.wiring.cascades),
+            context: machine.context(machine.wiring.cascades),
             identity: Identity::default(),
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),

@@ -22,6 +22,11 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(size.next_multiple_of(step), 8).expect("a text is smaller than the address space")
 }
 
+/// Bytes of memory that a blob with a content of that length takes.
+pub fn size(len: usize) -> usize {
+    if len == 0 { 0 } else { layout(len).size() }
+}
+
 /// A new blob with these bytes; 0 for none.
 pub fn new(bytes: &[u8]) -> u64 {
     of(&[bytes])
@@ -118,15 +123,20 @@ pub unsafe fn edit(handle: u64, edit: &Edit, tail: &[u8]) -> bool {
     true
 }
 
-/// Frees a blob.
+/// Frees a blob; returns the bytes of memory that it took.
 ///
 /// # Safety
 /// `handle` came from [`new`], is freed once, and nothing reads it any more.
-pub unsafe fn free(handle: u64) {
-    if handle != 0 {
-        let blob = handle as *mut u8;
-        // SAFETY: the length was written by `of`, or by `edit`, which keeps the layout that it was allocated with.
-        unsafe { dealloc(blob, layout(blob.cast::<u64>().read() as usize)) }
+pub unsafe fn free(handle: u64) -> usize {
+    if handle == 0 {
+        return 0;
+    }
+    let blob = handle as *mut u8;
+    // SAFETY: the length was written by `of`, or by `edit`, which keeps the layout that it was allocated with.
+    unsafe {
+        let layout = layout(blob.cast::<u64>().read() as usize);
+        dealloc(blob, layout);
+        layout.size()
     }
 }
 

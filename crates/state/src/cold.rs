@@ -42,18 +42,19 @@ pub trait ColdRows: Send + Sync {
 /// The memory of a table whose rows may be cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Bytes taken for rows, index, and what a snapshot under way has copied; those of texts are an estimate from some
-    /// of the rows.
+    /// Bytes taken for rows, index, and what a snapshot under way has copied; texts are among them.
     pub held: usize,
     /// Bytes of these that indexes take.
     pub index: usize,
+    /// Bytes of these that texts take.
+    pub texts: usize,
     /// Slots in use.
     pub slots: usize,
     /// Slots that take no more memory for rows.
     pub free: usize,
     /// Slots, in use or not, that take no more memory for indexes.
     pub indexed: usize,
-    /// Bytes of a row with its texts.
+    /// Bytes of a row without its texts.
     pub row: usize,
 }
 
@@ -66,7 +67,9 @@ impl Table {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         if !self.text_columns().is_empty() {
-            nodes.each_row(|row| self.free_texts(row));
+            let mut text_bytes = 0;
+            nodes.each_row(|row| text_bytes += self.free_texts(row));
+            self.text_bytes().subtract(text_bytes);
         }
         // SAFETY: of the nodes that used it nothing is looked at any more.
         unsafe { self.arenas().clear(self.layout()) };
@@ -82,7 +85,7 @@ impl Table {
     pub fn memory(&self) -> TableMemory {
         let copied = self.snapshot().bytes();
         let nodes = self.nodes().read();
-        let texts = nodes.text_bytes_of(nodes.slots());
+        let texts = self.text_bytes().get();
         let (mut free, mut indexed) = (0, 0);
         nodes.each_node(|index, rows| {
             free += rows.free_bytes();
@@ -92,10 +95,11 @@ impl Table {
         TableMemory {
             held: index + self.arenas().rows.lock().bytes() + texts + copied,
             index,
+            texts,
             slots: nodes.slots(),
             free: free / self.layout().size(),
             indexed,
-            row: self.layout().size() + nodes.text_bytes_of(1),
+            row: self.layout().size(),
         }
     }
 
@@ -128,15 +132,5 @@ impl Table {
             (0..rows.len()).filter(is_cold).for_each(|row| others.push_of(&rows, row));
             each(others);
         })
-    }
-}
-
-impl Nodes {
-    /// Bytes of the texts of so many rows, judged by those that were looked at.
-    pub fn text_bytes_of(&self, rows: usize) -> usize {
-        // A blob's length, and what an allocator rounds up.
-        const BESIDE: usize = 16;
-        let (bytes, seen) = *self.texts.lock();
-        ((bytes as u128 * rows as u128).checked_div(seen as u128)).map_or(0, |bytes| bytes as usize + BESIDE * rows)
     }
 }

@@ -13,7 +13,7 @@ use crate::index::Index;
 use crate::marks::Generation;
 use crate::memory::{Arena, prefetch};
 use crate::rows::{RowAddress, Rows};
-use crate::table::{Table, read};
+use crate::table::Table;
 use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
@@ -71,8 +71,6 @@ impl Victims {
 pub struct Removal {
     victims: Victims,
     nodes: Vec<(Index, Rows)>,
-    /// Bytes of the texts of rows that went.
-    text_bytes: usize,
 }
 
 impl Table {
@@ -127,23 +125,16 @@ impl Table {
             let take = |(index, rows): (&mut Index, &mut Rows)| {
                 (std::mem::replace(index, Index::hollow()), std::mem::replace(rows, Rows::new(self.layout().size())))
             };
-            Removal { nodes: nodes.nodes_mut(share).map(take).collect(), victims, text_bytes: 0 }
+            Removal { nodes: nodes.nodes_mut(share).map(take).collect(), victims }
         };
         let removals = all(victims.into_iter().map(take).collect());
         assert_eq!(removals.len(), count, "no share is lost");
-        let mut text_bytes = 0;
         for removal in removals {
             let first = removal.victims.first;
             let places = nodes.nodes_mut(first..first + removal.nodes.len());
             places.zip(removal.nodes).for_each(|((index, rows), of_node)| (*index, *rows) = of_node);
-            text_bytes += removal.text_bytes;
         }
         nodes.torn = false;
-        if !self.text_columns().is_empty() {
-            // Older measures fade.
-            let texts = nodes.texts.get_mut();
-            *texts = (texts.0 / 2 + text_bytes, texts.1 / 2 + slots);
-        }
         nodes.discount(slots);
     }
 
@@ -211,35 +202,29 @@ impl Table {
         order.sort_unstable();
         order
     }
-
-    /// Bytes of the texts of a row.
-    fn text_bytes_of(&self, row: RowAddress) -> usize {
-        let cells = self.text_columns().iter().map(|&column| self.layout().cell(column));
-        // SAFETY: a slot of this table, whose cells own live blobs (crate invariant 4); nobody writes it now.
-        cells.map(|cell| unsafe { crate::blob::bytes(read(row, cell)).len() }).sum()
-    }
 }
 
 impl Removal {
     /// Takes the slots away. `table` is the one that it was taken out of.
     pub fn work(&mut self, table: &Table) {
+        let mut text_bytes = 0;
         for (gone, (index, rows)) in self.victims.nodes.iter().zip(&mut self.nodes) {
             for (i, &(hash, row)) in gone.iter().enumerate() {
                 if let Some(&(hash, row)) = gone.get(i + AHEAD) {
                     index.ask(hash);
                     prefetch(row as *const u8);
                 }
-                self.text_bytes += table.text_bytes_of(row);
                 index.remove(hash, row);
                 // SAFETY: by the caller of `remove` nothing refers to it; the index no longer does.
                 unsafe {
                     table.marks().take(row, Generation::Even);
                     table.marks().take(row, Generation::Odd);
-                    table.free_texts(row);
+                    text_bytes += table.free_texts(row);
                     rows.release(row);
                 }
             }
             index.settle(|row| table.hash_of_row(row));
         }
+        table.text_bytes().subtract(text_bytes);
     }
 }

@@ -157,11 +157,6 @@ impl Image {
         }
     }
 
-    /// Bytes of texts.
-    pub fn text_bytes(&self) -> usize {
-        self.texts.len()
-    }
-
     /// Adds a row of another image of the same shape.
     #[inline]
     pub fn push_of(&mut self, other: &Image, row: usize) {

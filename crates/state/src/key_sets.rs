@@ -35,8 +35,8 @@ pub trait KeySet: Sized {
         places.iter().map(|&i| self.hash(self.key_at(i))).collect()
     }
     fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
-    /// Fills the key cells of a fresh slot.
-    fn write(&self, key: Self::Key, row: RowAddress);
+    /// Fills the key cells of a fresh slot; returns the bytes of memory that their texts take.
+    fn write(&self, key: Self::Key, row: RowAddress) -> usize;
     /// Adds a row with that key and nothing else.
     fn copy(&self, key: Self::Key, image: &mut Image);
     /// All keys, where each is one word.
@@ -69,7 +69,7 @@ impl<K: KeySet> KeySet for Subset<'_, K> {
     fn matches(&self, key: K::Key, row: RowAddress) -> bool {
         self.keys.matches(key, row)
     }
-    fn write(&self, key: K::Key, row: RowAddress) {
+    fn write(&self, key: K::Key, row: RowAddress) -> usize {
         self.keys.write(key, row)
     }
     fn copy(&self, key: K::Key, image: &mut Image) {
@@ -101,9 +101,10 @@ impl KeySet for WordKeys<'_> {
         // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
         unsafe { read(row, self.offset) == key }
     }
-    fn write(&self, key: u64, row: RowAddress) {
+    fn write(&self, key: u64, row: RowAddress) -> usize {
         // SAFETY: a fresh slot that nobody else knows yet.
         unsafe { write(row, self.offset, key) }
+        0
     }
     fn copy(&self, key: u64, image: &mut Image) {
         image.push_key(|_| KeyPart::Word(key))
@@ -139,7 +140,7 @@ impl KeySet for IndexedKeys<'_> {
     fn matches(&self, key: u64, row: RowAddress) -> bool {
         self.words.matches(key, row)
     }
-    fn write(&self, key: u64, row: RowAddress) {
+    fn write(&self, key: u64, row: RowAddress) -> usize {
         self.words.write(key, row)
     }
     fn copy(&self, key: u64, image: &mut Image) {
@@ -177,9 +178,10 @@ impl<'a> KeySet for TextKeys<'a> {
         // SAFETY: a slot of the table; its key cell is immutable and owns a live blob.
         unsafe { blob::bytes(read(row, self.offset)) == key }
     }
-    fn write(&self, key: &'a [u8], row: RowAddress) {
+    fn write(&self, key: &'a [u8], row: RowAddress) -> usize {
         // SAFETY: a fresh slot that nobody else knows yet.
         unsafe { write(row, self.offset, blob::new(key)) }
+        blob::size(key.len())
     }
     fn copy(&self, key: &'a [u8], image: &mut Image) {
         image.push_key(|_| KeyPart::Text(key))
@@ -245,15 +247,14 @@ impl KeySet for CompositeKeys<'_> {
             KeyColumn::Texts(texts) => KeyPart::Text(texts.get(i)),
         })
     }
-    fn write(&self, i: usize, row: RowAddress) {
-        for (column, cell) in self.columns.iter().zip(self.cells) {
-            match *column {
-                KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(words[i], row),
-                KeyColumn::Indexed(words, index) => {
-                    WordKeys { words, offset: cell.offset }.write(words[index[i] as usize], row)
-                }
-                KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.write(texts.get(i), row),
+    fn write(&self, i: usize, row: RowAddress) -> usize {
+        let part = |(column, cell): (&KeyColumn<'_>, &KeyCell)| match *column {
+            KeyColumn::Words(words) => WordKeys { words, offset: cell.offset }.write(words[i], row),
+            KeyColumn::Indexed(words, index) => {
+                WordKeys { words, offset: cell.offset }.write(words[index[i] as usize], row)
             }
-        }
+            KeyColumn::Texts(texts) => TextKeys { texts, offset: cell.offset }.write(texts.get(i), row),
+        };
+        self.columns.iter().zip(self.cells).map(part).sum()
     }
 }

@@ -45,6 +45,7 @@ mod rows;
 mod shape;
 mod snapshot;
 mod table;
+mod text_bytes;
 mod transfer;
 
 pub use cold::{ColdError, ColdRows, Found, NOWHERE, TableMemory};
@@ -59,4 +60,5 @@ pub use recent::RecentKeys;
 pub use rows::RowAddress;
 pub use shape::RowShape;
 pub use table::{Table, TableStats};
+pub use text_bytes::TextBytes;
 pub use transfer::PreloadError;

@@ -21,39 +21,47 @@ impl Table {
     /// Panics if one is of another node, or none.
     pub fn fill_nodes(&self, nodes: std::ops::Range<usize>, image: &Image) -> Filled {
         let row_arena = Mutex::new(Arena::with_head(self.marks().bytes()));
-        let mut at = 0;
+        let (mut at, mut text_bytes) = (0, 0);
         let mut filled = Vec::with_capacity(nodes.len());
         for node in nodes.clone() {
             let mut rows = Rows::new(self.layout().size());
             let mut slots = Vec::new();
             while at < image.len() && virtual_node_of(image.hash(at)) == node {
                 assert!(image.exists(at), "only rows are filled in");
-                slots.push(self.fill_slot(rows.allocate(&row_arena), image, at));
+                let slot = rows.allocate(&row_arena);
+                text_bytes += self.fill_words(slot, image, at, |_| true);
+                slots.push(slot);
                 at += 1;
             }
             filled.push((rows, slots));
         }
         assert_eq!(at, image.len(), "rows of other nodes, or out of order");
+        self.text_bytes().add(text_bytes);
         Filled { first: nodes.start, nodes: filled, row_arena: row_arena.into_inner() }
     }
 
-    /// Writes a copied row into a fresh slot.
-    fn fill_slot(&self, slot: RowAddress, image: &Image, row: usize) -> RowAddress {
-        for (word, &value) in image.row(row).iter().enumerate() {
-            let value = if self.shape().is_text(word) { blob::new(image.text(row, word)) } else { value };
-            // SAFETY: a fresh slot that nobody else knows; the words lie inside its layout.
-            unsafe { write(slot, 8 * word, value) };
-        }
-        slot
+    /// Writes the cells of a copied row, but for those of its key, into a slot of that key. Returns the bytes of memory
+    /// that their texts take.
+    pub(crate) fn fill_cells(&self, slot: RowAddress, image: &Image, row: usize) -> usize {
+        self.fill_words(slot, image, row, |word| !self.shape().key.contains(&word))
     }
 
-    /// Writes the cells of a copied row, but for those of its key, into a slot of that key.
-    pub(crate) fn fill_cells(&self, slot: RowAddress, image: &Image, row: usize) {
-        for (word, &value) in image.row(row).iter().enumerate().filter(|(word, _)| !self.shape().key.contains(word)) {
-            let value = if self.shape().is_text(word) { blob::new(image.text(row, word)) } else { value };
+    /// Writes some words of a copied row into a fresh slot; returns the bytes of memory that their texts take.
+    fn fill_words(&self, slot: RowAddress, image: &Image, row: usize, is_wanted: impl Fn(usize) -> bool) -> usize {
+        let mut text_bytes = 0;
+        for (word, &value) in image.row(row).iter().enumerate().filter(|(word, _)| is_wanted(*word)) {
+            let value = match self.shape().is_text(word) {
+                true => {
+                    let text = image.text(row, word);
+                    text_bytes += blob::size(text.len());
+                    blob::new(text)
+                }
+                false => value,
+            };
             // SAFETY: a fresh slot that nobody else knows; the words lie inside its layout.
             unsafe { write(slot, 8 * word, value) };
         }
+        text_bytes
     }
 
     /// Puts filled nodes in the stead of empty ones.

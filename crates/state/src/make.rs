@@ -33,6 +33,8 @@ struct Held<'a> {
     shard: &'a mut Shard,
     /// The keys that were new.
     new: &'a mut Counts,
+    /// Bytes of memory that their texts take.
+    text_bytes: usize,
 }
 
 impl Table {
@@ -69,15 +71,17 @@ impl Table {
         let mut left: Vec<&[Wanted]> = wanted.chunk_by(|one, next| shard_of(one) == shard_of(next)).collect();
         let turn = nodes.turn() % left.len().max(1);
         left.rotate_left(turn);
-        let mut new = Counts::default();
+        let (mut new, mut text_bytes) = (Counts::default(), 0);
         while !left.is_empty() {
             let shard = |at: usize| &nodes.shards[shard_of(&left[at][0])];
             let free = (0..left.len()).find_map(|at| Some((at, shard(at).try_write()?)));
             let (at, mut shard) = free.unwrap_or_else(|| (0, shard(0).write()));
-            let mut held = Held { nodes, shard: &mut shard, new: &mut new };
+            let mut held = Held { nodes, shard: &mut shard, new: &mut new, text_bytes: 0 };
             self.make_in_steps(&mut held, keys, left.remove(at), &mut made);
+            text_bytes += held.text_bytes;
         }
         nodes.count(new.all());
+        self.text_bytes().add(text_bytes);
         nodes.direct.count(&new)
     }
 
@@ -129,7 +133,7 @@ impl Table {
         let arenas = self.arenas();
         let mut make = || {
             let row = rows.allocate(&arenas.rows);
-            keys.write(key, row);
+            held.text_bytes += keys.write(key, row);
             row
         };
         let (row, is_new) = match covered {

@@ -41,8 +41,6 @@ pub struct Nodes {
     pub sweep_at: usize,
     /// Where the rows of keys without a slot are, if they may have any.
     pub cold: Option<Arc<dyn ColdRows>>,
-    /// Bytes of texts, and the rows whose texts these are: some of the table's.
-    pub texts: Mutex<(usize, usize)>,
     /// Some nodes are elsewhere: while the lock is held, or for ever behind a panic.
     pub torn: bool,
 }
@@ -77,7 +75,6 @@ impl Nodes {
             makers: AtomicUsize::new(0),
             sweep_at: SWEEP_SLOTS_MIN,
             cold,
-            texts: Mutex::default(),
             torn: false,
         }
     }

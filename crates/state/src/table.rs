@@ -16,6 +16,7 @@ use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
+use crate::text_bytes::TextBytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +42,7 @@ pub struct Table {
     snapshot: Snapshot,
     nodes: RwLock<Nodes>,
     arenas: Arenas,
+    text_bytes: TextBytes,
     /// Which rows go next. Of who evicts alone.
     hands: Mutex<Hands>,
     /// How often it was swept.
@@ -84,6 +86,7 @@ impl Table {
             snapshot: Snapshot::default(),
             nodes: RwLock::new(nodes),
             arenas,
+            text_bytes: TextBytes::default(),
             hands: Mutex::default(),
             sweeps: AtomicU64::new(0),
             misses: AtomicBool::new(false),
@@ -182,18 +185,14 @@ impl Table {
         let mut sought = Image::new(&self.shape);
         missing.iter().for_each(|&i| keys.copy(keys.key_at(i), &mut sought));
         let found = cold.get(&sought);
+        let mut text_bytes = 0;
         self.make_slots(keys, missing, |at, place, row, is_new| {
             if is_new && found.places[at] != NOWHERE {
-                self.fill_cells(row, &found.rows, found.places[at] as usize);
+                text_bytes += self.fill_cells(row, &found.rows, found.places[at] as usize);
             }
             found_at(place, row);
         });
-        if !self.texts.is_empty() {
-            let nodes = self.nodes.read();
-            let mut texts = nodes.texts.lock();
-            texts.0 += found.rows.text_bytes();
-            texts.1 += found.rows.len();
-        }
+        self.text_bytes.add(text_bytes);
     }
 
     /// The key in a row, where it is one word.
@@ -258,6 +257,7 @@ impl Table {
             }
         }
         nodes.discount(dead.len());
+        let mut text_bytes = 0;
         for row in dead {
             if self.has_word_keys() {
                 nodes.direct.discount(self.word_of_row(row));
@@ -266,10 +266,11 @@ impl Table {
             // SAFETY: by the caller nothing refers to it; the indexes no longer do.
             unsafe {
                 self.bury(row);
-                self.free_texts(row);
+                text_bytes += self.free_texts(row);
                 nodes.node_mut(node).1.release(row);
             }
         }
+        self.text_bytes.subtract(text_bytes);
         for row in nodes.direct.shrink() {
             let hash = self.hash_of_row(row);
             let (index, _) = nodes.node_mut(virtual_node_of(hash));
@@ -288,12 +289,16 @@ impl Table {
         matches!(*self.key, [KeyCell { text: false, .. }])
     }
 
-    /// Frees the blobs that a row owns.
-    pub(crate) fn free_texts(&self, row: RowAddress) {
-        for &column in &self.texts {
-            // SAFETY: called when the row goes away; the cell owns its blob (invariant 4).
-            unsafe { blob::free(read(row, self.layout.cell(column))) };
-        }
+    /// Frees the blobs that a row owns; returns the bytes of memory that they took, for the caller to count.
+    pub(crate) fn free_texts(&self, row: RowAddress) -> usize {
+        // SAFETY: called when the row goes away; the cells own their blobs (invariant 4).
+        let free = |&column: &usize| unsafe { blob::free(read(row, self.layout.cell(column))) };
+        self.texts.iter().map(free).sum()
+    }
+
+    /// What the texts of its rows take: for each thread that makes or frees them to count.
+    pub fn text_bytes(&self) -> &TextBytes {
+        &self.text_bytes
     }
 
     /// What it holds.
@@ -417,7 +422,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if !self.texts.is_empty() {
-            self.nodes.read().each_row(|row| self.free_texts(row));
+            self.nodes.read().each_row(|row| _ = self.free_texts(row));
         }
     }
 }

@@ -112,6 +112,7 @@ impl Table {
         }
         let mut headers = vec![0u64; layout.header_words()];
         headers[0] = EXISTS;
+        let mut text_bytes = 0;
         for (c, cells) in columns.iter().enumerate() {
             if cells.is_null(row) {
                 let (offset, bit) = layout.null_bit(c);
@@ -119,12 +120,16 @@ impl Table {
             } else if !self.definition().key.contains(&c) {
                 let word = match cells {
                     Cells::Words { words, .. } => words[row],
-                    Cells::Texts { texts, .. } => blob::new(texts[row]),
+                    Cells::Texts { texts, .. } => {
+                        text_bytes += blob::size(texts[row].len());
+                        blob::new(texts[row])
+                    }
                 };
                 // SAFETY: as above.
                 unsafe { write(slot, layout.cell(c), word) };
             }
         }
+        self.text_bytes().add(text_bytes);
         for (i, header) in headers.into_iter().enumerate() {
             // SAFETY: as above.
             unsafe { write(slot, 8 * i, header) };

@@ -46,25 +46,38 @@ const POLL: Duration = Duration::from_millis(1);
 /// Virtual nodes that are worked on at once.
 const SHARE: usize = 16;
 
-/// How many keys without a slot the events had lately.
+/// What events needed lately: slots for keys that had none, and memory for texts.
 #[derive(Default)]
 pub struct Demand {
     /// Events that were cut.
     pub events: u64,
-    /// When it was looked last.
-    seen: (u64, u64),
-    per_event: f64,
+    /// The events, the keys that were asked for, and the bytes of texts at the last observation.
+    seen: (u64, u64, usize),
+    slots_per_event: f64,
+    text_bytes_per_event: f64,
 }
 
 impl Demand {
-    /// Looks at how many keys were asked for since.
-    fn observe(&mut self, asked: u64) {
-        let (events, keys) = (self.events - self.seen.0, asked - self.seen.1);
-        if events > 0 {
+    /// Notes how many keys were asked for, and how many bytes of texts were added, since the last observation.
+    fn observe(&mut self, asked: u64, text_bytes: usize) {
+        let (events, keys) = ((self.events - self.seen.0) as f64, (asked - self.seen.1) as f64);
+        if events > 0.0 {
+            let added = text_bytes.saturating_sub(self.seen.2) as f64;
             // Older epochs fade.
-            self.per_event += (keys as f64 / events as f64 - self.per_event) / 4.0;
-            self.seen = (self.events, asked);
+            self.slots_per_event += (keys / events - self.slots_per_event) / 4.0;
+            self.text_bytes_per_event += (added / events - self.text_bytes_per_event) / 4.0;
+            self.seen = (self.events, asked, text_bytes);
         }
+    }
+
+    /// What an eviction frees is not what events add.
+    fn forget_texts(&mut self, text_bytes: usize) {
+        self.seen.2 = text_bytes;
+    }
+
+    /// Bytes that so many events may need.
+    fn bytes(&self, events: usize, level: &Level) -> f64 {
+        events as f64 * (self.slots_per_event * level.row() + self.text_bytes_per_event)
     }
 }
 
@@ -87,15 +100,17 @@ impl Residence {
         let share = |table: &TableMemory| (left * table.slots as f64 / slots.max(1) as f64, *table);
         let tables: Vec<(f64, TableMemory)> = tables.iter().map(share).collect();
         for (left, table) in &tables {
-            let mut rows = table.free as f64 + left / table.row as f64;
+            let row = row_with_texts(table);
+            let mut rows = new_rows(*left, table);
             // An index that grows is twice as large, and takes memory beside its former self.
             if *left < 3.0 * table.index as f64 {
                 rows = rows.min(table.indexed as f64 / UNEVEN - table.slots as f64);
             }
-            spare += rows * table.row as f64;
-            used += (table.slots * table.row) as f64;
+            spare += rows * row;
+            used += table.slots as f64 * row;
         }
-        Level { held, spare, used, slots, tables }
+        let text_bytes = tables.iter().map(|(_, table)| table.texts).sum();
+        Level { held, spare, used, slots, text_bytes, tables }
     }
 
     /// Whether a table has so many runs that merges must come first.
@@ -171,6 +186,23 @@ fn choose(
     in_parallel(environment, shares, choose).map_err(RunError::Panic)
 }
 
+/// Bytes of a row with its texts, by those in memory.
+fn row_with_texts(table: &TableMemory) -> f64 {
+    table.row as f64 + table.texts as f64 / table.slots.max(1) as f64
+}
+
+/// How many rows more a table can have in so many bytes; less than 0 where it has too many.
+///
+/// A free slot needs memory for texts only. Where there is not enough for those of all free slots, fewer of these are
+/// filled. A shortage counts as if texts took half a row at the least, so that a small one does not evict everything where
+/// texts are so short that evictions free next to nothing.
+fn new_rows(left: f64, table: &TableMemory) -> f64 {
+    let (free, row) = (table.free as f64, row_with_texts(table));
+    let texts = row - table.row as f64;
+    let beyond = left - free * texts;
+    free + if beyond >= 0.0 { beyond / row } else { beyond / texts.max(table.row as f64 / 2.0) }
+}
+
 /// Bytes of memory.
 struct Level {
     /// What is taken.
@@ -180,6 +212,8 @@ struct Level {
     /// What rows take.
     used: f64,
     slots: usize,
+    /// What texts take.
+    text_bytes: usize,
     /// What each table can still take, by its share of the slots, and what it takes.
     tables: Vec<(f64, TableMemory)>,
 }
@@ -190,9 +224,9 @@ impl Level {
         (self.used + self.spare).max(0.0)
     }
 
-    /// What so many new slots take.
-    fn bytes_of(&self, slots: f64) -> f64 {
-        slots * self.used / self.slots.max(1) as f64
+    /// What a row takes without its texts.
+    fn row(&self) -> f64 {
+        (self.used - self.text_bytes as f64) / self.slots.max(1) as f64
     }
 
     fn is_below(&self, bytes: f64) -> bool {
@@ -208,9 +242,9 @@ impl Level {
     /// with them.
     fn fitted(&self, table: usize) -> Option<usize> {
         let (left, memory) = self.tables[table];
-        let rows = (memory.slots + memory.free) as f64;
-        let bytes = rows * memory.row as f64 + memory.index as f64 + left;
-        let slots = UNEVEN * bytes / (memory.row as f64 + INDEX_BYTES);
+        let rows = (memory.slots + memory.free) * memory.row;
+        let bytes = (rows + memory.texts + memory.index) as f64 + left;
+        let slots = UNEVEN * bytes / (row_with_texts(&memory) + INDEX_BYTES);
         let is_off = (slots - memory.indexed as f64).abs() > 0.08 * slots;
         (slots > 0.0 && is_off).then_some(slots as usize)
     }
@@ -221,10 +255,10 @@ impl DurableGate {
     pub fn relieve(&mut self, gatherer: &mut Gatherer) {
         let Some(residence) = self.residence.clone() else { return };
         let level = residence.level(&gatherer.machine);
-        self.demand.observe(residence.asked());
+        self.demand.observe(residence.asked(), level.text_bytes);
         // All epochs but the one in access may not have been prepared.
         let events = gatherer.events_max().min(self.events_max) * (gatherer.slot_count - 1);
-        let demand = level.bytes_of(self.demand.per_event * events as f64);
+        let demand = self.demand.bytes(events, &level);
         // What epochs may need is at most half of what an eviction frees.
         let too_much = demand > GOAL / 2.0 * level.whole();
         if !level.is_below(demand.min(GOAL / 2.0 * level.whole())) {
@@ -244,7 +278,9 @@ impl DurableGate {
             gatherer.pipeline.stop();
             return;
         }
-        if too_much || residence.level(&gatherer.machine).spare <= 0.0 {
+        let level = residence.level(&gatherer.machine);
+        self.demand.forget_texts(level.text_bytes);
+        if too_much || level.spare <= 0.0 {
             self.events_max = (self.events_max.min(gatherer.events_max()) / 2).max(EVENTS_MIN);
         }
         // Where the checkpointer has not heard yet of what came before, it will see this, too.

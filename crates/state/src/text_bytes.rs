@@ -1,0 +1,36 @@
+//! How much memory the texts of a table take.
+//!
+//! Each place that makes or frees blobs of a table's rows counts them: the table itself for keys, rows that are loaded
+//! and rows that go away, compiled code's context for what transactions write. A blob that was replaced counts until it is
+//! freed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of the blobs of one table. Written by each thread that makes or frees them, read by the gate.
+///
+/// The counts of several threads arrive in any order, so the sum wraps below zero for a moment where blobs are counted as
+/// freed before they are counted as made.
+#[derive(Clone, Debug, Default)]
+pub struct TextBytes(Arc<AtomicUsize>);
+
+impl TextBytes {
+    /// Counts blobs that were made.
+    pub fn add(&self, bytes: usize) {
+        if bytes > 0 {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts blobs that were freed.
+    pub fn subtract(&self, bytes: usize) {
+        if bytes > 0 {
+            self.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that the blobs take.
+    pub fn get(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) as isize).max(0) as usize
+    }
+}
