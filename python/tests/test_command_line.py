@@ -131,6 +131,37 @@ def wait_for(condition, seconds=20):
 # run
 
 
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize(
+    ("source", "sink", "reader"),
+    [
+        ("transfers.csv", "./transfers.csv", "source 'transfers'"),
+        ("trans*.csv", "transfers.csv", "source 'transfers'"),
+        ("link.csv", "transfers.csv", "source 'transfers'"),
+        ("*.csv", "new.csv", "source 'transfers'"),
+        ("transfers.csv", "accounts.csv", "table 'accounts'"),
+    ],
+)
+def test_a_sink_never_overwrites_what_is_read(place, command, source, sink, reader):
+    place.bank(source, sink)
+    os.symlink("transfers.csv", place.folder / "link.csv")
+    before = place.names()
+    refused = place(command, "bank.py")
+    text = f"would overwrite {sink}, which {reader} reads; give the sink another file"
+    assert (refused.returncode, refused.stderr.count(text)) == (1, 1), refused.stderr
+    assert place.names() == before
+    assert (place.folder / "transfers.csv").read_text() == TRANSFERS
+    assert (place.folder / "accounts.csv").read_text() == ACCOUNTS
+
+
+def test_the_file_of_epoch_records_never_overwrites_what_is_read(place):
+    place.bank()
+    refused = place("run", "bank.py", "--epoch-records", "transfers.csv")
+    assert refused.returncode == 1
+    assert "the file of epoch records would overwrite transfers.csv, which source 'transfers' reads" in refused.stderr
+    assert (place.folder / "transfers.csv").read_text() == TRANSFERS
+
+
 def test_run(place):
     place.bank()
     ran = place("run", "bank.py")

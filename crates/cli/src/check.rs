@@ -8,7 +8,7 @@ use crate::say;
 use crate::text::{count, counted, destination, origin, value};
 use std::fmt::Write;
 use std::path::Path;
-use tidemill_connect::{Disk, SinkSpec, SourceOptions, SourceSpec, open_source, open_state_as_it_is};
+use tidemill_connect::{Disk, SourceOptions, SourceSpec, open_source, open_state_as_it_is};
 use tidemill_durability::{Fit, Identity, Manifest, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Program, Stream, Table, analyze, explain as explained, warnings};
@@ -17,6 +17,7 @@ use tidemill_runtime::Engine;
 /// Checks an application; the exit code.
 pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8, L::Error> {
     look(&arguments.target, loader, |job, program| {
+        job.check_connections()?;
         let mut warned = warnings(&program);
         warned.extend(connector_warnings(&job, &program));
         say::out(&listing(&job, &program));
@@ -119,14 +120,7 @@ fn openable(spec: &SourceSpec, schema: &Schema) -> Result<(), tidemill_runtime::
 /// The directory that an output's file is to be in, if there is none.
 fn missing_directory(output: &Output) -> Option<String> {
     let Output::Spec(spec) = output else { return None };
-    let path = match spec {
-        SinkSpec::Csv { path, .. }
-        | SinkSpec::Jsonl { path, .. }
-        | SinkSpec::Parquet { path, .. }
-        | SinkSpec::Ipc { path, .. } => path,
-        SinkSpec::Null => return None,
-    };
-    let directory = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    let directory = Path::new(spec.path()?).parent().filter(|parent| !parent.as_os_str().is_empty())?;
     (!directory.is_dir()).then(|| directory.display().to_string())
 }
 

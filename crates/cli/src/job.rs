@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    Durable, IpcCompression, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, open_durable_sink,
-    open_sink, open_source, open_state_as_it_is,
+    Durable, IpcCompression, Named, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, check_overlap,
+    open_durable_sink, open_sink, open_source, open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
@@ -149,6 +149,30 @@ pub struct Ready {
 }
 
 impl Job {
+    /// Checks that inputs and outputs do not get into each other's way. Touches nothing.
+    pub fn check_connections(&self) -> Result<(), JobError> {
+        self.check_standard_streams()?;
+        self.check_files()
+    }
+
+    /// Checks that no sink overwrites a file that a source or a table reads.
+    fn check_files(&self) -> Result<(), JobError> {
+        fn input<'a>(kind: &str, (name, input): (&String, &'a Input)) -> Option<Named<'a, SourceSpec>> {
+            let Input::Spec(spec) = input else { return None };
+            Some(Named { name: format!("{kind} '{name}'"), spec })
+        }
+        fn sink<'a>((name, output): (&String, &'a Output)) -> Option<Named<'a, SinkSpec>> {
+            let Output::Spec(spec) = output else { return None };
+            Some(Named { name: format!("sink '{name}'"), spec })
+        }
+        let records = self.epoch_records.as_ref().map(|path| records_spec(path));
+        let sources = self.sources.iter().filter_map(|source| input("source", source));
+        let inputs: Vec<_> = sources.chain(self.tables.iter().filter_map(|table| input("table", table))).collect();
+        let mut sinks: Vec<_> = self.sinks.iter().filter_map(sink).collect();
+        sinks.extend(records.as_ref().map(|spec| Named { name: "the file of epoch records".into(), spec }));
+        check_overlap(&inputs, &sinks).map_err(JobError::Connectors)
+    }
+
     /// Checks that at most one input reads standard input and at most one sink writes standard output.
     fn check_standard_streams(&self) -> Result<(), JobError> {
         let tables = self.tables.iter().filter(|(_, i)| i.is_standard()).map(|(n, _)| format!("table '{n}'"));
@@ -173,7 +197,7 @@ impl Job {
     /// Opens it. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
     pub fn open(mut self, interrupted: Watch) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
-        self.check_standard_streams()?;
+        self.check_connections()?;
         let mut engine = Engine::with_logging(program, self.logging)?;
         let mut notes = Vec::new();
         let mut directory = match self.state.clone() {
@@ -257,11 +281,14 @@ impl Ready {
     }
 }
 
+fn records_spec(path: &Path) -> SinkSpec {
+    SinkSpec::Ipc { path: path.to_string_lossy().into_owned(), compression: IpcCompression::default() }
+}
+
 /// Opens the file for a record of each epoch: Arrow, uncompressed, as a file with a footer.
 fn open_records(path: &Path) -> Result<Box<dyn Sink>, RunError> {
-    let spec = SinkSpec::Ipc { path: path.to_string_lossy().into_owned(), compression: IpcCompression::default() };
     let failed = |failure| RunError::Sink { name: "epoch records".into(), failure };
-    open_sink(&spec, &epoch_record_schema()).map_err(failed)
+    open_sink(&records_spec(path), &epoch_record_schema()).map_err(failed)
 }
 
 /// The streams of a program's sources, by source number.
@@ -347,14 +374,7 @@ impl Input {
     }
 
     fn is_standard(&self) -> bool {
-        let Input::Spec(spec) = self else { return false };
-        match spec {
-            SourceSpec::Csv { paths, .. }
-            | SourceSpec::Jsonl { paths, .. }
-            | SourceSpec::Parquet { paths }
-            | SourceSpec::Ipc { paths } => paths.iter().any(|path| path == "-"),
-            SourceSpec::Generator { .. } => false,
-        }
+        matches!(self, Input::Spec(spec) if spec.paths().iter().any(|path| path == "-"))
     }
 }
 
@@ -370,13 +390,6 @@ impl Output {
     }
 
     fn is_standard(&self) -> bool {
-        let Output::Spec(spec) = self else { return false };
-        match spec {
-            SinkSpec::Csv { path, .. }
-            | SinkSpec::Jsonl { path, .. }
-            | SinkSpec::Parquet { path, .. }
-            | SinkSpec::Ipc { path, .. } => path == "-" || path == "/dev/stdout",
-            SinkSpec::Null => false,
-        }
+        matches!(self, Output::Spec(spec) if matches!(spec.path(), Some("-" | "/dev/stdout")))
     }
 }

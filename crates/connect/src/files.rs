@@ -90,17 +90,23 @@ pub(crate) fn places(paths: &[String]) -> Result<Vec<Place>, IoFailure> {
     Ok(places)
 }
 
+/// What makes a path a glob, unless there is a file of that name.
+pub(crate) const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
+
+/// How globs match. Hidden files must be asked for: unfinished output lies under hidden names.
+pub(crate) fn glob_options() -> glob::MatchOptions {
+    glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() }
+}
+
 /// Adds the file of that name, or where there is none the matches of the glob, sorted by name.
 fn matches_of(path: &str, places: &mut Vec<Place>) -> Result<(), IoFailure> {
-    if !path.contains(['*', '?', '[']) || Path::new(path).exists() {
+    if !path.contains(GLOB_CHARACTERS) || Path::new(path).exists() {
         places.push(Place::File(path.into()));
         return Ok(());
     }
     let refused = |error: &dyn std::fmt::Display| IoFailure::new(format!("the glob {} fails: {error}", quoted(path)));
-    // Hidden files must be asked for: unfinished output lies under hidden names.
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let mut found = Vec::new();
-    for entry in glob::glob_with(path, options).map_err(|error| refused(&error))? {
+    for entry in glob::glob_with(path, glob_options()).map_err(|error| refused(&error))? {
         let entry = entry.map_err(|error| refused(&error))?;
         if !entry.is_dir() {
             found.push(entry);

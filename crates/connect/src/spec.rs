@@ -59,6 +59,19 @@ pub enum SourceSpec {
     },
 }
 
+impl SourceSpec {
+    /// The paths that it reads; none where it is no file.
+    pub fn paths(&self) -> &[String] {
+        match self {
+            SourceSpec::Csv { paths, .. }
+            | SourceSpec::Jsonl { paths, .. }
+            | SourceSpec::Parquet { paths }
+            | SourceSpec::Ipc { paths } => paths,
+            SourceSpec::Generator { .. } => &[],
+        }
+    }
+}
+
 /// A place results go to. `-` is standard output; any other path is written under a temporary name
 /// beside it and renamed when finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,6 +117,19 @@ pub enum SinkSpec {
     },
     /// Nowhere.
     Null,
+}
+
+impl SinkSpec {
+    /// The path that it writes, if it writes one.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            SinkSpec::Csv { path, .. }
+            | SinkSpec::Jsonl { path, .. }
+            | SinkSpec::Parquet { path, .. }
+            | SinkSpec::Ipc { path, .. } => Some(path),
+            SinkSpec::Null => None,
+        }
+    }
 }
 
 /// How a text file is compressed as a whole.

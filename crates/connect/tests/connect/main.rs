@@ -8,6 +8,7 @@ mod fuzz;
 mod generator;
 mod inputs;
 mod jsonl;
+mod overlap;
 mod round_trip;
 mod sinks;
 mod support;
