@@ -181,7 +181,12 @@ def test_a_run_is_verified_from_a_savepoint(bank):
     assert "and the tables of the newest checkpoint" in text
     verified = json.loads(bank.command("verify", "state", "--from", "start", "--json"))
     assert verified["events"] == 3 and verified["outputs"]["done"]["events"] == 2
-    assert "nothing is logged after the newest checkpoint" in bank.command("verify", "state")
+    nothing = bank.done("verify", "state")
+    assert nothing.stdout.startswith("bank: nothing to run again: the log ends with the newest checkpoint, of epoch ")
+    assert "no difference" not in nothing.stdout, "nothing was compared"
+    assert "verify from a savepoint, which keeps it: start" in nothing.stderr
+    bank.command("savepoint", "remove", "state", "start")
+    assert "begin the next run with a savepoint" in bank.command("verify", "state")
 
 
 def test_the_same_input_gives_the_same_digests(tmp_path):
@@ -207,6 +212,67 @@ def test_one_transaction_is_shown(bank):
     assert "came too late" in bank.command("txn", "show", "state", "transfers:3")
     assert "is not a position" in bank.command("txn", "show", "state", "noon", code=2)
     assert "is not in the log" in bank.command("txn", "show", "state", "transfers:9", code=3)
+
+
+WINDOWS = """
+    import tidemill as tm
+
+    app = tm.App("limits")
+
+    class Card(tm.Row):
+        id: str = tm.key()
+        spent: tm.Window[int] = tm.window("1m")
+        shops: tm.Window[str] = tm.window("1h", slide="1m", distinct=True)
+        last: tm.Window[float] = tm.window(last=2)
+
+    class Payment(tm.Event):
+        at: tm.Time = tm.event_time()
+        card: str
+        amount: int
+        shop: str
+
+    cards = app.table(Card)
+    payments = app.source(Payment, tm.csv("payments.csv"), lateness="1500ms")
+
+    @app.transaction(payments)
+    def pay(ev, card=cards.row("card", create=True)):
+        tm.require(card.spent.sum() + ev.amount <= 100, "more than 100 within a minute")
+        card.spent.add(ev.amount)
+        card.shops.add(ev.shop)
+        card.last.add(float(ev.amount))
+"""
+
+
+def test_windows_and_times_are_shown_as_people_write_them(bank):
+    (bank.folder / "limits.py").write_text(textwrap.dedent(WINDOWS))
+    payments = [("09:00:00", 60, "a"), ("09:00:30", 30, "b"), ("09:00:40", 20, "c"), ("09:00:20", 1, "d")]
+    rows = "".join(f"2024-05-01T{at}Z,k1,{amount},{shop}\n" for at, amount, shop in payments)
+    (bank.folder / "payments.csv").write_text("at,card,amount,shop\n" + rows)
+    bank.command("run", "limits.py", "--state", "state", "--savepoint", "start")
+
+    def shown(position, code=0):
+        return bank.command("txn", "show", "state", position, code=code)
+
+    first, second = shown("payments:0"), shown("payments@2024-05-01T09:00:30Z")
+    assert "read card.spent = an empty window of cards" in first
+    assert "wrote card.spent = a window of 1 value (sum 60, least 60, greatest 60) of cards" in first
+    assert "wrote card.spent = a window of 2 values (sum 90, least 30, greatest 60) of cards" in second
+    assert 'wrote card.shops = a window of 2 values (newest first: "b", "a") of cards' in second
+    assert "wrote card.last = a window of 2 values (newest first: 30.0, 60.0) of cards" in second
+    assert "payments:1 at 2024-05-01T09:00:30.000000Z" in second
+    assert "its at is more than 1.5 s before the greatest" in shown("payments@2024-05-01T09:00:20Z")
+    missing = shown("payments@2024-05-01T10:00:00Z", code=3)
+    assert "error: payments@2024-05-01T10:00:00.000000Z is not in the log" in missing
+
+
+def test_without_event_times_an_event_is_found_by_its_number(bank):
+    program = textwrap.dedent(PROGRAM).format(version=1, columns="balance: int = 0", extra="", source="transfers.csv")
+    (bank.folder / "bank.py").write_text(program.replace("at: int = tm.event_time()", "at: int"))
+    (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + TRANSFERS)
+    bank.run("--savepoint", "start")
+    refused = bank.command("txn", "show", "state", "transfers@2", code=3)
+    assert "the events of 'transfers' have no event time; give the number of one, such as transfers:17" in refused
+    assert "transaction transfer: aborted" in bank.command("txn", "show", "state", "transfers:1")
 
 
 def test_savepoints_are_made_listed_returned_to_and_removed(bank):

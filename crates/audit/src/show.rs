@@ -8,8 +8,8 @@ use std::fmt::Write;
 use tidemill_connect::time_text;
 use tidemill_durability::StateDirectory;
 use tidemill_model::{FieldType, Schema, Type, Value, format_decimal};
-use tidemill_plan::{Origin, Program, RoleId, Table, Transaction, expression_text};
-use tidemill_reference::{NextEvent, Step, TransactionTrace};
+use tidemill_plan::{Column, Origin, Program, RoleId, Table, Transaction, expression_text};
+use tidemill_reference::{NextEvent, Step, TransactionTrace, window_text};
 
 /// The transactions of the events at a position, as text. Searches the log after the newest checkpoint first, then
 /// after each savepoint whose log is held, from the newest to the oldest.
@@ -28,8 +28,9 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
         }
         searched.push(format!("{} to {}", epochs.0 + 1, epochs.1));
     }
+    let position = position_text(&recorded_program(directory)?, position);
     Err(AuditError::Unknown(format!(
-        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log after it",
+        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log from there on",
         searched.join(", then ")
     )))
 }
@@ -49,6 +50,11 @@ fn search(
         let (name, names) = (&position.source, names.join(", "));
         return Err(AuditError::Unknown(format!("there is no source '{name}'; sources: {names}")));
     };
+    if matches!(position.at, At::Time(_)) && time_type(program, source).is_none() {
+        let name = &position.source;
+        let text = format!("the events of '{name}' have no event time; give the number of one, such as {name}:17");
+        return Err(AuditError::Unknown(text));
+    }
     let mut walk = Walk::begin(directory, from, program, open)?;
     let first = walk.epoch;
     // Events after a change of the program are not this program's.
@@ -95,12 +101,33 @@ fn search(
     Ok((text, (first, walk.epoch)))
 }
 
+/// The type of a source's event times.
+fn time_type(program: &Program, source: usize) -> Option<Type> {
+    let stream = source_streams(program).nth(source)?;
+    stream.schema.fields[stream.event_time?].scalar_type().map(|ty| ty.ty)
+}
+
+/// A position as people write it: with a time in the source's unit.
+fn position_text(program: &Program, position: &EventPosition) -> String {
+    let source = source_streams(program).position(|stream| stream.name == position.source);
+    match (&position.at, source.and_then(|source| time_type(program, source))) {
+        (At::Time(time), Some(Type::Time)) => format!("{}@{}", position.source, time_text(*time)),
+        _ => position.to_string(),
+    }
+}
+
+/// A difference of event times of the type.
+fn span_text(span: i64, ty: Type) -> String {
+    if ty == Type::Time { format!("{} s", span as f64 / 1e6) } else { span.to_string() }
+}
+
 fn late_text(program: &Program, source: usize, offset: u64, event: &[Value]) -> String {
     let stream = source_streams(program).nth(source).expect("it was looked up");
     let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
     let mut text = format!("{}:{offset} came too late: ", stream.name);
     if let Some(field) = stream.event_time {
         let name = &stream.schema.fields[field].name;
+        let lateness = span_text(lateness, time_type(program, source).unwrap_or(Type::Int));
         let _ = write!(text, "its {name} is more than {lateness} before the greatest that the source had shown");
     }
     let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
@@ -140,7 +167,7 @@ fn step_text(program: &Program, transaction: &Transaction, step: &Step) -> Strin
     let table = |role: &RoleId| &program.tables[transaction.roles[*role].table];
     let column = |role: &RoleId, column: usize| {
         let column = &table(role).columns[column];
-        (format!("{}.{}", transaction.roles[*role].name, column.name), column.ty.ty)
+        (format!("{}.{}", transaction.roles[*role].name, column.name), column)
     };
     let row = |role: &RoleId, key: Option<&[Value]>| match key {
         Some(key) => format!("{} {}", table(role).name, key_text(table(role), key)),
@@ -148,11 +175,11 @@ fn step_text(program: &Program, transaction: &Transaction, step: &Step) -> Strin
     };
     match step {
         Step::Read { role, key, exists, column: c, value } => {
-            let (name, ty) = column(role, *c);
+            let (name, column) = column(role, *c);
             let row = row(role, key.as_deref());
             let absent = if *exists || key.is_none() { "" } else { ", which is not there" };
             match value {
-                Some(value) => format!("read {name} = {} of {row}{absent}", value_text(value, ty)),
+                Some(value) => format!("read {name} = {} of {row}{absent}", cell_text(value, column)),
                 None => format!("could not read {name} of {row}{absent}"),
             }
         }
@@ -171,8 +198,8 @@ fn step_text(program: &Program, transaction: &Transaction, step: &Step) -> Strin
             format!("required {condition}, {held}")
         }
         Step::Wrote { role, key, column: c, value } => {
-            let (name, ty) = column(role, *c);
-            format!("wrote {name} = {} of {}", value_text(value, ty), row(role, Some(key)))
+            let (name, column) = column(role, *c);
+            format!("wrote {name} = {} of {}", cell_text(value, column), row(role, Some(key)))
         }
         Step::Inserted { role, row } => {
             let table = table(role);
@@ -193,8 +220,16 @@ fn key_text(table: &Table, key: &[Value]) -> String {
 
 /// A row, column by column.
 pub fn row_text(table: &Table, row: &[Value]) -> String {
-    let cells = table.columns.iter().zip(row).map(|(c, value)| format!("{} = {}", c.name, value_text(value, c.ty.ty)));
+    let cells = table.columns.iter().zip(row).map(|(c, value)| format!("{} = {}", c.name, cell_text(value, c)));
     cells.collect::<Vec<_>>().join(", ")
+}
+
+/// The value of a column; a windowed column's is bytes, of which it is said what they hold.
+fn cell_text(value: &Value, column: &Column) -> String {
+    match (&column.window, value) {
+        (Some(window), Value::Bytes(bytes)) => window_text(window, bytes, &|value| value_text(value, window.value)),
+        _ => value_text(value, column.ty.ty),
+    }
 }
 
 fn fields_text(schema: &Schema, event: &[Value]) -> String {

@@ -14,6 +14,9 @@ use tidemill_plan::{Program, TableId};
 use tidemill_reference::Step;
 use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
 
+const NOTHING_LOGGED: &str =
+    "no transaction was verified: a run that ends takes a checkpoint of everything and drops the log before it";
+
 /// What was compared and found equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verified {
@@ -291,11 +294,16 @@ impl<'a> Verification<'a> {
                 self.walk.epoch
             ));
         } else if self.verified.through == self.verified.from && !self.verified.tables_compared {
-            self.verified.notes.push(
-                "nothing is logged after the newest checkpoint: only its own digests were compared; a savepoint holds \
-                 the log after it"
-                    .into(),
-            );
+            let held = self.directory.savepoints()?.into_iter();
+            let held =
+                held.filter(|savepoint| self.directory.has_log_behind(savepoint)).map(|savepoint| savepoint.name);
+            let held: Vec<String> = held.collect();
+            self.verified.notes.push(match held.as_slice() {
+                [] => format!(
+                    "{NOTHING_LOGGED}; begin the next run with a savepoint, which keeps it, and verify from there"
+                ),
+                names => format!("{NOTHING_LOGGED}; verify from a savepoint, which keeps it: {}", names.join(", ")),
+            });
         }
         Ok(self.verified)
     }

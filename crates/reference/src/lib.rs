@@ -32,6 +32,7 @@ use table::Table;
 use tidemill_model::{Position, Value};
 use tidemill_plan::{Origin, Program, StreamId, TableId};
 pub use trace::{Step, TransactionTrace};
+pub use window::text as window_text;
 
 /// The values of an event or row, in the order of its schema or columns.
 type Record = Vec<Value>;

@@ -114,6 +114,29 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     })
 }
 
+/// Most values of a window that are shown one by one.
+const SHOWN_MAX: usize = 8;
+
+/// What a window keeps, for people. `show` is the text of one of its values.
+pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> String {
+    let entries = decode(window, bytes);
+    let Some(first) = entries.first() else { return "an empty window".into() };
+    let values = |count: i64| format!("a window of {count} value{}", if count == 1 { "" } else { "s" });
+    if let Entry::Single { .. } = first {
+        let shown: Vec<String> = entries.iter().rev().take(SHOWN_MAX).map(|entry| show(single(entry))).collect();
+        let more = if entries.len() > SHOWN_MAX { ", …" } else { "" };
+        return format!("{} (newest first: {}{more})", values(entries.len() as i64), shown.join(", "));
+    }
+    let whole = entries.into_iter().reduce(|a, b| merged(&a, &b));
+    let Some(Entry::Slice { count, sum, least, greatest, .. }) = whole else { unreachable!("slices alone") };
+    let sum = match sum {
+        Sum::Floats(sum) => show(&Value::Float(sum)),
+        Sum::Words(sum) => i64::try_from(sum)
+            .map_or_else(|_| "beyond 64 bits".into(), |sum| show(&Value::from_word(window.value, sum))),
+    };
+    format!("{} (sum {sum}, least {}, greatest {})", values(count), show(&least), show(&greatest))
+}
+
 /// The slice of now: the time's, or the newest entry's where that is later.
 fn now(window: &Window, entries: &[Entry], time: i64) -> i64 {
     let Some(slices) = window.slices() else { return 0 };

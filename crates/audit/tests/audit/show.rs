@@ -49,5 +49,6 @@ fn what_is_not_there() {
     assert!(
         shown("transfers:17").starts_with("error: transfers:17 is not in the log, which was searched in the epochs")
     );
+    assert!(shown("transfers@999").starts_with("error: transfers@999 is not in the log"));
     assert_eq!(shown("payments:0"), "error: there is no source 'payments'; sources: transfers");
 }
