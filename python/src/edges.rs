@@ -4,6 +4,7 @@
 use crate::arrow::{Batches, batches_of};
 use crate::frame::Frame;
 use crate::recall::Recall;
+use crate::records::Records;
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -49,7 +50,7 @@ fn text_of(py: Python<'_>, error: &PyErr) -> String {
     }
 }
 
-/// An iterator of Arrow objects and [`Frame`]s.
+/// An iterator of Arrow objects and [`Frame`]s, and of records at its end.
 pub struct PythonSource {
     schema: Schema,
     iterator: Py<PyIterator>,
@@ -59,6 +60,8 @@ pub struct PythonSource {
     current: Option<Batches>,
     /// The rest of a batch that is being converted.
     rest: Option<RecordBatch>,
+    /// Records, where the iterator has come to them, with the function that makes a [`Frame`] of a list of them.
+    records: Option<(Records, Py<PyAny>)>,
     done: u64,
     ended: bool,
 }
@@ -67,13 +70,24 @@ enum Item {
     End,
     Frame(SourceBatch),
     Arrow(Batches),
+    Records(Records, Py<PyAny>),
 }
 
 impl PythonSource {
     /// A source of events of `schema`.
     pub fn new(iterator: Py<PyIterator>, schema: &Schema, raised: Raised, recall: Recall) -> Self {
         let schema = schema.clone();
-        PythonSource { schema, iterator, raised, recall, current: None, rest: None, done: 0, ended: false }
+        PythonSource {
+            schema,
+            iterator,
+            raised,
+            recall,
+            current: None,
+            rest: None,
+            records: None,
+            done: 0,
+            ended: false,
+        }
     }
 
     /// Asks the iterator.
@@ -81,16 +95,28 @@ impl PythonSource {
         Python::attach(|py| {
             let item = || -> PyResult<Item> {
                 let Some(item) = self.iterator.bind(py).clone().next().transpose()? else { return Ok(Item::End) };
-                match item.cast::<Frame>() {
-                    Ok(frame) => {
-                        let frame = frame.get();
-                        let (events, bad) = (frame.whole(py)?, frame.bad_records().to_vec());
-                        Ok(Item::Frame(SourceBatch { events, bad }))
-                    }
-                    Err(_) => batches_of(&item).map(Item::Arrow),
+                if let Ok(frame) = item.cast::<Frame>() {
+                    return frame_batch(py, frame).map(Item::Frame);
                 }
+                if item.is_instance(&py.import("tidemill.data")?.getattr("Records")?)? {
+                    let records = Records::start(item.try_iter()?.unbind(), self.recall.clone());
+                    return Ok(Item::Records(records, item.getattr("batch")?.unbind()));
+                }
+                batches_of(&item).map(Item::Arrow)
             };
             item().map_err(|error| self.raised.keep(py, error))
+        })
+    }
+
+    /// The records that have come since the last call, as a batch.
+    fn taken(&self, records: &Records, batch: &Py<PyAny>) -> Result<Option<SourceBatch>, IoFailure> {
+        Python::attach(|py| {
+            let taken = || -> PyResult<Option<SourceBatch>> {
+                let Some(records) = records.take()? else { return Ok(None) };
+                let frame = batch.bind(py).call1((records,))?;
+                frame_batch(py, frame.cast::<Frame>()?).map(Some)
+            };
+            taken().map_err(|error| self.raised.keep(py, error))
         })
     }
 
@@ -107,8 +133,15 @@ impl PythonSource {
         canonical(&batch.slice(0, CONVERTED_ROWS), &self.schema)
     }
 
+    fn nothing(&self) -> SourceBatch {
+        SourceBatch { events: RecordBatch::new_empty(arrow_schema(&self.schema)), bad: Vec::new() }
+    }
+
     /// The next batch, empty ones included.
     fn step(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        if let Some((records, batch)) = &self.records {
+            return self.taken(records, batch);
+        }
         if let Some(rest) = self.rest.take() {
             return Ok(Some(SourceBatch { events: self.converted(rest)?, bad: Vec::new() }));
         }
@@ -123,17 +156,29 @@ impl PythonSource {
             Item::End => None,
             Item::Arrow(batches) => {
                 self.current = Some(batches);
-                Some(SourceBatch { events: RecordBatch::new_empty(arrow_schema(&self.schema)), bad: Vec::new() })
+                Some(self.nothing())
+            }
+            Item::Records(records, batch) => {
+                self.records = Some((records, batch));
+                Some(self.nothing())
             }
             Item::Frame(SourceBatch { events, bad }) => Some(SourceBatch { events: self.converted(events)?, bad }),
         })
     }
 }
 
+fn frame_batch(py: Python<'_>, frame: &Bound<'_, Frame>) -> PyResult<SourceBatch> {
+    let frame = frame.get();
+    Ok(SourceBatch { events: frame.whole(py)?, bad: frame.bad_records().to_vec() })
+}
+
 impl Source for PythonSource {
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
         let recall = self.recall.clone();
         while !self.ended {
+            if let Some((records, _)) = &self.records {
+                records.wait();
+            }
             let Some(_inside) = recall.enter() else { return Ok(None) };
             let batch = self.step();
             match batch {

@@ -9,6 +9,7 @@ mod edges;
 mod frame;
 mod plan;
 mod recall;
+mod records;
 mod run;
 mod values;
 

@@ -61,6 +61,14 @@ fn is_missing(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyEllipsis>()
 }
 
+/// What a `datetime` says.
+enum Instant {
+    /// Microseconds since 1970.
+    At(i64),
+    /// pandas' `NaT`, which stands for no instant.
+    Never,
+}
+
 /// Conversions from Python, with the functions that they need.
 struct FromPython<'py> {
     decimal: Bound<'py, PyAny>,
@@ -128,7 +136,12 @@ impl<'py> FromPython<'py> {
             Type::Bytes if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>() => {
                 value.extract().ok().map(Value::Bytes)
             }
-            Type::Time => self.time(value)?.map(Value::Time),
+            Type::Time => match self.time(value)? {
+                Some(Instant::At(microseconds)) => Some(Value::Time(microseconds)),
+                Some(Instant::Never) if ty.nullable => Some(Value::Null),
+                Some(Instant::Never) => return Err(format!("{} is wanted, not NaT", ty.ty)),
+                None => None,
+            },
             Type::Decimal { digits, scale } => self.decimal(value, digits, scale)?.map(Value::Decimal),
             _ => None,
         };
@@ -145,14 +158,17 @@ impl<'py> FromPython<'py> {
         })
     }
 
-    /// A `datetime`, or microseconds since 1970 as an int.
-    fn time(&self, value: &Bound<'py, PyAny>) -> Result<Option<i64>, String> {
+    /// A `datetime`, or microseconds since 1970 as an int. pandas' `NaT` is a `datetime` that does not equal itself.
+    fn time(&self, value: &Bound<'py, PyAny>) -> Result<Option<Instant>, String> {
         if value.is_instance(&self.datetime).unwrap_or(false) {
+            if value.ne(value).unwrap_or(false) {
+                return Ok(Some(Instant::Never));
+            }
             let microseconds = self.microseconds.call1((value,)).and_then(|v| v.extract());
-            return microseconds.map(Some).map_err(|error| error.to_string());
+            return microseconds.map(|at| Some(Instant::At(at))).map_err(|error| error.to_string());
         }
         match value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
-            true => self.int(value).map(Some),
+            true => self.int(value).map(|at| Some(Instant::At(at))),
             false => Ok(None),
         }
     }

@@ -106,23 +106,20 @@ def test_missing_and_defaulted_fields():
     assert [(b["line"], b["column"], b["reason"]) for b in frame.bad] == [(2, "a", "the column is missing")]
 
 
-def test_chunks_are_lazy_and_number_records():
+def test_lists_are_cut_and_iterators_taken_as_they_come():
     class Small(tm.Event):
         a: int
 
-    taken = []
-
-    def records():
-        for i in range(20_000):
-            taken.append(i)
-            yield {"a": "bad" if i == 15_000 else i}
-
-    iterator = batches(records(), schema_of(Small), "here")
-    first = next(iterator)
-    assert len(first) == 8192 == len(taken)
-    rest = list(iterator)
+    records = [{"a": "bad" if i == 15_000 else i} for i in range(20_000)]
+    first, *rest = batches(records, schema_of(Small), "here")
+    assert len(first) == 8192
     assert [b["line"] for f in rest for b in f.bad] == [15_001]
     assert len(first) + sum(len(f) for f in rest) == 19_999
+    taken = []
+    (come,) = batches((taken.append(i) or {"a": i} for i in range(3)), schema_of(Small), "here")
+    assert len(taken) == 1, "no more than tells what it is"
+    assert [len(come.batch([record])) for record in come] == [1, 1, 1]
+    assert [b["line"] for b in come.batch([{"a": None}]).bad] == [4]
 
 
 def test_arrow_passes_through():

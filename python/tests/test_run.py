@@ -214,17 +214,17 @@ class Kinds(tm.Event):
 
 def test_all_types_both_ways():
     app = tm.App("kinds")
-    source = app.source(Kinds)
+    source = app.source(Kinds, name="kinds")
     collected = app.collect(source)
     at = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
     row = dict(n=-1, x=0.5, yes=True, word=None, raw=b"\0a", at=at, price=decimal.Decimal("1.50"), ids=[1, 2])
     rows = [row, {**row, "word": "é", "ids": []}]
-    app.run(kindss=rows)
+    app.run(kinds=rows)
     assert collected.to_pylist() == rows
     table = collected.to_arrow()
-    app.run(kindss=table)
+    app.run(kinds=table)
     assert collected.to_arrow() == table
-    app.run(kindss=pl.DataFrame(table))
+    app.run(kinds=pl.DataFrame(table))
     assert collected.to_pylist() == rows
 
 
@@ -337,6 +337,90 @@ def test_a_generator_source_is_taken_as_it_comes():
 
     bank.app.sink(bank.transfer.committed, lambda batch: seen.set())
     check_bank(bank, bank.app.run(transfers=events()))
+
+
+def check_taken_as_they_come(bank, items):
+    """Gives each of ``items`` when the result of the one before it is out."""
+    out = threading.Semaphore(0)
+
+    def events():
+        for item in items:
+            yield item
+            assert out.acquire(timeout=10), "the result of an event waits for the next event"
+
+    bank.app.sink(bank.transfer.committed, lambda batch: out.release())
+    bank.app.sink(bank.transfer.aborted, lambda batch: out.release())
+    check_bank(bank, bank.app.run(transfers=events()))
+
+
+@pytest.mark.parametrize("form", ["dicts", "events"])
+def test_records_are_taken_as_they_come(form):
+    bank = Bank(lateness=0).collect()
+    check_taken_as_they_come(bank, [Transfer(**event) for event in EVENTS] if form == "events" else EVENTS)
+
+
+def test_records_of_a_fast_iterator_are_taken_in_order():
+    app = tm.App("many")
+
+    class Number(tm.Event):
+        n: int
+
+    numbers = app.source(Number)
+    collected, bad = app.collect(numbers), app.collect(numbers.bad)
+    count = 100_000
+    given = ({"n": n} if n % 1000 else {"n": "x"} for n in range(count))
+    assert app.run(numbers=given).events == count - 100
+    assert [row["n"] for row in collected.to_pylist()] == [n for n in range(count) if n % 1000]
+    assert [row["line"] for row in bad.to_pylist()] == [n + 1 for n in range(0, count, 1000)]
+
+
+def test_a_full_buffer_of_records_lets_the_run_end(bank):
+    """The iterator waits for room when the run fails; nobody may wait for the iterator then."""
+
+    def events():
+        yield {"at": 0}
+        while True:
+            yield EVENTS[0]
+
+    def sink(batch):
+        raise Mine("in the sink")
+
+    bank.app.sink(bank.transfers.bad, sink)
+    start = time.monotonic()
+    with pytest.raises(Mine):
+        bank.app.run(transfers=events())
+    assert time.monotonic() - start < 10
+
+
+class NaTType(datetime.datetime):
+    """Stands in for pandas' NaT: a datetime that does not equal itself, and with which nothing can be done."""
+
+    def __ne__(self, other):
+        return True
+
+    __eq__ = __lt__ = lambda self, other: False
+    __sub__ = replace = lambda self, *arguments, **named: self
+    __floordiv__ = lambda self, other: float("nan")
+    __repr__ = __str__ = lambda self: "NaT"
+
+
+def test_nat_is_none():
+    class Seen(tm.Event):
+        at: tm.Time
+        again: tm.Time | None
+
+    app = tm.App("nat")
+    seens = app.source(Seen)
+    good, bad = app.collect(seens), app.collect(seens.bad)
+    nat, at = NaTType(1, 1, 1), datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
+    app.run(seens=[{"at": at, "again": nat}, {"at": nat, "again": at}])
+    assert good.to_pylist() == [{"at": at, "again": None}]
+    assert [(row["column"], row["reason"]) for row in bad.to_pylist()] == [("at", "Time is wanted, not NaT")]
+    with pytest.raises(tm.SchemaError, match="the default NaT does not fit Time: NaT is no instant"):
+
+        class Wrong(tm.Row):
+            id: int = tm.key()
+            at: tm.Time = nat
 
 
 def test_no_events(bank):
@@ -510,6 +594,18 @@ def test_files_that_do_not_fit(tmp_path):
     with pytest.raises(tm.RunError, match=r"source 'transfers': .*transfers.csv: .*'amount'"):
         bank.app.run()
     assert os.listdir(tmp_path) == ["transfers.csv"]
+
+
+def test_a_sink_never_overwrites_what_is_read(tmp_path):
+    path = tmp_path / "transfers.jsonl"
+    path.write_text(json.dumps(EVENTS[0]) + "\n")
+    bank = Bank(connector=tm.jsonl(tmp_path / "*.jsonl"))
+    bank.app.sink(bank.transfer.committed, tm.jsonl(path))
+    with pytest.raises(
+        tm.RunError, match="sink 'transfer.committed' would overwrite .*, which source 'transfers' reads"
+    ):
+        bank.app.run()
+    assert path.read_text() == json.dumps(EVENTS[0]) + "\n"
 
 
 def test_two_sinks_cannot_share_a_file(tmp_path):

@@ -1,13 +1,13 @@
 """What may stand for the events of a source or the rows of a table, as Arrow batches.
 
-Arrow passes through untouched. Python records are turned into columns chunk by chunk; a record that
-does not fit its schema is a bad record, not an error.
+Arrow passes through untouched. Python records are turned into columns in batches: a list is cut into pieces,
+an iterator's records are taken as they come. A record that does not fit its schema is a bad record, not an error.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _engine
@@ -40,28 +40,52 @@ def batches(data: object, schema: RecordSchema, name: str) -> Iterator[object]:
             f"'{name}' cannot be read from {type_name(data)}",
             "give Arrow data, an iterable of Arrow batches, or an iterable of dicts",
         )
+    if isinstance(data, (list, tuple)):
+        return _from_list(data, schema, name)
     return _from_iterable(iter(data), schema, name)
 
 
-def _from_iterable(items: Iterator[object], schema: RecordSchema, name: str) -> Iterator[object]:
-    first = 1
-    for item in items:
-        if is_arrow(item):
-            yield item
-            continue
-        chunk = [item, *itertools.islice(_until_arrow(items), CHUNK_MAX - 1)]
-        yield _engine.batch(schema.to_json(), _columns(chunk, schema), name, first)
-        first += len(chunk)
+class Records:
+    """Records of an iterator, to be taken as it gives them: the native module pulls them one by one and makes a
+    batch of those that have come, without waiting for the next one."""
 
+    def __init__(self, items: Iterator[object], schema: RecordSchema, name: str) -> None:
+        self._items = items
+        self._schema = schema
+        self._name = name
+        self._next = 1
 
-def _until_arrow(items: Iterator[object]) -> Iterator[object]:
-    for item in items:
-        if is_arrow(item):
+    def __iter__(self) -> Iterator[object]:
+        return self._items
+
+    def batch(self, records: Sequence[object]) -> object:
+        """The next records of the iterator as a batch. Raises ``SchemaError`` where one is no record."""
+        if any(is_arrow(record) for record in records):
             raise SchemaError("Arrow batches and records are mixed in one iterable", "give one or the other")
+        first, self._next = self._next, self._next + len(records)
+        return _engine.batch(self._schema.to_json(), _columns(records, self._schema), self._name, first)
+
+
+def _from_iterable(items: Iterator[object], schema: RecordSchema, name: str) -> Iterator[object]:
+    """Arrow objects as they come. From the first record on there are records only."""
+    for item in items:
+        if not is_arrow(item):
+            yield Records(itertools.chain([item], items), schema, name)
+            return
         yield item
 
 
-def _columns(chunk: list[object], schema: RecordSchema) -> list[list[object]]:
+def _from_list(items: Sequence[object], schema: RecordSchema, name: str) -> Iterator[object]:
+    """The same of a list, which nothing has to wait for: it is cut into batches."""
+    if items and is_arrow(items[0]):
+        yield from _from_iterable(iter(items), schema, name)
+        return
+    records = Records(iter(items), schema, name)
+    for start in range(0, len(items), CHUNK_MAX):
+        yield records.batch(items[start : start + CHUNK_MAX])
+
+
+def _columns(chunk: Sequence[object], schema: RecordSchema) -> list[list[object]]:
     return [[_value(record, spec) for record in chunk] for spec in schema.fields]
 
 

@@ -66,7 +66,9 @@ def days(n: float) -> timedelta:
 
 
 def time_to_microseconds(value: datetime) -> int:
-    """Microseconds since 1970 UTC. Exact; no float is involved."""
+    """Microseconds since 1970 UTC. Exact; no float is involved. Raises ``ValueError`` for pandas' ``NaT``."""
+    if value != value:
+        raise ValueError(f"{value} is no instant")
     aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // _MICROSECOND
 
