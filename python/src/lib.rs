@@ -5,6 +5,7 @@
 
 mod arrow;
 mod command;
+mod declaration;
 mod edges;
 mod frame;
 mod plan;
@@ -49,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    module.add_class::<declaration::Declaration>()?;
     module.add_class::<run::Outcome>()?;
     module.add_class::<frame::Frame>()
 }

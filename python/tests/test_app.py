@@ -1,9 +1,11 @@
 """Declarations, connectors, and what a run is given."""
 
 import json
+import linecache
 from datetime import timedelta
 
 import pytest
+from conftest import PRELUDE
 
 import tidemill as tm
 from tidemill import _engine, testing
@@ -33,6 +35,125 @@ def app():
     return tm.App("bank")
 
 
+@pytest.mark.parametrize(
+    ("noun", "plural"),
+    [
+        ("Fix", "fixes"),
+        ("Address", "addresses"),
+        ("StockEntry", "stock_entries"),
+        ("Day", "days"),
+        ("Match", "matches"),
+        ("Order", "orders"),
+    ],
+)
+def test_names_are_plurals(app, noun, plural):
+    row = type(noun, (tm.Row,), {"__annotations__": {"id": int}, "id": tm.key(), "__module__": __name__})
+    event = type(noun, (tm.Event,), {"__annotations__": {"id": int}, "__module__": __name__})
+    assert app.table(row).name == app.source(event).name == plural
+
+
+CELL = """
+rows = [{"id": "ada", "balance": 100}]
+accounts = app.table(Account, name="more", rows=rows and [dict(row) for row in rows])
+transfers = app.source(Transfer, tm.csv("x.csv"), name="payments", lateness="2s")
+large = transfers.filter(lambda e: e.amount > LIMIT)
+small = transfers.map(lambda e: {"at": e.at, "n": e.amount}, name="small")
+
+@app.transaction(large)
+def pay(ev, src=accounts.row("src")):
+    src.balance -= ev.amount
+    tm.emit(Alert(at=ev.at, text="paid"))
+
+def show(batch):
+    seen.append(batch)
+
+app.sink(pay.committed, tm.jsonl("done.jsonl"))
+app.sink(pay.committed, show)
+app.sink(pay.aborted, seen.append)
+late = app.collect(transfers.late)
+"""
+
+
+def test_a_cell_that_runs_again_declares_the_same():
+    names = {"__name__": "notebook"}
+
+    def run(cell, file):
+        """As a notebook does: each cell is a file of its own, and all share their names."""
+        linecache.cache[file] = (len(cell), None, cell.splitlines(keepends=True), file)
+        exec(compile(cell, file, "exec"), names)
+
+    run(PRELUDE + "seen = []\nLIMIT = 5\n", "<first>")
+    run(CELL, "<cell>")
+    once, plan = dict(names), json.loads(names["app"].plan())
+    run("\n\n" + CELL, "<the cell, edited>")
+    assert json.loads(names["app"].plan()) == plan
+    for name in ("accounts", "transfers", "large", "small", "pay", "late"):
+        assert names[name] is once[name], name
+    # A constant from outside is a part of the body.
+    with pytest.raises(tm.PlanError, match="stream 'small': it is declared already, and not as here"):
+        run(CELL.replace('"n": e.amount', '"n": LIMIT'), "<another>")
+
+
+def test_another_body_takes_the_place_of_the_first_where_it_is_said(module):
+    loaded = module("""
+        def declare(change, **options):
+            @app.transaction(transfers, name="pay", **options)
+            def pay(ev, src=accounts.row("src")):
+                src.balance -= change
+            return pay
+
+        def refused():
+            @app.transaction(transfers, name="pay", replace=True)
+            def pay(ev, src=accounts.row("src")):
+                src.nothing -= 1
+
+        first = declare(1)
+        app.sink(first.committed, tm.null())
+    """)
+    assert loaded.declare(1) is loaded.first
+    with pytest.raises(tm.PlanError, match="transaction 'pay': it is declared already"):
+        loaded.declare(2)
+    before = loaded.app.plan()
+    with pytest.raises(tm.CompileError, match="nothing"):
+        loaded.refused()
+    assert loaded.app.plan() == before, "what cannot be compiled takes no place"
+    second = loaded.declare(2, replace=True)
+    assert loaded.app.transactions == {"pay": second}
+    assert len(json.loads(loaded.app.plan())["transactions"]) == 1
+    assert loaded.declare(2) is second
+
+
+def test_tables_sources_and_sinks_are_replaced(app):
+    class Other(tm.Row):
+        id: str = tm.key()
+        funds: int = 0
+
+    app.table(Account)
+    assert app.table(Other, name="accounts", replace=True) is app.tables["accounts"]
+    rows = [{"id": "a"}]
+    table = app.table(Other, name="accounts", rows=rows, replace=True)
+    assert app.table(Other, name="accounts", rows=[{"id": "a"}]) is table is app.tables["accounts"]
+    source = app.source(Plain, tm.csv("a.csv"))
+    assert app.source(Plain, tm.csv("a.csv")) is source
+    assert app.source(Plain, tm.csv("b.csv"), replace=True) is app.sources["plains"] is not source
+    app.sink(source, tm.csv("x.csv"), name="out")
+    app.sink(source, tm.csv("y.csv"), name="out", replace=True)
+    assert json.loads(app._sinks["out"])["path"] == "y.csv"
+    # Without a name another place is another sink, and the same place is the same.
+    for _ in range(2):
+        for path in ("u.csv", "v.csv"):
+            app.sink(source, tm.csv(path))
+    assert list(app._sinks) == ["out", "plains", "plains_2"]
+
+
+def test_functions_that_take_other_values_are_other_sinks(app):
+    source = app.source(Plain)
+    for number in range(2):
+        app.sink(source, lambda batch, number=number: print(number))
+        app.sink(source, (lambda value: lambda batch: print(value))(number))
+    assert len(app._sinks) == 4
+
+
 def test_names(app):
     assert app.table(Account).name == "accounts"
     assert app.source(CardTransfer).name == "card_transfers"
@@ -57,6 +178,11 @@ def test_lateness(app, cls, lateness, units):
     app.source(cls, lateness=lateness)
     assert json.loads(app.plan())["streams"][0]["origin"]["source"]["lateness"] == units
 
+
+OTHERWISE = (
+    "it is declared already, and not as here; give this one another name with name=, "
+    "or put it in the place of that one with replace=True"
+)
 
 REFUSED = [
     (
@@ -85,7 +211,14 @@ REFUSED = [
         lambda a: a.source(Plain, "x.csv"),
         "stream 'plains': a str is no connector; write tm.csv(...) or another connector; give data to app.run(plains=...)",
     ),
-    (lambda a: (a.source(Plain), a.source(Plain)), "stream 'plains': the name is taken; give it another with name="),
+    (lambda a: (a.source(Plain), a.source(Tick, name="plains")), f"stream 'plains': {OTHERWISE}"),
+    (lambda a: (a.source(Plain), a.source(Plain, tm.csv("x.csv"))), f"stream 'plains': {OTHERWISE}"),
+    (lambda a: (a.table(Account), a.table(Account, rows=[{"id": "a"}])), f"table 'accounts': {OTHERWISE}"),
+    (lambda a: [a.sink(a.source(Plain), to, name="out") for to in (print, repr)], f"sink 'out': {OTHERWISE}"),
+    (
+        lambda a: [a.source(Plain).map(f, name="m") for f in (lambda e: {"n": 1}, lambda e: {"n": 2})],
+        f"stream 'm': {OTHERWISE}",
+    ),
     (
         lambda a: a.source(Plain, name="a b"),
         "source: 'a b' is no name; write letters, digits and _, such as 'transfers'",

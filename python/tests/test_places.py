@@ -1,5 +1,6 @@
 """Where errors point: file, line, column, text; and functions whose source cannot be found."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -152,3 +153,34 @@ def test_body_functions_outside():
     for use in (lambda: tm.require(True, "x"), lambda: tm.abort("x"), lambda: tm.emit("x", {})):
         with pytest.raises(tm.TidemillError, match="has a meaning only inside of a function under @app.transaction"):
             use()
+
+
+def test_errors_of_declarations_show_the_calls_of_the_user_alone(module):
+    loaded = module("""
+        def transaction():
+            @app.transaction(transfers)
+            def t(ev):
+                x = ev.amount ** 2
+
+        def derived():
+            return transfers.filter(lambda e: e.nothing)
+
+        def table():
+            return app.table(int)
+
+    """)
+    for name, error in [("transaction", tm.CompileError), ("derived", tm.CompileError), ("table", tm.PlanError)]:
+        with pytest.raises(error) as raised:
+            getattr(loaded, name)()
+        frames = traceback.extract_tb(raised.value.__traceback__)
+        assert [frame.name for frame in frames[1:]] == [name], frames
+    # What is no error of the user's keeps all its calls.
+    with pytest.raises(TypeError) as raised:
+        loaded.transfers.filter(1, 2, 3)
+    assert raised.value.__traceback__ is not None
+
+
+def test_declarations_are_functions_to_tools():
+    assert tm.App.table.__name__ == "table" and "tm.key()" in tm.App.table.__doc__
+    assert list(inspect.signature(tm.Stream.filter).parameters) == ["self", "predicate", "name", "replace"]
+    assert inspect.isroutine(tm.App.sink)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import CodeType, FunctionType
+from typing import Any, Protocol, TypeVar, cast
 
 from . import _native
 from .errors import PlanError
 
 Json = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 Input = str | Iterator[object]
 """The JSON text of a connector, or an iterator of objects with ``__arrow_c_array__`` or
@@ -18,6 +21,25 @@ Input = str | Iterator[object]
 
 Output = str | Callable[[Any], object]
 """The JSON text of a connector, or a callable that takes a batch with ``__arrow_c_array__``."""
+
+
+def is_same_output(one: Output, other: Output) -> bool:
+    """Whether a stream would go to the same place. A function that was defined again as it was is the same."""
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        same_names = one.__globals__ is other.__globals__ and not _is_bound(one) and not _is_bound(other)
+        return one is other or (same_names and _instructions(one.__code__) == _instructions(other.__code__))
+    return one == other
+
+
+def _is_bound(function: FunctionType) -> bool:
+    """Whether a function was defined with values that another of the same code may not have."""
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
+
+
+def _instructions(code: CodeType) -> tuple[object, ...]:
+    """What code does, wherever it stands."""
+    constants = [_instructions(c) if isinstance(c, CodeType) else (type(c), c) for c in code.co_consts]
+    return code.co_name, code.co_code, code.co_names, code.co_varnames, constants
 
 
 COLLECT = '{"kind": "collect"}'
@@ -69,6 +91,11 @@ class Outcome:
     summary: Json
     collected: dict[str, Frame] = field(default_factory=dict)
     tables: dict[str, Frame] = field(default_factory=dict)
+
+
+def declaration(function: F) -> F:
+    """Decorates the functions that users declare with: a ``TidemillError`` shows the user's calls and no others."""
+    return cast(F, functools.update_wrapper(_native.Declaration(function), function))
 
 
 def analyze(plan: Json) -> tuple[Json | None, list[Json]]:

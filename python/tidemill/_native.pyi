@@ -15,6 +15,12 @@ def batch_from_columns(schema_json: str, columns: list[list[object]], origin: st
     value. A row that does not fit is left out and becomes a bad record of ``origin``, numbered from
     ``first``."""
 
+class Declaration:
+    """A function, or method, whose ``TidemillError``s do not show the calls inside of it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None: ...
+    def __call__(self, *arguments: Any, **named: Any) -> Any: ...
+
 def run(job: Any) -> Outcome:
     """Runs a ``tidemill._engine.Job`` to its end. Raises ``tidemill.RunError``, what an iterator or a
     function of the job raised, and, after the epoch at hand, what a signal's handler raised."""

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from . import _engine
-from ._engine import COLLECT, Input, Job, Output
+from ._engine import COLLECT, Input, Job, Output, declaration, is_same_output
 from .compile import compile_filter, compile_map, compile_transaction
 from .connectors import Connector
-from .data import batches
+from .data import batches, is_same
 from .errors import PlanError, RunError
 from .lateness import Lateness, lateness_of
-from .names import checked, foreign, snake_case, type_name
-from .plan import PlanBuilder
+from .names import checked, collection_name, foreign, type_name
+from .plan import PlanBuilder, declared_otherwise
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
 from .stream import Derived, Source, Stream, Transaction
@@ -34,8 +34,11 @@ SinkFunction = Callable[[Any], object]
 class App:
     """A program: tables, sources, transactions and sinks. ``name`` appears in logs and summaries.
 
-    Declarations are checked as they are made. Names default to the class in snake case with an s
+    Declarations are checked as they are made. Names default to the plural of the class in snake case
     (``Transfer``: ``transfers``) and to the function's for transactions.
+
+    What is declared a second time as it was is the same: a notebook's cell may run again. What is declared
+    otherwise under the same name is refused, unless ``replace=True`` says that it takes the place of the first.
 
     With ``state``, a directory, runs are durable: after a crash at any moment the next run goes on as if
     there had been none (docs/recovery.md). The directory is made if missing, and belongs to this
@@ -74,7 +77,7 @@ class App:
         self._plan = PlanBuilder(name, version)
         self._tables: dict[str, Table[Any]] = {}
         self._sources: dict[str, Source[Any]] = {}
-        self._derived: list[Derived[Any]] = []
+        self._derived: dict[str, Derived[Any]] = {}
         self._transactions: dict[str, Transaction] = {}
         self._sinks: dict[str, Output] = {}
         self._collected: dict[str, Collected] = {}
@@ -102,7 +105,7 @@ class App:
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
-        for derived in self._derived:
+        for derived in self._derived.values():
             streams += [derived, derived.failed]
         for transaction in self._transactions.values():
             streams += [transaction.committed, transaction.aborted]
@@ -111,24 +114,37 @@ class App:
 
     # Declarations.
 
-    def table(self, row: type[R], name: str | None = None, rows: object = None) -> Table[R]:
+    @declaration
+    def table(self, row: type[R], name: str | None = None, rows: object = None, *, replace: bool = False) -> Table[R]:
         """A shared table of the rows of a class with at least one ``tm.key()``.
 
         ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
         iterable of dicts. Raises ``PlanError``.
         """
         schema = _schema(row, Row, "a table", "tm.Row")
-        name = checked(name or snake_case(row.__name__) + "s", "table")
+        name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{name}'")
         table: Table[R] = Table(self, name, schema, rows)
-        self._plan.add("tables", table.definition())
+        if not self._plan.add("tables", table.definition(), replace=replace):
+            declared = self._tables[name]
+            if is_same(declared._given, rows):
+                return declared
+            if not replace:
+                raise declared_otherwise(f"table '{name}'")
         self._tables[name] = table
         return table
 
+    @declaration
     def source(
-        self, event: type[E], connector: Connector | None = None, lateness: Lateness = 0, name: str | None = None
+        self,
+        event: type[E],
+        connector: Connector | None = None,
+        lateness: Lateness = 0,
+        name: str | None = None,
+        *,
+        replace: bool = False,
     ) -> Source[E]:
         """A stream of events from outside.
 
@@ -138,18 +154,25 @@ class App:
         cannot be decoded go to ``.bad``. Raises ``PlanError``.
         """
         schema = _schema(event, Event, "a source", "tm.Event")
-        name = checked(name or snake_case(event.__name__) + "s", "source")
+        name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
             hint = f"write tm.csv(...) or another connector; give data to app.run({name}=...)"
             raise PlanError(f"{type_name(connector)} is no connector", hint, f"stream '{name}'")
         units = lateness_of(lateness, schema, f"stream '{name}'")
         source: Source[E] = Source(self, name, schema, connector, units)
-        self._plan.add("streams", source.definition())
+        if not self._plan.add("streams", source.definition(), replace=replace):
+            declared = self._sources[name]
+            if is_same(declared.connector, connector):
+                return declared
+            if not replace:
+                raise declared_otherwise(f"stream '{name}'")
+        self._derived.pop(name, None)
         self._sources[name] = source
         return source
 
+    @declaration
     def transaction(
-        self, *streams: Stream[Any], name: str | None = None
+        self, *streams: Stream[Any], name: str | None = None, replace: bool = False
     ) -> Callable[[Callable[..., Any]], Transaction]:
         """Makes a function the transaction that runs on each event of the streams (of one schema).
 
@@ -162,59 +185,81 @@ class App:
             raise PlanError("a transaction runs on one or several streams", hint)
         self._check_own(*streams)
 
+        @declaration
         def declare(function: Callable[..., Any]) -> Transaction:
             own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
             inputs = [s.ref for s in streams]
             compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0].label))
-            self._plan.add("transactions", compiled.node, compiled)
+            if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
+                return self._transactions[own_name]
             transaction = Transaction(self, own_name, compiled.node, function)
             self._transactions[own_name] = transaction
             return transaction
 
         return declare
 
-    def _derive(self, stream: Stream[Any], kind: str, function: Callable[..., Any], name: str | None) -> Derived[Any]:
+    def _derive(
+        self, stream: Stream[Any], kind: str, function: Callable[..., Any], name: str | None, replace: bool
+    ) -> Derived[Any]:
         """A filter or a map of a stream."""
         stem = f"{stream.label.replace('.', '_')}_{kind}"
-        name = checked(name, kind) if name else self._plan.free_name("streams", stem)
+        own_name = checked(name, kind) if name else self._plan.free_name("streams", stem)
         compiler = compile_filter if kind == "filter" else compile_map
-        compiled = compiler(function, f"stream '{name}'", self._plan.lists(stream.label))
+        compiled = compiler(function, f"stream '{own_name}'", self._plan.lists(stream.label))
         content = "predicate" if kind == "filter" else "record"
-        origin = {kind: {"input": stream.ref, content: compiled.node}}
-        self._plan.add("streams", {"name": name, "origin": origin}, compiled)
-        derived: Derived[Any] = Derived(self, name, {"named": name})
-        self._derived.append(derived)
+        definition = {"name": own_name, "origin": {kind: {"input": stream.ref, content: compiled.node}}}
+        same = None if name else self._plan.find("streams", definition)
+        if same is not None:
+            return self._derived[same]
+        if not self._plan.add("streams", definition, compiled, replace=replace):
+            return self._derived[own_name]
+        derived: Derived[Any] = Derived(self, own_name, {"named": own_name})
+        self._sources.pop(own_name, None)
+        self._derived[own_name] = derived
         return derived
 
     @overload
-    def sink(self, stream: Stream[Any], to: Connector, name: str | None = None) -> None: ...
+    def sink(self, stream: Stream[Any], to: Connector, name: str | None = None, *, replace: bool = False) -> None: ...
     @overload
-    def sink(self, stream: Stream[Any], to: SinkFunction, name: str | None = None) -> None: ...
-    def sink(self, stream: Stream[Any], to: Connector | SinkFunction, name: str | None = None) -> None:
+    def sink(
+        self, stream: Stream[Any], to: SinkFunction, name: str | None = None, *, replace: bool = False
+    ) -> None: ...
+    @declaration
+    def sink(
+        self, stream: Stream[Any], to: Connector | SinkFunction, name: str | None = None, *, replace: bool = False
+    ) -> None:
         """Sends a stream out: to a connector, or to a function that takes an Arrow batch per epoch.
 
-        Raises ``PlanError``. What the function raises stops the run.
+        The same stream to the same place is one sink, however often it is said; to another place it is another
+        sink, unless ``name`` is that of the first. Raises ``PlanError``. What the function raises stops the run.
         """
         if isinstance(to, Connector):
-            self._add_sink(stream, to.sink_spec(), name)
+            self._add_sink(stream, to.sink_spec(), name, replace)
         elif callable(to):
-            self._add_sink(stream, to, name)
+            self._add_sink(stream, to, name, replace)
         else:
             raise PlanError(f"{type_name(to)} is no sink", "give a connector such as tm.jsonl(...), or a function")
 
-    def collect(self, stream: Stream[Any], name: str | None = None) -> Collected:
+    @declaration
+    def collect(self, stream: Stream[Any], name: str | None = None, *, replace: bool = False) -> Collected:
         """Keeps a stream's events in memory; after the run the result holds them as Arrow."""
-        collected = Collected(stream.label)
-        self._collected[self._add_sink(stream, COLLECT, name)] = collected
-        return collected
+        name = self._add_sink(stream, COLLECT, name, replace)
+        return self._collected.setdefault(name, Collected(stream.label))
 
-    def _add_sink(self, stream: Stream[Any], output: Output, name: str | None) -> str:
+    def _add_sink(self, stream: Stream[Any], output: Output, name: str | None, replace: bool) -> str:
         if not isinstance(stream, Stream):
             hint = "write transfer.committed, transfers.late or another stream"
             raise PlanError(f"{type_name(stream)} is no stream", hint)
         self._check_own(stream)
-        name = name or self._plan.free_name("sinks", stream.label)
-        self._plan.add("sinks", {"name": name, "stream": stream.ref})
+        if name is None:
+            declared = (n for n, s in self._plan.sinks() if s == stream.ref and is_same_output(self._sinks[n], output))
+            name = next(declared, None) or self._plan.free_name("sinks", stream.label)
+        if not self._plan.add("sinks", {"name": name, "stream": stream.ref}, replace=replace):
+            if is_same_output(self._sinks[name], output):
+                return name
+            if not replace:
+                raise declared_otherwise(f"sink '{name}'")
+        self._collected.pop(name, None)
         self._sinks[name] = output
         return name
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _engine
+from .connectors import Connector
 from .errors import SchemaError
 from .names import type_name
 from .schema import FieldSpec, Record, RecordSchema
@@ -26,6 +27,15 @@ ABSENT = ...
 def is_arrow(value: object) -> bool:
     """Whether a value speaks the Arrow PyCapsule interface."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two declarations were given the same data: one object, equal connectors, or equal lists of records."""
+    if one is other:
+        return True
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return all(isinstance(record, (dict, Record)) for record in (*one, *other)) and list(one) == list(other)
+    return isinstance(one, Connector) and one == other
 
 
 def batches(data: object, schema: RecordSchema, name: str) -> Iterator[object]:

@@ -18,6 +18,18 @@ def snake_case(name: str) -> str:
     return _BOUNDARY.sub("_", name).lower()
 
 
+def plural(noun: str) -> str:
+    """The plural of an English noun, as far as it is regular: ``fixes``, ``entries``, ``days``."""
+    if re.search(r"[^aeiou]y$", noun):
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
+
+
+def collection_name(cls: type) -> str:
+    """The name of a table, source or stream of a class unless one is given: ``Transfer`` is ``transfers``."""
+    return plural(snake_case(cls.__name__))
+
+
 def a(noun: str) -> str:
     """The noun with its article: ``an int``, ``a str``."""
     return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"

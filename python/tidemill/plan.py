@@ -23,6 +23,22 @@ Json = dict[str, Any]
 _KINDS = {"tables": "table", "streams": "stream", "transactions": "transaction", "sinks": "sink"}
 
 
+def declared_otherwise(place: str) -> PlanError:
+    """The refusal of a second declaration of a name."""
+    return PlanError(
+        "it is declared already, and not as here",
+        "give this one another name with name=, or put it in the place of that one with replace=True",
+        place,
+    )
+
+
+def _content(node: Any) -> Any:
+    """A part of the plan without the places in the file."""
+    if isinstance(node, dict):
+        return {key: _content(value) for key, value in node.items() if key != "span"}
+    return [_content(value) for value in node] if isinstance(node, (list, tuple)) else node
+
+
 class PlanBuilder:
     """The declarations so far, as the JSON of the plan."""
 
@@ -51,6 +67,15 @@ class PlanBuilder:
         """Whether something of the kind (``tables``, …) has the name."""
         return any(d["name"] == name for d in self._plan[kind])
 
+    def sinks(self) -> list[tuple[str, Json]]:
+        """The sinks: the name of each, and the stream that goes there."""
+        return [(sink["name"], sink["stream"]) for sink in self._plan["sinks"]]
+
+    def find(self, kind: str, definition: Json) -> str | None:
+        """The name of a declaration of the kind that is the same but for its name and place in the file."""
+        wanted = _content({**definition, "name": ""})
+        return next((str(d["name"]) for d in self._plan[kind] if _content({**d, "name": ""}) == wanted), None)
+
     def free_name(self, kind: str, stem: str) -> str:
         """A name that nothing of the kind has: the stem, or the stem and a number."""
         number = 1
@@ -60,20 +85,29 @@ class PlanBuilder:
             name = f"{stem}_{number}"
         return name
 
-    def add(self, kind: str, definition: Json, compiled: Compiled | None = None) -> None:
+    def add(self, kind: str, definition: Json, compiled: Compiled | None = None, *, replace: bool = False) -> bool:
         """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any.
 
+        What is declared again as it was, such as by a notebook's cell that runs again, is left as it is; then the
+        answer is False. What differs from the declaration of that name takes its place with ``replace``.
         Raises ``CompileError`` where the analysis finds fault with a function, else ``PlanError``.
         """
-        place = f"{_KINDS[kind]} '{definition['name']}'"
-        if self.has(kind, definition["name"]):
-            raise PlanError("the name is taken", "give it another with name=", place)
-        self._plan[kind].append(definition)
+        declared: list[Json] = self._plan[kind]
+        name = definition["name"]
+        place = f"{_KINDS[kind]} '{name}'"
+        at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
+        before = declared[at : at + 1]
+        if before and _content(before[0]) == _content(definition):
+            return False
+        if before and not replace:
+            raise declared_otherwise(place)
+        declared[at : at + 1] = [definition]
         try:
             self._check(place, compiled)
         except Exception:
-            self._plan[kind].pop()
+            declared[at : at + 1] = before
             raise
+        return True
 
     def _check(self, place: str, compiled: Compiled | None) -> None:
         program, errors = _engine.analyze(self._plan)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ._engine import declaration
 from .connectors import Connector
 from .errors import PlanError
-from .names import snake_case
+from .names import collection_name
 from .schema import Event, RecordSchema
 
 if TYPE_CHECKING:
@@ -31,20 +32,23 @@ class Stream(Generic[E]):
     def __repr__(self) -> str:
         return f"<stream {self.label}>"
 
-    def filter(self, predicate: Callable[[E], object], *, name: str | None = None) -> Derived[E]:
+    @declaration
+    def filter(self, predicate: Callable[[E], object], *, name: str | None = None, replace: bool = False) -> Derived[E]:
         """The events for which ``predicate``, a lambda or a def with one expression, is true.
 
         It is compiled from its syntax tree; raises ``CompileError`` where it cannot be. Events for
-        which it fails (an overflow, say) go to ``.failed``.
+        which it fails (an overflow, say) go to ``.failed``. Another predicate under the same ``name`` is
+        refused, or with ``replace=True`` takes the place of the first.
         """
-        return self._app._derive(self, "filter", predicate, name)
+        return self._app._derive(self, "filter", predicate, name, replace)
 
-    def map(self, function: Callable[[E], object], *, name: str | None = None) -> Derived[Any]:
+    @declaration
+    def map(self, function: Callable[[E], object], *, name: str | None = None, replace: bool = False) -> Derived[Any]:
         """One new event, a dict or an instance of an event class, for each event.
 
-        Compiled as ``filter`` is; events for which it fails go to ``.failed``.
+        Compiled as ``filter`` is; events for which it fails go to ``.failed``. ``replace`` is as for ``filter``.
         """
-        return self._app._derive(self, "map", function, name)
+        return self._app._derive(self, "map", function, name, replace)
 
 
 class Derived(Stream[E]):
@@ -118,7 +122,7 @@ class Transaction:
     def emitted(self, stream: str | type[F]) -> Stream[F]:
         """What the body emitted under a name, or of an event class. Raises ``PlanError`` where it
         never does."""
-        name = stream if isinstance(stream, str) else snake_case(stream.__name__) + "s"
+        name = stream if isinstance(stream, str) else collection_name(stream)
         if name not in self.emits:
             known = f"it emits {', '.join(self.emits)}" if self.emits else "its body has no tm.emit(...)"
             raise PlanError(f"nothing is emitted as '{name}'", known, f"transaction '{self.name}'")

@@ -32,6 +32,7 @@ class Table(Rows, Generic[R]):
         self._app = app
         self.name = name
         self.schema = schema
+        self._given = rows
         self._initial = rows
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import CompileError
 from ..literals import column_value
-from ..names import snake_case
+from ..names import collection_name
 from ..schema import Event, FieldSpec, Record, RecordSchema, resolved_schema
 from ..types import ScalarType
 from . import ir
@@ -35,7 +35,7 @@ class Records:
 
     def stream_name(self, cls: type[Event]) -> str:
         """The name of the stream of an event class."""
-        return snake_case(cls.__name__) + "s"
+        return collection_name(cls)
 
     def translate(self, node: ast.expr) -> Json:
         """The plan's ``Record``. Raises ``CompileError``."""
