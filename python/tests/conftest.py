@@ -112,7 +112,7 @@ def strip(node):
     """A plan without places."""
     if isinstance(node, dict):
         return {k: strip(v) for k, v in node.items() if k != "span"}
-    if isinstance(node, list):
+    if isinstance(node, (list, tuple)):
         return [strip(n) for n in node]
     return node
 

@@ -69,7 +69,7 @@ def test_lists():
     assert [f["type"] for f in schema_of(Order).to_json()] == [
         {
             "list": {
-                "struct": [["item", {"type": "str", "nullable": False}], ["count", {"type": "int", "nullable": True}]]
+                "struct": [("item", {"type": "str", "nullable": False}), ("count", {"type": "int", "nullable": True})]
             }
         },
         {"list": {"scalar": {"type": "str", "nullable": False}}},

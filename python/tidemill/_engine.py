@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, Protocol, TypeVar, cast
 
-from . import _native
+from . import _native, ir
 from .errors import PlanError
 
 Json = dict[str, Any]
@@ -98,13 +98,13 @@ def declaration(function: F) -> F:
     return cast(F, functools.update_wrapper(_native.Declaration(function), function))
 
 
-def analyze(plan: Json) -> tuple[Json | None, list[Json]]:
+def analyze(plan: ir.Plan) -> tuple[Json | None, list[ir.Fault]]:
     """The program of a plan, or what is wrong with it (the plan's ``PlanError``s)."""
     answer = json.loads(_native.analyze(json.dumps(plan)))
     return answer.get("program"), answer.get("errors", [])
 
 
-def explain(plan: Json) -> str:
+def explain(plan: ir.Plan) -> str:
     """The flow graph and the transactions of a plan, as text. Raises ``PlanError``."""
     try:
         return _native.explain(json.dumps(plan))
@@ -118,7 +118,7 @@ def run(job: Job) -> Outcome:
     return Outcome(json.loads(outcome.summary), dict(outcome.collected), dict(outcome.tables))
 
 
-def batch(schema: list[Json], columns: list[list[object]], origin: str, first: int) -> object:
+def batch(schema: ir.Schema, columns: list[list[object]], origin: str, first: int) -> object:
     """A batch of Python values, by column. A row that does not fit becomes a bad record of
     ``origin`` with its number, counted from ``first``."""
     return _native.batch_from_columns(json.dumps(schema), columns, origin, first)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
-from . import _engine
+from . import _engine, ir
 from ._engine import COLLECT, Input, Job, Output, declaration, is_same_output
-from .compile import compile_filter, compile_map, compile_transaction
+from .compile import Compiled, compile_filter, compile_map, compile_transaction
 from .connectors import Connector
 from .data import batches, is_same
 from .errors import PlanError, RunError
@@ -198,25 +198,37 @@ class App:
 
         return declare
 
-    def _derive(
-        self, stream: Stream[Any], kind: str, function: Callable[..., Any], name: str | None, replace: bool
+    def _filter(
+        self, stream: Stream[Any], predicate: Callable[..., Any], name: str | None, replace: bool
     ) -> Derived[Any]:
-        """A filter or a map of a stream."""
+        own_name = self._derived_name(stream, "filter", name)
+        compiled = compile_filter(predicate, f"stream '{own_name}'", self._plan.lists(stream.label))
+        origin: ir.FilterOrigin = {"filter": {"input": stream.ref, "predicate": compiled.node}}
+        return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
+
+    def _map(self, stream: Stream[Any], function: Callable[..., Any], name: str | None, replace: bool) -> Derived[Any]:
+        own_name = self._derived_name(stream, "map", name)
+        compiled = compile_map(function, f"stream '{own_name}'", self._plan.lists(stream.label))
+        origin: ir.MapOrigin = {"map": {"input": stream.ref, "record": compiled.node}}
+        return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
+
+    def _derived_name(self, stream: Stream[Any], kind: str, name: str | None) -> str:
         stem = f"{stream.label.replace('.', '_')}_{kind}"
-        own_name = checked(name, kind) if name else self._plan.free_name("streams", stem)
-        compiler = compile_filter if kind == "filter" else compile_map
-        compiled = compiler(function, f"stream '{own_name}'", self._plan.lists(stream.label))
-        content = "predicate" if kind == "filter" else "record"
-        definition = {"name": own_name, "origin": {kind: {"input": stream.ref, content: compiled.node}}}
-        same = None if name else self._plan.find("streams", definition)
+        return checked(name, kind) if name else self._plan.free_name("streams", stem)
+
+    def _derive(
+        self, definition: ir.StreamDef, compiled: Compiled[Any], given_name: str | None, replace: bool
+    ) -> Derived[Any]:
+        """The stream of a filter or a map. Without a name, one that is the same is taken."""
+        same = None if given_name else self._plan.find("streams", definition)
         if same is not None:
             return self._derived[same]
+        name = definition["name"]
         if not self._plan.add("streams", definition, compiled, replace=replace):
-            return self._derived[own_name]
-        derived: Derived[Any] = Derived(self, own_name, {"named": own_name})
-        self._sources.pop(own_name, None)
-        self._derived[own_name] = derived
-        return derived
+            return self._derived[name]
+        self._sources.pop(name, None)
+        self._derived[name] = Derived(self, name, {"named": name})
+        return self._derived[name]
 
     @overload
     def sink(self, stream: Stream[Any], to: Connector, name: str | None = None, *, replace: bool = False) -> None: ...

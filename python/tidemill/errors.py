@@ -3,7 +3,7 @@ is a way out, it follows after a semicolon."""
 
 from __future__ import annotations
 
-from typing import Any
+from .ir import Span
 
 __all__ = ["CompileError", "LoadError", "PlanError", "RunError", "SchemaError", "TidemillError"]
 
@@ -67,7 +67,7 @@ class CompileError(TidemillError, SyntaxError):
         hint: str = "",
         *,
         filename: str | None = None,
-        span: dict[str, Any] | None = None,
+        span: Span | None = None,
         text: str | None = None,
         place: str = "",
     ) -> None:

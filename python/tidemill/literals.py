@@ -6,14 +6,12 @@ import decimal
 import enum
 import math
 from datetime import datetime, timedelta
-from typing import Any
 
+from . import ir
 from .errors import SchemaError
 from .names import type_name
 from .times import duration_to_microseconds, time_to_microseconds
 from .types import DECIMAL_DIGITS_MAX, INT_MAX, INT_MIN, ScalarType
-
-Json = dict[str, Any]
 
 CONSTANT_TYPES = (bool, int, float, str, bytes, type(None), decimal.Decimal, datetime, timedelta)
 
@@ -23,7 +21,7 @@ def is_constant(value: object) -> bool:
     return isinstance(value.value if isinstance(value, enum.Enum) else value, CONSTANT_TYPES)
 
 
-def plan_value(value: object) -> Any:
+def plan_value(value: object) -> ir.Value:
     """The plan's ``Value`` of a constant that is no decimal. Raises ``ValueError`` with what is wrong."""
     if isinstance(value, enum.Enum):
         return plan_value(value.value)
@@ -60,7 +58,7 @@ def decimal_text(value: decimal.Decimal) -> str:
     return text
 
 
-def column_value(value: object, ty: ScalarType) -> Any:
+def column_value(value: object, ty: ScalarType) -> ir.Value:
     """The plan's ``Value`` of a default of a column of type ``ty``. Raises ``SchemaError``."""
     if isinstance(value, enum.Enum):
         value = value.value
@@ -72,12 +70,13 @@ def column_value(value: object, ty: ScalarType) -> Any:
         raise SchemaError(f"the default {value!r} does not fit {ty}: {error}") from None
 
 
-def _typed_value(value: object, ty: ScalarType) -> Any:
+def _typed_value(value: object, ty: ScalarType) -> ir.Value:
     integral = isinstance(value, int) and not isinstance(value, bool)
     if ty.kind == "decimal":
         if not (integral or isinstance(value, decimal.Decimal)):
             raise ValueError("write an int or a tm.Decimal('...')")
-        return {"decimal": _unscaled(decimal.Decimal(value), ty)}  # type: ignore[arg-type]
+        unscaled: ir.DecimalValue = {"decimal": _unscaled(decimal.Decimal(value), ty)}  # type: ignore[arg-type]
+        return unscaled
     if ty.kind == "float" and integral:
         value = float(value)  # type: ignore[arg-type]
     encoded = plan_value(value)

@@ -7,20 +7,19 @@ was written; one that is refused leaves the plan as it was.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from . import _engine
+from . import _engine, ir
 from .errors import PlanError
 
 if TYPE_CHECKING:
     from .compile.functions import Compiled
 
-PLAN_VERSION = 2
-"""The format that the native module reads."""
-
 Json = dict[str, Any]
 
-_KINDS = {"tables": "table", "streams": "stream", "transactions": "transaction", "sinks": "sink"}
+Kind = Literal["tables", "streams", "transactions", "sinks"]
+
+_KINDS: dict[Kind, str] = {"tables": "table", "streams": "stream", "transactions": "transaction", "sinks": "sink"}
 
 
 def declared_otherwise(place: str) -> PlanError:
@@ -43,8 +42,8 @@ class PlanBuilder:
     """The declarations so far, as the JSON of the plan."""
 
     def __init__(self, name: str, schema_version: int = 1) -> None:
-        self._plan: Json = {
-            "version": PLAN_VERSION,
+        self._plan: ir.Plan = {
+            "version": ir.PLAN_VERSION,
             "name": name,
             "schema_version": schema_version,
             "tables": [],
@@ -59,24 +58,27 @@ class PlanBuilder:
         return json.dumps(self._plan)
 
     @property
-    def plan(self) -> Json:
+    def plan(self) -> ir.Plan:
         """The plan."""
         return self._plan
 
-    def has(self, kind: str, name: str) -> bool:
+    def has(self, kind: Kind, name: str) -> bool:
         """Whether something of the kind (``tables``, …) has the name."""
-        return any(d["name"] == name for d in self._plan[kind])
+        return any(d["name"] == name for d in self._declared(kind))
 
-    def sinks(self) -> list[tuple[str, Json]]:
+    def sinks(self) -> list[tuple[str, ir.StreamRef]]:
         """The sinks: the name of each, and the stream that goes there."""
         return [(sink["name"], sink["stream"]) for sink in self._plan["sinks"]]
 
-    def find(self, kind: str, definition: Json) -> str | None:
+    def _declared(self, kind: Kind) -> list[ir.Definition]:
+        return cast(list[ir.Definition], self._plan[kind])
+
+    def find(self, kind: Kind, definition: ir.Definition) -> str | None:
         """The name of a declaration of the kind that is the same but for its name and place in the file."""
         wanted = _content({**definition, "name": ""})
-        return next((str(d["name"]) for d in self._plan[kind] if _content({**d, "name": ""}) == wanted), None)
+        return next((str(d["name"]) for d in self._declared(kind) if _content({**d, "name": ""}) == wanted), None)
 
-    def free_name(self, kind: str, stem: str) -> str:
+    def free_name(self, kind: Kind, stem: str) -> str:
         """A name that nothing of the kind has: the stem, or the stem and a number."""
         number = 1
         name = stem
@@ -85,14 +87,16 @@ class PlanBuilder:
             name = f"{stem}_{number}"
         return name
 
-    def add(self, kind: str, definition: Json, compiled: Compiled | None = None, *, replace: bool = False) -> bool:
+    def add(
+        self, kind: Kind, definition: ir.Definition, compiled: Compiled[Any] | None = None, *, replace: bool = False
+    ) -> bool:
         """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any.
 
         What is declared again as it was, such as by a notebook's cell that runs again, is left as it is; then the
         answer is False. What differs from the declaration of that name takes its place with ``replace``.
         Raises ``CompileError`` where the analysis finds fault with a function, else ``PlanError``.
         """
-        declared: list[Json] = self._plan[kind]
+        declared = self._declared(kind)
         name = definition["name"]
         place = f"{_KINDS[kind]} '{name}'"
         at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
@@ -109,7 +113,7 @@ class PlanBuilder:
             raise
         return True
 
-    def _check(self, place: str, compiled: Compiled | None) -> None:
+    def _check(self, place: str, compiled: Compiled[Any] | None) -> None:
         program, errors = _engine.analyze(self._plan)
         if program is not None:
             self._program = program
@@ -120,7 +124,7 @@ class PlanBuilder:
             raise compiled.source.error(error["span"] or compiled.head, error["message"], error["hint"])
         raise PlanError(error["message"], error["hint"], error["place"])
 
-    def schema(self, label: str) -> list[Json] | None:
+    def schema(self, label: str) -> ir.Schema | None:
         """The fields of a stream of the plan as of its last declaration, if it was analyzed."""
         streams = self._program["streams"] if self._program else []
         return next((s["schema"] for s in streams if s["name"] == label), None)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from . import ir
 from .annotations import AnnotationReader, UnresolvedError
 from .errors import SchemaError
 from .literals import column_value
@@ -83,19 +84,23 @@ class FieldSpec:
         """Whether a default was given."""
         return self.default is not MISSING
 
-    def to_column(self) -> dict[str, Any]:
+    def to_column(self) -> ir.ColumnDef:
         """The plan's ``ColumnDef``. Scalars only, which the class has checked."""
         assert isinstance(self.type, ScalarType)
         if self.window is not None:
             ty, spec = self.window
-            return {"name": self.name, **ty.value.to_json(), "key": False, "window": spec.definition}
+            of = ty.value.to_json()
+            window = spec.definition
+            return {"name": self.name, "type": of["type"], "nullable": of["nullable"], "key": False, "window": window}
         default = column_value(self.default, self.type) if self.has_default else None
-        return {"name": self.name, **self.type.to_json(), "key": self.key, "default": default}
+        of = self.type.to_json()
+        return {"name": self.name, "type": of["type"], "nullable": of["nullable"], "key": self.key, "default": default}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ir.Field:
         """The plan's ``Field``."""
-        kind = "list" if isinstance(self.type, ListType) else "scalar"
-        return {"name": self.name, "type": {kind: self.type.to_json()}}
+        if isinstance(self.type, ListType):
+            return {"name": self.name, "type": {"list": self.type.to_json()}}
+        return {"name": self.name, "type": {"scalar": self.type.to_json()}}
 
 
 @dataclass(frozen=True)
@@ -119,16 +124,19 @@ class RecordSchema:
         return RecordSchema(self.name, tuple(f for f in self.fields if f.window is None))
 
     @property
-    def groups(self) -> dict[str, Any] | None:
+    def groups(self) -> ir.KeyGroupsDef | None:
         """The plan's ``KeyGroupsDef``."""
-        return next(({"column": f.name, "count": f.groups} for f in self.fields if f.groups is not None), None)
+        for spec in self.fields:
+            if spec.groups is not None:
+                return {"column": spec.name, "count": spec.groups}
+        return None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of the key columns."""
         return tuple(f.name for f in self.fields if f.key)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> ir.Schema:
         """The plan's ``Schema``."""
         return [f.to_json() for f in self.fields]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from . import ir
 from ._engine import declaration
 from .connectors import Connector
 from .errors import PlanError
@@ -18,13 +19,12 @@ __all__ = ["Derived", "Source", "Stream", "Transaction"]
 
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
-Json = dict[str, Any]
 
 
 class Stream(Generic[E]):
     """Events of one schema, in order. ``label`` is its name in messages and summaries."""
 
-    def __init__(self, app: App, label: str, ref: Json) -> None:
+    def __init__(self, app: App, label: str, ref: ir.StreamRef) -> None:
         self._app = app
         self.label = label
         self.ref = ref
@@ -40,7 +40,7 @@ class Stream(Generic[E]):
         which it fails (an overflow, say) go to ``.failed``. Another predicate under the same ``name`` is
         refused, or with ``replace=True`` takes the place of the first.
         """
-        return self._app._derive(self, "filter", predicate, name, replace)
+        return self._app._filter(self, predicate, name, replace)
 
     @declaration
     def map(self, function: Callable[[E], object], *, name: str | None = None, replace: bool = False) -> Derived[Any]:
@@ -48,7 +48,7 @@ class Stream(Generic[E]):
 
         Compiled as ``filter`` is; events for which it fails go to ``.failed``. ``replace`` is as for ``filter``.
         """
-        return self._app._derive(self, "map", function, name, replace)
+        return self._app._map(self, function, name, replace)
 
 
 class Derived(Stream[E]):
@@ -70,9 +70,9 @@ class Source(Stream[E]):
         self.connector = connector
         self._lateness = lateness
 
-    def definition(self) -> Json:
+    def definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""
-        source = {
+        source: ir.Source = {
             "schema": self.schema.to_json(),
             "event_time": self.schema.event_time,
             "lateness": self._lateness,
@@ -93,11 +93,11 @@ class Source(Stream[E]):
 class Transaction:
     """A compiled transaction: what ``@app.transaction`` makes of a function."""
 
-    def __init__(self, app: App, name: str, definition: Json, function: Callable[..., Any]) -> None:
+    def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
         self._app = app
         self.name = name
         self.definition = definition
-        self.emits = _emitted_names(definition["body"])
+        self.emits = ir.emitted_names(definition["body"])
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -126,19 +126,5 @@ class Transaction:
         if name not in self.emits:
             known = f"it emits {', '.join(self.emits)}" if self.emits else "its body has no tm.emit(...)"
             raise PlanError(f"nothing is emitted as '{name}'", known, f"transaction '{self.name}'")
-        ref = {"emitted": {"transaction": self.name, "name": name}}
+        ref: ir.EmittedRef = {"emitted": {"transaction": self.name, "name": name}}
         return Stream(self._app, f"{self.name}.emitted.{name}", ref)
-
-
-def _emitted_names(body: list[Json]) -> list[str]:
-    """The names in a body's ``emit`` statements, in order."""
-    names: dict[str, None] = {}
-    for statement in body:
-        node = statement["node"]
-        if isinstance(node, Mapping):
-            ((kind, content),) = node.items()
-            if kind == "emit":
-                names[content["name"]] = None
-            inner = [*content.get("body", []), *content.get("then", []), *content.get("otherwise", [])]
-            names.update(dict.fromkeys(_emitted_names(inner)))
-    return list(names)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from . import ir
 from .errors import PlanError
 from .results import Rows
 from .roles import Key, Role, Value
@@ -44,10 +45,10 @@ class Table(Rows, Generic[R]):
             self._initial = list(self._initial)
         return self._initial
 
-    def definition(self) -> dict[str, Any]:
+    def definition(self) -> ir.TableDef:
         """The plan's ``TableDef``."""
-        definition = {"name": self.name, "columns": [f.to_column() for f in self.schema.fields]}
-        return definition if self.schema.groups is None else {**definition, "groups": self.schema.groups}
+        columns = [f.to_column() for f in self.schema.fields]
+        return {"name": self.name, "columns": columns, "groups": self.schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
         """A row that the transaction may read and write. Touching a missing row aborts; with

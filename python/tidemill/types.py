@@ -6,6 +6,7 @@ import decimal
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from . import ir
 from .errors import SchemaError
 
 __all__ = ["Decimal", "FieldType", "ListType", "ScalarType"]
@@ -29,9 +30,9 @@ class ScalarType:
         """The same, with ``None`` allowed."""
         return replace(self, nullable=True)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ir.ColumnType:
         """The plan's ``ColumnType``."""
-        ty: Any = self.kind
+        ty: ir.Type = self.kind
         if self.kind == "decimal":
             ty = {"decimal": {"digits": self.digits, "scale": self.scale}}
         return {"type": ty, "nullable": self.nullable}
@@ -56,11 +57,11 @@ class ListType:
     columns: tuple[tuple[str, ScalarType], ...]
     element: type | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ir.ScalarItem | ir.StructItem:
         """The plan's ``ListItem``."""
         if self.element is None:
             return {"scalar": self.columns[0][1].to_json()}
-        return {"struct": [[name, ty.to_json()] for name, ty in self.columns]}
+        return {"struct": [(name, ty.to_json()) for name, ty in self.columns]}
 
     def __str__(self) -> str:
         return f"list[{self.element.__name__ if self.element else self.columns[0][1]}]"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from . import ir
 from .errors import SchemaError
 from .times import duration_to_microseconds, parse_duration
 from .types import ScalarType
@@ -65,7 +66,7 @@ class Window(Generic[T]):
 class WindowSpec:
     """What ``window()`` leaves in a class body: the plan's ``WindowDef``."""
 
-    definition: dict[str, Any]
+    definition: ir.WindowDef
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def window(
     return WindowSpec({"span": {"span": span_value(span), "slide": slide_value, "distinct": bool(distinct)}})
 
 
-def span_value(span: Span) -> dict[str, int]:
+def span_value(span: Span) -> ir.Value:
     """The plan's value of a span. Raises ``SchemaError``."""
     if isinstance(span, int) and not isinstance(span, bool):
         return {"int": span}

@@ -6,6 +6,6 @@ together. Types are not looked at here: that is the analysis of the plan, in Rus
 ends share. What no type could make right is refused here.
 """
 
-from .functions import compile_filter, compile_map, compile_transaction
+from .functions import Compiled, compile_filter, compile_map, compile_transaction
 
-__all__ = ["compile_filter", "compile_map", "compile_transaction"]
+__all__ = ["Compiled", "compile_filter", "compile_map", "compile_transaction"]

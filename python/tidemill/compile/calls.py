@@ -8,12 +8,10 @@ import decimal
 from datetime import date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from .. import bodies, times, types
+from .. import bodies, ir, times, types
 from ..errors import CompileError, TidemillError
 from ..literals import is_constant
 from ..schema import Record
-from . import ir
-from .ir import Json
 from .scope import UNKNOWN, Scope
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class Calls:
     def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
         return self._scope.source.refuse(node, message, hint)
 
-    def expression(self, node: ast.Call) -> Json:
+    def expression(self, node: ast.Call) -> ir.Expr:
         """A call whose value is used."""
         function = self._scope.static(node.func)
         if function is UNKNOWN:
@@ -115,7 +113,7 @@ class Calls:
             raise self._refuse(node, f"{shown} takes {count} argument{'s' * (count != '1')}, not {len(node.args)}")
         return node.args
 
-    def _function(self, node: ast.Call, function: Any, shown: str) -> Json:
+    def _function(self, node: ast.Call, function: Any, shown: str) -> ir.Expr:
         name, least, most = _FUNCTIONS[function]
         arguments = self.arguments(node, shown, least, most)
         if len(arguments) == 2 and name in ("round", "decimal"):
@@ -128,7 +126,7 @@ class Calls:
         span = self._scope.source.span(node)
         return ir.call(name, [self._expressions.translate(a) for a in arguments], span)
 
-    def _length(self, node: ast.Call) -> Json:
+    def _length(self, node: ast.Call) -> ir.Expr:
         (argument,) = self.arguments(node, "len", 1, 1)
         span = self._scope.source.span(node)
         field = self._scope.event_field(argument)
@@ -136,7 +134,7 @@ class Calls:
             return ir.expr({"length": field}, span)
         return ir.call("len", [self._expressions.translate(argument)], span)
 
-    def _method(self, node: ast.Call) -> Json:
+    def _method(self, node: ast.Call) -> ir.Expr:
         if not isinstance(node.func, ast.Attribute):
             raise self._refuse(node, "only functions with a name can be called", _KNOWN)
         name, owner = node.func.attr, node.func.value
@@ -152,11 +150,12 @@ class Calls:
         operands = [self._expressions.translate(e) for e in (owner, *arguments)]
         return ir.call(function, operands, self._scope.source.span(node))
 
-    def window(self, node: ast.Call) -> Json | None:
+    def window(self, node: ast.Call) -> ir.Expr | None:
         """An aggregate of a windowed column, ``row.column.mean()``, or of a part of it,
         ``row.column.window("5m").mean()``; none where the call is nothing of the kind."""
         assert isinstance(node.func, ast.Attribute)
-        name, owner, part = node.func.attr, node.func.value, None
+        name, owner = node.func.attr, node.func.value
+        part: ir.WindowPart | None = None
         if (
             isinstance(owner, ast.Call)
             and isinstance(owner.func, ast.Attribute)
@@ -176,7 +175,7 @@ class Calls:
             hint = f"ask for an aggregate: {ast.unparse(node)}.mean()"
             raise self._refuse(node, f"a part of '{shown}' is no value", hint)
         self.arguments(node, name, 0, 0)
-        asked = {"role": column[0], "column": column[1], "part": part, "aggregate": name}
+        asked: ir.Window = {"role": column[0], "column": column[1], "part": part, "aggregate": name}
         return ir.expr({"window": asked}, self._scope.source.span(node))
 
     def column(self, node: ast.expr) -> tuple[str, str] | None:
@@ -185,22 +184,25 @@ class Calls:
             return node.value.id, node.attr
         return None
 
-    def _window_part(self, node: ast.Call, kind: str) -> Json:
+    def _window_part(self, node: ast.Call, kind: str) -> ir.WindowPart:
         (argument,) = self.arguments(node, kind, 1, 1)
-        value = self._expressions.translate(argument)["node"].get("literal")
+        value = self._expressions.translate(argument)
+        count: int | None = ir.constant(value, "int")
         if kind == "last":
-            if not isinstance(value, dict) or "int" not in value:
+            if count is None:
                 raise self._refuse(argument, "last takes a constant int", "write last(10)")
-            return {"last": value["int"]}
-        if isinstance(value, dict) and "str" in value:
-            try:
-                value = {"duration": times.parse_duration(value["str"])}
-            except ValueError as error:
-                raise self._refuse(argument, f"the span {error}") from None
-        if not isinstance(value, dict) or not ("duration" in value or "int" in value):
+            return {"last": count}
+        if count is not None:
+            return {"span": {"int": count}}
+        text: str | None = ir.constant(value, "str")
+        try:
+            span = ir.constant(value, "duration") if text is None else times.parse_duration(text)
+        except ValueError as error:
+            raise self._refuse(argument, f"the span {error}") from None
+        if span is None:
             hint = "write a text such as '5m', or an int where the event time is one"
             raise self._refuse(argument, "window takes a constant span", hint)
-        return {"span": value}
+        return {"span": {"duration": span}}
 
     def _unknown(self, node: ast.Call, function: Any, shown: str) -> CompileError:
         if _is_in(function, _STATEMENTS):

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .. import ir
 from ..errors import CompileError
 from ..literals import decimal_text, is_constant, plan_value
 from ..names import type_name
-from . import ir
 from .calls import Calls
-from .ir import Json
 from .scope import UNKNOWN, Scope
 
 BINARY = {
@@ -69,7 +68,7 @@ class Expressions:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.calls = Calls(scope, self)
-        self._by_type: dict[type[ast.AST], Callable[[Any], Json]] = {
+        self._by_type: dict[type[ast.AST], Callable[[Any], ir.Expr]] = {
             ast.Constant: self._constant,
             ast.Name: self._name,
             ast.Attribute: self._attribute,
@@ -83,7 +82,7 @@ class Expressions:
             ast.Subscript: self._subscript,
         }
 
-    def translate(self, node: ast.expr) -> Json:
+    def translate(self, node: ast.expr) -> ir.Expr:
         """The plan's expression. Raises ``CompileError``."""
         translate = self._by_type.get(type(node))
         if translate is not None:
@@ -94,7 +93,7 @@ class Expressions:
     def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
         return self.scope.source.refuse(node, message, hint)
 
-    def constant(self, node: ast.expr, value: object) -> Json:
+    def constant(self, node: ast.expr, value: object) -> ir.Expr:
         """A Python constant as a literal at ``node``."""
         span = self.scope.source.span(node)
         if isinstance(value, enum.Enum):
@@ -106,12 +105,12 @@ class Expressions:
         except ValueError as error:
             raise self._refuse(node, str(error)) from None
 
-    def _constant(self, node: ast.Constant) -> Json:
+    def _constant(self, node: ast.Constant) -> ir.Expr:
         if not is_constant(node.value):
             raise self._refuse(node, f"the constant {node.value!r} cannot be compiled")
         return self.constant(node, node.value)
 
-    def _name(self, node: ast.Name) -> Json:
+    def _name(self, node: ast.Name) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
         if node.id == scope.event:
             raise self._refuse(node, "the event as a whole is no value", f"use its fields: {node.id}.name")
@@ -123,7 +122,7 @@ class Expressions:
             return ir.expr({"local": node.id}, span)
         return self._outside(node, scope.static(node))
 
-    def _outside(self, node: ast.expr, value: object) -> Json:
+    def _outside(self, node: ast.expr, value: object) -> ir.Expr:
         if is_constant(value):
             return self.constant(node, value)
         shown = ast.unparse(node)
@@ -133,7 +132,7 @@ class Expressions:
         hint = "constants are int, float, bool, str, bytes, None, Decimal, datetime, timedelta and enums of these"
         raise self._refuse(node, f"'{shown}' is {type_name(value)}, which cannot be used as a value", hint)
 
-    def _attribute(self, node: ast.Attribute) -> Json:
+    def _attribute(self, node: ast.Attribute) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
         if isinstance(node.value, ast.Name):
             name = node.value.id
@@ -144,8 +143,9 @@ class Expressions:
                     raise self._refuse(
                         node, f"'{node.attr}' is an operation on a row", f"call it: {name}.{node.attr}()"
                     )
-                exists: Json = {"exists": name}
-                return ir.expr(exists if node.attr == "exists" else {"cell": {"role": name, "column": node.attr}}, span)
+                if node.attr == "exists":
+                    return ir.expr({"exists": name}, span)
+                return ir.expr({"cell": {"role": name, "column": node.attr}}, span)
             if name in scope.elements:
                 return ir.expr({"element": {"variable": scope.elements[name].variable, "field": node.attr}}, span)
         value = scope.static(node)
@@ -157,7 +157,7 @@ class Expressions:
         hint = "only the event, roles and elements of its lists have attributes"
         raise self._refuse(node, f"the attribute '{node.attr}' cannot be compiled", hint)
 
-    def _unary(self, node: ast.UnaryOp) -> Json:
+    def _unary(self, node: ast.UnaryOp) -> ir.Expr:
         span = self.scope.source.span(node)
         if isinstance(node.op, ast.Not):
             return ir.unary("not", self.translate(node.operand), span)
@@ -169,7 +169,7 @@ class Expressions:
         shown, hint = ("+", "leave it out") if isinstance(node.op, ast.UAdd) else ("~", "write -x - 1")
         raise self._refuse(node, f"the operator {shown} in front of a value cannot be compiled", hint)
 
-    def _binary(self, node: ast.BinOp) -> Json:
+    def _binary(self, node: ast.BinOp) -> ir.Expr:
         text = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str)
         if isinstance(node.op, ast.Mod) and isinstance(node.left, (ast.Constant, ast.JoinedStr)) and text:
             raise self._refuse(node, "formatting with % cannot be compiled", "write an f-string: f'{x} left'")
@@ -177,24 +177,24 @@ class Expressions:
         left, right = self.translate(node.left), self.translate(node.right)
         return ir.binary(op, left, right, self.scope.source.span(node))
 
-    def _bool(self, node: ast.BoolOp) -> Json:
-        kind = "all" if isinstance(node.op, ast.And) else "any"
-        return ir.expr({kind: [self.translate(v) for v in node.values]}, self.scope.source.span(node))
+    def _bool(self, node: ast.BoolOp) -> ir.Expr:
+        values, span = [self.translate(v) for v in node.values], self.scope.source.span(node)
+        return ir.expr({"all": values} if isinstance(node.op, ast.And) else {"any": values}, span)
 
-    def _if_else(self, node: ast.IfExp) -> Json:
-        branches = {
+    def _if_else(self, node: ast.IfExp) -> ir.Expr:
+        branches: ir.IfElse = {
             "condition": self.translate(node.test),
             "then": self.translate(node.body),
             "otherwise": self.translate(node.orelse),
         }
         return ir.expr({"if_else": branches}, self.scope.source.span(node))
 
-    def _compare(self, node: ast.Compare) -> Json:
+    def _compare(self, node: ast.Compare) -> ir.Expr:
         operands = [node.left, *node.comparators]
         parts = [self._comparison(node, op, operands[i], operands[i + 1]) for i, op in enumerate(node.ops)]
         return parts[0] if len(parts) == 1 else ir.expr({"all": parts}, self.scope.source.span(node))
 
-    def _comparison(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Json:
+    def _comparison(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ir.Expr:
         span = self.scope.source.span(node)
         if len(node.ops) > 1:
             first, last = self.scope.source.span(left), self.scope.source.span(right)
@@ -207,9 +207,10 @@ class Expressions:
                 raise self._refuse(node, "'is' compares with None only", "compare values with ==")
             test = ir.expr({"is_null": self.translate(left)}, span)
             return test if isinstance(op, ast.Is) else ir.unary("not", test, span)
-        return ir.compare(_COMPARE[type(op)], self.translate(left), self.translate(right), span)
+        operands: ir.Operands = {"op": _COMPARE[type(op)], "left": self.translate(left), "right": self.translate(right)}
+        return ir.expr({"compare": operands}, span)
 
-    def _membership(self, node: ast.Compare, left: ast.expr, right: ast.expr, span: Json) -> Json:
+    def _membership(self, node: ast.Compare, left: ast.expr, right: ast.expr, span: ir.Span) -> ir.Expr:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             options = [self.translate(option) for option in right.elts]
         else:
@@ -222,12 +223,12 @@ class Expressions:
             raise self._refuse(node, "nothing is in an empty collection", "leave the test out")
         return ir.expr({"in": {"value": self.translate(left), "options": options}}, span)
 
-    def _option(self, node: ast.expr, value: object) -> Json:
+    def _option(self, node: ast.expr, value: object) -> ir.Expr:
         if not is_constant(value):
             raise self._refuse(node, f"'{ast.unparse(node)}' holds {type_name(value)}", "it may hold constants only")
         return self.constant(node, value)
 
-    def _f_string(self, node: ast.JoinedStr) -> Json:
+    def _f_string(self, node: ast.JoinedStr) -> ir.Expr:
         span = self.scope.source.span(node)
         parts = [self._f_string_part(node, value, span) for value in node.values]
         joined = parts[0] if parts else ir.literal({"str": ""}, span)
@@ -235,7 +236,7 @@ class Expressions:
             joined = ir.binary("add", joined, part, span)
         return joined
 
-    def _f_string_part(self, node: ast.JoinedStr, part: ast.expr, span: Json) -> Json:
+    def _f_string_part(self, node: ast.JoinedStr, part: ast.expr, span: ir.Span) -> ir.Expr:
         if isinstance(part, ast.Constant):
             return ir.literal(plan_value(part.value), span)
         assert isinstance(part, ast.FormattedValue)
@@ -251,7 +252,7 @@ class Expressions:
                 ast.copy_location(inner, node)
         return ir.call("str", [self.translate(part.value)], span)
 
-    def _subscript(self, node: ast.Subscript) -> Json:
+    def _subscript(self, node: ast.Subscript) -> ir.Expr:
         if isinstance(node.slice, ast.Slice):
             raise self._refuse(node, "a slice cannot be compiled", "text has startswith, endswith and 'in'")
         if self.scope.is_event(node.value) or self.scope.is_role(node.value):

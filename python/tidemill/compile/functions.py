@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from .. import ir
 from ..names import foreign, type_name
 from ..roles import Role
 from .expressions import Expressions
-from .ir import Json
 from .lambdas import expression_of
 from .records import Records
 from .roles import RoleCompiler
@@ -21,23 +21,25 @@ from .statements import Statements
 if TYPE_CHECKING:
     from ..app import App
 
+N = TypeVar("N")
 
-class Compiled(NamedTuple):
+
+class Compiled(NamedTuple, Generic[N]):
     """A part of the plan, the source to which its spans refer, and the span of the function's head
     for what concerns it as a whole."""
 
-    node: Json
+    node: N
     source: Source
-    head: Json
+    head: ir.Span
 
 
-def compile_filter(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled:
+def compile_filter(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled[ir.Expr]:
     """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
     scope, definition = _of_one_event(function, place, lists)
     return _compiled(Expressions(scope).translate(expression_of(scope.source, definition)), scope.source, definition)
 
 
-def compile_map(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled:
+def compile_map(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled[ir.Record]:
     """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
     scope, definition = _of_one_event(function, place, lists)
     records = Records(Expressions(scope))
@@ -45,8 +47,8 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
 
 
 def compile_transaction(
-    app: App, function: Callable[..., Any], name: str, inputs: list[Json], lists: Collection[str] | None
-) -> Compiled:
+    app: App, function: Callable[..., Any], name: str, inputs: list[ir.StreamRef], lists: Collection[str] | None
+) -> Compiled[ir.TransactionDef]:
     """A plan's ``TransactionDef``, of ``app``. ``lists`` are the list fields of the inputs' events, if known.
 
     Raises ``CompileError``.
@@ -68,11 +70,11 @@ def compile_transaction(
     definitions = [compiler.definition() for compiler in compilers]
     inserts = [insert for compiler in compilers for insert in compiler.inserts()]
     statements = inserts + Statements(scope).translate(body)
-    node = {"name": name, "inputs": inputs, "roles": definitions, "body": statements}
+    node: ir.TransactionDef = {"name": name, "inputs": inputs, "roles": definitions, "body": statements}
     return _compiled(node, source, definition)
 
 
-def _compiled(node: Json, source: Source, definition: Definition) -> Compiled:
+def _compiled(node: N, source: Source, definition: Definition) -> Compiled[N]:
     head = source.span(definition)
     if not isinstance(definition, ast.Lambda):
         # From 'def' to the end of the name.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from .. import ir
 from ..errors import CompileError
 from ..literals import column_value
 from ..names import collection_name
 from ..schema import Event, FieldSpec, Record, RecordSchema, resolved_schema
 from ..types import ScalarType
-from . import ir
 from .expressions import Expressions
-from .ir import Json
 from .scope import UNKNOWN
 
 _FORMS = "write a dict {'name': value, ...} or an event class Alert(name=value, ...)"
@@ -37,7 +36,7 @@ class Records:
         """The name of the stream of an event class."""
         return collection_name(cls)
 
-    def translate(self, node: ast.expr) -> Json:
+    def translate(self, node: ast.expr) -> ir.Record:
         """The plan's ``Record``. Raises ``CompileError``."""
         if isinstance(node, ast.Dict):
             return self._from_dict(node)
@@ -53,8 +52,8 @@ class Records:
             raise self._refuse(node, f"{function.__name__} is a row, not an event", "make it a subclass of tm.Event")
         raise self._refuse(node, f"'{ast.unparse(node)}' is no event", _FORMS)
 
-    def _from_dict(self, node: ast.Dict) -> Json:
-        fields: list[tuple[str, Json]] = []
+    def _from_dict(self, node: ast.Dict) -> ir.Record:
+        fields: list[tuple[str, ir.Expr]] = []
         for name, value in zip(node.keys, node.values, strict=True):
             if name is None:
                 raise self._refuse(value, "'**' in a dict cannot be compiled", "write the fields one by one")
@@ -65,15 +64,15 @@ class Records:
             fields.append((name.value, self._expressions.translate(value)))
         if not fields:
             raise self._refuse(node, "an event without fields", _FORMS)
-        return ir.record(fields)
+        return {"fields": fields, "schema": None, "event_time": None}
 
-    def _from_class(self, node: ast.Call, cls: type[Event]) -> Json:
+    def _from_class(self, node: ast.Call, cls: type[Event]) -> ir.Record:
         schema = resolved_schema(cls)
         if node.args:
             raise self._refuse(
                 node.args[0], f"the fields of {schema.name} are given by name", f"write {schema.name}(name=value)"
             )
-        given: dict[str, Json] = {}
+        given: dict[str, ir.Expr] = {}
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise self._refuse(keyword.value, "'**' in an event cannot be compiled", "write the fields one by one")
@@ -82,9 +81,9 @@ class Records:
                 raise self._refuse(keyword.value, f"{schema.name} has no field '{keyword.arg}'", f"it has {known}")
             given[keyword.arg] = self._expressions.translate(keyword.value)
         fields = [(f.name, given[f.name] if f.name in given else self._default(node, schema, f)) for f in schema.fields]
-        return ir.record(fields, schema.to_json(), schema.event_time)
+        return {"fields": fields, "schema": schema.to_json(), "event_time": schema.event_time}
 
-    def _default(self, node: ast.Call, schema: RecordSchema, field: FieldSpec) -> Json:
+    def _default(self, node: ast.Call, schema: RecordSchema, field: FieldSpec) -> ir.Expr:
         if not field.has_default:
             raise self._refuse(node, f"{schema.name} lacks the field '{field.name}'", f"write {field.name}=...")
         assert isinstance(field.type, ScalarType)

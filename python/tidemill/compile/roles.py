@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any
 
+from .. import ir
 from ..errors import CompileError
 from ..roles import Key, Role
-from . import ir
 from .expressions import Expressions
-from .ir import Json
 from .lambdas import expression_of
 from .scope import Element, Scope
 from .source import find
@@ -29,7 +28,7 @@ class RoleCompiler:
         self._over = role.over
         self._earlier = earlier
 
-    def definition(self) -> Json:
+    def definition(self) -> ir.RoleDef:
         """The plan's ``RoleDef``."""
         key = [self._part(part, self._node_of(part)) for part in self._role.keys]
         return {
@@ -40,7 +39,7 @@ class RoleCompiler:
             "access": self._role.access,
         }
 
-    def inserts(self) -> list[Json]:
+    def inserts(self) -> list[ir.Stmt]:
         """The statements that a ``new`` role begins the body with. After ``definition``."""
         if not self._role.new:
             return []
@@ -49,18 +48,18 @@ class RoleCompiler:
         insert = ir.insert(self._name, values, span)
         return [insert] if self._over is None else [ir.for_each(self._over, self._over, [insert], span)]
 
-    def _value(self, name: str, value: Any) -> Json:
+    def _value(self, name: str, value: Any) -> ir.Expr:
         node = self._node_of(value, name)
         if isinstance(value, str) or callable(value):
             return self._part(value, node)
         return Expressions(self._scope).constant(node, value)
 
-    def _part(self, part: Key, node: ast.expr) -> Json:
+    def _part(self, part: Key, node: ast.expr) -> ir.Expr:
         if isinstance(part, str):
             return self._path(part, node)
         return self._function(part, node)
 
-    def _path(self, path: str, node: ast.expr) -> Json:
+    def _path(self, path: str, node: ast.expr) -> ir.Expr:
         span = self._scope.source.span(node)
         first, dot, rest = path.partition(".")
         if not all(p.isidentifier() for p in path.split(".")) or "." in rest:
@@ -83,7 +82,7 @@ class RoleCompiler:
             raise self._refuse(node, message, "use a role for each")
         self._over = name
 
-    def _function(self, function: Callable[..., Any], node: ast.expr) -> Json:
+    def _function(self, function: Callable[..., Any], node: ast.expr) -> ir.Expr:
         source, definition = find(function, self._scope.source.place)
         names = [a.arg for a in definition.args.args]
         count = 1 if self._role.over is None else 2

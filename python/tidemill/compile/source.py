@@ -10,8 +10,8 @@ import ast
 import linecache
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
 
+from .. import ir
 from ..errors import CompileError
 from ..names import a
 
@@ -26,7 +26,7 @@ class Source:
     lines: list[str]
     place: str
 
-    def span(self, node: ast.AST) -> dict[str, Any]:
+    def span(self, node: ast.AST) -> ir.Span:
         """The plan's ``Span`` of a node: 1-based lines, 0-based columns in characters."""
         line, column = _start(node)
         end_line, end_column = _end(node)
@@ -46,7 +46,7 @@ class Source:
         """The error that refuses a node."""
         return self.error(self.span(node), message, hint)
 
-    def error(self, span: dict[str, Any] | None, message: str, hint: str = "") -> CompileError:
+    def error(self, span: ir.Span | None, message: str, hint: str = "") -> CompileError:
         """The error at a span."""
         text = None
         if span is not None and 1 <= span["line"] <= len(self.lines):

@@ -6,12 +6,10 @@ import ast
 from collections.abc import Callable
 from typing import Any, cast
 
-from .. import bodies
+from .. import bodies, ir
 from ..errors import CompileError
 from ..schema import Event
-from . import ir
 from .expressions import Expressions, binary_operator
-from .ir import Json
 from .records import Records
 from .scope import UNKNOWN, Element, Scope
 
@@ -42,7 +40,7 @@ class Statements:
         self._scope = scope
         self._expressions = Expressions(scope)
         self._records = Records(self._expressions)
-        self._by_type: dict[type[ast.AST], Callable[[Any], list[Json]]] = {
+        self._by_type: dict[type[ast.AST], Callable[[Any], list[ir.Stmt]]] = {
             ast.Assign: self._assign,
             ast.AnnAssign: self._annotated,
             ast.AugAssign: self._augmented,
@@ -55,11 +53,11 @@ class Statements:
             ast.Expr: self._expression,
         }
 
-    def translate(self, nodes: list[ast.stmt]) -> list[Json]:
+    def translate(self, nodes: list[ast.stmt]) -> list[ir.Stmt]:
         """The plan's statements. Raises ``CompileError``."""
         return [translated for node in nodes for translated in self._one(node)]
 
-    def _one(self, node: ast.stmt) -> list[Json]:
+    def _one(self, node: ast.stmt) -> list[ir.Stmt]:
         translate = self._by_type.get(type(node))
         if translate is not None:
             return translate(node)
@@ -72,24 +70,24 @@ class Statements:
     def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
         return self._scope.source.refuse(node, message, hint)
 
-    def _stmt(self, node: ast.AST, what: Any) -> Json:
+    def _stmt(self, node: ast.AST, what: ir.StmtNode) -> ir.Stmt:
         return ir.stmt(what, self._scope.source.span(node))
 
     # Assignments.
 
-    def _assign(self, node: ast.Assign) -> list[Json]:
+    def _assign(self, node: ast.Assign) -> list[ir.Stmt]:
         if len(node.targets) > 1:
             raise self._refuse(
                 node, "several targets of one assignment cannot be compiled", "write one assignment for each"
             )
         return [self._store(node, node.targets[0], self._expressions.translate(node.value))]
 
-    def _annotated(self, node: ast.AnnAssign) -> list[Json]:
+    def _annotated(self, node: ast.AnnAssign) -> list[ir.Stmt]:
         if node.value is None:
             return []
         return [self._store(node, node.target, self._expressions.translate(node.value))]
 
-    def _augmented(self, node: ast.AugAssign) -> list[Json]:
+    def _augmented(self, node: ast.AugAssign) -> list[ir.Stmt]:
         self._check_target(node.target)
         op = binary_operator(self._scope, node, node.op)
         before = self._expressions.translate(cast(ast.expr, node.target))
@@ -97,7 +95,7 @@ class Statements:
         value = ir.binary(op, before, after, self._scope.source.span(node))
         return [self._store(node, node.target, value)]
 
-    def _store(self, node: ast.AST, target: ast.expr, value: Json) -> Json:
+    def _store(self, node: ast.AST, target: ast.expr, value: ir.Expr) -> ir.Stmt:
         self._check_target(target)
         if isinstance(target, ast.Name):
             return self._stmt(node, {"assign": {"name": target.id, "value": value}})
@@ -135,15 +133,15 @@ class Statements:
 
     # Branches and loops.
 
-    def _if(self, node: ast.If) -> list[Json]:
-        branches = {
+    def _if(self, node: ast.If) -> list[ir.Stmt]:
+        branches: ir.If = {
             "condition": self._expressions.translate(node.test),
             "then": self.translate(node.body),
             "otherwise": self.translate(node.orelse),
         }
         return [self._stmt(node, {"if": branches})]
 
-    def _for(self, node: ast.For) -> list[Json]:
+    def _for(self, node: ast.For) -> list[ir.Stmt]:
         if node.orelse:
             raise self._refuse(
                 node.orelse[0], "'else' of a loop cannot be compiled", "set a local variable before 'break'"
@@ -161,36 +159,41 @@ class Statements:
             raise self._refuse(node.iter, f"'{ast.unparse(node.iter)}' cannot be looped over", hint)
         return [self._for_each(node, node.target.id, list_name)]
 
-    def _for_each(self, node: ast.For, variable: str, list_name: str) -> Json:
+    def _for_each(self, node: ast.For, variable: str, list_name: str) -> ir.Stmt:
         self._scope.elements[variable] = Element(variable, list_name)
         body = self.translate(node.body)
         del self._scope.elements[variable]
         return ir.for_each(variable, list_name, body, self._scope.source.span(node))
 
-    def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> Json:
+    def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> ir.Stmt:
         arguments = self._expressions.calls.arguments(bounds, "range", 1, 3)
         zero = ir.literal({"int": 0}, self._scope.source.span(bounds))
         start = zero if len(arguments) == 1 else self._expressions.translate(arguments[0])
         stop = self._expressions.translate(arguments[min(1, len(arguments) - 1)])
         step = self._step(arguments[2]) if len(arguments) == 3 else 1
-        loop = {"variable": variable, "start": start, "stop": stop, "step": step, "body": self.translate(node.body)}
+        loop: ir.ForRange = {
+            "variable": variable,
+            "start": start,
+            "stop": stop,
+            "step": step,
+            "body": self.translate(node.body),
+        }
         return self._stmt(node, {"for_range": loop})
 
     def _step(self, node: ast.expr) -> int:
-        literal = self._expressions.translate(node)["node"].get("literal")
-        step = literal.get("int") if isinstance(literal, dict) else None
-        if not isinstance(step, int) or step == 0:
+        step: int | None = ir.constant(self._expressions.translate(node), "int")
+        if not step:
             raise self._refuse(node, "the step of a range must be a constant int other than zero")
         return step
 
     # Ends, and calls that stand alone.
 
-    def _return(self, node: ast.Return) -> list[Json]:
+    def _return(self, node: ast.Return) -> list[ir.Stmt]:
         none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
         record = None if none else self._records.translate(cast(ast.expr, node.value))
         return [self._stmt(node, {"return": {"record": record}})]
 
-    def _expression(self, node: ast.Expr) -> list[Json]:
+    def _expression(self, node: ast.Expr) -> list[ir.Stmt]:
         value = node.value
         if isinstance(value, ast.Constant) and (isinstance(value.value, str) or value.value is ...):
             return []
@@ -200,7 +203,7 @@ class Statements:
         self._expressions.translate(value)
         raise self._refuse(value, "an expression on its own has no effect", "assign it, or leave it out")
 
-    def _call(self, node: ast.Expr, call: ast.Call) -> Json:
+    def _call(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
         if isinstance(call.func, ast.Attribute) and self._scope.is_role(call.func.value):
             return self._row_call(node, call, call.func)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add":
@@ -208,7 +211,7 @@ class Statements:
             if column is not None:
                 (value,) = self._expressions.calls.arguments(call, "add", 1, 1)
                 role, name = column
-                added = {"role": role, "column": name, "value": self._expressions.translate(value)}
+                added: ir.ToCell = {"role": role, "column": name, "value": self._expressions.translate(value)}
                 return self._stmt(node, {"add": added})
         function = self._scope.static(call.func)
         if function is bodies.require:
@@ -223,7 +226,7 @@ class Statements:
         self._expressions.translate(call)
         raise self._refuse(call, "an expression on its own has no effect", "assign it, or leave it out")
 
-    def _row_call(self, node: ast.Expr, call: ast.Call, method: ast.Attribute) -> Json:
+    def _row_call(self, node: ast.Expr, call: ast.Call, method: ast.Attribute) -> ir.Stmt:
         role = cast(ast.Name, method.value).id
         if method.attr == "delete":
             self._expressions.calls.arguments(call, "delete", 0, 0)
@@ -234,18 +237,18 @@ class Statements:
             raise self._refuse(
                 call.args[0], "the columns of insert() are given by name", f"write {role}.insert(column=value)"
             )
-        values: list[tuple[str, Json]] = []
+        values: list[tuple[str, ir.Expr]] = []
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise self._refuse(keyword.value, "'**' in insert() cannot be compiled", "write the columns one by one")
             values.append((keyword.arg, self._expressions.translate(keyword.value)))
         return ir.insert(role, values, self._scope.source.span(node))
 
-    def _require(self, node: ast.Expr, call: ast.Call) -> Json:
+    def _require(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
         if len(call.args) == 1 and not call.keywords:
             raise self._refuse(call, "require lacks a reason", 'write tm.require(condition, "reason")')
         condition, reason = self._expressions.calls.arguments(call, "require", 2, 2)
-        requirement = {"condition": self._expressions.translate(condition), "reason": self._reason(reason)}
+        requirement: ir.Require = {"condition": self._expressions.translate(condition), "reason": self._reason(reason)}
         return self._stmt(node, {"require": requirement})
 
     def _reason(self, node: ast.expr) -> str:
@@ -256,7 +259,7 @@ class Statements:
             raise self._refuse(node, "a reason must be a constant text", hint)
         return value
 
-    def _emit(self, node: ast.Expr, call: ast.Call) -> Json:
+    def _emit(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
         first, *rest = self._expressions.calls.arguments(call, "emit", 1, 2)
         cls = self._records.event_class(first)
         if rest:

@@ -1,0 +1,232 @@
+"""The plan as JSON: the types of its nodes, in the shapes that ``crates/plan/src/plan.rs`` reads and documents.
+
+A variant of an enum is a dict of one key, or a text where it has no content. mypy checks each node that the package
+makes against these types, so that a missing, wrong or surplus key is found before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict, cast
+
+PLAN_VERSION = 2
+"""The format that the native module reads."""
+
+# A place in a source file: lines from 1, columns from 0, in characters.
+Span = TypedDict("Span", {"line": int, "column": int, "end_line": int, "end_column": int})
+
+# Values. Decimals are in units of their last digit, times and durations in microseconds.
+
+BoolValue = TypedDict("BoolValue", {"bool": bool})
+IntValue = TypedDict("IntValue", {"int": int})
+FloatValue = TypedDict("FloatValue", {"float": float})
+StrValue = TypedDict("StrValue", {"str": str})
+BytesValue = TypedDict("BytesValue", {"bytes": list[int]})
+DecimalValue = TypedDict("DecimalValue", {"decimal": int})
+TimeValue = TypedDict("TimeValue", {"time": int})
+DurationValue = TypedDict("DurationValue", {"duration": int})
+_Number = IntValue | FloatValue | DecimalValue
+Value = Literal["null"] | BoolValue | _Number | StrValue | BytesValue | TimeValue | DurationValue
+
+# Types and schemas.
+
+DecimalDigits = TypedDict("DecimalDigits", {"digits": int, "scale": int})
+DecimalType = TypedDict("DecimalType", {"decimal": DecimalDigits})
+Type = str | DecimalType
+ColumnType = TypedDict("ColumnType", {"type": Type, "nullable": bool})
+ScalarItem = TypedDict("ScalarItem", {"scalar": ColumnType})
+StructItem = TypedDict("StructItem", {"struct": list[tuple[str, ColumnType]]})
+ScalarField = TypedDict("ScalarField", {"scalar": ColumnType})
+ListField = TypedDict("ListField", {"list": ScalarItem | StructItem})
+Field = TypedDict("Field", {"name": str, "type": ScalarField | ListField})
+Schema = list[Field]
+
+# Expressions.
+
+Expr = TypedDict("Expr", {"node": "ExprNode", "span": Span})
+SpanPart = TypedDict("SpanPart", {"span": Value})
+LastPart = TypedDict("LastPart", {"last": int})
+WindowPart = SpanPart | LastPart
+Element = TypedDict("Element", {"variable": str, "field": str})
+Cell = TypedDict("Cell", {"role": str, "column": str})
+Window = TypedDict("Window", {"role": str, "column": str, "part": WindowPart | None, "aggregate": str})
+Unary = TypedDict("Unary", {"op": Literal["neg", "not"], "value": Expr})
+Operands = TypedDict("Operands", {"op": str, "left": Expr, "right": Expr})
+IfElse = TypedDict("IfElse", {"condition": Expr, "then": Expr, "otherwise": Expr})
+In = TypedDict("In", {"value": Expr, "options": Sequence[Expr]})
+Call = TypedDict("Call", {"function": str, "arguments": Sequence[Expr]})
+
+LiteralNode = TypedDict("LiteralNode", {"literal": Value})
+LocalNode = TypedDict("LocalNode", {"local": str})
+EventNode = TypedDict("EventNode", {"event": str})
+ElementNode = TypedDict("ElementNode", {"element": Element})
+CellNode = TypedDict("CellNode", {"cell": Cell})
+WindowNode = TypedDict("WindowNode", {"window": Window})
+ExistsNode = TypedDict("ExistsNode", {"exists": str})
+UnaryNode = TypedDict("UnaryNode", {"unary": Unary})
+BinaryNode = TypedDict("BinaryNode", {"binary": Operands})
+CompareNode = TypedDict("CompareNode", {"compare": Operands})
+AllNode = TypedDict("AllNode", {"all": Sequence[Expr]})
+AnyNode = TypedDict("AnyNode", {"any": Sequence[Expr]})
+IfElseNode = TypedDict("IfElseNode", {"if_else": IfElse})
+IsNullNode = TypedDict("IsNullNode", {"is_null": Expr})
+InNode = TypedDict("InNode", {"in": In})
+CallNode = TypedDict("CallNode", {"call": Call})
+LengthNode = TypedDict("LengthNode", {"length": str})
+_Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | ExistsNode | LengthNode
+_Operator = UnaryNode | BinaryNode | CompareNode | AllNode | AnyNode | IfElseNode | IsNullNode | InNode | CallNode
+ExprNode = LiteralNode | _Name | _Operator
+
+Record = TypedDict("Record", {"fields": Sequence[tuple[str, Expr]], "schema": Schema | None, "event_time": str | None})
+
+# Statements.
+
+Stmt = TypedDict("Stmt", {"node": "StmtNode", "span": Span})
+Body = Sequence[Stmt]
+Assign = TypedDict("Assign", {"name": str, "value": Expr})
+ToCell = TypedDict("ToCell", {"role": str, "column": str, "value": Expr})
+If = TypedDict("If", {"condition": Expr, "then": Body, "otherwise": Body})
+ForEach = TypedDict("ForEach", {"variable": str, "list": str, "body": Body})
+ForRange = TypedDict("ForRange", {"variable": str, "start": Expr, "stop": Expr, "step": int, "body": Body})
+Require = TypedDict("Require", {"condition": Expr, "reason": str})
+Abort = TypedDict("Abort", {"reason": str})
+Insert = TypedDict("Insert", {"role": str, "values": Sequence[tuple[str, Expr]]})
+Delete = TypedDict("Delete", {"role": str})
+Emit = TypedDict("Emit", {"name": str, "record": Record})
+Return = TypedDict("Return", {"record": Record | None})
+
+AssignNode = TypedDict("AssignNode", {"assign": Assign})
+SetNode = TypedDict("SetNode", {"set": ToCell})
+AddNode = TypedDict("AddNode", {"add": ToCell})
+IfNode = TypedDict("IfNode", {"if": If})
+ForEachNode = TypedDict("ForEachNode", {"for_each": ForEach})
+ForRangeNode = TypedDict("ForRangeNode", {"for_range": ForRange})
+RequireNode = TypedDict("RequireNode", {"require": Require})
+AbortNode = TypedDict("AbortNode", {"abort": Abort})
+InsertNode = TypedDict("InsertNode", {"insert": Insert})
+DeleteNode = TypedDict("DeleteNode", {"delete": Delete})
+EmitNode = TypedDict("EmitNode", {"emit": Emit})
+ReturnNode = TypedDict("ReturnNode", {"return": Return})
+_Store = AssignNode | SetNode | AddNode | InsertNode | DeleteNode
+_Flow = IfNode | ForEachNode | ForRangeNode | RequireNode | AbortNode | EmitNode | ReturnNode
+StmtNode = _Store | _Flow | Literal["break", "continue"]
+
+# Tables.
+
+SpanWindow = TypedDict("SpanWindow", {"span": Value, "slide": Value | None, "distinct": bool})
+SpanWindowDef = TypedDict("SpanWindowDef", {"span": SpanWindow})
+LastWindowDef = TypedDict("LastWindowDef", {"last": int})
+WindowDef = SpanWindowDef | LastWindowDef
+PlainColumn = TypedDict(
+    "PlainColumn", {"name": str, "type": Type, "nullable": bool, "key": bool, "default": Value | None}
+)
+WindowColumn = TypedDict(
+    "WindowColumn", {"name": str, "type": Type, "nullable": bool, "key": bool, "window": WindowDef}
+)
+ColumnDef = PlainColumn | WindowColumn
+KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})
+TableDef = TypedDict("TableDef", {"name": str, "columns": list[ColumnDef], "groups": KeyGroupsDef | None})
+
+# Streams, transactions, sinks.
+
+NamedRef = TypedDict("NamedRef", {"named": str})
+CommittedRef = TypedDict("CommittedRef", {"committed": str})
+AbortedRef = TypedDict("AbortedRef", {"aborted": str})
+Emitted = TypedDict("Emitted", {"transaction": str, "name": str})
+EmittedRef = TypedDict("EmittedRef", {"emitted": Emitted})
+LateRef = TypedDict("LateRef", {"late": str})
+BadRef = TypedDict("BadRef", {"bad": str})
+FailedRef = TypedDict("FailedRef", {"failed": str})
+StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef
+
+Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int})
+Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})
+Map = TypedDict("Map", {"input": StreamRef, "record": Record})
+SourceOrigin = TypedDict("SourceOrigin", {"source": Source})
+FilterOrigin = TypedDict("FilterOrigin", {"filter": Filter})
+MapOrigin = TypedDict("MapOrigin", {"map": Map})
+StreamDef = TypedDict("StreamDef", {"name": str, "origin": SourceOrigin | FilterOrigin | MapOrigin})
+
+RoleDef = TypedDict("RoleDef", {"name": str, "table": str, "key": list[Expr], "over": str | None, "access": str})
+TransactionDef = TypedDict(
+    "TransactionDef", {"name": str, "inputs": list[StreamRef], "roles": list[RoleDef], "body": Body}
+)
+SinkDef = TypedDict("SinkDef", {"name": str, "stream": StreamRef})
+
+# The whole.
+
+Definition = TableDef | StreamDef | TransactionDef | SinkDef
+Plan = TypedDict(
+    "Plan",
+    {
+        "version": int,
+        "name": str,
+        "schema_version": int,
+        "tables": list[TableDef],
+        "streams": list[StreamDef],
+        "transactions": list[TransactionDef],
+        "sinks": list[SinkDef],
+    },
+)
+# What the analysis finds wrong: the ``PlanError`` of ``crates/plan``.
+Fault = TypedDict("Fault", {"place": str, "message": str, "hint": str, "span": Span | None})
+
+
+def expr(node: ExprNode, span: Span) -> Expr:
+    """An expression with its place."""
+    return {"node": node, "span": span}
+
+
+def stmt(node: StmtNode, span: Span) -> Stmt:
+    """A statement with its place."""
+    return {"node": node, "span": span}
+
+
+def literal(value: Value, span: Span) -> Expr:
+    """A constant."""
+    return expr({"literal": value}, span)
+
+
+def call(function: str, arguments: list[Expr], span: Span) -> Expr:
+    """A built-in function."""
+    return expr({"call": {"function": function, "arguments": arguments}}, span)
+
+
+def unary(op: Literal["neg", "not"], value: Expr, span: Span) -> Expr:
+    """``-x`` or ``not x``."""
+    return expr({"unary": {"op": op, "value": value}}, span)
+
+
+def binary(op: str, left: Expr, right: Expr, span: Span) -> Expr:
+    """Arithmetic."""
+    return expr({"binary": {"op": op, "left": left, "right": right}}, span)
+
+
+def insert(role: str, values: list[tuple[str, Expr]], span: Span) -> Stmt:
+    """Makes a role's row exist."""
+    return stmt({"insert": {"role": role, "values": values}}, span)
+
+
+def for_each(variable: str, list_name: str, body: list[Stmt], span: Span) -> Stmt:
+    """A loop over a list field."""
+    return stmt({"for_each": {"variable": variable, "list": list_name, "body": body}}, span)
+
+
+def constant(value: Expr, kind: Literal["int", "str", "duration"]) -> Any:
+    """The content of a constant of a kind; None of any other expression."""
+    content = cast(Mapping[str, Any], value["node"]).get("literal")
+    return content.get(kind) if isinstance(content, Mapping) else None
+
+
+def emitted_names(body: Body) -> list[str]:
+    """The names in a body's ``emit`` statements, in order."""
+    names: dict[str, None] = {}
+    for statement in body:
+        if isinstance(statement["node"], str):
+            continue
+        ((kind, content),) = cast(Mapping[str, Any], statement["node"]).items()
+        if kind == "emit":
+            names[content["name"]] = None
+        inner = [*content.get("body", []), *content.get("then", []), *content.get("otherwise", [])]
+        names.update(dict.fromkeys(emitted_names(inner)))
+    return list(names)
