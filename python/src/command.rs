@@ -30,8 +30,8 @@ impl Loader for PythonLoader {
         Python::attach(|py| {
             let app = self.load.bind(py).call1((file, name))?;
             let method = match purpose {
-                Purpose::Run => "job",
-                Purpose::Look => "connectors",
+                Purpose::Run => "_job",
+                Purpose::Look => "_connections",
             };
             let Given { mut job, collections, recall, .. } = Given::read(&app.call_method0(method)?)?;
             self.recall = recall;

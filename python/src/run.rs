@@ -8,15 +8,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::sync::Arc;
-use tidemill_cli::{
-    Input, Job, JobError, Output, WORKERS_MAX, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync,
-    table_schema,
-};
+use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
-use tidemill_runtime::{Control, Engine, Options, RunError, Sink, Source, Summary};
+use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
 
 /// What a run left behind.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -48,20 +45,6 @@ impl Given {
             sources: entries(job, "sources", |_, value| input(value, &raised, &recall))?,
             tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
-            state: job.getattr("state")?.extract::<Option<PathBuf>>()?,
-            sync: parse_sync(&job.getattr("sync")?.extract::<String>()?)
-                .map_err(|message| error_of(job.py(), "RunError", (format!("sync: {message}"),)))?,
-            memory: job
-                .getattr("memory")?
-                .extract::<Option<String>>()?
-                .map(|text| parse_memory(&text))
-                .transpose()
-                .map_err(|message| error_of(job.py(), "RunError", (format!("memory: {message}"),)))?,
-            logging: parse_logging(&job.getattr("logging")?.extract::<String>()?)
-                .map_err(|message| error_of(job.py(), "RunError", (format!("logging: {message}"),)))?,
-            savepoint: None,
-            seed: job.getattr("seed")?.extract::<Option<PathBuf>>()?,
-            epoch_records: job.getattr("epoch_records")?.extract::<Option<PathBuf>>()?,
         };
         Ok(Given { job, collections, raised, recall })
     }
@@ -154,18 +137,17 @@ impl Signals {
     }
 }
 
-fn options(job: &Bound<'_, PyAny>) -> PyResult<Options> {
-    let py = job.py();
-    let workers: Option<usize> = job.getattr("workers")?.extract()?;
-    if workers.is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers)) {
-        return Err(error_of(py, "RunError", (format!("workers is out of range; give 1 to {WORKERS_MAX}"),)));
-    }
-    let epoch: String = job.getattr("epoch")?.extract()?;
-    let epoch = parse_epoch(&epoch).map_err(|message| error_of(py, "RunError", (format!("epoch: {message}"),)))?;
-    let latency: String = job.getattr("latency")?.extract()?;
-    let latency =
-        parse_latency(&latency).map_err(|message| error_of(py, "RunError", (format!("latency: {message}"),)))?;
-    Ok(Options { workers: workers.unwrap_or(0), epoch, latency, ..Options::default() })
+/// Options by name, as the command line has them.
+fn options_of(given: BTreeMap<String, OsString>) -> Result<RunOptions, OptionError> {
+    let mut options = RunOptions::default();
+    given.iter().try_for_each(|(option, value)| options.set(option, value))?;
+    options.check().map(|()| options)
+}
+
+/// The option that is wrong, and what is wrong with it.
+#[pyfunction]
+pub fn check_options(options: BTreeMap<String, OsString>) -> Option<(String, String)> {
+    options_of(options).err().map(|OptionError { option, message }| (option, message))
 }
 
 /// Runs a `tidemill._engine.Job` to its end.
@@ -175,18 +157,19 @@ fn options(job: &Bound<'_, PyAny>) -> PyResult<Options> {
 #[pyfunction]
 pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = job.py();
-    let options = options(job)?;
+    let options = options_of(job.getattr("options")?.extract()?)
+        .map_err(|error| error_of(py, "RunError", (format!("{}: {}", error.option, error.message),)))?;
     let Given { job, collections, raised, recall } = Given::read(job)?;
     let mut signals = Signals::default();
     let result = py.detach(|| {
-        let ready = job.open(&mut |_| signals.interrupted())?;
+        let ready = job.open(&options, &mut |_| signals.interrupted())?;
         let control = Arc::new(Control::default());
         let mut tick = || {
             if signals.interrupted() {
                 control.stop();
             }
         };
-        ready.run(options, control.clone(), &mut tick)
+        ready.run(control.clone(), &mut tick)
     });
     recall.end(py);
     match (result, signals.0) {

@@ -103,7 +103,7 @@ def body(module):
 
     def compile_body(text):
         loaded = module(TRANSACTION + textwrap.indent(textwrap.dedent(text), "    "))
-        return loaded.t.definition
+        return loaded.t._definition
 
     return compile_body
 

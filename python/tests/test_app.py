@@ -209,7 +209,7 @@ REFUSED = [
     (lambda a: a.table(Plain), "Plain cannot be a table; make it a subclass of tm.Row"),
     (
         lambda a: a.source(Plain, "x.csv"),
-        "stream 'plains': a str is no connector; write tm.csv(...) or another connector; give data to app.run(plains=...)",
+        "stream 'plains': a str is no connector; write tm.csv(...) or another connector; give data to app.run({'plains': ...})",
     ),
     (lambda a: (a.source(Plain), a.source(Tick, name="plains")), f"stream 'plains': {OTHERWISE}"),
     (lambda a: (a.source(Plain), a.source(Plain, tm.csv("x.csv"))), f"stream 'plains': {OTHERWISE}"),
@@ -239,7 +239,7 @@ REFUSED = [
     (lambda a: a.sink(a.source(Plain), 1), "an int is no sink; give a connector such as tm.jsonl(...), or a function"),
     (lambda a: a.sink(a.source(Plain), tm.csv(["a", "b"])), "a csv sink has 2 paths; a sink writes one file"),
     (lambda a: a.sink(a.source(Plain), tm.generator()), "generator cannot be a sink"),
-    (lambda a: a.source(Plain, tm.null()) and a.job(), "null cannot be a source"),
+    (lambda a: a.source(Plain, tm.null()) and a._job(), "null cannot be a source"),
     (
         lambda a: a.table(Account).row("a", "b"),
         "table 'accounts': the key has 1 column, not 2; give one for each of: id",
@@ -250,7 +250,7 @@ REFUSED = [
     ),
     (lambda a: a.table(Account).new("a", owner="b"), "table 'accounts': 'owner' is no column; columns are balance"),
     (lambda a: a.table(Account).new("a", id="b"), "table 'accounts': 'id' is a key column; columns are balance"),
-    (lambda a: a.run(x=[]), "there is no source 'x'; sources: there is none"),
+    (lambda a: a.run({"x": []}), "there is no source 'x'; sources: there is none"),
     (lambda a: tm.csv([]), "a connector without paths; give at least one path"),
     (lambda a: tm.csv("a", delimiter=";;"), "the delimiter ';;' is not one ASCII character"),
     (lambda a: tm.jsonl("a", compression="lzma"), "there is no compression 'lzma'; choose one of none, gzip, zstd"),
@@ -297,7 +297,7 @@ def test_what_another_application_declared_is_refused(module):
 
 def test_a_test_looks_at_streams_of_its_application(app, engine):
     app.source(Tick)
-    ran = testing.run(app, ticks=[])
+    ran = testing.run(app, {"ticks": []})
     with pytest.raises(tm.PlanError, match="stream 'ticks' belongs to another application"):
         ran.stream(tm.App("bank").source(Tick))
 
@@ -371,9 +371,9 @@ CONNECTORS = [
 
 @pytest.mark.parametrize(("connector", "source", "sink"), CONNECTORS, ids=[repr(c[0])[:40] for c in CONNECTORS])
 def test_connectors(connector, source, sink):
-    assert json.loads(connector.source_spec()) == source
+    assert json.loads(connector._source_spec()) == source
     if sink is not None:
-        assert json.loads(connector.sink_spec()) == sink
+        assert json.loads(connector._sink_spec()) == sink
 
 
 SUMMARY = {
@@ -418,12 +418,12 @@ def test_run(app, engine):
     with pytest.raises(tm.RunError, match="has no rows before"):
         bad.to_pylist()
     with pytest.raises(
-        tm.RunError, match=r"source 'ticks' has no data; give it a connector, or data: app.run\(ticks=...\)"
+        tm.RunError, match=r"source 'ticks' has no data; give it a connector, or data: app.run\({\"ticks\": ...}\)"
     ):
         app.run()
-    summary = app.run(ticks=[{"n": 1}], workers=2, epoch=100)
+    summary = app.run({"ticks": [{"n": 1}]}, workers=2, epoch=100)
     (job,) = engine
-    assert (job.workers, job.epoch) == (2, "100")
+    assert job.options == {"workers": "2", "epoch": "100", "latency": "10ms", "scheduling": "auto"}
     assert job.sinks["ticks"] is print
     assert json.loads(job.sinks["ticks.late"])["kind"] == "jsonl"
     assert json.loads(job.sinks["ticks.bad"]) == {"kind": "collect"}
@@ -440,7 +440,7 @@ def test_run(app, engine):
 def test_collected_rows_are_arrow(app, engine):
     pyarrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
     collected = app.collect(app.source(Tick))
-    app.run(ticks=[])
+    app.run({"ticks": []})
     assert pyarrow.table(collected).to_pylist() == [{"n": 1}, {"n": 2}]
     assert polars.DataFrame(collected)["n"].to_list() == [1, 2]
     assert collected.to_arrow().num_rows == 2
@@ -450,7 +450,7 @@ def test_testing_collects_everything(app, engine):
     ticks = app.source(Tick, tm.csv("never-opened.csv"))
     app.sink(ticks, tm.csv("never-opened-either.csv"))
     some = ticks.filter(lambda e: e.n > 1)
-    ran = testing.run(app, ticks=[{"n": 1}])
+    ran = testing.run(app, {"ticks": [{"n": 1}]})
     assert set(engine[0].sinks) == {"ticks", "ticks.late", "ticks.bad", "ticks_filter", "ticks_filter.failed"}
     assert ran.stream(some) == ran.stream("ticks.bad") == [{"n": 1}, {"n": 2}]
     with pytest.raises(tm.PlanError, match="there is no table 'x'"):
@@ -466,7 +466,7 @@ def test_emitted_names(module):
                     tm.emit("a", {"i": i})
             tm.emit(Alert(at=ev.at, text="x"))
     """)
-    assert loaded.t.emits == ["a", "alerts"]
+    assert loaded.t._emits == ["a", "alerts"]
     with pytest.raises(tm.PlanError, match="transaction 't': nothing is emitted as 'b'; it emits a, alerts"):
         loaded.t.emitted("b")
     with pytest.raises(TypeError, match="transaction 't' is compiled and cannot be called"):

@@ -285,7 +285,10 @@ def test_the_program_is_wrong(place):
     assert said(BANK.replace("src.balance -= ev.amount", "src.balance **= 2")).splitlines()[-1].startswith("error: ")
     assert said(BANK.replace("src.balance -=", "src.limit -=")).splitlines()[-1].startswith("error: ")
     no_data = said(BANK.replace(', tm.csv("SOURCE")', ""))
-    assert no_data == "error: source 'transfers' has no data; give it a connector, or data: app.run(transfers=...)\n"
+    assert (
+        no_data
+        == "error: source 'transfers' has no data; give it a connector, or data: app.run({\"transfers\": ...})\n"
+    )
     both = BANK.replace("accounts.csv", "-").replace("SOURCE", "-")
     assert said(both) == "error: table 'accounts' and source 'transfers' both read standard input\n"
     both = BANK.replace("rejected.jsonl", "-").replace("SINK", "-")
@@ -434,8 +437,8 @@ def wait():
     yield {"at": 0, "src": "ada", "dst": "bob", "amount": 1}
     time.sleep(600)
 
-job = app.job
-app.job = lambda: job({"transfers": wait()})
+job = app._job
+app._job = lambda: job({"transfers": wait()})
 """
     place.write("bank.py", (place.folder / "bank.py").read_text() + more)
     process = place.start("run", "bank.py")

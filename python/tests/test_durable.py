@@ -13,6 +13,7 @@ import pytest
 
 import tidemill as tm
 from tidemill import _engine, testing
+from tidemill.options import RunOptions
 
 
 class Account(tm.Row):
@@ -33,7 +34,7 @@ class Renamed(tm.Row):
 
 
 def bank(state, row=Account, name="bank", **options):
-    app = tm.App(name, state=state, **options)
+    app = tm.App(name)
     accounts = app.table(row, name="accounts", rows=[{"id": i} for i in range(10)])
     transfers = app.source(Transfer, name="transfers")
     if row is Account:
@@ -43,7 +44,10 @@ def bank(state, row=Account, name="bank", **options):
             src.balance -= ev.amount
             dst.balance += ev.amount
 
-    return app, accounts
+    def run(count, **more):
+        return app.run({"transfers": events(count)}, state=state, **options, **more)
+
+    return app, accounts, run
 
 
 def events(count):
@@ -51,24 +55,24 @@ def events(count):
 
 
 def test_a_run_goes_on_where_the_one_before_it_ended(tmp_path):
-    app, accounts = bank(tmp_path / "state")
-    assert app.run(transfers=events(100)).events == 100
+    app, accounts, run = bank(tmp_path / "state")
+    assert run(100).events == 100
     before = accounts.to_pylist()
-    app, accounts = bank(tmp_path / "state")
-    assert app.run(transfers=events(100)).events == 0, "what was taken is not taken again"
+    app, accounts, run = bank(tmp_path / "state")
+    assert run(100).events == 0, "what was taken is not taken again"
     assert accounts.to_pylist() == before
 
 
 def test_the_summary_tells_of_the_log_the_weaker_mode_and_the_memory(tmp_path):
-    app, _ = bank(None)
-    assert app.run(transfers=events(100)).durability is None
-    app, _ = bank(tmp_path / "plain")
-    did = app.run(transfers=events(100), epoch=10).durability
+    app, _, run = bank(None)
+    assert run(100).durability is None
+    app, _, run = bank(tmp_path / "plain")
+    did = run(100, epoch=10).durability
     assert (did.epoch, did.checkpoints) == (10, 1)
     assert did.log_bytes > 0
     assert did.sync_seconds is None and did.memory is None
-    app, _ = bank(tmp_path / "other", sync="50ms", memory="32MiB")
-    did = app.run(transfers=events(100)).durability
+    app, _, run = bank(tmp_path / "other", sync="50ms", memory="32MiB")
+    did = run(100).durability
     assert (did.sync_seconds, did.lost_epochs) == (0.05, 0)
     assert did.memory.limit == 32 << 20
     assert 0 < did.memory.peak <= did.memory.limit
@@ -80,22 +84,22 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
     def full(batch):
         raise OSError("the disk is full")
 
-    app, _ = bank(tmp_path / "state")
+    app, _, run = bank(tmp_path / "state")
     app.sink(app.transactions["transfer"].committed, full, name="done")
     with pytest.raises(OSError):
-        app.run(transfers=events(100), epoch=10)
-    app, _ = bank(tmp_path / "state")
+        run(100, epoch=10)
+    app, _, run = bank(tmp_path / "state")
     app.sink(app.transactions["transfer"].committed, lambda batch: None, name="done")
-    again = app.run(transfers=events(100), epoch=10)
+    again = run(100, epoch=10)
     did = again.durability
     assert did.replayed_epochs >= 1, "results are released when their epoch is durable"
     assert did.replayed_events == 10 * did.replayed_epochs
     assert did.replayed_events + again.events == again.sources[0].events == 100
     assert did.recovery_seconds > 0
     assert not again.sources[0].ended_before
-    app, _ = bank(tmp_path / "state")
+    app, _, run = bank(tmp_path / "state")
     app.sink(app.transactions["transfer"].committed, lambda batch: None, name="done")
-    after = app.run(transfers=events(100))
+    after = run(100)
     assert (after.events, after.durability.replayed_epochs, after.sources[0].ended_before) == (0, 0, True)
 
 
@@ -109,44 +113,45 @@ def paths(value, path=""):
 
 
 def test_nothing_of_the_summary_is_dropped(tmp_path):
-    app, _ = bank(tmp_path / "state", sync="50ms", memory="32MiB")
-    given = _engine.run(app.job({"transfers": events(1000)}, workers=2, epoch=100)).summary
+    app, _, _ = bank(None)
+    options = RunOptions(workers=2, epoch=100, state=tmp_path / "state", sync="50ms", memory="32MiB")
+    given = _engine.run(app._job({"transfers": events(1000)}, options)).summary
     kept = paths(asdict(tm.RunSummary.from_json(given)))
     assert "durability.memory.peak" in kept
     assert paths(given) - kept == set()
 
 
 def test_a_test_leaves_the_state_alone(tmp_path):
-    app, accounts = bank(tmp_path / "state", sync="50ms", memory="32MiB", logging="full")
+    app, accounts, run = bank(tmp_path / "state", sync="50ms", memory="32MiB", logging="full")
     for _ in range(2):
-        assert testing.run(app, transfers=events(10)).summary.events == 10, "it begins without what was run before"
+        assert testing.run(app, {"transfers": events(10)}).summary.events == 10, "it begins without what was run before"
     assert not (tmp_path / "state").exists()
-    app.run(transfers=events(5))
+    run(5)
     before = accounts.to_pylist()
     kept = {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
-    ran = testing.run(app, transfers=events(10))
+    ran = testing.run(app, {"transfers": events(10)})
     assert (ran.summary.events, ran.summary.durability) == (10, None)
     assert {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()} == kept
     assert accounts.to_pylist() == before
 
 
 def test_another_program_is_refused_with_the_difference(tmp_path):
-    app, _ = bank(tmp_path / "state")
-    app.run(transfers=events(5))
-    app, _ = bank(tmp_path / "state", name="shop")
+    app, _, run = bank(tmp_path / "state")
+    run(5)
+    app, _, run = bank(tmp_path / "state", name="shop")
     with pytest.raises(tm.RunError, match="belongs to the application 'bank'; this is 'shop'"):
-        app.run(transfers=events(5))
-    app, _ = bank(tmp_path / "state", row=Renamed)
+        run(5)
+    app, _, run = bank(tmp_path / "state", row=Renamed)
     columns = r"table accounts: balance: int is in the state, not in the program"
     with pytest.raises(tm.RunError, match=columns):
-        app.run(transfers=events(5))
+        run(5)
 
 
 def test_a_directory_with_other_things_is_no_state(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
-    app, _ = bank(tmp_path)
+    app, _, run = bank(tmp_path)
     with pytest.raises(tm.RunError, match="holds other things, such as 'letter.txt'"):
-        app.run(transfers=events(5))
+        run(5)
 
 
 BANK = """
@@ -165,7 +170,7 @@ BANK = """
         dst: int
         amount: int
 
-    app = tm.App("bank", state=sys.argv[1] or None)
+    app = tm.App("bank")
     accounts = app.table(Account, rows=[{"id": i} for i in range(100)])
     transfers = app.source(Transfer, tm.csv(INPUT))
 
@@ -183,7 +188,7 @@ PROGRAM = (
     app.sink(transfer.committed, tm.jsonl("done.jsonl"))
     app.sink(transfer.aborted, tm.csv("rejected.csv.gz"))
     app.sink(transfers.bad, tm.csv("bad.csv"))
-    app.run()
+    app.run(state=sys.argv[1] or None)
 """
 )
 
@@ -242,7 +247,7 @@ SHOWING = (
 
     app.sink(transfer.committed, tm.jsonl("-"))
     app.sink(transfer.aborted, show)
-    app.run()
+    app.run(state=sys.argv[1] or None)
 """
 )
 

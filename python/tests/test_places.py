@@ -90,7 +90,7 @@ def test_nested_functions_and_other_decorators_lines(module):
         t = build(3)
     """)
     assert loaded.t.name == "built"
-    assert loaded.t.definition["body"][0]["span"]["line"] == PRELUDE_LINES + 11
+    assert loaded.t._definition["body"][0]["span"]["line"] == PRELUDE_LINES + 11
 
 
 def test_a_refused_declaration_leaves_no_trace(module):

@@ -134,7 +134,7 @@ def test_files(tmp_path):
 
 
 def test_dicts(bank):
-    check_bank(bank, bank.app.run(transfers=EVENTS))
+    check_bank(bank, bank.app.run({"transfers": EVENTS}))
 
 
 def test_events_and_a_mapping(bank):
@@ -167,7 +167,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_arrow(bank, form):
-    check_bank(bank, bank.app.run(transfers=FORMS[form]()))
+    check_bank(bank, bank.app.run({"transfers": FORMS[form]()}))
 
 
 def test_arrow_of_one_array(bank):
@@ -175,21 +175,21 @@ def test_arrow_of_one_array(bank):
         def __arrow_c_array__(self, requested_schema=None):
             return arrow().to_batches()[0].__arrow_c_array__(requested_schema)
 
-    check_bank(bank, bank.app.run(transfers=OnlyArray()))
+    check_bank(bank, bank.app.run({"transfers": OnlyArray()}))
 
 
 def test_collected_goes_in_again(bank):
     passed = bank.app.collect(bank.transfers)
-    bank.app.run(transfers=EVENTS)
+    bank.app.run({"transfers": EVENTS})
     again = Bank().collect()
-    check_bank(again, again.app.run(transfers=passed))
+    check_bank(again, again.app.run({"transfers": passed}))
     rows = Bank(rows=bank.accounts).collect()
-    rows.app.run(transfers=EVENTS[:1])
+    rows.app.run({"transfers": EVENTS[:1]})
     assert rows.accounts.to_pylist() == [{"id": "ada", "balance": 40}, {"id": "bob", "balance": 110}]
 
 
 def test_arrow_out(bank):
-    bank.app.run(transfers=EVENTS)
+    bank.app.run({"transfers": EVENTS})
     table = bank.app.tables["accounts"].to_arrow()
     assert table.schema == pa.schema(
         [pa.field("id", pa.string(), nullable=False), pa.field("balance", pa.int64(), nullable=False)]
@@ -219,12 +219,12 @@ def test_all_types_both_ways():
     at = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
     row = dict(n=-1, x=0.5, yes=True, word=None, raw=b"\0a", at=at, price=decimal.Decimal("1.50"), ids=[1, 2])
     rows = [row, {**row, "word": "é", "ids": []}]
-    app.run(kinds=rows)
+    app.run({"kinds": rows})
     assert collected.to_pylist() == rows
     table = collected.to_arrow()
-    app.run(kinds=table)
+    app.run({"kinds": table})
     assert collected.to_arrow() == table
-    app.run(kinds=pl.DataFrame(table))
+    app.run({"kinds": pl.DataFrame(table)})
     assert collected.to_pylist() == rows
 
 
@@ -237,7 +237,7 @@ def test_arrow_is_not_copied():
     numbers = app.source(Number)
     collected = app.collect(numbers)
     table = pa.table({"n": pa.array(range(1000), pa.int64())})
-    app.run(numbers=table)
+    app.run({"numbers": table})
     (chunk,) = collected.to_arrow()["n"].chunks
     assert chunk.buffers()[1].address == table["n"].chunks[0].buffers()[1].address
 
@@ -253,7 +253,7 @@ def test_arrow_is_let_go_of(bank):
     owner = Owner()
     gone = weakref.ref(owner)
     before = pa.total_allocated_bytes()
-    bank.app.run(transfers=owner)
+    bank.app.run({"transfers": owner})
     del owner
     gc.collect()
     assert gone() is None
@@ -281,7 +281,7 @@ def test_keys_that_are_read_from_rows():
         return {"boss": boss.id, "top": top.reports}
 
     done, aborted = app.collect(report.committed), app.collect(report.aborted)
-    summary = app.run(reports=[{"who": who} for who in ["bob", "bob", "ada", "eve", "new"]], workers=2)
+    summary = app.run({"reports": [{"who": who} for who in ["bob", "bob", "ada", "eve", "new"]]}, workers=2)
     # The second time Bob reports to Eve, whom he was told of the first time.
     assert done.to_pylist() == [
         {"boss": "ada", "top": 0},
@@ -297,7 +297,7 @@ def test_keys_that_are_read_from_rows():
 def test_functions_as_sinks(bank):
     batches = []
     bank.app.sink(bank.transfer.committed, batches.append)
-    bank.app.run(transfers=[[{**e} for e in EVENTS][0]] * 3, epoch=1)
+    bank.app.run({"transfers": [[{**e} for e in EVENTS][0]] * 3}, epoch=1)
     assert [pa.record_batch(b)["left"].to_pylist() for b in batches] == [[70], [40], [10]]
     assert all(hasattr(b, "__arrow_c_array__") and len(b) == 1 for b in batches)
 
@@ -307,7 +307,7 @@ def test_a_function_is_called_once_an_epoch():
     late = []
     bank.app.sink(bank.transfers.late, lambda batch: late.append(pa.record_batch(batch)["amount"].to_pylist()))
     events = [transfer_of(100, "ada", "bob", 1), *(transfer_of(at, "ada", "bob", at) for at in (1, 2, 3))]
-    summary = bank.app.run(transfers=[arrow([event]) for event in events], epoch=1000)
+    summary = bank.app.run({"transfers": [arrow([event]) for event in events]}, epoch=1000)
     # The late events came in three batches.
     assert (summary.epochs, late) == (1, [[1, 2, 3]])
 
@@ -336,7 +336,7 @@ def test_a_generator_source_is_taken_as_it_comes():
         yield arrow(EVENTS[1:])
 
     bank.app.sink(bank.transfer.committed, lambda batch: seen.set())
-    check_bank(bank, bank.app.run(transfers=events()))
+    check_bank(bank, bank.app.run({"transfers": events()}))
 
 
 def check_taken_as_they_come(bank, items):
@@ -350,7 +350,7 @@ def check_taken_as_they_come(bank, items):
 
     bank.app.sink(bank.transfer.committed, lambda batch: out.release())
     bank.app.sink(bank.transfer.aborted, lambda batch: out.release())
-    check_bank(bank, bank.app.run(transfers=events()))
+    check_bank(bank, bank.app.run({"transfers": events()}))
 
 
 @pytest.mark.parametrize("form", ["dicts", "events"])
@@ -369,7 +369,7 @@ def test_records_of_a_fast_iterator_are_taken_in_order():
     collected, bad = app.collect(numbers), app.collect(numbers.bad)
     count = 100_000
     given = ({"n": n} if n % 1000 else {"n": "x"} for n in range(count))
-    assert app.run(numbers=given).events == count - 100
+    assert app.run({"numbers": given}).events == count - 100
     assert [row["n"] for row in collected.to_pylist()] == [n for n in range(count) if n % 1000]
     assert [row["line"] for row in bad.to_pylist()] == [n + 1 for n in range(0, count, 1000)]
 
@@ -388,7 +388,7 @@ def test_a_full_buffer_of_records_lets_the_run_end(bank):
     bank.app.sink(bank.transfers.bad, sink)
     start = time.monotonic()
     with pytest.raises(Mine):
-        bank.app.run(transfers=events())
+        bank.app.run({"transfers": events()})
     assert time.monotonic() - start < 10
 
 
@@ -413,7 +413,7 @@ def test_nat_is_none():
     seens = app.source(Seen)
     good, bad = app.collect(seens), app.collect(seens.bad)
     nat, at = NaTType(1, 1, 1), datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
-    app.run(seens=[{"at": at, "again": nat}, {"at": nat, "again": at}])
+    app.run({"seens": [{"at": at, "again": nat}, {"at": nat, "again": at}]})
     assert good.to_pylist() == [{"at": at, "again": None}]
     assert [(row["column"], row["reason"]) for row in bad.to_pylist()] == [("at", "Time is wanted, not NaT")]
     with pytest.raises(tm.SchemaError, match="the default NaT does not fit Time: NaT is no instant"):
@@ -424,7 +424,7 @@ def test_nat_is_none():
 
 
 def test_no_events(bank):
-    summary = bank.app.run(transfers=[])
+    summary = bank.app.run({"transfers": []})
     assert (summary.events, summary.epochs, summary.stopped) == (0, 0, False)
     assert bank.accounts.to_pylist() == START
     assert bank.done.to_pylist() == []
@@ -435,7 +435,7 @@ def test_no_events(bank):
 
 def test_late_events(bank):
     events = [transfer_of(at * 1_000_000, "ada", "bob", at) for at in (5, 3, 2, 9, 6, 7)]
-    summary = bank.app.run(transfers=events)
+    summary = bank.app.run({"transfers": events})
     assert [e["amount"] for e in bank.late.to_pylist()] == [2, 6]
     assert (summary.late, summary.events) == (2, 4)
     assert [e["at"].second for e in bank.done.to_pylist()] == [3, 5, 7, 9]
@@ -449,7 +449,7 @@ def test_bad_records(bank):
         {**EVENTS[0], "amount": 2**63},
         {**EVENTS[0], "src": None},
     ]
-    summary = bank.app.run(transfers=iter(events))
+    summary = bank.app.run({"transfers": iter(events)})
     assert (summary.events, summary.bad) == (1, 4)
     bad = bank.bad.to_pylist()
     assert [(b["origin"], b["line"], b["column"]) for b in bad] == [
@@ -469,7 +469,7 @@ def test_bad_records(bank):
 
 def test_counted_without_a_sink():
     bank = Bank()
-    summary = bank.app.run(transfers=[{**EVENTS[0], "at": 10**7}, EVENTS[0], {}])
+    summary = bank.app.run({"transfers": [{**EVENTS[0], "at": 10**7}, EVENTS[0], {}]})
     assert (summary.late, summary.bad) == (1, 1)
 
 
@@ -495,7 +495,7 @@ WRONG_ARROW = {
 def test_arrow_that_does_not_fit(bank, case):
     data, message = WRONG_ARROW[case]
     with pytest.raises((tm.RunError, ValueError), match=message):
-        bank.app.run(transfers=data())
+        bank.app.run({"transfers": data()})
 
 
 # Rows before the first event.
@@ -512,9 +512,9 @@ def test_rows_of_tables(tmp_path):
         (Account(**r) for r in START),
     ):
         bank = Bank(rows).collect()
-        check_bank(bank, bank.app.run(transfers=EVENTS))
+        check_bank(bank, bank.app.run({"transfers": EVENTS}))
         # A run begins with the same rows each time, whatever they were given as.
-        check_bank(bank, bank.app.run(transfers=EVENTS))
+        check_bank(bank, bank.app.run({"transfers": EVENTS}))
 
 
 def test_rows_that_do_not_fit(tmp_path):
@@ -532,7 +532,7 @@ def test_rows_that_do_not_fit(tmp_path):
     ]
     for rows, message in cases:
         with pytest.raises(tm.RunError, match=message):
-            Bank(rows).app.run(transfers=EVENTS)
+            Bank(rows).app.run({"transfers": EVENTS})
 
 
 # Failures.
@@ -548,7 +548,7 @@ def test_exceptions_come_out_as_they_were(bank):
         raise Mine("in the iterator")
 
     with pytest.raises(Mine, match="in the iterator") as raised:
-        bank.app.run(transfers=failing())
+        bank.app.run({"transfers": failing()})
     assert raised.traceback[-1].name == "failing"
 
     def sink(batch):
@@ -556,18 +556,18 @@ def test_exceptions_come_out_as_they_were(bank):
 
     bank.app.sink(bank.transfer.committed, sink)
     with pytest.raises(Mine, match="in the sink"):
-        bank.app.run(transfers=EVENTS)
+        bank.app.run({"transfers": EVENTS})
     with pytest.raises(Mine, match="in the iterator"):
-        Bank(rows=failing()).app.run(transfers=EVENTS)
+        Bank(rows=failing()).app.run({"transfers": EVENTS})
 
 
 def test_records_that_are_none(bank):
     with pytest.raises(tm.SchemaError, match="a record is an int; give dicts or instances"):
-        bank.app.run(transfers=[1])
+        bank.app.run({"transfers": [1]})
     with pytest.raises(tm.SchemaError, match="Arrow batches and records are mixed"):
-        bank.app.run(transfers=[EVENTS[0], arrow()])
+        bank.app.run({"transfers": [EVENTS[0], arrow()]})
     with pytest.raises(tm.SchemaError, match="'transfers' cannot be read from an int"):
-        bank.app.run(transfers=1)
+        bank.app.run({"transfers": 1})
 
 
 def test_failed_runs_leave_no_files(tmp_path):
@@ -579,9 +579,9 @@ def test_failed_runs_leave_no_files(tmp_path):
         raise Mine
 
     with pytest.raises(Mine):
-        bank.app.run(transfers=failing())
+        bank.app.run({"transfers": failing()})
     assert os.listdir(tmp_path) == []
-    bank.app.run(transfers=EVENTS)
+    bank.app.run({"transfers": EVENTS})
     assert os.listdir(tmp_path) == ["done.jsonl"]
 
 
@@ -613,22 +613,77 @@ def test_two_sinks_cannot_share_a_file(tmp_path):
     for stream in (bank.transfer.committed, bank.transfer.aborted):
         bank.app.sink(stream, tm.jsonl(tmp_path / "done.jsonl"))
     with pytest.raises(tm.RunError, match="another sink is writing it"):
-        bank.app.run(transfers=EVENTS)
+        bank.app.run({"transfers": EVENTS})
 
 
 @pytest.mark.parametrize("epoch", ["", "never", "10 minutes", 0, "0ms", 10**9, True])
 def test_epochs_that_are_none(bank, epoch):
-    with pytest.raises(tm.RunError, match="^epoch: .*(is no size of an epoch|is out of range); give"):
-        bank.app.run(transfers=EVENTS, epoch=epoch)
+    with pytest.raises(tm.PlanError, match="^epoch: .*(is no size of an epoch|is out of range); give"):
+        bank.app.run({"transfers": EVENTS}, epoch=epoch)
 
 
 def test_options(bank):
     for workers in (1, 2, 3):
         for epoch in ("auto", 1, "1", "1000", "20ms", "100us", "1s"):
-            check_bank(bank, bank.app.run(transfers=EVENTS, workers=workers, epoch=epoch))
-    assert bank.app.run(transfers=EVENTS, epoch=1).epochs == 3
-    with pytest.raises(tm.RunError, match="give 1 to 1024"):
-        bank.app.run(transfers=EVENTS, workers=10**6)
+            check_bank(bank, bank.app.run({"transfers": EVENTS}, workers=workers, epoch=epoch))
+    assert bank.app.run({"transfers": EVENTS}, epoch=1).epochs == 3
+
+
+# Options, by what is wrong with them.
+WRONG_OPTIONS = [
+    (dict(workers=0), "workers: '0' is no number of threads; give 1 to 1024"),
+    (dict(workers=10**6), "workers: '1000000' is no number of threads; give 1 to 1024"),
+    (dict(workers=True), "workers: 'True' is no number of threads"),
+    (dict(latency="10"), "latency: '10' is no latency"),
+    (dict(scheduling="quickly"), "scheduling: "),
+    (dict(state="s", sync="never"), "sync: 'never' is no mode of syncing"),
+    (dict(state="s", memory="2"), "memory: '2' is no limit of memory"),
+    (dict(state="s", logging="all"), "logging: 'all' is no way of logging; give border, or full"),
+    (dict(sync="epoch"), "sync: it needs a state"),
+    (dict(memory="64MiB"), "memory: it needs a state"),
+    (dict(logging="border"), "logging: it needs a state"),
+    (dict(savepoint="monday"), "savepoint: it needs a state"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS, ids=[m for _, m in WRONG_OPTIONS])
+def test_wrong_options_are_refused_before_anything_is_read(bank, monkeypatch, tmp_path, options, message):
+    monkeypatch.chdir(tmp_path)
+
+    def events():
+        raise Mine("it was read")
+        yield
+
+    with pytest.raises(tm.PlanError) as raised:
+        bank.app.run({"transfers": events()}, **options)
+    assert str(raised.value).startswith(message)
+    assert raised.value.place == next(iter(reversed(options)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_scheduling_and_savepoints_are_options_as_of_the_command(bank, tmp_path):
+    state = tmp_path / "state"
+    for policy in ("epoch", "chain", "operation,dfs"):
+        summary = bank.app.run({"transfers": EVENTS}, scheduling=policy)
+        check_bank(bank, summary)
+        assert {p.policy for p in summary.policies} == {policy}
+    check_bank(bank, bank.app.run({"transfers": EVENTS}, state=state, savepoint="start"))
+    assert os.listdir(state / "savepoint") == ["start"]
+
+
+def test_data_is_given_by_source_or_name(bank):
+    check_bank(bank, bank.app.run({bank.transfers: EVENTS}))
+    check_bank(bank, bank.app.run(data={"transfers": EVENTS}))
+    with pytest.raises(tm.PlanError, match="there is no source 'transfer'; sources: transfers"):
+        bank.app.run({"transfer": EVENTS})
+    with pytest.raises(tm.PlanError, match="stream 'transfers' belongs to another application"):
+        bank.app.run({Bank().transfers: EVENTS})
+    with pytest.raises(
+        tm.PlanError, match=r"a list does not say which source has which data; write app.run\({transfers: events}\)"
+    ):
+        bank.app.run(EVENTS)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'transfers'"):
+        bank.app.run(transfers=EVENTS)
 
 
 # Signals, threads, repeated runs.
@@ -661,7 +716,7 @@ def test_ctrl_c_while_an_iterator_waits(bank):
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        bank.app.run(transfers=events())
+        bank.app.run({"transfers": events()})
     assert time.monotonic() - start < 1.9
     timer.join()
 
@@ -675,13 +730,13 @@ def test_other_threads_go_on(bank):
         assert done.wait(10)
         yield from EVENTS
 
-    check_bank(bank, bank.app.run(transfers=events()))
+    check_bank(bank, bank.app.run({"transfers": events()}))
 
 
 def test_runs_in_threads():
     def one():
         bank = Bank().collect()
-        check_bank(bank, bank.app.run(transfers=EVENTS, workers=1))
+        check_bank(bank, bank.app.run({"transfers": EVENTS}, workers=1))
         passed.append(1)
 
     passed = []
@@ -694,9 +749,9 @@ def test_runs_in_threads():
 
 
 def test_two_runs_of_one_app(bank):
-    check_bank(bank, bank.app.run(transfers=EVENTS))
+    check_bank(bank, bank.app.run({"transfers": EVENTS}))
     before = bank.accounts.to_arrow()
-    bank.app.run(transfers=EVENTS[:1] * 2)
+    bank.app.run({"transfers": EVENTS[:1] * 2})
     assert bank.accounts.to_pylist() == [{"id": "ada", "balance": 40}, {"id": "bob", "balance": 110}]
     assert before.to_pylist() == BALANCES
 
@@ -713,7 +768,7 @@ def test_large_frames_of_other_types():
     collected = app.collect(numbers)
     frame = pl.DataFrame({"n": pl.int_range(200_000, dtype=pl.Int32, eager=True)})
     frame = frame.with_columns(word=pl.col("n").cast(pl.String))
-    assert app.run(numbers=frame).events == 200_000
+    assert app.run({"numbers": frame}).events == 200_000
     assert pl.DataFrame(collected).equals(frame.cast({"n": pl.Int64}))
 
 
@@ -747,7 +802,7 @@ def quick():
         yield {"n": 1}
 
 try:
-    app.run(numbers=WHICH())
+    app.run({"numbers": WHICH()})
 except ValueError:
     print("failed")
 """
@@ -766,7 +821,7 @@ def test_iterators_are_called_back(tmp_path, which, printed):
 
 def test_epoch_records(tmp_path):
     bank = Bank()
-    bank.app.run(transfers=EVENTS, epoch=1, epoch_records=tmp_path / "epochs.arrow")
+    bank.app.run({"transfers": EVENTS}, epoch=1, epoch_records=tmp_path / "epochs.arrow")
     records = pa.ipc.open_file(tmp_path / "epochs.arrow").read_all()
     assert records["events"].to_pylist() == [1, 1, 1]
     assert sum(records["aborted"].to_pylist()) == 2
@@ -798,7 +853,7 @@ def test_groups_of_keys_are_explained_and_change_nothing():
 
         left = app.collect(transfer.committed)
         explained = app.explain()
-        app.run(transfers=[{"zone": i % 2, "src": i % 5, "dst": i * 7 % 5, "amount": i % 4} for i in range(400)])
+        app.run({"transfers": [{"zone": i % 2, "src": i % 5, "dst": i * 7 % 5, "amount": i % 4} for i in range(400)]})
         return explained, left.to_pylist()
 
     (one, expected), (two, found) = outcome(None), outcome(2)

@@ -320,9 +320,9 @@ def test_a_savepoint_seeds_another_application(bank):
         id: str = tm.key()
         balance: int = 0
 
-    app = tm.App("third", seed=bank.folder / "state" / "savepoint" / "monday")
+    app = tm.App("third")
     accounts = app.table(Account)
-    app.run()
+    app.run(seed=bank.folder / "state" / "savepoint" / "monday")
     assert accounts.to_pylist() == [{"id": "ada", "balance": 80}, {"id": "bob", "balance": 20}]
 
 

@@ -310,7 +310,7 @@ ROLES = [
 @pytest.mark.parametrize(("text", "parts"), ROLES, ids=[r[0] for r in ROLES])
 def test_role(module, text, parts):
     loaded = module(f"@app.transaction(transfers)\ndef t(ev, *, r={text}):\n    pass\n")
-    (role,) = strip(loaded.t.definition["roles"])
+    (role,) = strip(loaded.t._definition["roles"])
     assert {k: role[k] for k in parts} == parts
 
 
@@ -320,7 +320,7 @@ def test_new(module):
         def t(ev, made=accounts.new("src", owner="dst", balance=5), more=stock.new("store", "lines.item", left="lines.quantity")):
             made.balance += 1
     """)
-    first, second, third = strip(loaded.t.definition["body"])
+    first, second, third = strip(loaded.t._definition["body"])
     assert first == stmt(insert={"role": "made", "values": [["owner", ev("dst")], ["balance", lit(int=5)]]})
     insert = stmt(insert={"role": "more", "values": [["left", element("quantity", "lines")]]})
     assert second == stmt(for_each={"variable": "lines", "list": "lines", "body": [insert]})
@@ -329,11 +329,11 @@ def test_new(module):
 def test_spans_are_those_of_the_file(module):
     loaded = module(TRANSACTION + "    x = 1\n    é = 'ü' + ev.src\n    src.owner = é\n")
     head = PRELUDE_LINES + 4
-    assignment = loaded.t.definition["body"][1]
+    assignment = loaded.t._definition["body"][1]
     assert assignment["span"] == {"line": head + 1, "column": 4, "end_line": head + 1, "end_column": 20}
     right = assignment["node"]["assign"]["value"]["node"]["binary"]["right"]
     assert right["span"] == {"line": head + 1, "column": 14, "end_line": head + 1, "end_column": 20}
-    key = loaded.t.definition["roles"][1]["key"][1]
+    key = loaded.t._definition["roles"][1]["key"][1]
     assert (key["span"]["line"], key["span"]["column"]) == (head - 1, 60)
 
 
@@ -358,7 +358,7 @@ def test_constants_are_taken_from_closures_and_attributes(module):
 
         t = make(9)
     """)
-    values = [s["node"]["assign"]["value"] for s in strip(loaded.t.definition["body"])]
+    values = [s["node"]["assign"]["value"] for s in strip(loaded.t._definition["body"])]
     assert values == [lit(int=9), lit(str="red"), lit(str="RED"), lit(int=7), call("decimal", lit(str="2.5"))]
 
 
@@ -391,7 +391,7 @@ def test_filter_and_map(module):
         ["text", ev("src")],
         ["level", lit(int=3)],
     ]
-    assert loaded.alerts.failed.ref == {"failed": "big_map"}
+    assert loaded.alerts.failed._ref == {"failed": "big_map"}
 
 
 def test_streams_between_transactions(module):
@@ -404,6 +404,6 @@ def test_streams_between_transactions(module):
         def second(ev, src=accounts.row("text")):
             src.balance += ev.level
     """)
-    assert loaded.second.definition["inputs"] == [{"emitted": {"transaction": "first", "name": "alerts"}}]
+    assert loaded.second._definition["inputs"] == [{"emitted": {"transaction": "first", "name": "alerts"}}]
     assert loaded.second.name == "second_one"
-    assert loaded.first.emitted("alerts").ref == loaded.first.emitted(loaded.Alert).ref
+    assert loaded.first.emitted("alerts")._ref == loaded.first.emitted(loaded.Alert)._ref

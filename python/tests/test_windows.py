@@ -52,7 +52,7 @@ def run(workers, rows=None):
 
     events = [{"at": at(seconds), "segment": 1, "car": car, "speed": speed} for seconds, car, speed in EVENTS]
     said, rejected = app.collect(toll.committed), app.collect(toll.aborted)
-    app.run(reports=events, workers=workers)
+    app.run({"reports": events}, workers=workers)
     assert [row["reason"] for row in rejected.to_pylist()] == ["negative speed"]
     assert "seg.reports" in rejected.to_pylist()[0] and "seg.speed" not in rejected.to_pylist()[0]
     return said.to_pylist(), segments.to_pylist()

@@ -67,21 +67,8 @@ class Job:
     sources: Mapping[str, Input]
     tables: Mapping[str, Input]
     sinks: Mapping[str, Output]
-    workers: int | None = None
-    epoch: str = "auto"
-    latency: str = "10ms"
-    state: str | None = None
-    """The state directory of a durable run."""
-    sync: str = "epoch"
-    """When results are released: ``epoch``, or a time between syncs."""
-    memory: str | None = None
-    """What rows may take in memory, with its unit."""
-    logging: str = "border"
-    """What of each epoch is logged: ``border`` or ``full``."""
-    seed: str | None = None
-    """A state or savepoint whose rows the tables begin with."""
-    epoch_records: str | None = None
-    """The Arrow file for a record of each epoch."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Those that are given, by name, as the command line has them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +83,14 @@ class Outcome:
 def declaration(function: F) -> F:
     """Decorates the functions that users declare with: a ``TidemillError`` shows the user's calls and no others."""
     return cast(F, functools.update_wrapper(_native.Declaration(function), function))
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Checks the options of a run. Raises ``PlanError`` with the name of the one that is wrong."""
+    wrong = _native.check_options(dict(options))
+    if wrong is not None:
+        option, message = wrong
+        raise PlanError(message, place=option)
 
 
 def analyze(plan: ir.Plan) -> tuple[Json | None, list[ir.Fault]]:

@@ -10,6 +10,9 @@ def analyze(plan_json: str) -> str:
 def explain(plan_json: str) -> str:
     """A plan for people to read. Raises ``ValueError`` where it has errors."""
 
+def check_options(options: dict[str, str]) -> tuple[str, str] | None:
+    """The first option of a run that is wrong, with what is wrong."""
+
 def batch_from_columns(schema_json: str, columns: list[list[object]], origin: str, first: int) -> Frame:
     """A batch of Python values in the plan's ``Schema``, one list per field. ``...`` is a missing
     value. A row that does not fit is left out and becomes a bad record of ``origin``, numbered from

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from . import _engine, ir
@@ -15,6 +13,7 @@ from .data import batches, is_same
 from .errors import PlanError, RunError
 from .lateness import Lateness, lateness_of
 from .names import checked, collection_name, foreign, type_name
+from .options import Epoch, Logging, Path, RunOptions, Sync
 from .plan import PlanBuilder, declared_otherwise
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
@@ -30,6 +29,9 @@ R = TypeVar("R", bound=Row)
 SinkFunction = Callable[[Any], object]
 """Takes an Arrow batch (an object with ``__arrow_c_array__``) per epoch."""
 
+Data = Mapping[str, object] | Mapping[Source[Any], object] | Mapping[str | Source[Any], object]
+"""The events of sources, by the source or its name."""
+
 
 class App:
     """A program: tables, sources, transactions and sinks. ``name`` appears in logs and summaries.
@@ -40,40 +42,17 @@ class App:
     What is declared a second time as it was is the same: a notebook's cell may run again. What is declared
     otherwise under the same name is refused, unless ``replace=True`` says that it takes the place of the first.
 
-    With ``state``, a directory, runs are durable: after a crash at any moment the next run goes on as if
-    there had been none (docs/recovery.md). The directory is made if missing, and belongs to this
-    application from then on. ``version`` is that of its schema: raise it when tables or events are changed,
-    and the state is migrated where that loses nothing. ``sync`` says when results are released: with
-    ``"epoch"`` when they are durable; with a time such as ``"50ms"`` before that, with a sync that often, which
-    is weaker: what was released since the last sync is lost if the machine stops. ``memory``, such as ``"2GiB"``,
-    is what rows may take in memory: the others are read from the state when they are needed. ``logging`` says what
-    of an epoch is logged: ``"border"``, what its sources gave, of which a replay makes all the rest; ``"full"``,
-    that and what each transaction gave, which a replay is held against. ``seed`` is a savepoint, or a state, whose
-    rows the tables of the same names begin with, in the stead of their own.
+    ``version`` is that of the schema: raise it when tables or events change, and the next run migrates a state
+    where that loses nothing (docs/recovery.md).
     """
 
-    def __init__(
-        self,
-        name: str,
-        state: str | os.PathLike[str] | None = None,
-        *,
-        version: int = 1,
-        sync: str = "epoch",
-        logging: str = "border",
-        memory: str | None = None,
-        seed: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, name: str, *, version: int = 1) -> None:
         if not isinstance(name, str) or not name:
             raise PlanError(f"{name!r} is no name for an application", "write tm.App('bank')")
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 2**63:
             raise PlanError(f"{version!r} is no version of a schema", "give a number from 1, and raise it")
         self.name = name
         self.version = version
-        self.state = None if state is None else os.fspath(state)
-        self.sync = sync
-        self.logging = logging
-        self.memory = memory
-        self.seed = None if seed is None else os.fspath(seed)
         self._plan = PlanBuilder(name, version)
         self._tables: dict[str, Table[Any]] = {}
         self._sources: dict[str, Source[Any]] = {}
@@ -109,7 +88,7 @@ class App:
             streams += [derived, derived.failed]
         for transaction in self._transactions.values():
             streams += [transaction.committed, transaction.aborted]
-            streams += [transaction.emitted(name) for name in transaction.emits]
+            streams += [transaction.emitted(name) for name in transaction._emits]
         return streams
 
     # Declarations.
@@ -127,7 +106,7 @@ class App:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{name}'")
         table: Table[R] = Table(self, name, schema, rows)
-        if not self._plan.add("tables", table.definition(), replace=replace):
+        if not self._plan.add("tables", table._definition(), replace=replace):
             declared = self._tables[name]
             if is_same(declared._given, rows):
                 return declared
@@ -148,7 +127,7 @@ class App:
     ) -> Source[E]:
         """A stream of events from outside.
 
-        Without a connector its data is given to ``app.run`` under its name. ``lateness`` (``"2s"``,
+        Without a connector its data is given to ``app.run``. ``lateness`` (``"2s"``,
         a ``timedelta``, or a number where the event time is an int) is how much earlier than the
         latest event so far an event may be; one that breaks this goes to ``.late``. Records that
         cannot be decoded go to ``.bad``. Raises ``PlanError``.
@@ -156,13 +135,13 @@ class App:
         schema = _schema(event, Event, "a source", "tm.Event")
         name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
-            hint = f"write tm.csv(...) or another connector; give data to app.run({name}=...)"
+            hint = f"write tm.csv(...) or another connector; give data to app.run({{{name!r}: ...}})"
             raise PlanError(f"{type_name(connector)} is no connector", hint, f"stream '{name}'")
         units = lateness_of(lateness, schema, f"stream '{name}'")
         source: Source[E] = Source(self, name, schema, connector, units)
-        if not self._plan.add("streams", source.definition(), replace=replace):
+        if not self._plan.add("streams", source._definition(), replace=replace):
             declared = self._sources[name]
-            if is_same(declared.connector, connector):
+            if is_same(declared._connector, connector):
                 return declared
             if not replace:
                 raise declared_otherwise(f"stream '{name}'")
@@ -188,7 +167,7 @@ class App:
         @declaration
         def declare(function: Callable[..., Any]) -> Transaction:
             own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
-            inputs = [s.ref for s in streams]
+            inputs = [s._ref for s in streams]
             compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0].label))
             if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
                 return self._transactions[own_name]
@@ -203,13 +182,13 @@ class App:
     ) -> Derived[Any]:
         own_name = self._derived_name(stream, "filter", name)
         compiled = compile_filter(predicate, f"stream '{own_name}'", self._plan.lists(stream.label))
-        origin: ir.FilterOrigin = {"filter": {"input": stream.ref, "predicate": compiled.node}}
+        origin: ir.FilterOrigin = {"filter": {"input": stream._ref, "predicate": compiled.node}}
         return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
 
     def _map(self, stream: Stream[Any], function: Callable[..., Any], name: str | None, replace: bool) -> Derived[Any]:
         own_name = self._derived_name(stream, "map", name)
         compiled = compile_map(function, f"stream '{own_name}'", self._plan.lists(stream.label))
-        origin: ir.MapOrigin = {"map": {"input": stream.ref, "record": compiled.node}}
+        origin: ir.MapOrigin = {"map": {"input": stream._ref, "record": compiled.node}}
         return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
 
     def _derived_name(self, stream: Stream[Any], kind: str, name: str | None) -> str:
@@ -246,7 +225,7 @@ class App:
         sink, unless ``name`` is that of the first. Raises ``PlanError``. What the function raises stops the run.
         """
         if isinstance(to, Connector):
-            self._add_sink(stream, to.sink_spec(), name, replace)
+            self._add_sink(stream, to._sink_spec(), name, replace)
         elif callable(to):
             self._add_sink(stream, to, name, replace)
         else:
@@ -264,9 +243,9 @@ class App:
             raise PlanError(f"{type_name(stream)} is no stream", hint)
         self._check_own(stream)
         if name is None:
-            declared = (n for n, s in self._plan.sinks() if s == stream.ref and is_same_output(self._sinks[n], output))
+            declared = (n for n, s in self._plan.sinks() if s == stream._ref and is_same_output(self._sinks[n], output))
             name = next(declared, None) or self._plan.free_name("sinks", stream.label)
-        if not self._plan.add("sinks", {"name": name, "stream": stream.ref}, replace=replace):
+        if not self._plan.add("sinks", {"name": name, "stream": stream._ref}, replace=replace):
             if is_same_output(self._sinks[name], output):
                 return name
             if not replace:
@@ -292,91 +271,130 @@ class App:
 
     def run(
         self,
-        data: Mapping[str, object] | None = None,
-        /,
+        data: Data | None = None,
         *,
         workers: int | None = None,
-        epoch: str | int = "auto",
+        epoch: Epoch = "auto",
         latency: str = "10ms",
-        epoch_records: str | os.PathLike[str] | None = None,
-        **more: object,
+        scheduling: str = "auto",
+        state: Path | None = None,
+        sync: Sync | None = None,
+        memory: str | None = None,
+        logging: Logging | None = None,
+        savepoint: str | None = None,
+        seed: Path | None = None,
+        epoch_records: Path | None = None,
     ) -> RunSummary:
         """Runs until all sources end.
 
-        Data for sources is given by their names: ``app.run(transfers=batches)``. It may be anything
-        that speaks the Arrow PyCapsule interface, an iterable of such, or an iterable of dicts or
-        events. ``workers`` is the number of threads (default: the cores); ``epoch`` is ``"auto"``,
-        a number of events, or an age such as ``"20ms"``; while it is ``"auto"``, epochs are as large as lets
-        99 of 100 events have their results within ``latency``. ``epoch_records`` is an Arrow file for a record
-        of each epoch: sizes, how its transactions were scheduled and why, expected and measured times.
+        ``data`` has the events of sources, by the source or its name: ``app.run({transfers: events})``. They may be
+        anything that speaks the Arrow PyCapsule interface, an iterable of such, or an iterable of dicts or events.
+        A source that is not in it reads its connector.
 
-        Raises ``RunError`` where a source or sink fails, ``PlanError`` where names do not fit.
+        The other arguments are options, which the command line has under the same names
+        (docs/command-line.md). None of them changes results:
+
+        - ``workers``: the number of threads; one per core unless given.
+        - ``epoch``: ``"auto"``, a number of events, or an age such as ``"20ms"``.
+        - ``latency``: while ``epoch`` is ``"auto"``, epochs are as large as lets 99 of 100 events have their results
+          within this time.
+        - ``scheduling``: ``"auto"``, or a policy such as ``"chain"``.
+        - ``state``: a directory, made if missing, that makes the run durable: after a crash at any moment the next
+          run with it goes on as if there had been none (docs/recovery.md). It belongs to this application.
+
+        These four need a ``state``:
+
+        - ``sync``: when results are released: ``"epoch"`` (unless given) when they are durable; with a time such as
+          ``"50ms"`` before that, with a sync that often. What was released since the last sync is then lost if the
+          machine stops.
+        - ``memory``: the most memory that rows take, such as ``"2GiB"``; the others are read from the state when they
+          are needed.
+        - ``logging``: ``"border"`` (unless given) logs what the sources gave, of which a replay makes the rest;
+          ``"full"`` also logs what each transaction gave, which a replay is compared with.
+        - ``savepoint``: keeps the state as it is when the run begins under this name, and the log from there on.
+
+        And these do not:
+
+        - ``seed``: a state or a savepoint; the tables begin with the rows of its tables of the same names.
+        - ``epoch_records``: an Arrow file for a record of each epoch: sizes, how its transactions were scheduled and
+          why, expected and measured times.
+
+        Raises ``PlanError`` where an option is wrong or a source is not known, ``RunError`` where a source or a
+        sink fails.
         """
-        records = None if epoch_records is None else os.fspath(epoch_records)
-        job = self.job({**(data or {}), **more}, workers=workers, epoch=epoch)
-        outcome = _engine.run(replace(job, latency=latency, epoch_records=records))
+        options = RunOptions(
+            workers=workers,
+            epoch=epoch,
+            latency=latency,
+            scheduling=scheduling,
+            state=state,
+            sync=sync,
+            memory=memory,
+            logging=logging,
+            savepoint=savepoint,
+            seed=seed,
+            epoch_records=epoch_records,
+        )
+        outcome = _engine.run(self._job(data, options))
         for name, collected in self._collected.items():
             collected._frame = outcome.collected[name]
         for name, table in self._tables.items():
             table._frame = outcome.tables[name]
         return RunSummary.from_json(outcome.summary)
 
-    def job(
-        self,
-        data: Mapping[str, object] | None = None,
-        *,
-        workers: int | None = None,
-        epoch: str | int = "auto",
-    ) -> Job:
+    def _job(self, data: Data | None = None, options: RunOptions | None = None) -> Job:
         """All that a run needs, for the engine."""
-        data = data or {}
-        for name in data:
-            if name not in self._sources:
-                known = ", ".join(self._sources) or "there is none"
-                raise PlanError(f"there is no source '{name}'", f"sources: {known}")
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-            raise RunError(f"workers={workers!r} is no number of threads; give 1 or more")
+        given = self._by_name(data or {})
         return Job(
             plan=self.plan(),
-            sources={name: self._source_input(source, data) for name, source in self._sources.items()},
+            sources={name: self._source_input(source, given) for name, source in self._sources.items()},
             tables=self._table_inputs(),
             sinks=dict(self._sinks),
-            workers=workers,
-            epoch=str(epoch),
-            state=self.state,
-            sync=self.sync,
-            logging=self.logging,
-            memory=self.memory,
-            seed=self.seed,
+            options=(options or RunOptions()).texts(),
         )
 
-    def connectors(self) -> Job:
+    def _connections(self) -> Job:
         """What is known without data given to a run: for looking at the application, not for running
         it. Sources without a connector are left out."""
-        with_connector = {name: s.connector for name, s in self._sources.items() if s.connector is not None}
+        with_connector = {name: s._connector for name, s in self._sources.items() if s._connector is not None}
         return Job(
             plan=self.plan(),
-            sources={name: connector.source_spec() for name, connector in with_connector.items()},
+            sources={name: connector._source_spec() for name, connector in with_connector.items()},
             tables=self._table_inputs(),
             sinks=dict(self._sinks),
-            state=self.state,
         )
 
+    def _by_name(self, data: Data) -> dict[str, object]:
+        """The data of sources by their names."""
+        if not isinstance(data, Mapping):
+            hint = "write app.run({transfers: events})"
+            raise PlanError(f"{type_name(data)} does not say which source has which data", hint)
+        given = {}
+        for source, events in data.items():
+            if isinstance(source, Source):
+                self._check_own(source)
+            name = source.name if isinstance(source, Source) else source
+            if name not in self._sources:
+                known = ", ".join(self._sources) or "there is none"
+                raise PlanError(f"there is no source {name!r}", f"sources: {known}")
+            given[name] = events
+        return given
+
     def _table_inputs(self) -> dict[str, Input]:
-        initial = {name: table.initial() for name, table in self._tables.items()}
+        initial = {name: table._first_rows() for name, table in self._tables.items()}
         given = {name: rows for name, rows in initial.items() if rows is not None}
-        return {name: _input(rows, self._tables[name].schema.without_windows(), name) for name, rows in given.items()}
+        return {name: _input(rows, self._tables[name]._schema.without_windows(), name) for name, rows in given.items()}
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object]) -> Input:
-        given = data.get(source.name, source.connector)
+        given = data.get(source.name, source._connector)
         if given is None:
-            hint = f"give it a connector, or data: app.run({source.name}=...)"
+            hint = f'give it a connector, or data: app.run({{"{source.name}": ...}})'
             raise RunError(f"source '{source.name}' has no data; {hint}")
-        return _input(given, source.schema, source.name)
+        return _input(given, source._schema, source.name)
 
 
 def _input(given: object, schema: RecordSchema, name: str) -> Input:
-    return given.source_spec() if isinstance(given, Connector) else batches(given, schema, name)
+    return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
 
 
 def _schema(cls: type[Record], base: type[Record], what: str, base_name: str) -> RecordSchema:

@@ -25,11 +25,11 @@ class Connector:
 
     kind: ClassVar[str]
 
-    def source_spec(self) -> str:
+    def _source_spec(self) -> str:
         """As a source. Raises ``PlanError`` where it cannot be one."""
         raise PlanError(f"{self.kind} cannot be a source")
 
-    def sink_spec(self) -> str:
+    def _sink_spec(self) -> str:
         """As a sink. Raises ``PlanError`` where it cannot be one."""
         raise PlanError(f"{self.kind} cannot be a sink")
 
@@ -51,10 +51,10 @@ class _Files(Connector):
     def _sink_options(self) -> dict[str, Any]:
         return {}
 
-    def source_spec(self) -> str:
+    def _source_spec(self) -> str:
         return json.dumps({"kind": self.kind, "paths": list(self.paths), **self._source_options()})
 
-    def sink_spec(self) -> str:
+    def _sink_spec(self) -> str:
         if len(self.paths) != 1:
             raise PlanError(f"a {self.kind} sink has {len(self.paths)} paths", "a sink writes one file")
         return json.dumps({"kind": self.kind, "path": self.paths[0], **self._sink_options()})
@@ -118,7 +118,7 @@ class Null(Connector):
 
     kind: ClassVar[str] = "null"
 
-    def sink_spec(self) -> str:
+    def _sink_spec(self) -> str:
         """As a sink."""
         return json.dumps({"kind": self.kind})
 

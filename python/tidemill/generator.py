@@ -25,7 +25,7 @@ class Generated:
     """How one field is made; from ``tm.sequence``, ``tm.uniform``, ``tm.zipf``, ``tm.choice``,
     ``tm.constant`` or ``tm.nullable``."""
 
-    spec: dict[str, Any]
+    _spec: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Generator(Connector):
     seed: int
     columns: tuple[tuple[str, Generated], ...]
 
-    def source_spec(self) -> str:
+    def _source_spec(self) -> str:
         """As a source."""
         return json.dumps(
             {
@@ -46,7 +46,7 @@ class Generator(Connector):
                 "events": self.events,
                 "rate": self.rate,
                 "seed": self.seed,
-                "columns": [[name, column.spec] for name, column in self.columns],
+                "columns": [[name, column._spec] for name, column in self.columns],
             }
         )
 
@@ -99,7 +99,7 @@ def constant(value: object) -> Generated:
 
 def nullable(probability: float, values: Generated) -> Generated:
     """None with a probability from 0 to 1, else as ``values`` says."""
-    return Generated({"kind": "nullable", "probability": probability, "values": values.spec})
+    return Generated({"kind": "nullable", "probability": probability, "values": values._spec})
 
 
 def _generated(kind: str, format: str | None, **options: object) -> Generated:

@@ -90,7 +90,7 @@ class FieldSpec:
         if self.window is not None:
             ty, spec = self.window
             of = ty.value.to_json()
-            window = spec.definition
+            window = spec._definition
             return {"name": self.name, "type": of["type"], "nullable": of["nullable"], "key": False, "window": window}
         default = column_value(self.default, self.type) if self.has_default else None
         of = self.type.to_json()

@@ -27,7 +27,7 @@ class Stream(Generic[E]):
     def __init__(self, app: App, label: str, ref: ir.StreamRef) -> None:
         self._app = app
         self.label = label
-        self.ref = ref
+        self._ref = ref
 
     def __repr__(self) -> str:
         return f"<stream {self.label}>"
@@ -66,15 +66,15 @@ class Source(Stream[E]):
     def __init__(self, app: App, name: str, schema: RecordSchema, connector: Connector | None, lateness: int) -> None:
         super().__init__(app, name, {"named": name})
         self.name = name
-        self.schema = schema
-        self.connector = connector
+        self._schema = schema
+        self._connector = connector
         self._lateness = lateness
 
-    def definition(self) -> ir.StreamDef:
+    def _definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""
         source: ir.Source = {
-            "schema": self.schema.to_json(),
-            "event_time": self.schema.event_time,
+            "schema": self._schema.to_json(),
+            "event_time": self._schema.event_time,
             "lateness": self._lateness,
         }
         return {"name": self.name, "origin": {"source": source}}
@@ -96,8 +96,8 @@ class Transaction:
     def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
         self._app = app
         self.name = name
-        self.definition = definition
-        self.emits = ir.emitted_names(definition["body"])
+        self._definition = definition
+        self._emits = ir.emitted_names(definition["body"])
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -123,8 +123,8 @@ class Transaction:
         """What the body emitted under a name, or of an event class. Raises ``PlanError`` where it
         never does."""
         name = stream if isinstance(stream, str) else collection_name(stream)
-        if name not in self.emits:
-            known = f"it emits {', '.join(self.emits)}" if self.emits else "its body has no tm.emit(...)"
+        if name not in self._emits:
+            known = f"it emits {', '.join(self._emits)}" if self._emits else "its body has no tm.emit(...)"
             raise PlanError(f"nothing is emitted as '{name}'", known, f"transaction '{self.name}'")
         ref: ir.EmittedRef = {"emitted": {"transaction": self.name, "name": name}}
         return Stream(self._app, f"{self.name}.emitted.{name}", ref)

@@ -32,23 +32,23 @@ class Table(Rows, Generic[R]):
     def __init__(self, app: App, name: str, schema: RecordSchema, rows: object = None) -> None:
         self._app = app
         self.name = name
-        self.schema = schema
+        self._schema = schema
         self._given = rows
         self._initial = rows
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
 
-    def initial(self) -> object:
+    def _first_rows(self) -> object:
         """The rows before the first event, each time anew; an iterator's are kept for that."""
         if isinstance(self._initial, Iterator):
             self._initial = list(self._initial)
         return self._initial
 
-    def definition(self) -> ir.TableDef:
+    def _definition(self) -> ir.TableDef:
         """The plan's ``TableDef``."""
-        columns = [f.to_column() for f in self.schema.fields]
-        return {"name": self.name, "columns": columns, "groups": self.schema.groups}
+        columns = [f.to_column() for f in self._schema.fields]
+        return {"name": self.name, "columns": columns, "groups": self._schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
         """A row that the transaction may read and write. Touching a missing row aborts; with
@@ -67,15 +67,15 @@ class Table(Rows, Generic[R]):
         columns that are not given have their defaults.
         """
         for name in columns:
-            spec = self.schema.field(name)
+            spec = self._schema.field(name)
             if spec is None or spec.key:
-                known = ", ".join(f.name for f in self.schema.fields if not f.key)
+                known = ", ".join(f.name for f in self._schema.fields if not f.key)
                 what = "is a key column" if spec else "is no column"
                 raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
         return self._role(key, "row", over, columns)
 
     def _role(self, key: tuple[Key, ...], access: str, over: str | None, values: dict[str, Value] | None = None) -> R:
-        wanted = self.schema.keys
+        wanted = self._schema.keys
         if len(key) != len(wanted):
             names = ", ".join(wanted)
             hint = f"give one for each of: {names}"

@@ -4,7 +4,7 @@ from tidemill import testing
 from bank import app
 
 def test_transfer():
-    done = testing.run(app, transfers=[{"at": 0, "src": "ada", "dst": "bob", "amount": 5}])
+    done = testing.run(app, {"transfers": [{"at": 0, "src": "ada", "dst": "bob", "amount": 5}]})
     assert done.aborted("transfer")[0]["reason"] == "insufficient funds"
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 
 from . import _engine
 from ._engine import COLLECT, Frame
-from .app import App
+from .app import App, Data
 from .errors import PlanError
 from .names import foreign
+from .options import Epoch, RunOptions
 from .stream import Stream
 from .summary import RunSummary
 
@@ -63,14 +64,13 @@ def _find(frames: dict[str, Frame], name: str, kind: str) -> Rows:
     return frames[name].to_pylist()
 
 
-def run(app: App, /, *, workers: int | None = 1, epoch: str | int = "auto", **data: object) -> Ran:
+def run(app: App, data: Data | None = None, /, *, workers: int | None = 1, epoch: Epoch = "auto") -> Ran:
     """Runs the application on ``data`` (as ``app.run`` takes it, in place of its connectors) and
     collects every stream: of sources (``late``, ``bad``), filters and maps (``failed``) and
-    transactions. No sink of the application is opened, and its state is neither read nor written."""
-    job = app.job(data, workers=workers, epoch=epoch)
+    transactions. No sink of the application is opened, and there is no state: nothing outlasts the test."""
+    job = app._job(data, RunOptions(workers=workers, epoch=epoch))
     streams = app.streams()
-    sinks = [{"name": s.label, "stream": s.ref} for s in streams]
+    sinks = [{"name": s.label, "stream": s._ref} for s in streams]
     plan = json.dumps({**json.loads(job.plan), "sinks": sinks})
-    stateless = replace(job, state=None, sync="epoch", memory=None, logging="border")
-    outcome = _engine.run(replace(stateless, plan=plan, sinks={s.label: COLLECT for s in streams}))
+    outcome = _engine.run(replace(job, plan=plan, sinks={s.label: COLLECT for s in streams}))
     return Ran(app, RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)

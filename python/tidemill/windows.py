@@ -66,7 +66,7 @@ class Window(Generic[T]):
 class WindowSpec:
     """What ``window()`` leaves in a class body: the plan's ``WindowDef``."""
 
-    definition: ir.WindowDef
+    _definition: ir.WindowDef
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 //! The command line's grammar.
 
 use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
+use crate::options::RunOptions;
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
@@ -196,30 +197,30 @@ pub struct RunArguments {
     pub explain_scheduling: bool,
     /// Keep the state in this directory, and go on with what is there: the run survives a crash.
     #[arg(long, value_name = "DIR")]
-    pub state: Option<PathBuf>,
+    state: Option<PathBuf>,
     /// When results are released: when their epoch is durable, or earlier: as soon as it is logged, with a sync
     /// every Xms (us, s). Then what was released since the last sync is lost if the machine stops, and results
     /// may come twice. Needs a state [default: epoch].
     #[arg(long, value_name = "epoch|Xms", value_parser = parse_sync)]
-    pub sync: Option<Sync>,
+    sync: Option<Sync>,
     /// Have rows take so much memory at the most, such as 2GiB: the others are read from the state when they are
     /// needed. Needs a state.
     #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
-    pub memory: Option<usize>,
+    memory: Option<usize>,
     /// What of an epoch is logged: what its sources gave ('border'), of which a replay makes all the rest; or that
     /// and what each transaction gave ('full'), which a replay is held against. Needs a state [default: border].
     #[arg(long, value_name = "border|full", value_parser = parse_logging)]
-    pub logging: Option<Logging>,
+    logging: Option<Logging>,
     /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
     #[arg(long, value_name = "NAME")]
-    pub savepoint: Option<String>,
+    savepoint: Option<String>,
     /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
     /// the same names. A state that has begun goes on with its own.
     #[arg(long, value_name = "DIR")]
-    pub seed: Option<PathBuf>,
+    seed: Option<PathBuf>,
     /// Write a record of each epoch to this Arrow file: sizes, policy and reason, expected and measured times.
     #[arg(long, value_name = "FILE")]
-    pub epoch_records: Option<PathBuf>,
+    epoch_records: Option<PathBuf>,
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
@@ -230,10 +231,19 @@ pub struct RunArguments {
 
 impl RunArguments {
     /// The options of the run.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> RunOptions {
+        let RunArguments { epoch, latency, scheduling, sync, memory, logging, .. } = *self;
         let workers = self.workers.unwrap_or(0);
-        let RunArguments { epoch, latency, scheduling, .. } = *self;
-        Options { workers, epoch, latency, scheduling, ..Options::default() }
+        RunOptions {
+            engine: Options { workers, epoch, latency, scheduling, ..Options::default() },
+            state: self.state.clone(),
+            sync,
+            memory,
+            logging,
+            savepoint: self.savepoint.clone(),
+            seed: self.seed.clone(),
+            epoch_records: self.epoch_records.clone(),
+        }
     }
 }
 
@@ -300,7 +310,7 @@ mod tests {
         else {
             panic!("a run")
         };
-        let options = run.options();
+        let options = run.options().engine;
         assert_eq!((options.workers, options.epoch), (2, EpochSize::Age(20_000_000)));
         assert_eq!(options.scheduling, Scheduling::Fixed(Policy::CHAIN));
         for line in ["tidemill", "tidemill run", "tidemill run x --workers 0", "tidemill run x --epoch 1h"] {

@@ -17,13 +17,13 @@ use tidemill_runtime::Engine;
 /// Checks an application; the exit code.
 pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8, L::Error> {
     look(&arguments.target, loader, |job, program| {
-        job.check_connections()?;
+        job.check_connections(None)?;
         let mut warned = warnings(&program);
         warned.extend(connector_warnings(&job, &program));
         say::out(&listing(&job, &program));
         warned.iter().for_each(|warning| say::warning(warning));
         say::out(&verdict(&program, warned.len()));
-        match arguments.state.as_ref().or(job.state.as_ref()) {
+        match &arguments.state {
             Some(state) => check_state(state, &program),
             None => Ok(()),
         }

@@ -8,9 +8,11 @@
 //! 5. sinks are opened;
 //! 6. a state of an earlier schema is migrated, and a savepoint is made.
 
+use crate::options::RunOptions;
+use crate::state::bring;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_audit::{AuditError, recorded_program};
@@ -23,8 +25,8 @@ use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, Sink,
-    Source, SourceBatch, Summary, Sync, epoch_record_schema,
+    BadRecord, Control, Durability, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch, Summary,
+    epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -52,7 +54,7 @@ pub enum Output {
     Own(OpenSink),
 }
 
-/// All that a run needs.
+/// A plan, and what goes in and comes out of it.
 pub struct Job {
     /// The application.
     pub plan: Plan,
@@ -62,20 +64,6 @@ pub struct Job {
     pub tables: BTreeMap<String, Input>,
     /// By name; one for each sink of the plan.
     pub sinks: BTreeMap<String, Output>,
-    /// The state directory of a durable run.
-    pub state: Option<PathBuf>,
-    /// When results of a durable run are released.
-    pub sync: Sync,
-    /// Bytes that rows may take in memory.
-    pub memory: Option<usize>,
-    /// What of each epoch a durable run logs.
-    pub logging: Logging,
-    /// Keeps the state as it is when the run begins, as a savepoint of this name.
-    pub savepoint: Option<String>,
-    /// A state or savepoint whose rows the tables of the same names begin with.
-    pub seed: Option<PathBuf>,
-    /// The Arrow file for a record of each epoch.
-    pub epoch_records: Option<PathBuf>,
 }
 
 /// Why a job did not come to its end.
@@ -135,7 +123,7 @@ pub enum Unit {
 /// A job whose sources and sinks are open and whose tables are filled.
 pub struct Ready {
     engine: Engine,
-    memory: Option<usize>,
+    options: Options,
     sources: Vec<Box<dyn Source>>,
     sinks: Vec<Box<dyn Sink>>,
     durability: Option<Durability>,
@@ -149,14 +137,15 @@ pub struct Ready {
 }
 
 impl Job {
-    /// Checks that inputs and outputs do not get into each other's way. Touches nothing.
-    pub fn check_connections(&self) -> Result<(), JobError> {
+    /// Checks that inputs and outputs do not get into each other's way, with the file of epoch records that a run
+    /// may write. Touches nothing.
+    pub fn check_connections(&self, epoch_records: Option<&Path>) -> Result<(), JobError> {
         self.check_standard_streams()?;
-        self.check_files()
+        self.check_files(epoch_records)
     }
 
     /// Checks that no sink overwrites a file that a source or a table reads.
-    fn check_files(&self) -> Result<(), JobError> {
+    fn check_files(&self, epoch_records: Option<&Path>) -> Result<(), JobError> {
         fn input<'a>(kind: &str, (name, input): (&String, &'a Input)) -> Option<Named<'a, SourceSpec>> {
             let Input::Spec(spec) = input else { return None };
             Some(Named { name: format!("{kind} '{name}'"), spec })
@@ -165,7 +154,7 @@ impl Job {
             let Output::Spec(spec) = output else { return None };
             Some(Named { name: format!("sink '{name}'"), spec })
         }
-        let records = self.epoch_records.as_ref().map(|path| records_spec(path));
+        let records = epoch_records.map(records_spec);
         let sources = self.sources.iter().filter_map(|source| input("source", source));
         let inputs: Vec<_> = sources.chain(self.tables.iter().filter_map(|table| input("table", table))).collect();
         let mut sinks: Vec<_> = self.sinks.iter().filter_map(sink).collect();
@@ -195,13 +184,14 @@ impl Job {
     }
 
     /// Opens it. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
-    pub fn open(mut self, interrupted: Watch) -> Result<Ready, JobError> {
+    pub fn open(mut self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
-        self.check_connections()?;
-        let mut engine = Engine::with_logging(program, self.logging)?;
+        self.check_connections(options.epoch_records.as_deref())?;
+        let mut engine = Engine::with_logging(program, options.logging.unwrap_or_default())?;
         let mut notes = Vec::new();
-        let mut directory = match self.state.clone() {
-            Some(path) => Some(self.open_state(&path, &engine, &mut notes, interrupted)?),
+        let savepoint = options.savepoint.as_deref();
+        let mut directory = match &options.state {
+            Some(path) => Some(self.open_state(path, savepoint, &engine, &mut notes, interrupted)?),
             None => None,
         };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
@@ -213,7 +203,7 @@ impl Job {
             sources.push(input.open(&stream.schema).map_err(failed)?);
         }
         let begun = directory.as_ref().and_then(StateDirectory::manifest);
-        let full: Vec<String> = match (begun, &self.seed) {
+        let full: Vec<String> = match (begun, &options.seed) {
             (Some(begun), seed) => {
                 if let Some(path) = seed {
                     notes.push(format!("the state has begun, so that nothing is taken of {}", path.display()));
@@ -242,13 +232,13 @@ impl Job {
             let schema = &engine.program().streams[sink.stream].schema;
             sinks.push(output.open(schema, durable.as_ref()).map_err(failed)?);
         }
-        let records = self.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
+        let records = options.epoch_records.as_ref().map(|path| open_records(path)).transpose()?;
         if let Some(directory) = &mut directory {
-            engine = self.bring(directory, engine, &mut notes)?;
+            engine = bring(directory, savepoint, engine, &mut notes)?;
         }
-        let options = DurabilityOptions { sync: self.sync, savepoint: self.savepoint, ..DurabilityOptions::default() };
-        let durability = directory.map(|directory| Durability { directory, options });
-        Ok(Ready { engine, sources, sinks, durability, patience, records, memory: self.memory, units, notes })
+        let durability = directory.map(|directory| Durability { directory, options: options.durability() });
+        let options = Options { memory: options.memory, ..options.engine };
+        Ok(Ready { engine, options, sources, sinks, durability, patience, records, units, notes })
     }
 }
 
@@ -259,14 +249,8 @@ impl Ready {
     }
 
     /// Runs it to its end. `tick` is called some twenty times a second on this thread.
-    pub fn run(
-        self,
-        options: Options,
-        control: Arc<Control>,
-        tick: &mut dyn FnMut(),
-    ) -> Result<(Engine, Summary), JobError> {
-        let Ready { engine, sources, sinks, durability, patience, records, memory, .. } = self;
-        let options = Options { memory: options.memory.or(memory), ..options };
+    pub fn run(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<(Engine, Summary), JobError> {
+        let Ready { engine, options, sources, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
         let request = Request { sources, sinks, options, environment, control, durability, records };

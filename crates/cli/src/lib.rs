@@ -13,6 +13,7 @@ pub mod exit;
 mod job;
 mod loader;
 mod new;
+mod options;
 mod progress;
 mod run;
 mod savepoint;
@@ -21,11 +22,9 @@ mod state;
 mod summary;
 mod text;
 
-pub use epoch::{
-    EPOCH_AGE_MAX, EPOCH_EVENTS_MAX, WORKERS_MAX, parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync,
-};
 pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, Unit, source_streams, table_schema};
 pub use loader::{Loader, Purpose};
+pub use options::{OptionError, RunOptions};
 
 use arguments::{Arguments, Command};
 use clap::Parser;

@@ -4,6 +4,7 @@ use crate::arguments::RunArguments;
 use crate::exit::{self, report};
 use crate::job::{Job, Ready, Unit};
 use crate::loader::{Loader, Purpose};
+use crate::options::RunOptions;
 use crate::progress::Progress;
 use crate::summary::readable;
 use crate::{JobError, say};
@@ -14,39 +15,17 @@ use tidemill_runtime::{Control, Summary};
 /// Runs an application; the exit code.
 pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L::Error> {
     let (file, name) = arguments.target.parts();
-    let mut job = loader.load(file, name, Purpose::Run)?;
-    if let Some(state) = &arguments.state {
-        job.state = Some(state.clone());
-    }
-    job.savepoint.clone_from(&arguments.savepoint);
-    job.memory = arguments.memory.or(job.memory);
-    job.sync = arguments.sync.unwrap_or(job.sync);
-    job.logging = arguments.logging.unwrap_or(job.logging);
-    if arguments.seed.is_some() {
-        job.seed.clone_from(&arguments.seed);
-    }
-    if job.savepoint.is_some() && job.state.is_none() {
-        say::error("--savepoint needs a state; give --state DIR");
+    let options = arguments.options();
+    if let Err(error) = options.check() {
+        say::error(&format!("--{}: {}; give --state DIR", error.option, error.message));
         return Ok(exit::USAGE);
     }
-    if job.memory.is_some() && job.state.is_none() {
-        say::error("a memory limit needs a state, where the other rows are; give --state DIR");
-        return Ok(exit::USAGE);
-    }
-    for (is_given, option) in [(arguments.sync.is_some(), "--sync"), (arguments.logging.is_some(), "--logging")] {
-        if is_given && job.state.is_none() {
-            say::error(&format!("{option} needs a state, whose log it is about; give --state DIR"));
-            return Ok(exit::USAGE);
-        }
-    }
-    if let Some(records) = &arguments.epoch_records {
-        job.epoch_records = Some(records.clone());
-    }
+    let job = loader.load(file, name, Purpose::Run)?;
     if let Some(sink) = job.standard_output().next().filter(|_| arguments.json) {
         say::error(&format!("--json and sink '{sink}' would both write to standard output; give the sink a file"));
         return Ok(exit::USAGE);
     }
-    Ok(match execute(arguments, job, loader) {
+    Ok(match execute(arguments, &options, job, loader) {
         Ok((summary, text)) => {
             if arguments.json {
                 say::out(&serde_json::to_string(&summary).expect("a summary is plain data"));
@@ -69,12 +48,17 @@ fn at_once(stopping: &mut bool) {
 }
 
 /// The summary, also as text.
-fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Result<(Summary, String), JobError> {
+fn execute<L: Loader>(
+    arguments: &RunArguments,
+    options: &RunOptions,
+    job: Job,
+    loader: &mut L,
+) -> Result<(Summary, String), JobError> {
     // The bar would run into what a sink writes to the same terminal.
     let own_terminal = job.standard_output().next().is_none() || !stdout().is_terminal();
     let bar = |units: &[Unit]| if own_terminal && !arguments.quiet { Progress::new(units) } else { None };
     let (mut replay, mut stopping) = (None, false);
-    let ready: Ready = job.open(&mut |under_way| {
+    let ready: Ready = job.open(options, &mut |under_way| {
         if let Some(control) = under_way
             && let Some(progress) = replay.get_or_insert_with(|| bar(&[]))
         {
@@ -108,7 +92,7 @@ fn execute<L: Loader>(arguments: &RunArguments, job: Job, loader: &mut L) -> Res
             None => {}
         }
     };
-    let result = ready.run(arguments.options(), control.clone(), &mut tick);
+    let result = ready.run(control.clone(), &mut tick);
     drop(progress);
     let (engine, summary) = result?;
     let text = readable(&summary, engine.program(), arguments.explain_scheduling);

@@ -44,6 +44,7 @@ impl Job {
     pub fn open_state(
         &self,
         path: &Path,
+        savepoint: Option<&str>,
         engine: &Engine,
         notes: &mut Vec<String>,
         interrupted: Watch,
@@ -59,31 +60,31 @@ impl Job {
             ));
             directory = open()?;
         }
-        if let Some(name) = &self.savepoint {
+        if let Some(name) = savepoint {
             directory.no_savepoint(name)?;
         }
         Ok(directory)
     }
+}
 
-    /// Brings an open state to the program, whose new tables the engine has filled, and keeps it as a savepoint; the
-    /// engine to run on it.
-    pub fn bring(
-        &self,
-        directory: &mut StateDirectory,
-        mut engine: Engine,
-        notes: &mut Vec<String>,
-    ) -> Result<Engine, JobError> {
-        if let Fit::Migrates(changes) = directory.fit().clone() {
-            engine.migrate(directory, &recorded_program(directory)?)?;
-            engine = engine.with_empty_tables();
-            notes.push(format!("the state was migrated to version {}:", engine.program().schema_version));
-            notes.extend(changes.iter().map(|change| format!("  {change}")));
-        }
-        if let Some(name) = self.savepoint.as_ref().filter(|_| !directory.is_new()) {
-            directory.create_savepoint(name)?;
-        }
-        Ok(engine)
+/// Brings an open state to the program, whose new tables the engine has filled, and keeps it as a savepoint; the
+/// engine to run on it.
+pub(crate) fn bring(
+    directory: &mut StateDirectory,
+    savepoint: Option<&str>,
+    mut engine: Engine,
+    notes: &mut Vec<String>,
+) -> Result<Engine, JobError> {
+    if let Fit::Migrates(changes) = directory.fit().clone() {
+        engine.migrate(directory, &recorded_program(directory)?)?;
+        engine = engine.with_empty_tables();
+        notes.push(format!("the state was migrated to version {}:", engine.program().schema_version));
+        notes.extend(changes.iter().map(|change| format!("  {change}")));
     }
+    if let Some(name) = savepoint.filter(|_| !directory.is_new()) {
+        directory.create_savepoint(name)?;
+    }
+    Ok(engine)
 }
 
 /// Has the program that a state has recorded replay what is logged, and take a checkpoint behind it; how many

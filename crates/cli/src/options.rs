@@ -1,0 +1,135 @@
+//! The options of a run. None of them changes results. The command line and every front end have the same, under the
+//! same names and in the same words.
+
+use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use tidemill_runtime::{DurabilityOptions, Logging, Options, PolicyError, Sync};
+
+/// How a job is run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// How the engine schedules the work.
+    pub engine: Options,
+    /// The state directory of a durable run.
+    pub state: Option<PathBuf>,
+    /// When results of a durable run are released.
+    pub sync: Option<Sync>,
+    /// Bytes that rows may take in memory.
+    pub memory: Option<usize>,
+    /// What of each epoch a durable run logs.
+    pub logging: Option<Logging>,
+    /// Keeps the state as it is when the run begins, as a savepoint of this name.
+    pub savepoint: Option<String>,
+    /// A state or savepoint whose rows the tables of the same names begin with.
+    pub seed: Option<PathBuf>,
+    /// The Arrow file for a record of each epoch.
+    pub epoch_records: Option<PathBuf>,
+}
+
+/// An option that cannot be what it was given as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError {
+    /// Its name, as a front end gives it: with `_` for `-`.
+    pub option: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl RunOptions {
+    /// Sets an option that is given as text, by its name.
+    pub fn set(&mut self, option: &str, value: &OsStr) -> Result<(), OptionError> {
+        self.parse(option, value).map_err(|message| OptionError { option: option.into(), message })
+    }
+
+    fn parse(&mut self, option: &str, value: &OsStr) -> Result<(), String> {
+        let text = || value.to_str().ok_or_else(|| format!("{value:?} is not UTF-8"));
+        match option {
+            "workers" => self.engine.workers = parse_workers(text()?)?,
+            "epoch" => self.engine.epoch = parse_epoch(text()?)?,
+            "latency" => self.engine.latency = parse_latency(text()?)?,
+            "scheduling" => self.engine.scheduling = text()?.parse().map_err(|error: PolicyError| error.to_string())?,
+            "state" => self.state = Some(value.into()),
+            "sync" => self.sync = Some(parse_sync(text()?)?),
+            "memory" => self.memory = Some(parse_memory(text()?)?),
+            "logging" => self.logging = Some(parse_logging(text()?)?),
+            "savepoint" => self.savepoint = Some(text()?.to_owned()),
+            "seed" => self.seed = Some(value.into()),
+            "epoch_records" => self.epoch_records = Some(value.into()),
+            _ => return Err("there is no such option".into()),
+        }
+        Ok(())
+    }
+
+    /// Those of a durable run, for the engine.
+    pub(crate) fn durability(&self) -> DurabilityOptions {
+        let sync = self.sync.unwrap_or_default();
+        DurabilityOptions { sync, savepoint: self.savepoint.clone(), ..DurabilityOptions::default() }
+    }
+
+    /// Refuses an option that means something for a durable run only, where there is no state.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let given = [
+            ("savepoint", self.savepoint.is_some()),
+            ("memory", self.memory.is_some()),
+            ("sync", self.sync.is_some()),
+            ("logging", self.logging.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given && self.state.is_none()) {
+            Some((option, _)) => Err(OptionError { option: option.into(), message: "it needs a state".into() }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use tidemill_runtime::{EpochSize, Policy, Scheduling};
+
+    fn of(given: &[(&str, &str)]) -> Result<RunOptions, OptionError> {
+        let mut options = RunOptions::default();
+        given.iter().try_for_each(|(option, value)| options.set(option, OsStr::new(value)))?;
+        options.check().map(|()| options)
+    }
+
+    #[test]
+    fn options_are_set_by_name() {
+        let options = of(&[
+            ("workers", "2"),
+            ("epoch", "20ms"),
+            ("latency", "5ms"),
+            ("scheduling", "chain"),
+            ("state", "s"),
+            ("sync", "50ms"),
+            ("memory", "64MiB"),
+            ("logging", "full"),
+            ("savepoint", "monday"),
+            ("seed", "other"),
+            ("epoch_records", "r.arrow"),
+        ])
+        .expect("all are right");
+        assert_eq!((options.engine.workers, options.engine.epoch), (2, EpochSize::Age(20_000_000)));
+        assert_eq!((options.engine.latency, options.memory), (5_000_000, Some(64 << 20)));
+        assert_eq!(options.engine.scheduling, Scheduling::Fixed(Policy::CHAIN));
+        assert_eq!(
+            (options.state.as_deref(), options.seed.as_deref()),
+            (Some(Path::new("s")), Some(Path::new("other")))
+        );
+        assert_eq!((options.logging, options.savepoint.as_deref()), (Some(Logging::Full), Some("monday")));
+        assert!(options.sync.is_some() && options.epoch_records.is_some());
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for option in ["workers", "epoch", "latency", "scheduling", "sync", "memory", "logging", "speed"] {
+            assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
+        }
+        for (option, value) in [("savepoint", "monday"), ("memory", "64MiB"), ("sync", "epoch"), ("logging", "full")] {
+            let error = of(&[(option, value)]).unwrap_err();
+            assert_eq!((error.option.as_str(), error.message.as_str()), (option, "it needs a state"));
+            assert!(of(&[(option, value), ("state", "s")]).is_ok());
+        }
+    }
+}

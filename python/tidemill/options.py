@@ -1,0 +1,53 @@
+"""The options of a run, as ``app.run`` takes them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from . import _engine
+
+__all__ = ["Epoch", "Logging", "Path", "RunOptions", "Sync"]
+
+Path = str | os.PathLike[str]
+
+Epoch = Literal["auto"] | str | int
+"""``"auto"``, a number of events, or an age such as ``"20ms"``."""
+
+Sync = Literal["epoch"] | str
+"""``"epoch"``, or a time between syncs such as ``"50ms"``."""
+
+Logging = Literal["border", "full"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run: those of ``app.run``, which says what they mean. None is the default.
+
+    They are checked here, by the rules of the command line. Raises ``PlanError``.
+    """
+
+    workers: int | None = None
+    epoch: Epoch | None = None
+    latency: str | None = None
+    scheduling: str | None = None
+    state: Path | None = None
+    sync: Sync | None = None
+    memory: str | None = None
+    logging: Logging | None = None
+    savepoint: str | None = None
+    seed: Path | None = None
+    epoch_records: Path | None = None
+
+    def __post_init__(self) -> None:
+        _engine.check_options(self.texts())
+
+    def texts(self) -> dict[str, str]:
+        """The options that are given, as the command line would have them."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _text(value) for name, value in given.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    return os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value)
