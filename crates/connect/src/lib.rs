@@ -54,12 +54,13 @@ mod bad;
 mod clock;
 mod columnar;
 mod columns;
+mod committed_file;
 mod compression;
 mod disk;
 mod environment;
 mod files;
 mod generator;
-mod growing;
+
 mod map;
 mod options;
 mod output;

@@ -6,12 +6,12 @@
 //! takes it over. A lock on the temporary keeps two sinks of one machine from writing the same file at
 //! once.
 //!
-//! In a durable run it is a [`Growing`] output.
+//! In a durable run it is a [`CommittedFile`] output.
 //!
 //! What is no regular file (standard output, a pipe, a device) cannot be renamed over and is written
 //! directly.
 
-use crate::growing::Growing;
+use crate::committed_file::CommittedFile;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ enum Target {
     Standard(io::Stdout),
     Direct(std::fs::File),
     Renamed(Temporary),
-    Growing(Box<Growing>),
+    Committed(Box<CommittedFile>),
 }
 
 /// What a path leads to.
@@ -66,7 +66,7 @@ impl Output {
         let target = match place(&*durable.storage, path)? {
             Place::Standard => return Ok(Output::standard()),
             Place::Direct(file) => Target::Direct(file),
-            Place::File(file) => Target::Growing(Growing::open(path, file, durable, form)?.into()),
+            Place::File(file) => Target::Committed(CommittedFile::open(path, file, durable, form)?.into()),
         };
         Ok(Output { name: path.to_owned(), target })
     }
@@ -86,9 +86,9 @@ impl Output {
     }
 
     /// What keeps the contract of a durable run, if this does.
-    pub fn growing(&mut self) -> Option<&mut Growing> {
+    pub fn committed_file(&mut self) -> Option<&mut CommittedFile> {
         match &mut self.target {
-            Target::Growing(growing) => Some(growing),
+            Target::Committed(committed) => Some(committed),
             _ => None,
         }
     }
@@ -99,7 +99,7 @@ impl Output {
             Target::Standard(mut stdout) => stdout.flush(),
             Target::Direct(mut file) => file.flush(),
             Target::Renamed(temporary) => temporary.finish(),
-            Target::Growing(growing) => return growing.finish(),
+            Target::Committed(committed) => return committed.finish(),
         };
         finished.map_err(|error| write_failed(&self.name, &error))
     }
@@ -116,7 +116,7 @@ impl Write for Output {
             Target::Standard(stdout) => stdout.write(bytes),
             Target::Direct(file) => file.write(bytes),
             Target::Renamed(temporary) => temporary.file.append(bytes).map(|()| bytes.len()),
-            Target::Growing(growing) => growing.append(bytes).map(|()| bytes.len()).map_err(io::Error::other),
+            Target::Committed(committed) => committed.append(bytes).map(|()| bytes.len()).map_err(io::Error::other),
         }
     }
 
@@ -124,7 +124,7 @@ impl Write for Output {
         match &mut self.target {
             Target::Standard(stdout) => stdout.flush(),
             Target::Direct(file) => file.flush(),
-            Target::Renamed(_) | Target::Growing(_) => Ok(()),
+            Target::Renamed(_) | Target::Committed(_) => Ok(()),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! price: the part's room on the disk, and a second pass over what was written.
 
 use super::ipc::BATCH_ROWS;
-use crate::growing::Growing;
+use crate::committed_file::CommittedFile;
 use crate::output::{Output, write_failed};
 use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;
@@ -47,8 +47,8 @@ impl Spool {
         Ok(Spool { name, part, schema, whole, writer: None, waiting: Vec::new(), waiting_rows: 0 })
     }
 
-    fn growing(&mut self) -> &mut Growing {
-        self.part.growing().expect("a spool is for files of durable runs")
+    fn committed_file(&mut self) -> &mut CommittedFile {
+        self.part.committed_file().expect("a spool is for files of durable runs")
     }
 
     /// Writes the batches that wait, as one.
@@ -78,7 +78,7 @@ impl Spool {
         block.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         block.extend_from_slice(&xxh3_64(bytes).to_le_bytes());
         block.extend_from_slice(bytes);
-        self.growing().append(&block)
+        self.committed_file().append(&block)
     }
 
     /// Ends the stream, if one has begun.
@@ -111,33 +111,33 @@ impl Sink for Spool {
     }
 
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
-        self.growing().recover().map(Recovered::Through)
+        self.committed_file().recover().map(Recovered::Through)
     }
 
     fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.end()?;
-        self.growing().prepare(epoch)
+        self.committed_file().prepare(epoch)
     }
 
     fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
-        self.growing().commit(epoch)
+        self.committed_file().commit(epoch)
     }
 
     fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
-        if !self.growing().is_old(epoch) {
+        if !self.committed_file().is_old(epoch) {
             self.forget();
         }
-        self.growing().abort(epoch)
+        self.committed_file().abort(epoch)
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
         self.forget();
-        self.growing().close()?;
+        self.committed_file().close()?;
         let mut whole = (self.whole)()?;
         let name = self.name.clone();
         let failed = |error: ArrowError| write_failed(&name, &format!("its part cannot be read: {error}"));
-        let end = self.growing().committed_length();
-        let mut blocks = Blocks { growing: self.growing(), at: 0, end, block: Cursor::default() };
+        let end = self.committed_file().committed_length();
+        let mut blocks = Blocks { committed: self.committed_file(), at: 0, end, block: Cursor::default() };
         while !blocks.is_at_end() {
             for batch in StreamReader::try_new(&mut blocks, None).map_err(failed)? {
                 whole.write(&batch.map_err(failed)?)?;
@@ -149,7 +149,7 @@ impl Sink for Spool {
 
 /// The blocks of a part that are committed, as one run of bytes.
 struct Blocks<'a> {
-    growing: &'a Growing,
+    committed: &'a CommittedFile,
     /// Where the next block begins.
     at: u64,
     end: u64,
@@ -165,7 +165,7 @@ impl Blocks<'_> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("it is damaged at byte {}", self.at));
         let mut head = [0; HEAD_BYTES];
         let left = self.end - self.at;
-        if left < HEAD_BYTES as u64 || self.growing.read_at(self.at, &mut head)? < HEAD_BYTES {
+        if left < HEAD_BYTES as u64 || self.committed.read_at(self.at, &mut head)? < HEAD_BYTES {
             return Err(damaged());
         }
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
@@ -174,7 +174,7 @@ impl Blocks<'_> {
             return Err(damaged());
         }
         let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        let read = self.growing.read_at(self.at + HEAD_BYTES as u64, &mut bytes)?;
+        let read = self.committed.read_at(self.at + HEAD_BYTES as u64, &mut bytes)?;
         if read < bytes.len() || xxh3_64(&bytes) != sum {
             return Err(damaged());
         }

@@ -4,8 +4,8 @@
 //! without what follows, and cut off from it.
 
 use crate::Compression;
+use crate::committed_file::CommittedFile;
 use crate::compression::Compressor;
-use crate::growing::Growing;
 use crate::output::{Output, write_failed};
 use crate::views::{View, views};
 use arrow_array::RecordBatch;
@@ -43,7 +43,7 @@ impl<R: RowWriter> TextSink<R> {
         let name = output.name().to_owned();
         let output = Compressor::new(output, compression);
         let mut sink = TextSink { name, rows, buffer: Vec::with_capacity(WRITE_BYTES), output, planted };
-        if sink.growing().is_none() {
+        if sink.committed_file().is_none() {
             sink.start()?;
         }
         Ok(sink)
@@ -66,8 +66,8 @@ impl<R: RowWriter> TextSink<R> {
     }
 
     /// What keeps the contract, in a durable run.
-    fn growing(&mut self) -> Option<&mut Growing> {
-        self.output.output()?.growing()
+    fn committed_file(&mut self) -> Option<&mut CommittedFile> {
+        self.output.output()?.committed_file()
     }
 
     /// Fails if the output was lost to an error.
@@ -108,17 +108,17 @@ impl<R: RowWriter> Sink for TextSink<R> {
     }
 
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
-        let Some(growing) = self.growing() else { return Ok(Recovered::Forgets) };
-        let epoch = growing.recover()?;
-        if growing.is_empty() || self.planted.is(Bug::SinkRepeatsHeader) {
+        let Some(committed) = self.committed_file() else { return Ok(Recovered::Forgets) };
+        let epoch = committed.recover()?;
+        if committed.is_empty() || self.planted.is(Bug::SinkRepeatsHeader) {
             self.start()?;
         }
         Ok(Recovered::Through(epoch))
     }
 
     fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
-        let Some(growing) = self.growing() else { return self.intact() };
-        if growing.is_old(epoch) {
+        let Some(committed) = self.committed_file() else { return self.intact() };
+        if committed.is_old(epoch) {
             self.buffer.clear();
         }
         if !self.planted.is(Bug::SinkBuffersBeyondCommit) {
@@ -127,33 +127,33 @@ impl<R: RowWriter> Sink for TextSink<R> {
         if !self.planted.is(Bug::SinkFramesAcrossCommits) {
             self.io(Compressor::end)?;
         }
-        self.growing().map_or(Ok(()), |growing| growing.prepare(epoch))
+        self.committed_file().map_or(Ok(()), |committed| committed.prepare(epoch))
     }
 
     fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
-        match self.growing() {
-            Some(growing) => growing.commit(epoch),
+        match self.committed_file() {
+            Some(committed) => committed.commit(epoch),
             None => self.flush(),
         }
     }
 
     fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
-        let Some(growing) = self.growing() else { return self.intact() };
-        if growing.is_old(epoch) {
+        let Some(committed) = self.committed_file() else { return self.intact() };
+        if committed.is_old(epoch) {
             return Ok(());
         }
         self.forget()?;
-        let Some(growing) = self.growing() else { return self.intact() };
-        growing.abort(epoch)?;
-        if growing.is_empty() { self.start() } else { Ok(()) }
+        let Some(committed) = self.committed_file() else { return self.intact() };
+        committed.abort(epoch)?;
+        if committed.is_empty() { self.start() } else { Ok(()) }
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
-        if self.growing().is_some() {
+        if self.committed_file().is_some() {
             self.forget()?;
-            if let Some(growing) = self.growing() {
-                growing.close()?;
-                if growing.is_empty() {
+            if let Some(committed) = self.committed_file() {
+                committed.close()?;
+                if committed.is_empty() {
                     self.start()?;
                 }
             }

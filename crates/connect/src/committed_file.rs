@@ -1,22 +1,20 @@
-//! Outputs that grow by commits: the sinks' contract for files.
+//! Committed files: files that grow by commits, which keep the contract of [`Sink`](tidemill_runtime::Sink).
 //!
-//! An output `x` is written as `.x.tidemill-part` beside it. What of it is committed is said by the
-//! record `.x.tidemill-epoch`: the last epoch, and how many bytes belong to the epochs up to it, with a
-//! checksum of them.
+//! An output `x` is written as `.x.tidemill-part` in the same directory. The record `.x.tidemill-epoch` says how much
+//! of it is committed: the last epoch, and the number of bytes of all epochs up to it, with their checksum.
 //!
-//! 1. *Prepare*: the part is synced; before the first record, its name as well.
-//! 2. *Commit*: the record is replaced by way of a rename. That is the one step by which an epoch is
-//!    released or not.
-//! 3. *Recover*: the part is cut to the length of the record, and must have its checksum. The record is
-//!    then written anew: it may have been read from memory that never reached the disk.
-//! 4. *Finish*: the part is cut to what is committed; the record says that it is finished; the part is
-//!    renamed to `x`. A crash between the two is made up for by the next recovery.
-//! 5. *Going on after that*: before the first byte is written, `x` is copied and the copy becomes the
-//!    part, if it has the checksum of the record. `x` stays as it is until the next finish.
+//! 1. *Prepare*: sync the part; before the first record, sync its directory entry too.
+//! 2. *Commit*: replace the record by a rename. This single step releases the epoch.
+//! 3. *Recover*: truncate the part to the length in the record, and compare its checksum. Then write the record again,
+//!    as it may have been read from a cache that never reached the disk.
+//! 4. *Finish*: truncate the part to the committed length, mark the record as finished, and rename the part to `x`.
+//!    After a crash between the last two, the next recovery does the rename.
+//! 5. *Continue after that*: before the first byte is written, copy `x`, compare the copy's checksum with the record,
+//!    and rename the copy to the part. `x` stays as it is until the next finish.
 //!
-//! The record names its owner, the state whose epochs it counts: what another state's run has left is
-//! begun anew. It names the form of the contents, too, and another form is refused. Its last line is a
-//! checksum of the others; a record that does not fit it is refused, not guessed at.
+//! The record names its owner, the state whose epochs it counts: a file that another state's run left is begun anew.
+//! It also names the form of the contents, and another form is refused. Its last line is a checksum of the other
+//! lines; a record with another checksum is refused.
 //!
 //! A lock on `.x.tidemill-lock` keeps two sinks from writing one output.
 
@@ -31,34 +29,34 @@ use tidemill_durability::{
 use tidemill_runtime::IoFailure;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Of the record's form.
+/// The version of the record's form.
 const VERSION: u32 = 2;
 
-/// Read at once.
+/// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// An output that grows by commits.
-pub(crate) struct Growing {
-    /// In messages.
+/// An output file that grows by commits.
+pub(crate) struct CommittedFile {
+    /// The path as the user gave it, for messages.
     name: String,
     storage: Arc<dyn Storage>,
     planted: Planted,
     path: PathBuf,
-    /// None before it is recovered, and while the output is finished.
+    /// The part. None before recovery, and while the output is finished.
     file: Option<Box<dyn File>>,
     record: Record,
-    /// The whole part.
+    /// The whole part, with what is not committed.
     written: Extent,
     prepared: Option<(u64, Extent)>,
-    /// What the record says.
+    /// The beginning of the part that the record covers.
     committed: Extent,
-    /// Whether the part's name may not be durable.
+    /// Whether the part's directory entry may not be durable yet.
     is_new: bool,
     state: State,
     _lock: Box<dyn Lock>,
 }
 
-/// A part, or the beginning of it.
+/// A part, or the beginning of one.
 #[derive(Clone, Default)]
 struct Extent {
     length: u64,
@@ -107,7 +105,7 @@ struct Record {
     form: String,
     epoch: Option<u64>,
     length: u64,
-    /// Of the bytes up to that length.
+    /// The checksum of the bytes up to that length.
     sum: String,
     finished: bool,
 }
@@ -143,9 +141,9 @@ impl Record {
     }
 }
 
-impl Growing {
+impl CommittedFile {
     /// Takes the lock of the output at `path`, whose directory exists. `form` says what is written.
-    pub fn open(name: &str, path: PathBuf, durable: &Durable, form: String) -> Result<Growing, IoFailure> {
+    pub fn open(name: &str, path: PathBuf, durable: &Durable, form: String) -> Result<CommittedFile, IoFailure> {
         let storage = durable.storage.clone();
         let failed = |error: &dyn std::fmt::Display| write_failed(name, error);
         let lock = match storage.lock(&beside(&path, "lock"), "").map_err(|error| failed(&error))? {
@@ -153,7 +151,7 @@ impl Growing {
             Locked::By(_) => return Err(failed(&"another sink is writing it")),
         };
         let owner = durable.owner.clone();
-        let growing = Growing {
+        let committed = CommittedFile {
             name: name.to_owned(),
             storage,
             planted: durable.planted,
@@ -175,12 +173,12 @@ impl Growing {
             state: State::Opened,
             _lock: lock,
         };
-        // What cannot go on is refused before anything else of the run is changed.
-        growing.recorded()?;
-        Ok(growing)
+        // An output that cannot be continued is refused before the run changes anything else.
+        committed.recorded()?;
+        Ok(committed)
     }
 
-    /// What was released of this output before, by the same state; none where nothing was.
+    /// The record of what the same state released of this output before, if it did.
     fn recorded(&self) -> Result<Option<Record>, IoFailure> {
         let path = beside(&self.path, "epoch");
         let bytes = match read_all(&*self.storage, &path) {
@@ -202,12 +200,12 @@ impl Growing {
         Ok(Some(record))
     }
 
-    /// Whether nothing is in it, not even uncommitted.
+    /// Whether it is empty, without uncommitted bytes too.
     pub fn is_empty(&self) -> bool {
         self.written.length == 0
     }
 
-    /// Undoes what was not committed.
+    /// Undoes everything after the last commit; the last committed epoch.
     pub fn recover(&mut self) -> Result<Option<u64>, IoFailure> {
         assert!(self.state == State::Opened, "recovery comes first");
         self.state = State::Failed;
@@ -280,7 +278,7 @@ impl Growing {
         self.write_record().map_err(|error| failed(&error))
     }
 
-    /// Whether these are the bytes that the record speaks of.
+    /// Whether these are the bytes that the record covers.
     fn is_released(&self, extent: &Extent) -> bool {
         extent.sum() == self.record.sum || self.planted.is(Bug::SinkTrustsPart)
     }
@@ -298,8 +296,8 @@ impl Growing {
         self.storage.sync_directory(&directory_of(&self.path))
     }
 
-    /// Runs a call of the contract. Its failure is the last word.
-    fn call<T>(&mut self, body: impl FnOnce(&mut Growing) -> io::Result<T>) -> Result<T, IoFailure> {
+    /// Runs a call of the contract. After a failure every later call fails.
+    fn call<T>(&mut self, body: impl FnOnce(&mut CommittedFile) -> io::Result<T>) -> Result<T, IoFailure> {
         match self.state {
             State::Opened => panic!("recovery comes first"),
             State::Failed => return Err(write_failed(&self.name, &"it failed before")),
@@ -313,7 +311,7 @@ impl Growing {
         })
     }
 
-    /// Writes behind what is there.
+    /// Appends bytes to the part.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.record.finished {
@@ -325,7 +323,7 @@ impl Growing {
         })
     }
 
-    /// Makes the part of a finished output again.
+    /// Makes a part again from a finished output.
     fn go_on(&mut self) -> io::Result<()> {
         if self.planted.is(Bug::SinkRestartsFinished) {
             (self.committed, self.written) = (Extent::default(), Extent::default());
@@ -349,7 +347,7 @@ impl Growing {
         self.write_record()
     }
 
-    /// What was appended is of epochs up to `epoch`; makes it durable.
+    /// Makes everything appended so far durable, as the output of the epochs up to `epoch`.
     pub fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.is_old(epoch) {
@@ -375,7 +373,7 @@ impl Growing {
         self.record.epoch.is_some_and(|last| epoch <= last) && !self.planted.is(Bug::SinkTakesOldEpochs)
     }
 
-    /// Makes the part durable under its name.
+    /// Makes the part and its directory entry durable.
     fn settle(&mut self) -> io::Result<()> {
         if let Some(file) = &self.file {
             file.sync()?;
@@ -387,7 +385,7 @@ impl Growing {
         Ok(())
     }
 
-    /// Cuts the part to a beginning of it.
+    /// Truncates the part to the given beginning.
     fn cut(&mut self, kept: Extent) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.written.length > kept.length) {
             file.truncate(kept.length)?;
@@ -396,7 +394,7 @@ impl Growing {
         Ok(())
     }
 
-    /// Releases what was prepared.
+    /// Releases the prepared bytes.
     pub fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.is_old(epoch) {
@@ -414,7 +412,7 @@ impl Growing {
         })
     }
 
-    /// Forgets what was written since the last commit.
+    /// Drops everything written since the last commit.
     pub fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.is_old(epoch) || this.planted.is(Bug::SinkKeepsAborted) {
@@ -425,8 +423,8 @@ impl Growing {
         })
     }
 
-    /// Forgets what was written since the last commit, for good. What is written after that is the frame
-    /// of an output without any epoch.
+    /// Drops everything written since the last commit, for good. Bytes written after this belong to no epoch, such as
+    /// the header of an output without events.
     pub fn close(&mut self) -> Result<(), IoFailure> {
         self.call(|this| {
             this.prepared = None;
@@ -434,7 +432,7 @@ impl Growing {
         })
     }
 
-    /// Puts what is closed under its final name.
+    /// Gives the closed output its final name.
     pub fn finish(mut self) -> Result<(), IoFailure> {
         self.call(|this| {
             if this.record.finished {
@@ -450,7 +448,7 @@ impl Growing {
         })
     }
 
-    /// How much of the part is committed.
+    /// The committed bytes of the part.
     pub fn committed_length(&self) -> u64 {
         self.committed.length
     }
