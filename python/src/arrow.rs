@@ -44,7 +44,7 @@ fn unusable(error: ArrowError) -> PyErr {
 fn stream(capsule: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamReader> {
     let stream = content::<FFI_ArrowArrayStream>(capsule, c"arrow_array_stream")?;
     // SAFETY: a capsule of this name holds a stream of the C interface, by the PyCapsule interface's
-    // contract. It is moved out; what stays behind is marked as released.
+    // contract. It is moved out, and the capsule's content is marked as released.
     unsafe { ArrowArrayStreamReader::from_raw(stream) }.map_err(unusable)
 }
 
@@ -52,8 +52,8 @@ fn array(schema: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<Record
     let schema = content::<FFI_ArrowSchema>(schema, c"arrow_schema")?;
     let array = content::<FFI_ArrowArray>(array, c"arrow_array")?;
     // SAFETY: capsules of these names hold a schema and an array of it, by the PyCapsule interface's
-    // contract. The array is moved out; what stays behind is marked as released. The schema is only
-    // looked at, while its capsule lives.
+    // contract. The array is moved out, and the capsule's content is marked as
+    // released. The schema is only read, while its capsule lives.
     let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array), &*schema) }.map_err(unusable)?;
     let DataType::Struct(fields) = data.data_type().clone() else {
         return Err(PyValueError::new_err(format!("the Arrow array is {}, not a batch of columns", data.data_type())));

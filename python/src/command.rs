@@ -35,7 +35,7 @@ impl Loader for PythonLoader {
             };
             let Given { mut job, collections, recall, .. } = Given::read(&app.call_method0(method)?)?;
             self.recall = recall;
-            // Nobody looks at a collected stream after the command has ended.
+            // Collected streams are not used after the command has ended.
             for name in collections.into_keys() {
                 job.sinks.insert(name, Output::Spec(SinkSpec::Null));
             }

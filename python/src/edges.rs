@@ -18,8 +18,8 @@ use tidemill_runtime::{IoFailure, Resumed, Sink, Source, SourceBatch, SourceProg
 /// whole.
 const CONVERTED_ROWS: usize = 1 << 16;
 
-/// The first exception that Python code raised during a run. Written by the thread that ran into it,
-/// read when the run is over.
+/// The first exception that Python code raised during a run. Written by the thread that met it, read after the
+/// run.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
@@ -56,7 +56,7 @@ pub struct PythonSource {
     iterator: Py<PyIterator>,
     raised: Raised,
     recall: Recall,
-    /// What the iterator gave last, as far as it was not handed over.
+    /// The batches of the iterator's last item that were not handed over yet.
     current: Option<Batches>,
     /// The rest of a batch that is being converted.
     rest: Option<RecordBatch>,
@@ -246,12 +246,12 @@ impl Sink for PythonSink {
     }
 }
 
-/// The batches of collected streams, shared with whoever wants them after the run.
+/// The batches of a collected stream, to be read after the run.
 #[derive(Clone, Default)]
 pub struct Collection(Arc<Mutex<Vec<RecordBatch>>>);
 
 impl Collection {
-    /// What was collected.
+    /// The collected batches.
     pub fn take(&self) -> Vec<RecordBatch> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Rows that Python holds, as Arrow record batches behind the PyCapsule interface. Nothing is copied
+//! Rows that Python holds, as Arrow record batches with the PyCapsule interface. Nothing is copied
 //! on the way out, but for [`Frame::__arrow_c_array__`] of several batches, which joins them.
 
 use crate::run::run_error;
@@ -27,8 +27,7 @@ pub struct Frame {
 
 enum Content {
     Batches(Vec<RecordBatch>),
-    /// A table at the end of its run. Its rows are taken out when someone wants them: a large table is
-    /// not copied for those who do not.
+    /// A table at the end of its run. Its rows are copied when they are first read, as a large table may never be.
     Table(Arc<Engine>, TableId),
 }
 

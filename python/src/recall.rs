@@ -1,16 +1,14 @@
 //! Calling Python sources back when a run is over.
 //!
-//! A run that failed or was stopped leaves a source's thread where it is, which may be anywhere in the
-//! user's iterator. A thread that is in Python when the interpreter ends takes the process down with
-//! it, and one that waits in a loop would do so for ever. So after each run:
+//! After a run that failed or was stopped, a source's thread may be anywhere in the user's iterator. A thread that is in
+//! Python when the interpreter ends crashes the process, and one that loops would loop for ever. So after each run:
 //!
 //! 1. the run is marked as over: no source enters Python any more;
-//! 2. those inside have [`GRACE`] to come out by themselves;
-//! 3. the others get a `GeneratorExit`, which is what Python tells a generator that nobody wants any
-//!    more, at their next step in Python, and [`GRACE`] once again.
+//! 2. threads inside have [`GRACE`] to leave by themselves;
+//! 3. the others get a `GeneratorExit`, which Python raises in a generator that is closed, at their next
+//!    step in Python, and [`GRACE`] once again.
 //!
-//! What waits outside of Python's reach, in a system call, stays there; its `GeneratorExit` meets it
-//! when it comes back.
+//! A thread that waits in a system call stays there; the `GeneratorExit` is raised when it returns.
 
 use pyo3::exceptions::PyGeneratorExit;
 use pyo3::ffi::{PyThread_get_thread_ident, PyThreadState_SetAsyncExc};
@@ -30,14 +28,14 @@ struct State {
     inside: Vec<ThreadId>,
 }
 
-/// Shared by the Python sources of a run and whoever ends it.
+/// Shared by the Python sources of a run and the thread that ends it.
 #[derive(Clone, Default)]
 pub struct Recall(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when a thread has come out.
+    /// Notified when a thread has left.
     out: Condvar,
 }
 
@@ -46,7 +44,7 @@ impl Recall {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that this thread goes into Python; none where the run is over.
+    /// Registers this thread as inside Python; None if the run is over.
     pub fn enter(&self) -> Option<Inside<'_>> {
         // SAFETY: it asks the system for the thread's number and nothing else.
         let thread = unsafe { PyThread_get_thread_ident() } as ThreadId;
@@ -58,7 +56,7 @@ impl Recall {
         Some(Inside { recall: self, thread })
     }
 
-    /// The run is over: gets everyone out of Python who can be got out.
+    /// Ends the run: gets threads out of Python, as described above.
     pub fn end(&self, py: Python<'_>) {
         self.state().over = true;
         if !self.empties(py) {
@@ -71,7 +69,7 @@ impl Recall {
         }
     }
 
-    /// Whether all come out in time.
+    /// Waits for all to leave; whether they did in time.
     fn empties(&self, py: Python<'_>) -> bool {
         py.detach(|| {
             let waited = self.0.out.wait_timeout_while(self.state(), GRACE, |state| !state.inside.is_empty());

@@ -21,9 +21,9 @@ struct Buffer {
     records: Vec<Py<PyAny>>,
     /// Set by the pulling thread, which then leaves.
     ended: bool,
-    /// What the iterator raised, for whom takes what is before it.
+    /// What the iterator raised; taken after all records before it.
     raised: Option<PyErr>,
-    /// Set by the source when it is dropped: nobody takes records any more.
+    /// Set when the source is dropped: no records will be taken.
     abandoned: bool,
 }
 
@@ -44,7 +44,7 @@ impl Shared {
         self.changed.wait_while(self.buffer(), |buffer| condition(buffer)).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room; false where nobody takes records any more.
+    /// Waits until there is room; false if no records will be taken.
     fn has_room(&self) -> bool {
         !self.wait_while(|buffer| buffer.records.len() == RECORDS_MAX && !buffer.abandoned).abandoned
     }
@@ -85,7 +85,7 @@ impl Records {
         drop(self.shared.wait_while(|buffer| buffer.records.is_empty() && !buffer.ended));
     }
 
-    /// All that have come; none at the end. Raises what the iterator raised, after all before it were taken.
+    /// All records that have come; None at the end. Raises what the iterator raised once all records before it are taken.
     pub fn take(&self) -> PyResult<Option<Vec<Py<PyAny>>>> {
         let mut buffer = self.shared.buffer();
         let records = std::mem::take(&mut buffer.records);
@@ -105,7 +105,7 @@ impl Drop for Records {
     }
 }
 
-/// Pulls records until the iterator ends, the run is over, or nobody takes them any more.
+/// Pulls records until the iterator ends, the run is over, or the source is dropped.
 fn pull(shared: &Shared, iterator: &Py<PyIterator>, recall: &Recall) {
     let mut raised = None;
     while shared.has_room() {

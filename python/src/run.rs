@@ -15,7 +15,7 @@ use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
 
-/// What a run left behind.
+/// The results of a run.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Outcome {
     #[pyo3(get)]

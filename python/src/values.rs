@@ -61,11 +61,11 @@ fn is_missing(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyEllipsis>()
 }
 
-/// What a `datetime` says.
+/// The instant of a `datetime`.
 enum Instant {
     /// Microseconds since 1970.
     At(i64),
-    /// pandas' `NaT`, which stands for no instant.
+    /// pandas' `NaT`.
     Never,
 }
 

@@ -194,7 +194,7 @@ REFUSED = [
     (
         "Row",
         "a: tm.Decimal(4, 2) = tm.Decimal('1.234')",
-        "X.a: the default Decimal('1.234') does not fit Decimal(4, 2): it has more than 2 digits behind the point",
+        "X.a: the default Decimal('1.234') does not fit Decimal(4, 2): it has more than 2 digits after the point",
     ),
     ("Row", "a: tm.Decimal(4, 2) = 100", "X.a: the default 100 does not fit Decimal(4, 2): it has more than 4 digits"),
     (

@@ -285,7 +285,7 @@ def test_savepoints_are_made_listed_returned_to_and_removed(bank):
     assert bank.balances("monday") == {"ada": 80, "bob": 20}
     assert bank.balances("tuesday") == {"ada": 10, "bob": 90}
     listed = bank.command("savepoint", "list", "state")
-    assert "monday: epoch" in listed and "schema version 1, holds the log behind it" in listed
+    assert "monday: epoch" in listed and "schema version 1, keeps the log after it" in listed
     after = (bank.folder / "done1.jsonl").read_text()
     assert after.startswith(before) and len(after) > len(before)
     # Back, and on with other input: what came behind is forgotten, and outputs begin anew.

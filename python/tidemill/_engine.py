@@ -73,7 +73,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind: the summary, collected streams by sink, and the tables."""
+    """The results of a run: the summary, collected streams by sink, and the tables."""
 
     summary: Json
     collected: dict[str, Frame] = field(default_factory=dict)

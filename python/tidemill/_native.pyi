@@ -33,7 +33,7 @@ def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
     comes out."""
 
 class Outcome:
-    """What a run left behind."""
+    """The results of a run."""
 
     @property
     def summary(self) -> str:

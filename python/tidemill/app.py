@@ -300,7 +300,7 @@ class App:
           within this time.
         - ``scheduling``: ``"auto"``, or a policy such as ``"chain"``.
         - ``state``: a directory, made if missing, that makes the run durable: after a crash at any moment the next
-          run with it goes on as if there had been none (docs/recovery.md). It belongs to this application.
+          run with it continues as if there had been none (docs/recovery.md). It belongs to this application.
 
         These four need a ``state``:
 
@@ -354,8 +354,8 @@ class App:
         )
 
     def _connections(self) -> Job:
-        """What is known without data given to a run: for looking at the application, not for running
-        it. Sources without a connector are left out."""
+        """The job without data, for commands that look at the application and do not run it. Sources without a
+        connector are left out."""
         with_connector = {name: s._connector for name, s in self._sources.items() if s._connector is not None}
         return Job(
             plan=self.plan(),

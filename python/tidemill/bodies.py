@@ -1,6 +1,6 @@
-"""What can be said in a transaction body only: ``require``, ``abort``, ``emit``.
+"""The functions of transaction bodies: ``require``, ``abort``, ``emit``.
 
-Here they merely refuse to be called; their meaning is given by the compiler.
+Called as Python functions they raise; the compiler gives them their meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may stand for the events of a source or the rows of a table, as Arrow batches.
+"""Turns the data that a user gives for a source or a table into Arrow batches.
 
 Arrow passes through untouched. Python records are turned into columns in batches: a list is cut into pieces,
 an iterator's records are taken as they come. A record that does not fit its schema is a bad record, not an error.
@@ -41,7 +41,7 @@ def is_same(one: object, other: object) -> bool:
 def batches(data: object, schema: RecordSchema, name: str) -> Iterator[object]:
     """Arrow objects with all of the data. ``name`` is the source or table, for messages.
 
-    Raises ``SchemaError`` where the data is nothing of what is allowed.
+    Raises ``SchemaError`` if the data has none of the allowed forms.
     """
     if is_arrow(data):
         return iter([data])

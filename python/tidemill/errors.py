@@ -1,5 +1,5 @@
-"""What the package raises. Every message is a lowercase fact with the names that matter; where there
-is a way out, it follows after a semicolon."""
+"""The package's exceptions. A message states a fact, in lower case, with the names that matter; a hint on what to write
+instead follows after a semicolon."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _unscaled(value: decimal.Decimal, ty: ScalarType) -> int:
         raise ValueError("it is not finite")
     scaled = value.scaleb(ty.scale)
     if scaled != scaled.to_integral_value():
-        raise ValueError(f"it has more than {ty.scale} digits behind the point")
+        raise ValueError(f"it has more than {ty.scale} digits after the point")
     if abs(scaled) >= 10**ty.digits:
         raise ValueError(f"it has more than {ty.digits} digits")
     return int(scaled)

@@ -36,7 +36,7 @@ def a(noun: str) -> str:
 
 
 def type_name(value: object) -> str:
-    """What a value is, with the article; ``None`` for None."""
+    """A value's type, with the article; ``None`` for None."""
     return "None" if value is None else a(type(value).__name__)
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind in memory: rows, as Arrow."""
+"""The rows that exist after a run, as Arrow."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
-        """Says something to type checkers only."""
+        """Has a meaning for type checkers only."""
         return lambda cls: cls
 
 
@@ -52,10 +52,10 @@ def key(groups: int | None = None) -> Any:
     """Marks a column of a ``Row`` as part of the key, in column order. Keys are never null, never
     float, and have no default.
 
-    ``groups`` (2 to 8; one ``int`` column of a table) says that rows fall into so many groups, by the
-    column's value modulo their number, and that transactions mostly keep to one: where all roles of
-    all transactions on such tables give this column the same expression of the event, the groups
-    are scheduled each by itself. It never changes a result.
+    ``groups`` (2 to 8; one ``int`` column of a table) says that rows fall into this many groups, by the
+    column's value modulo their number, and that most transactions use one group: if all roles of
+    all transactions on such tables give this column the same expression of the event, each group
+    is scheduled separately. It never changes a result.
     """
     return _Mark("key", groups)
 
@@ -189,7 +189,7 @@ class Row(Record):
     ``tm.key()`` marks key columns; ``= value`` is the default of a row that nothing was written to
     (``X | None`` without one has None).
     Columns are int (64 bits), float, bool, str, bytes, ``tm.Time``, ``tm.Decimal(digits, scale)``, and
-    ``X | None``; and ``tm.Window[X]``, declared with ``tm.window(...)``, which keeps values added of late.
+    ``X | None``; and ``tm.Window[X]``, declared with ``tm.window(...)``, which keeps recently added values.
     Raises ``SchemaError`` where the class is defined.
 
     In a transaction body a role also has what is declared here: ``exists``, ``insert``, ``delete``.
@@ -226,7 +226,7 @@ class Event(Record):
 
     @classmethod
     def __tidemill_columns__(cls) -> tuple[tuple[str, ScalarType], ...] | None:
-        """The columns of a list of these; none where a field is a list itself."""
+        """The columns of a list of these; None if a field is a list itself."""
         columns = [(f.name, f.type) for f in schema_of(cls).fields]
         scalars = tuple((name, ty) for name, ty in columns if isinstance(ty, ScalarType))
         return scalars if len(scalars) == len(columns) and scalars else None

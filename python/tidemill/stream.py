@@ -111,7 +111,7 @@ class Transaction:
 
     @property
     def committed(self) -> Stream[Any]:
-        """What the body returned; its input events where it never returns one."""
+        """The events that the body returned; its input events if it never returns one."""
         return Stream(self._app, f"{self.name}.committed", {"committed": self.name})
 
     @property
@@ -120,7 +120,7 @@ class Transaction:
         return Stream(self._app, f"{self.name}.aborted", {"aborted": self.name})
 
     def emitted(self, stream: str | type[F]) -> Stream[F]:
-        """What the body emitted under a name, or of an event class. Raises ``PlanError`` where it
+        """The events that the body emitted under a name, or of an event class. Raises ``PlanError`` if it
         never does."""
         name = stream if isinstance(stream, str) else collection_name(stream)
         if name not in self._emits:

@@ -1,4 +1,4 @@
-"""What a run did: the runtime's summary as typed Python."""
+"""The summary of a run, as typed Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SourceSummary:
 
 @dataclass(frozen=True)
 class TransactionSummary:
-    """What became of a transaction's events."""
+    """How many events of a transaction committed and aborted."""
 
     name: str = ""
     committed: int = 0
@@ -73,7 +73,7 @@ class LatencySummary:
 
 @dataclass(frozen=True)
 class PolicySummary:
-    """What was done under one policy."""
+    """The work done under one policy."""
 
     policy: str = ""
     """As ``--scheduling`` takes it."""
@@ -86,12 +86,12 @@ class PolicySummary:
     access_seconds: float = 0.0
     """Seconds of the epochs' access stage."""
     why: str = ""
-    """Why it was chosen, the last time."""
+    """Why it was chosen the last time."""
 
 
 @dataclass(frozen=True)
 class MemorySummary:
-    """What a memory limit did to a run."""
+    """The effect of a memory limit on a run."""
 
     limit: int = 0
     """Bytes that rows may take in memory, with the indexes by which they are found."""
@@ -107,7 +107,7 @@ class MemorySummary:
 
 @dataclass(frozen=True)
 class DurabilitySummary:
-    """What a run with a state did besides."""
+    """What a run with a state logged, replayed and lost."""
 
     epoch: int = 0
     """The last epoch, counted from the state's beginning."""
@@ -127,14 +127,14 @@ class DurabilitySummary:
     recovery_seconds: float = 0.0
     """Seconds until the first new event could be taken."""
     is_behind: bool = False
-    """Whether there was no room for a last checkpoint: the next run replays the log behind the one before."""
+    """Whether there was no room for a last checkpoint: the next run replays the log after the checkpoint before."""
     memory: MemorySummary | None = None
-    """What the memory limit did; ``None`` without one."""
+    """The effect of the memory limit; ``None`` without one."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run did."""
+    """The summary of a run."""
 
     application: str = ""
     events: int = 0

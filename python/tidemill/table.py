@@ -40,7 +40,7 @@ class Table(Rows, Generic[R]):
         return f"<table {self.name}>"
 
     def _first_rows(self) -> object:
-        """The rows before the first event, each time anew; an iterator's are kept for that."""
+        """The rows before the first event. An iterator's rows are kept, as each run begins with them."""
         if isinstance(self._initial, Iterator):
             self._initial = list(self._initial)
         return self._initial
@@ -63,7 +63,7 @@ class Table(Rows, Generic[R]):
     def new(self, *key: Key, over: str | None = None, **columns: Value) -> R:
         """A row that is inserted before the body begins; the transaction aborts where it exists.
 
-        ``columns`` are paths of fields, functions of the event, or constants that are no texts;
+        ``columns`` are paths of fields, functions of the event, or constants other than text;
         columns that are not given have their defaults.
         """
         for name in columns:

@@ -29,7 +29,7 @@ Rows = list[dict[str, Any]]
 
 
 class Ran:
-    """What a run gave: all that the application's sinks would have got, its tables, its summary."""
+    """The results of a run: every stream, the tables, the summary."""
 
     def __init__(self, app: App, summary: RunSummary, streams: dict[str, Frame], tables: dict[str, Frame]) -> None:
         self._app = app

@@ -77,7 +77,7 @@ def Decimal(value: str | int | decimal.Decimal, /) -> decimal.Decimal: ...
 def Decimal(first: str | int | decimal.Decimal, scale: int | None = None, /) -> Any:
     """Exact decimals, for money.
 
-    ``tm.Decimal(12, 2)`` in a class body is the type with 12 digits, 2 of them behind the point
+    ``tm.Decimal(12, 2)`` in a class body is the type with 12 digits, 2 of them after the point
     (at most 18 digits). ``tm.Decimal("9.99")`` is a value, inside of a transaction and outside.
     Inside of a transaction ``tm.Decimal(n, 2)`` turns the int ``n`` into a decimal of scale 2.
 

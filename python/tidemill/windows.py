@@ -1,4 +1,4 @@
-"""Windowed columns: rows that remember what was added to them of late."""
+"""Windowed columns: rows that remember the values that were added to them recently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Window(Generic[T]):
         raise _body_only("window()")
 
     def last(self, count: int) -> Window[T]:
-        """The last ``count`` values, of a window of the last so many."""
+        """The last ``count`` values, of a window that keeps the last values."""
         raise _body_only("last()")
 
     def count(self) -> int:

@@ -9,12 +9,12 @@ use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    it went well
+  0    success
   1    the program or its plan is wrong
   2    the command line is wrong
   3    the run failed: a source, a sink or the engine
   4    the data does not fit its schema, found before the first event
-  130  interrupted: the epoch was finished and the sinks closed
+  130  interrupted: the current epoch was finished and the sinks closed
 
 Example:
   tidemill new bank && tidemill run bank/app.py";
@@ -38,7 +38,7 @@ pub enum Command {
     /// Show the flow, what each transaction reads, writes and waits for, and what was compiled.
     #[command(after_help = "Example:\n  tidemill explain bank.py:app")]
     Explain(Target),
-    /// Run a state's log again, serially, by another interpreter, and compare with what the engine did.
+    /// Run a state's log again, serially, by another interpreter, and compare the results with the engine's.
     #[command(after_help = VERIFY_HELP)]
     Verify(VerifyArguments),
     /// Keep, list, return to or export a state as it was.
@@ -54,7 +54,7 @@ pub enum Command {
 
 const RUN_HELP: &str = "\
 Paths in the application are relative to the current directory. '-' is standard input or output.
-Ctrl-C finishes the epoch at hand and closes the sinks; a second one stops at once.
+Ctrl-C finishes the current epoch and closes the sinks; a second one stops at once.
 Exit codes: 'tidemill --help'.
 
 Examples:
@@ -64,7 +64,7 @@ Examples:
   tidemill run bank.py --json > summary.json";
 
 const VERIFY_HELP: &str = "\
-Begins at the newest checkpoint, or at a savepoint, which holds the log behind it.
+Begins at the newest checkpoint, or at a savepoint, which keeps the log from there on.
 Exit code 3 and the first epoch, transaction or row that differs, if there is a difference.
 
 Examples:
@@ -90,7 +90,7 @@ pub struct VerifyArguments {
 pub struct CheckArguments {
     #[command(flatten)]
     pub target: Target,
-    /// Also say what would become of this state.
+    /// Also say what a run would do with this state.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 }
@@ -114,7 +114,7 @@ pub enum SavepointCommand {
         #[arg(value_name = "DIR")]
         state: PathBuf,
     },
-    /// Put the state back; what came behind the savepoint is forgotten, and outputs begin anew.
+    /// Put the state back; everything after the savepoint is forgotten, and outputs begin anew.
     #[command(after_help = "Example:\n  tidemill savepoint restore ./state monday")]
     Restore {
         /// The state directory. No process may be using it.
@@ -124,7 +124,7 @@ pub enum SavepointCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Remove a savepoint, and with the next checkpoint the log that it holds.
+    /// Remove a savepoint, and with the next checkpoint the log that it keeps.
     #[command(after_help = "Example:\n  tidemill savepoint remove ./state monday")]
     Remove {
         /// The state directory. No process may be using it.
@@ -151,8 +151,8 @@ pub enum SavepointCommand {
 
 const SHOW_HELP: &str = "\
 A position is SOURCE:N, the N-th event of a source, counted from 0 (records that could not be decoded are
-not counted), or SOURCE@TIME, all events of a source with that event time. It must lie in the log: behind
-the newest checkpoint, or behind a savepoint.
+not counted), or SOURCE@TIME, all events of a source with that event time. It must be in the log: after
+the newest checkpoint, or after a savepoint.
 
 Examples:
   tidemill txn show ./state transfers:17
@@ -183,7 +183,7 @@ pub struct RunArguments {
     /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
     #[arg(long, value_name = "auto|N|Xms", default_value = "auto", value_parser = parse_epoch)]
     epoch: EpochSize,
-    /// What 99 of 100 events should wait for their results at the most: epochs are as large as this allows. Where
+    /// The time within which 99 of 100 events should have their results: epochs are as large as this allows, if
     /// '--epoch' is auto.
     #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
     latency: u64,
@@ -195,27 +195,27 @@ pub struct RunArguments {
     /// Say in the summary which policies ran and why.
     #[arg(long)]
     pub explain_scheduling: bool,
-    /// Keep the state in this directory, and go on with what is there: the run survives a crash.
+    /// Keep the state in this directory, and continue from what is there: the run survives a crash.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// When results are released: when their epoch is durable, or earlier: as soon as it is logged, with a sync
-    /// every Xms (us, s). Then what was released since the last sync is lost if the machine stops, and results
-    /// may come twice. Needs a state [default: epoch].
+    /// When results are released: when their epoch is durable, or as soon as it is logged, with a sync every Xms
+    /// (us, s). In the second case results released since the last sync are lost if the machine stops, and
+    /// results may come twice. Needs a state [default: epoch].
     #[arg(long, value_name = "epoch|Xms", value_parser = parse_sync)]
     sync: Option<Sync>,
-    /// Have rows take so much memory at the most, such as 2GiB: the others are read from the state when they are
-    /// needed. Needs a state.
+    /// The most memory that rows take, such as 2GiB: other rows are read from the state when they are needed.
+    /// Needs a state.
     #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     memory: Option<usize>,
-    /// What of an epoch is logged: what its sources gave ('border'), of which a replay makes all the rest; or that
-    /// and what each transaction gave ('full'), which a replay is held against. Needs a state [default: border].
+    /// What is logged of an epoch: what its sources gave ('border'), from which a replay makes everything else; or
+    /// also what each transaction gave ('full'), which a replay is compared with. Needs a state [default: border].
     #[arg(long, value_name = "border|full", value_parser = parse_logging)]
     logging: Option<Logging>,
-    /// Keep the state as it is when the run begins as a savepoint, and the log from there on.
+    /// Keep the state as it is when the run begins as a savepoint, and the log from there on. Needs a state.
     #[arg(long, value_name = "NAME")]
     savepoint: Option<String>,
     /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
-    /// the same names. A state that has begun goes on with its own.
+    /// the same names. A state that has begun keeps its own.
     #[arg(long, value_name = "DIR")]
     seed: Option<PathBuf>,
     /// Write a record of each epoch to this Arrow file: sizes, policy and reason, expected and measured times.

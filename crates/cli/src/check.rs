@@ -42,7 +42,7 @@ pub fn explain<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Erro
     })
 }
 
-/// Says what a run would make of a state.
+/// Says what a run would do with a state.
 fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
     let shown = path.display();
     let Some(manifest) = Manifest::read(&Disk, path)? else {
@@ -59,8 +59,8 @@ fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
         (Err(StateError::Refused(why)), _) => _ = writeln!(text, "  {why}; until it is free, a run is refused"),
         (Err(error), _) => return Err(error.into()),
         (Ok(directory), fit) => text.push_str(match (fit, directory.has_logged()?) {
-            (Fit::Same, false) => "  a run goes on behind it\n",
-            (Fit::Same, true) => "  it was left by a crash; a run replays the log and goes on\n",
+            (Fit::Same, false) => "  a run continues from it\n",
+            (Fit::Same, true) => "  it was left by a crash; a run replays the log and continues\n",
             (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
             (_, false) => "",
         }),
@@ -88,8 +88,7 @@ fn look<L: Loader>(
     Ok(viewed.map_or_else(|error| report(&error), |()| exit::SUCCESS))
 }
 
-/// What is wrong with files as they lie there now. Nothing is read of them but what tells their
-/// columns.
+/// What is wrong with the files as they are now. Only the part of a file that names its columns is read.
 fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     let mut found = Vec::new();
     let mut opens = |kind: &str, name: &str, input: Option<&Input>, schema: &Schema| {

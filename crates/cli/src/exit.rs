@@ -3,7 +3,7 @@
 use crate::{JobError, say};
 use tidemill_runtime::RunError;
 
-/// It went well.
+/// Success.
 pub const SUCCESS: u8 = 0;
 /// The program or its plan is wrong.
 pub const PROGRAM: u8 = 1;

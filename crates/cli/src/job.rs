@@ -1,7 +1,7 @@
-//! A job: a plan with all that goes in and comes out. It is opened in an order in which mistakes come
-//! to light before the first event, before any sink is touched, and before a state becomes one of this program:
+//! A job: a plan with its inputs and outputs. It is opened in an order that finds mistakes before the first event,
+//! before any sink is touched, and before a state becomes one of this program:
 //!
-//! 1. the plan is checked and compiled;
+//! 1. the plan is checked and compiled, and inputs and outputs are compared;
 //! 2. the state is opened, where the run is durable;
 //! 3. sources are opened, and the schemas of their files compared;
 //! 4. tables are filled, unless the state has them;
@@ -66,7 +66,7 @@ pub struct Job {
     pub sinks: BTreeMap<String, Output>,
 }
 
-/// Why a job did not come to its end.
+/// Why a job failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -111,7 +111,7 @@ fn lines(errors: &[PlanError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// What a source counts its progress in.
+/// The unit of a source's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes on the medium.
@@ -132,7 +132,7 @@ pub struct Ready {
     records: Option<Box<dyn Sink>>,
     /// What each source counts in.
     pub units: Vec<Unit>,
-    /// What was done before, for people.
+    /// Notes for people on what opening did.
     pub notes: Vec<String>,
 }
 

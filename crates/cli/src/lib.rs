@@ -30,13 +30,13 @@ use arguments::{Arguments, Command};
 use clap::Parser;
 use std::ffi::OsString;
 
-/// Runs the command line, its first element the command's own name; the exit code. What went wrong in
-/// loading is the caller's to show.
+/// Runs the command line, its first element the command's own name; the exit code. The caller shows
+/// errors of loading.
 pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &mut L) -> Result<u8, L::Error> {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(answer) => {
-            // Help and version, or what is wrong. Nobody is left to tell where printing fails.
+            // Help, the version, or the mistake. A failure to print cannot be reported.
             let _ = answer.print();
             return Ok(if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS });
         }

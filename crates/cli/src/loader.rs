@@ -3,7 +3,7 @@
 use crate::Job;
 use std::path::PathBuf;
 
-/// What an application is loaded for.
+/// The purpose for which an application is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To run: everything must be there.

@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over sources that count in `units`, where there is someone to look at it.
+    /// A bar over sources that count in `units`, if standard error is a terminal.
     pub fn new(units: &[Unit]) -> Option<Progress> {
         if !stderr().is_terminal() {
             return None;

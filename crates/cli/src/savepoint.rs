@@ -30,7 +30,7 @@ fn create(state: &Path, name: &str) -> Result<(), JobError> {
     say::out(&format!("savepoint {name}: epoch {}", count(savepoint.manifest.checkpoint.epoch)));
     if logged {
         say::warning(
-            "the state was left by a crash: the savepoint is of the newest checkpoint, without the epochs logged behind it",
+            "the state was left by a crash: the savepoint is of the newest checkpoint, without the epochs logged after it",
         );
     }
     Ok(())
@@ -44,7 +44,7 @@ fn list(state: &Path) -> Result<(), JobError> {
     }
     for savepoint in savepoints {
         let checkpoint = &savepoint.manifest.checkpoint;
-        let log = if directory.has_log_behind(&savepoint) { ", holds the log behind it" } else { "" };
+        let log = if directory.has_log_behind(&savepoint) { ", keeps the log after it" } else { "" };
         let (name, epoch, version) = (&savepoint.name, count(checkpoint.epoch), savepoint.manifest.program.version);
         say::out(&format!("{name}: epoch {epoch}, schema version {version}{log}"));
     }
@@ -57,7 +57,7 @@ fn restore(state: &Path, name: &str) -> Result<(), JobError> {
     let epoch = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
     say::out(&format!("the state is at savepoint {name}, epoch {}", count(epoch)));
     say::warning(
-        "outputs begin anew behind it: a run replaces their files when it ends; move those that you want to keep",
+        "outputs begin anew after it: a run replaces their files when it ends; move those that you want to keep",
     );
     Ok(())
 }

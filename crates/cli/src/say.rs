@@ -1,4 +1,4 @@
-//! Printing. Who does not listen any more (a closed pipe) is no reason to fail.
+//! Printing. A closed pipe is ignored.
 
 use std::io::{Write, stderr, stdout};
 
@@ -8,17 +8,17 @@ pub fn out(text: &str) {
     let _ = writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush());
 }
 
-/// Words about the run, on standard error.
+/// A message about the run, on standard error.
 pub fn err(text: &str) {
     let _ = writeln!(stderr().lock(), "{}", text.trim_end());
 }
 
-/// What is wrong.
+/// An error.
 pub fn error(text: &str) {
     err(&format!("error: {text}"));
 }
 
-/// What is probably wrong.
+/// A warning.
 pub fn warning(text: &str) {
     err(&format!("warning: {text}"));
 }

@@ -1,8 +1,8 @@
 //! Opening a job's state: as it is, or brought to the program at hand first.
 //!
-//! A changed program takes over where nothing is logged behind the newest checkpoint. What a crash has left
-//! in the log is replayed by the program that logged it, which the state has recorded; then there is such
-//! a checkpoint. A changed schema is migrated there.
+//! A changed program takes over at a checkpoint after which nothing is logged. If a crash left something in the log, the
+//! program that logged it, which the state has recorded, replays it first and takes such a checkpoint. A changed schema
+//! is migrated there.
 
 use crate::job::{Input, Job, JobError, Output, Watch, source_streams};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Job {
         }
     }
 
-    /// Opens the job's state for an engine. Where a crash has left something in the log of another program, that one
+    /// Opens the job's state for an engine. If a crash has left something in the log of another program, that program
     /// replays it.
     pub fn open_state(
         &self,
@@ -87,8 +87,8 @@ pub(crate) fn bring(
     Ok(engine)
 }
 
-/// Has the program that a state has recorded replay what is logged, and take a checkpoint behind it; how many
-/// epochs there were.
+/// Has the program that a state has recorded replay the log and take a checkpoint after it; the number of epochs
+/// replayed.
 fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
     let directory = open_state_as_it_is(path)?;
     let refused = |why: String| {
@@ -131,8 +131,8 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
     Ok(summary.durability.map_or(0, |durability| durability.replayed_epochs))
 }
 
-/// Those of a program by their recorded specs. One without a spec was logged by value, and nothing is asked
-/// of it.
+/// The sources of a program by their recorded specs. Events of a source without a spec were logged by value, so
+/// nothing is read from it.
 fn sources_of(
     program: &Program,
     specs: &BTreeMap<String, serde_json::Value>,
@@ -161,7 +161,7 @@ fn sinks_of(
     program.sinks.iter().map(open).collect()
 }
 
-/// A source of which nothing is asked.
+/// A source from which nothing is read.
 struct Nothing;
 
 impl Source for Nothing {

@@ -7,7 +7,7 @@ use tidemill_model::Type;
 use tidemill_plan::Program;
 use tidemill_runtime::{DurabilitySummary, SourceSummary, Summary};
 
-/// What a run did. `scheduling`: also how its epochs were scheduled.
+/// The summary as text. `scheduling`: also how epochs were scheduled.
 pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> String {
     let mut text = format!(
         "{}: {} in {}, {}\n",
@@ -68,7 +68,7 @@ fn source_counts(source: &SourceSummary) -> String {
     text
 }
 
-/// What a durable run did besides.
+/// The lines about a durable run's state.
 fn state(text: &mut String, durability: &DurabilitySummary) {
     let _ = writeln!(text, "  state: epoch {}, {} bytes logged", count(durability.epoch), count(durability.log_bytes));
     if let Some(memory) = durability.memory {
@@ -89,7 +89,7 @@ fn state(text: &mut String, durability: &DurabilitySummary) {
     }
     if durability.is_behind {
         text.push_str(
-            "  there was no room for a last checkpoint: the next run replays what is logged behind the one before\n",
+            "  there was no room for a last checkpoint: the next run replays the log after the checkpoint before\n",
         );
     }
     if durability.lost_epochs > 0 {

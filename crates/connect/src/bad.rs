@@ -9,7 +9,7 @@ pub const RECORD_TEXT_BYTES_MAX: usize = 1024;
 /// Most characters of a value that a reason quotes.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// Why a record cannot be decoded. Where it stood is added by whoever knows.
+/// Why a record cannot be decoded. The caller adds its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub column: Option<String>,

@@ -54,7 +54,7 @@ impl Rows {
         }
     }
 
-    /// The rows as a batch in canonical form; this starts anew.
+    /// The rows as a batch in canonical form; empties the columns.
     pub fn finish(&mut self) -> RecordBatch {
         let columns = self.fields.iter_mut().map(FieldColumn::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(take(&mut self.count)));
@@ -178,7 +178,7 @@ pub(crate) enum Cells {
     Bytes(Runs),
 }
 
-/// Runs of bytes, one behind the other.
+/// Runs of bytes, one after the other.
 pub(crate) struct Runs {
     /// Where each run ends, after a first 0.
     ends: Vec<i32>,

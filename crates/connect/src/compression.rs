@@ -81,7 +81,7 @@ pub(crate) fn chosen(path: &str, choice: Option<Compression>) -> Compression {
     choice.or_else(|| by_name(path)).unwrap_or(Compression::None)
 }
 
-/// An output behind a compressor. What is written goes in frames (gzip calls them members), one after
+/// An output with a compressor in front. The bytes are written as frames (gzip calls them members), one after
 /// the other, each of which can be read without the others.
 pub(crate) struct Compressor {
     compression: Compression,

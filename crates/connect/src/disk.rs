@@ -149,7 +149,7 @@ struct HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // Nobody is left to tell; it then goes when the file is closed.
+        // The failure cannot be reported; the lock then ends when the file is closed.
         let _ = self.file.unlock();
     }
 }

@@ -19,13 +19,13 @@ pub struct Map {
     length: usize,
 }
 
-// SAFETY: memory that nobody writes.
+// SAFETY: the memory is never written.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Of all of a file; none where that cannot be.
+    /// Maps a whole file; None if that is not possible.
     #[cfg(unix)]
     pub fn of(file: &File) -> io::Result<Option<Map>> {
         use std::os::fd::AsRawFd;
@@ -57,7 +57,7 @@ impl Mapped for Map {
 impl Drop for Map {
     fn drop(&mut self) {
         #[cfg(unix)]
-        // SAFETY: mapped in `of`, and nobody can have a slice of it any more.
+        // SAFETY: mapped in `of`; no slice of it outlives this value.
         unsafe {
             libc::munmap(self.start.cast_mut().cast(), self.length);
         }

@@ -1,15 +1,13 @@
-//! Output files: nothing stands under the final name until everything does.
+//! Output files: a file has its final name only when it is complete.
 //!
 //! In a run without a state, a file is written as `.<name>.tidemill-tmp-<pid>` in its own directory,
-//! then (1) synced, (2) renamed over the final name, (3) the directory is synced. Dropped before that,
-//! the temporary is removed; after a crash it stays behind, hidden, and the next process of the same id
-//! takes it over. A lock on the temporary keeps two sinks of one machine from writing the same file at
-//! once.
+//! then (1) synced, (2) renamed over the final name, (3) the directory is synced. If the output
+//! is dropped before that, the temporary is removed. After a crash it remains, hidden, and the next process with the
+//! same id takes it over. A lock on the temporary keeps two sinks of one machine from writing the same file at once.
 //!
-//! In a durable run it is a [`CommittedFile`] output.
+//! In a durable run it is a [`CommittedFile`].
 //!
-//! What is no regular file (standard output, a pipe, a device) cannot be renamed over and is written
-//! directly.
+//! Standard output, a pipe or a device cannot be replaced by a rename and is written directly.
 
 use crate::committed_file::CommittedFile;
 use std::io::{self, ErrorKind, Write};
@@ -23,7 +21,7 @@ use tidemill_runtime::IoFailure;
 pub struct Durable {
     /// Where the files are.
     pub storage: Arc<dyn Storage>,
-    /// The state whose epochs are counted: what another has left is begun anew.
+    /// The state whose epochs are counted: an output of another state is begun anew.
     pub owner: String,
     /// A bug on purpose.
     pub planted: Planted,
@@ -80,12 +78,12 @@ impl Output {
         &self.name
     }
 
-    /// Whether someone may be waiting at the other end.
+    /// Whether a reader may be waiting for what is written: standard output, a pipe, a device.
     pub fn is_interactive(&self) -> bool {
         matches!(self.target, Target::Standard(_) | Target::Direct(_))
     }
 
-    /// What keeps the contract of a durable run, if this does.
+    /// The committed file, if this is one.
     pub fn committed_file(&mut self) -> Option<&mut CommittedFile> {
         match &mut self.target {
             Target::Committed(committed) => Some(committed),
@@ -157,7 +155,7 @@ fn place(storage: &dyn Storage, path: &str) -> Result<Place, IoFailure> {
     }
 }
 
-/// A file that goes away with this value unless it was finished.
+/// A file that is removed with this value unless it was finished.
 struct Temporary {
     storage: Arc<dyn Storage>,
     file: Box<dyn File>,
@@ -192,7 +190,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed {
-            // Nobody is left to tell; a hidden file staying behind does no harm.
+            // The failure cannot be reported; a hidden file that remains does no harm.
             let _ = self.storage.remove(&self.hidden);
         }
     }

@@ -1,8 +1,8 @@
-//! Waiting for room: storage whose writes do not fail because the disk is full.
+//! Waiting for room: storage whose writes wait while the disk is full instead of failing.
 //!
-//! For outputs: what an epoch releases is durable in the log, so it can wait, and with it everything behind
-//! it. A write that found no room is undone by cutting the file to where it was, and tried again. A sync that
-//! finds none is a failed sync like any other, and is not tried again.
+//! It is for outputs. An epoch's output is made from the log, which is durable, so it can wait, and later epochs wait
+//! with it. A write that finds no room is undone by truncating the file to its length before, and tried again. A sync
+//! that finds no room is a failed sync like any other, and is not tried again.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! Where a file source stands, as text that a later run can go on from.
+//! The position of a file source, as text from which a later run can continue.
 
 use crate::files::{Place, open_file, read_failed, read_up_to};
 use serde::{Deserialize, Serialize};
 use tidemill_runtime::IoFailure;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes by which a file is known again.
+/// Bytes by which a file is recognized.
 const HEAD_BYTES: usize = 4096;
 
 /// A place between two records of one of a source's files.
@@ -13,9 +13,9 @@ const HEAD_BYTES: usize = 4096;
 pub(crate) struct FileToken {
     /// Which of the source's files.
     pub file: usize,
-    /// Its name; empty behind the last file.
+    /// Its name; empty after the last file.
     pub name: String,
-    /// How the file begins; a file that goes on growing begins the same.
+    /// The beginning of the file, which stays the same while the file grows.
     pub head: Head,
     /// Bytes of it before the place.
     pub offset: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     pub hash: u64,
 }
 
-/// How a file begins, by at most so many bytes.
+/// The beginning of a file, of at most this many bytes.
 pub(crate) fn head(place: &Place, length: usize) -> Result<Head, IoFailure> {
     let Place::File(path) = place else { return Ok(Head::default()) };
     if length == 0 {

@@ -60,7 +60,7 @@ pub enum SourceSpec {
 }
 
 impl SourceSpec {
-    /// The paths that it reads; none where it is no file.
+    /// The paths that it reads; none for a generator.
     pub fn paths(&self) -> &[String] {
         match self {
             SourceSpec::Csv { paths, .. }

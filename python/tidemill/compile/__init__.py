@@ -2,8 +2,8 @@
 
 ``source`` finds the tree of a function in its file; ``scope`` says what a name means; ``expressions``,
 ``calls``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``functions`` puts it
-together. Types are not looked at here: that is the analysis of the plan, in Rust, which all front
-ends share. What no type could make right is refused here.
+together. Types are checked by the analysis of the plan, in Rust, which all front ends share.
+Code that is wrong whatever its types are is refused here.
 """
 
 from .functions import Compiled, compile_filter, compile_map, compile_transaction

@@ -152,7 +152,7 @@ class Calls:
 
     def window(self, node: ast.Call) -> ir.Expr | None:
         """An aggregate of a windowed column, ``row.column.mean()``, or of a part of it,
-        ``row.column.window("5m").mean()``; none where the call is nothing of the kind."""
+        ``row.column.window("5m").mean()``; None if the call is neither."""
         assert isinstance(node.func, ast.Attribute)
         name, owner = node.func.attr, node.func.value
         part: ir.WindowPart | None = None
@@ -225,7 +225,7 @@ class Calls:
 
 
 def _is_in(value: object, known: Any) -> bool:
-    """Membership that takes values without a hash for what they are: not in it."""
+    """Whether a value is in a collection; a value without a hash never is."""
     try:
         return value in known
     except TypeError:

@@ -127,7 +127,7 @@ class Expressions:
             return self.constant(node, value)
         shown = ast.unparse(node)
         if isinstance(value, (list, tuple, set, frozenset)):
-            hint = f"it may stand behind 'in': x in {shown}"
+            hint = f"it may be used after 'in': x in {shown}"
             raise self._refuse(node, f"'{shown}' is {type_name(value)}, which is no value here", hint)
         hint = "constants are int, float, bool, str, bytes, None, Decimal, datetime, timedelta and enums of these"
         raise self._refuse(node, f"'{shown}' is {type_name(value)}, which cannot be used as a value", hint)

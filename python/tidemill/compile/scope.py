@@ -1,5 +1,5 @@
-"""What a name in a compiled function means: the event, a role, a local, the element of a loop, or a
-constant from outside, which is taken as it is when the function is defined."""
+"""The meaning of names in a compiled function: the event, a role, a local, the element of a loop, or a
+constant from outside, whose value is taken when the function is defined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..literals import is_constant
 from .source import Source
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
-"""Stands for what is not known while compiling."""
+"""Stands for a value that is not known while compiling."""
 
 
 @dataclass

@@ -114,7 +114,7 @@ def _first_line(node: Definition) -> int:
 
 
 def _choose(found: list[Definition], code: CodeType) -> Definition | None:
-    """The one definition that the code was made from; none where that cannot be said."""
+    """The one definition that the code was made from; None if that cannot be decided."""
     if len(found) > 1:
         extent = _extent(code)
         if extent is not None:
@@ -127,7 +127,7 @@ def _choose(found: list[Definition], code: CodeType) -> Definition | None:
 
 
 def _extent(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Where the code's instructions stand in the file; none before Python 3.11, which does not say."""
+    """Where the code's instructions stand in the file; None before Python 3.11, which does not record it."""
     positions = getattr(code, "co_positions", None)
     if positions is None:
         return None

@@ -113,7 +113,7 @@ fn exact(array: &ArrayRef, digits: i16) -> Result<(), ArrowError> {
     match (0..decimals.len()).find(|row| decimals.is_valid(*row) && decimals.value(*row) % unit != 0) {
         Some(row) => {
             let text = decimals.value_as_string(row);
-            Err(ArrowError::CastError(format!("too many digits behind the point: '{text}'")))
+            Err(ArrowError::CastError(format!("too many digits after the point: '{text}'")))
         }
         None => Ok(()),
     }

@@ -73,7 +73,7 @@ fn damaged(what: &str) -> ArrowError {
     ArrowError::IpcError(what.to_owned())
 }
 
-/// Where the stream in a file ends. Leaves the file where it was, behind the magic word.
+/// Where the stream in a file ends. Leaves the file positioned after the magic word.
 fn stream_end(raw: &mut Raw, length: u64) -> Result<u64, ArrowError> {
     let start = WORD as u64;
     let cut_off = || damaged("the file is cut off before its end");

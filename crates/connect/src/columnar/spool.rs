@@ -2,10 +2,10 @@
 //!
 //! Their files cannot grow by commits: the index at the end says what is in them, and small row groups
 //! make bad files. So events are kept in a part of another form, which can: Arrow IPC streams (LZ4), one
-//! per prepare, one behind the other, cut into blocks with a checksum each. Finishing reads the part and writes the file whole, as a run
+//! per prepare, one after the other, cut into blocks with a checksum each. Finishing reads the part and writes the file whole, as a run
 //! without a state would, and renames it. A crash meanwhile leaves the part, and it is done again.
 //!
-//! The part stays after that, so that the output can go on; the file is then written anew. That is the
+//! The part remains after that, so that a later run can continue the output; the file is then written anew. That is the
 //! price: the part's room on the disk, and a second pass over what was written.
 
 use super::ipc::BATCH_ROWS;

@@ -33,7 +33,7 @@ pub(crate) struct Generator {
     rows_max: usize,
     pace: Pace,
     done: u64,
-    /// After so many events some sequence has left the range of its type.
+    /// The number of events after which a sequence leaves the range of its type.
     room: u64,
     clock: Arc<dyn Clock>,
     /// When the first event was due.

@@ -79,7 +79,7 @@ pub(crate) fn decimal(text: &str, digits_max: u8, scale: u8) -> Parsed<i64> {
     let kept = digit_count.saturating_sub(usize::try_from(-shift).unwrap_or(0));
     if digits().skip(kept).any(|digit| digit != 0) {
         return Err(format!(
-            "too many digits behind the point: {} does not fit Decimal({digits_max}, {scale})",
+            "too many digits after the point: {} does not fit Decimal({digits_max}, {scale})",
             quoted(text)
         ));
     }

@@ -125,7 +125,7 @@ impl Format for Csv {
             rest = field.rest;
         }
         let mut seen = BTreeSet::new();
-        // Spreadsheets leave nameless columns behind; they match nothing, so several do no harm.
+        // Spreadsheets write nameless columns; they match no field, so several do no harm.
         if let Some(name) = header.iter().find(|name| !name.is_empty() && !seen.insert(name.as_str())) {
             return Err(IoFailure::schema(format!("the header names column {} twice", quoted(name))));
         }

@@ -206,7 +206,7 @@ fn fail<E: Error>(fault: &mut Option<Fault>, column: Option<String>, reason: Str
 }
 
 /// Adds where it happened to the reason that was left; a type that the parser refused by itself is
-/// given its reason here. Broken syntax is nobody's in particular.
+/// given its reason here. Broken syntax belongs to no field.
 fn blame<E: Error>(fault: &mut Option<Fault>, error: &E, place: &str) {
     match fault {
         Some(Fault { column, .. }) => {

@@ -1,7 +1,7 @@
 //! Text formats: one record after the other, found and decoded as the bytes come in.
 //!
 //! A [`TextSource`] drives a [`Format`]: it reads, lets the format find the end of each record, and
-//! has it decoded into [`Rows`]. A bad record becomes a [`BadRecord`]; reading goes on behind it.
+//! has it decoded into [`Rows`]. A bad record becomes a [`BadRecord`]; reading continues after it.
 //!
 //! **Where a record that has no end ends.** One that is longer than [`RECORD_BYTES_MAX`], or that the
 //! end of the file cuts off inside quotes, is bad as far as its first line goes, and reading goes on
@@ -49,7 +49,7 @@ pub(crate) trait Format: Send {
     fn header(&mut self, record: &str) -> Result<(), IoFailure>;
 
     /// Finds the end of the record at the start of `bytes`. After `Partial` it is called again with
-    /// the same bytes and more behind them, and need not look at the old ones again; after `Whole` or
+    /// the same bytes followed by more, and need not look at the first ones again; after `Whole` or
     /// [`Format::restart`] with another record's. At the end of the file (`last`) the bytes are a
     /// whole record, unless the grammar says that something is missing.
     fn frame(&mut self, bytes: &[u8], last: bool) -> Frame;

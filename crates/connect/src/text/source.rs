@@ -101,7 +101,7 @@ impl<F: Format> TextSource<F> {
         while let Some(place) = self.places.get(self.index) {
             let reading = match &mut self.current {
                 Some(reading) => reading,
-                // Waiting for a pipe's first bytes, with events at hand.
+                // Waiting for a pipe's first bytes while there are events to hand over.
                 None if self.batch.records() > 0 && place.regular_length().is_none() => return Ok(()),
                 none => {
                     if place.regular_length().is_some() {
@@ -247,7 +247,7 @@ impl Reading {
         self.count.get() - (self.end - self.start) as u64
     }
 
-    /// Goes to a place of plain text, behind the header.
+    /// Seeks to a place in plain text, after the header.
     fn go(&mut self, place: &Place, token: &FileToken) -> Result<(), IoFailure> {
         let mut raw = place.open(&self.count)?;
         raw.seek(SeekFrom::Start(token.offset)).map_err(|error| read_failed(&self.name, &error))?;

@@ -117,7 +117,7 @@ fn rows_that_do_not_fit_are_bad_and_the_others_survive() {
         assert_eq!(faults.len(), 3, "{faults:?}");
         assert_eq!(faults[0], (11, Some("n"), "a value is missing, and the column has no None"));
         assert_eq!((faults[1].0, faults[1].1), (21, Some("m")));
-        assert!(faults[1].2.contains("too many digits behind the point: '0.001'"), "{faults:?}");
+        assert!(faults[1].2.contains("too many digits after the point: '0.001'"), "{faults:?}");
         assert_eq!((faults[2].0, faults[2].1), (100, Some("m")));
         assert_eq!(taken.bad[1].record.as_deref(), Some("n: 20, m: 0.001"));
         let expected: Vec<Value> = (0..100).filter(|i| ![10, 20, 99].contains(i)).map(int).collect();

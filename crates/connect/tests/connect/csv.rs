@@ -67,7 +67,7 @@ fn each_type_says_what_is_wrong() {
         (REQUIRED(Type::Float), "1,5", "expected 2 fields as in the header, found 3"),
         (REQUIRED(Type::Float), "one", "expected a number, found 'one'"),
         (REQUIRED(Type::Bool), "TRUE", "expected true or false, found 'TRUE'"),
-        (REQUIRED(MONEY), "1.005", "too many digits behind the point: '1.005' does not fit Decimal(6, 2)"),
+        (REQUIRED(MONEY), "1.005", "too many digits after the point: '1.005' does not fit Decimal(6, 2)"),
         (REQUIRED(MONEY), "12345", "decimal overflow: '12345' does not fit Decimal(6, 2)"),
         (REQUIRED(Type::Time), "2013-02-30", "expected a time like 2013-01-01T05:15:00Z, found '2013-02-30'"),
         (REQUIRED(Type::Bytes), "?", "expected base64 text: Invalid symbol 63, offset 0."),

@@ -54,7 +54,7 @@ fn each_type_says_what_is_wrong() {
         (REQUIRED(Type::Str), "{}", "wrong type: map, expected a string"),
         (REQUIRED(Type::Str), "null", "a value is missing, and str has no None"),
         (REQUIRED(Type::Bytes), "\"?\"", "expected base64 text: Invalid symbol 63, offset 0."),
-        (REQUIRED(MONEY), "1.005", "too many digits behind the point: '1.005' does not fit Decimal(18, 2)"),
+        (REQUIRED(MONEY), "1.005", "too many digits after the point: '1.005' does not fit Decimal(18, 2)"),
         (REQUIRED(MONEY), "[]", "wrong type: '[]', expected a number or a string of digits"),
         (REQUIRED(Type::Time), "1.5", "expected an integer, found '1.5'"),
         (REQUIRED(Type::Time), "\"soon\"", "expected a time like 2013-01-01T05:15:00Z, found 'soon'"),
