@@ -11,9 +11,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_compile::AccessContext;
-use tidemill_schedule::{
-    Baseline, Breakdown, Execute, Executor, Granularity, Policy, Progress, Scheme, Worker, run_serially,
-};
+use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker, run_serially};
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
 
 /// What a part needs; kept from epoch to epoch.
@@ -60,43 +58,6 @@ impl Memory {
     }
 }
 
-/// How a part is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// By one worker, in position order.
-    Serially,
-    /// By all that come, under a policy with a graph.
-    Policy(Policy),
-    /// As a system before did.
-    Scheme(Scheme),
-}
-
-impl Method {
-    /// The way of a policy, which does not speculate where the program forbids it.
-    pub fn of(policy: Policy) -> Method {
-        match policy.granularity {
-            Granularity::Epoch => Method::Serially,
-            Granularity::Chain | Granularity::Operation => Method::Policy(policy),
-        }
-    }
-
-    /// The policy, where it is one.
-    pub fn policy(self) -> Policy {
-        match self {
-            Method::Policy(policy) => policy,
-            Method::Serially | Method::Scheme(_) => Policy::EPOCH,
-        }
-    }
-
-    fn on_versions(self) -> bool {
-        match self {
-            Method::Serially => false,
-            Method::Policy(policy) => policy.on_versions(),
-            Method::Scheme(scheme) => scheme.on_versions(),
-        }
-    }
-}
-
 /// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
 /// taken back.
 pub fn may_redo(machine: &Machine) -> bool {
@@ -131,7 +92,7 @@ impl Part {
         let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
         located.fill(machine, epoch, range, (groups, usize::MAX));
         match method {
-            Method::Serially => {}
+            method if method.is_serial() => {}
             Method::Policy(policy) => {
                 // What comes back are those of the epoch before.
                 runs.resize_with(1, Run::new);
@@ -180,7 +141,7 @@ impl Part {
         worker: &mut Worker,
         waits: bool,
     ) {
-        if self.is_done() || self.method == Method::Serially && self.claimed.swap(true, Ordering::Relaxed) {
+        if self.is_done() || self.method.is_serial() && self.claimed.swap(true, Ordering::Relaxed) {
             return;
         }
         let start = environment.now();
@@ -206,7 +167,7 @@ impl Part {
     fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
         let Memory { located, versions, executor, baseline, .. } = &self.memory;
         match self.method {
-            Method::Serially => {
+            method if method.is_serial() => {
                 let count = located.at().len() as u32;
                 worker.account(execute, |id| run_serially(id, 0..count, execute));
             }
@@ -221,7 +182,7 @@ impl Part {
         let Memory { executor, baseline, .. } = &self.memory;
         match self.method {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
-            Method::Serially | Method::Policy(_) => (executor.graph(), executor.flow()),
+            Method::Policy(_) => (executor.graph(), executor.flow()),
         }
     }
 
@@ -230,7 +191,7 @@ impl Part {
         let Memory { located, versions, executor, baseline, desks, .. } = &mut self.memory;
         let (graph, flow) = match self.method {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
-            Method::Serially | Method::Policy(_) => (executor.graph(), executor.flow()),
+            Method::Policy(_) => (executor.graph(), executor.flow()),
         };
         if self.method.on_versions() {
             versions.install(located, graph, flow);

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Granularity, Model, Policy, Reason, Scheme, Worker};
+use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, Worker};
 
 /// What the workers share.
 pub struct Pipeline {
@@ -210,16 +210,14 @@ impl Pipeline {
         changes::save(&self.machine, &epoch);
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
-        let is_serial = epoch.scheduled.iter().all(|s| s.choice.policy.granularity == Granularity::Epoch);
+        let is_serial = epoch.scheduled.iter().all(|s| s.choice.method.is_serial());
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.breakdown.useful += self.environment.now() - decided;
-        } else if let Some(scheme) = self.scheme() {
-            epoch = self.access_together(scratch, worker, epoch, range, Some(scheme));
         } else if is_serial {
             self.access_serially(scratch, &mut epoch, (range, CALLS_PER_SAMPLE));
         } else {
-            epoch = self.access_together(scratch, worker, epoch, range, None);
+            epoch = self.access_together(scratch, worker, epoch, range);
         }
         epoch.gathered.push(scratch.context.take());
         let end = self.environment.now();
@@ -276,8 +274,10 @@ impl Pipeline {
         let choice = match self.scheduling {
             _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
             Scheduling::Fixed(policy) => self.asked_for(policy),
-            // The scheme stands in for the policy.
-            Scheduling::Baseline(_) => Choice::given(Policy::EPOCH, Reason::Fixed),
+            Scheduling::Baseline(asked @ Scheme::NoLock) if self.sets_text() => {
+                Choice::given(Policy::EPOCH, Reason::Racing { asked })
+            }
+            Scheduling::Baseline(scheme) => Choice::scheme(scheme),
             Scheduling::ByGroup(policies) => {
                 self.group(epoch, &all);
                 for scheduled in &mut epoch.scheduled {
@@ -397,15 +397,10 @@ impl Pipeline {
         })
     }
 
-    /// The scheme to measure, if any. Workers that race must not replace texts, whose memory they would free twice.
-    fn scheme(&self) -> Option<Scheme> {
+    /// Whether a transaction sets texts. Workers that race must not: both would free the memory of the text before.
+    fn sets_text(&self) -> bool {
         let program = &self.machine.program;
-        let sets_text = || program.transactions.iter().any(|transaction| transaction.sets_text(program));
-        match self.scheduling {
-            Scheduling::Baseline(Scheme::NoLock) if sets_text() => None,
-            Scheduling::Baseline(scheme) => Some(scheme),
-            _ => None,
-        }
+        program.transactions.iter().any(|transaction| transaction.sets_text(program))
     }
 
     /// Accesses a part of an epoch's order together with whoever is free.
@@ -415,10 +410,9 @@ impl Pipeline {
         worker: &mut Worker,
         epoch: Box<Epoch>,
         range: Range<usize>,
-        scheme: Option<Scheme>,
     ) -> Box<Epoch> {
         let start = self.environment.now();
-        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range, scheme));
+        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range));
         let begun = self.environment.now();
         self.state.lock().job = Some(job.clone());
         self.changed.notify_all();

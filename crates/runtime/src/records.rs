@@ -97,7 +97,7 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
         int(epoch.operations() as u64),
         int(epoch.aborted()),
         int(epoch.scheduled.iter().map(|s| u64::from(s.redone)).sum()),
-        by_group(&|s| s.choice.policy.to_string()),
+        by_group(&|s| s.choice.method.to_string()),
         by_group(&|s| s.choice.reason.to_string()),
         float(epoch.scheduled.iter().map(|s| s.choice.expected_ns).sum()),
         int(epoch.decided),

@@ -94,7 +94,7 @@ impl Report {
     }
 
     fn add_policy(&mut self, epoch: &Epoch, scheduled: &Scheduled) {
-        let policy = scheduled.choice.policy.to_string();
+        let policy = scheduled.choice.method.to_string();
         let group = scheduled.group.filter(|_| self.groups.len() > 1).map(|group| &self.groups[group]);
         let known = self.policies.iter().position(|known| known.policy == policy && known.group.as_ref() == group);
         let at = known.unwrap_or_else(|| {

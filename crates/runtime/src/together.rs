@@ -10,13 +10,13 @@ use crate::access::ensure_identity;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::grouping::{GroupSet, Scheduled};
-use crate::part::{Ended, Method, Part};
+use crate::part::{Ended, Part};
 pub use crate::part::{Memory, may_redo};
 use crate::worker::{Machine, Scratch};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_schedule::{Scheme, Worker};
+use tidemill_schedule::{Method, Presence, Shared, Worker};
 
 /// Who takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// Locates a part of the epoch's order and arranges for its policies, or for a scheme instead, on one worker.
+    /// Locates a part of the epoch's order and arranges for how it is scheduled, on one worker.
     /// `memory` gives what a part needs.
-    pub fn new(
-        machine: &Machine,
-        mut memory: impl FnMut() -> Memory,
-        epoch: Box<Epoch>,
-        range: &Range<usize>,
-        scheme: Option<Scheme>,
-    ) -> Job {
-        let wanted = match scheme {
-            Some(scheme) => vec![(GroupSet::ALL, Method::Scheme(scheme))],
-            None => parts(&epoch.scheduled),
-        };
+    pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
+        let wanted = parts(&epoch.scheduled);
         let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
         let parts = wanted.into_iter().map(part).collect();
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
@@ -96,7 +87,8 @@ impl Job {
                 Ok(own) => break own,
                 Err(shared) => job = shared,
             }
-            std::hint::spin_loop();
+            // A helper may have lost its processor: it needs one to leave.
+            std::thread::yield_now();
         };
         let Job { mut epoch, parts, .. } = job;
         let mut memories = Vec::with_capacity(parts.len());
@@ -115,9 +107,9 @@ impl Job {
 fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
     let mut parts: Vec<(Vec<usize>, Method)> = Vec::new();
     for scheduled in scheduled {
-        let method = Method::of(scheduled.choice.policy);
+        let method = scheduled.choice.method;
         let Some(group) = scheduled.group else { return vec![(GroupSet::ALL, method)] };
-        match parts.iter_mut().find(|part| part.1 == method && method != Method::Serially) {
+        match parts.iter_mut().find(|part| part.1 == method && !method.is_serial()) {
             Some(part) => part.0.push(group),
             None => parts.push((vec![group], method)),
         }
@@ -130,26 +122,18 @@ fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
 fn account(scheduled: &mut [Scheduled], ended: &Ended, (is_one, workers): (bool, usize)) {
     let of_part = |s: &Scheduled| s.group.is_none_or(|group| ended.groups.has(group));
     let in_all: u64 = scheduled.iter().filter(|s| of_part(s)).map(|s| u64::from(s.transactions)).sum();
-    let alone = if ended.method == Method::Serially { 1 } else { workers as u64 };
+    let alone = if ended.method.is_serial() { 1 } else { workers as u64 };
     for scheduled in scheduled.iter_mut().filter(|s| of_part(s)) {
         let share =
             |time: u64| (u128::from(time) * u128::from(scheduled.transactions) / u128::from(in_all.max(1))) as u64;
         (scheduled.access, scheduled.useful) =
             (if is_one { 0 } else { share(ended.busy / alone) }, share(ended.useful));
         scheduled.redone = share(u64::from(ended.redone)) as u32;
-        if let Method::Policy(_) = ended.method {
-            scheduled.choice.policy = ended.method.policy();
-        }
     }
 }
 
-/// A worker inside; going by panic, it lets the others know.
-struct Presence<'a>(&'a Job);
-
-impl Drop for Presence<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.abandoned.store(true, Ordering::Release);
-        }
+impl Shared for Job {
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
     }
 }

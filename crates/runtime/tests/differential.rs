@@ -161,6 +161,21 @@ fn groups_run_under_their_own_policies() {
     }
 }
 
+/// Each policy and each scheme is named in the summary as it ran.
+#[test]
+fn what_ran_is_named() {
+    let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
+    let subject = Subject::new(history);
+    let mut engine = Engine::new(subject.program.clone()).expect("a plan that compiles");
+    let policies = Policy::all().into_iter().map(|policy| (policy.to_string(), Scheduling::Fixed(policy)));
+    let schemes = Scheme::ALL.map(|scheme| (scheme.to_string(), Scheduling::Baseline(scheme)));
+    for (name, scheduling) in policies.chain(schemes) {
+        engine = engine.with_empty_tables();
+        let options = Options { workers: 2, epoch: EpochSize::Events(50), scheduling, ..Options::default() };
+        assert_eq!(subject.run(&engine, options, 10).policies, [(None, name)]);
+    }
+}
+
 #[test]
 fn random_histories() {
     let total = number("TIDEMILL_HISTORIES", 2_000);

@@ -85,11 +85,13 @@
 use crate::execute::Execute;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use crate::pools::Pools;
+use crate::presence::{Presence, Shared};
 use crate::repair::Repair;
 use crate::shares::Shares;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
 use crate::times::{Breakdown, Sampler};
 use crossbeam_utils::CachePadded;
+use std::cell::Cell;
 use std::mem;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -357,7 +359,7 @@ impl Executor {
     }
 
     fn take_part<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Progress {
-        let presence = Presence::enter(self);
+        let presence = Place::enter(self);
         let (start, before) = (execute.now(), worker.times.sync);
         let linked = self.link(worker, execute, idle);
         worker.times.construct += (execute.now() - start).saturating_sub(worker.times.sync - before);
@@ -366,11 +368,11 @@ impl Executor {
         }
         let structure = self.structure.read().unwrap_or_else(PoisonError::into_inner);
         let progress = match self.policy.on_versions() {
-            true => self.explore((&self.versions(), &structure), worker, execute, idle, &presence),
-            false => self.explore((&self.graph, &structure), worker, execute, idle, &presence),
+            true => self.explore((&self.versions(), &structure), worker, execute, idle, &presence.0),
+            false => self.explore((&self.graph, &structure), worker, execute, idle, &presence.0),
         };
         if progress == Progress::Done && self.policy.abort == Abort::Lazy {
-            self.settle(worker, execute, &presence);
+            self.settle(worker, execute, &presence.0);
         }
         progress
     }
@@ -386,11 +388,11 @@ impl Executor {
         worker: &mut Worker,
         execute: &E,
         idle: Idle,
-        presence: &Presence<'_>,
+        place: &Place<'_>,
     ) -> Progress {
         loop {
             match self.find(order, worker, execute, idle) {
-                Step::Go(unit) => self.run_along(order, worker, execute, unit, presence),
+                Step::Go(unit) => self.run_along(order, worker, execute, unit, place),
                 Step::Stop(progress) => return progress,
             }
         }
@@ -503,24 +505,31 @@ impl Executor {
     }
 }
 
-/// A worker inside an epoch; going by panic, it stops the others.
-pub(crate) struct Presence<'a> {
+/// A worker inside an epoch.
+pub(crate) struct Place<'a> {
     executor: &'a Executor,
-    pub(crate) running: std::cell::Cell<u32>,
+    /// The unit that it runs.
+    pub(crate) running: Cell<u32>,
 }
 
-impl<'a> Presence<'a> {
-    fn enter(executor: &'a Executor) -> Self {
+impl<'a> Place<'a> {
+    fn enter(executor: &'a Executor) -> Presence<Self> {
         executor.common.present.fetch_add(1, Ordering::Relaxed);
-        Presence { executor, running: std::cell::Cell::new(NO_UNIT) }
+        Presence(Place { executor, running: Cell::new(NO_UNIT) })
     }
 }
 
-impl Drop for Presence<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
+        self.executor.common.present.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared for Place<'_> {
+    /// Stops the others. The first worker to panic says where.
+    fn abandon(&self) {
         let common = &self.executor.common;
-        common.present.fetch_sub(1, Ordering::Relaxed);
-        if std::thread::panicking() && !common.poisoned.load(Ordering::Relaxed) {
+        if !common.poisoned.load(Ordering::Relaxed) {
             common.at_fault.store(self.running.get(), Ordering::Relaxed);
             common.poisoned.store(true, Ordering::Release);
             self.executor.pools.wake_all();

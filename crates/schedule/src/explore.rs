@@ -1,7 +1,7 @@
 //! The steps of the executor's loop: which unit is next, running it, telling those that wait for it.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Idle, Presence, Progress, Step, Structure, Worker};
+use crate::executor::{Executor, Idle, Place, Progress, Step, Structure, Worker};
 use crate::policy::{Explore, Granularity, Search};
 use crate::shares::Shares;
 use crate::sync::{BLOCK_MAX, Ordering, PATIENCE, SPINS_MAX, spin_loop};
@@ -166,7 +166,7 @@ impl Executor {
         worker: &mut Worker,
         execute: &E,
         first: u32,
-        presence: &Presence<'_>,
+        place: &Place<'_>,
     ) {
         let mut current = Some(first);
         while let Some(unit) = current {
@@ -174,15 +174,15 @@ impl Executor {
             if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
                 execute.prefetch(soon);
             }
-            presence.running.set(unit);
+            place.running.set(unit);
             if worker.sampler.is_due() {
                 let (start, before) = (execute.now(), worker.times.total());
-                self.run((structure, presence), worker, execute, unit);
+                self.run((structure, place), worker, execute, unit);
                 let took = (execute.now() - start).saturating_sub(worker.times.total() - before);
                 worker.times.useful += worker.sampler.took(took);
                 execute.took(worker.id, unit, took);
             } else {
-                self.run((structure, presence), worker, execute, unit);
+                self.run((structure, place), worker, execute, unit);
             }
             worker.executed += 1;
             current = match self.policy.explore {
@@ -197,7 +197,7 @@ impl Executor {
     }
 
     #[inline]
-    fn run<E: Execute + ?Sized>(&self, here: (&Structure, &Presence<'_>), worker: &mut Worker, execute: &E, unit: u32) {
+    fn run<E: Execute + ?Sized>(&self, here: (&Structure, &Place<'_>), worker: &mut Worker, execute: &E, unit: u32) {
         if self.policy.speculates() {
             self.run_on_speculation(here, worker, execute, unit);
         } else {

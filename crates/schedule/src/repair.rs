@@ -29,7 +29,7 @@
 //! nothing, is the better policy.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Presence, Structure, Worker};
+use crate::executor::{Executor, Place, Structure, Worker};
 use crate::policy::{Abort, Explore};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock};
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl Executor {
     /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
     pub(crate) fn run_on_speculation<E: Execute + ?Sized>(
         &self,
-        (structure, presence): (&Structure, &Presence<'_>),
+        (structure, place): (&Structure, &Place<'_>),
         worker: &mut Worker,
         execute: &E,
         unit: u32,
@@ -118,7 +118,7 @@ impl Executor {
             let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
             worker.times.lock += execute.now() - start;
             let found = std::mem::take(&mut *self.repair.found());
-            self.repair(worker, execute, presence, &found);
+            self.repair(worker, execute, place, &found);
         }
     }
 
@@ -145,7 +145,7 @@ impl Executor {
     }
 
     /// Lazy: judges all, then repairs.
-    pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, presence: &Presence<'_>) {
+    pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, place: &Place<'_>) {
         let transactions = self.graph.transactions();
         let start = execute.now();
         let mut found = Vec::new();
@@ -159,7 +159,7 @@ impl Executor {
             let end = begin.saturating_add(BLOCK_MAX).min(transactions);
             for transaction in begin.min(end)..end {
                 self.stop_if_poisoned();
-                presence.running.set(self.flow.units_of(transaction).start);
+                place.running.set(self.flow.units_of(transaction).start);
                 if execute.is_apart(transaction) && execute.judge(worker.id, transaction) {
                     found.push(transaction);
                 }
@@ -171,7 +171,7 @@ impl Executor {
             self.repair.found().append(&mut found);
             if self.repair.judged.fetch_add(judged, Ordering::AcqRel) + judged == transactions {
                 let found = std::mem::take(&mut *self.repair.found());
-                self.repair(worker, execute, presence, &found);
+                self.repair(worker, execute, place, &found);
                 self.repair.settled.store(true, Ordering::Release);
                 self.pools.wake_all();
             }
@@ -183,20 +183,20 @@ impl Executor {
     }
 
     /// Repairs after these transactions were found to abort. Alone.
-    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, presence: &Presence<'_>, found: &[u32]) {
+    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, place: &Place<'_>, found: &[u32]) {
         let start = execute.now();
-        self.repair_after(worker.id, execute, presence, found);
+        self.repair_after(worker.id, execute, place, found);
         worker.times.abort += execute.now() - start;
     }
 
-    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, presence: &Presence<'_>, found: &[u32]) {
+    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, place: &Place<'_>, found: &[u32]) {
         // Per transaction, the parts that have to run again; none where it only has to be reverted.
         let mut open: BTreeMap<u32, u32> = found.iter().map(|&transaction| (transaction, 0)).collect();
         let mut last = None;
         while let Some((transaction, affected)) = open.pop_first() {
             assert!(last < Some(transaction), "transaction {transaction} is repaired after {last:?}: out of order");
             last = Some(transaction);
-            presence.running.set(self.flow.units_of(transaction).start);
+            place.running.set(self.flow.units_of(transaction).start);
             let mut changed = Vec::new();
             let mut see = |slot: u32| changed.push(slot);
             if affected == 0 {

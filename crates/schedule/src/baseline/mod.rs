@@ -27,6 +27,7 @@ mod versions;
 
 use crate::execute::Execute;
 use crate::executor::Worker;
+use crate::presence::{Presence, Shared};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, SPINS_MAX, spin_loop, yield_now};
 use crate::times::Sampler;
 use crossbeam_utils::CachePadded;
@@ -286,14 +287,9 @@ impl Baseline {
     }
 }
 
-/// A worker inside; going by panic, it stops the others.
-struct Presence<'a>(&'a Baseline);
-
-impl Drop for Presence<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poisoned.store(true, Ordering::Release);
-        }
+impl Shared for Baseline {
+    fn abandon(&self) {
+        self.poisoned.store(true, Ordering::Release);
     }
 }
 

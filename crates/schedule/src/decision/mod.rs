@@ -52,6 +52,7 @@ pub mod model;
 mod morphstream;
 mod reason;
 
+use crate::method::Method;
 use crate::policy::{Granularity, Policy};
 use budget::Budget;
 use known::{CHANGE, DOUBT, Families, Known, TRAVEL_MAX, WARM_UP};
@@ -300,11 +301,11 @@ impl Decision {
             probe.chosen += 1;
             probe.left_ns -= probe.access * count;
             let reason = Reason::Probe { instead_of_ns: best.pipeline * count };
-            return Choice { policy: probe.policy, reason, expected_ns: Some(probe.access * count) };
+            return Choice { method: Method::Policy(probe.policy), reason, expected_ns: Some(probe.access * count) };
         }
         let (chosen_ns, rejected_ns) = (best.pipeline * count, second.pipeline * count);
         let reason = Reason::Cheaper { chosen_ns, rejected_ns, rejected: second.policy };
-        Choice { policy: best.policy, reason, expected_ns: Some(best.access * count) }
+        Choice { method: Method::Policy(best.policy), reason, expected_ns: Some(best.access * count) }
     }
 
     /// The last choice took so long.
@@ -333,6 +334,7 @@ impl Decision {
     pub fn record(&mut self, cost: EpochCost) {
         let EpochCost { choice, transactions, operations, access_ns, .. } = cost;
         let is_small = matches!(choice.reason, Reason::Small { .. }) && (access_ns as f64) < SHARED_NS_MIN;
+        let Method::Policy(policy) = choice.method else { return };
         if self.workers < 2 || is_small {
             return;
         }
@@ -340,11 +342,10 @@ impl Decision {
         self.others.add(cost.other_ns as f64 / count);
         let aborted = f64::from(cost.aborted) / f64::from(transactions.max(1));
         self.aborts = self.aborts * DECAY + aborted * (1.0 - DECAY);
-        let policy = choice.policy;
         if policy.granularity == Granularity::Epoch {
             self.follow_serially(access_ns as f64 / count);
         } else {
-            self.follow_in_parallel(&cost);
+            self.follow_in_parallel(policy, &cost);
         }
         let Some(load) = self.load() else { return };
         let taken = self.pipeline(policy, access_ns as f64 / count, &load) * count;
@@ -389,10 +390,9 @@ impl Decision {
     }
 
     /// Follows the cost of operations by that of units, as far as both are known.
-    fn follow_in_parallel(&mut self, cost: &EpochCost) {
+    fn follow_in_parallel(&mut self, policy: Policy, cost: &EpochCost) {
         (self.serial_epochs, self.serial_least) = (0, f64::INFINITY);
         let Some(access) = self.access.value() else { return };
-        let policy = cost.choice.policy;
         let Some(known) = self.known.iter_mut().find(|known| known.policy == policy) else { return };
         if cost.useful_ns == 0 {
             return;

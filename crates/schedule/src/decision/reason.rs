@@ -1,29 +1,36 @@
 //! Why a policy was chosen, as one line.
 
+use crate::baseline::Scheme;
+use crate::method::Method;
 use crate::policy::Policy;
 use std::fmt;
 
-/// A policy for an epoch, and why.
+/// How an epoch is executed, and why.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The policy.
-    pub policy: Policy,
-    /// Why. Prints as one line together with the policy: `to_string` of the choice.
+    /// How.
+    pub method: Method,
+    /// Why. `to_string` of the choice gives method and reason in one line.
     pub reason: Reason,
     /// How long access is expected to take, nanoseconds, where anything is known.
     pub expected_ns: Option<f64>,
 }
 
 impl Choice {
-    /// One that is not measured against anything.
+    /// A policy for which no time is expected.
     pub fn given(policy: Policy, reason: Reason) -> Choice {
-        Choice { policy, reason, expected_ns: None }
+        Choice { method: Method::Policy(policy), reason, expected_ns: None }
+    }
+
+    /// A scheme that was asked for.
+    pub fn scheme(scheme: Scheme) -> Choice {
+        Choice { method: Method::Scheme(scheme), reason: Reason::Fixed, expected_ns: None }
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.policy, self.reason)
+        write!(f, "{}: {}", self.method, self.reason)
     }
 }
 
@@ -69,6 +76,11 @@ pub enum Reason {
         /// That one.
         asked: Policy,
     },
+    /// A scheme was asked for whose workers race, and the program sets texts.
+    Racing {
+        /// That scheme.
+        asked: Scheme,
+    },
     /// The program follows its events one by one: transactions reach others, or read keys from rows.
     OneByOne,
     /// To know what it costs.
@@ -101,6 +113,9 @@ impl fmt::Display for Reason {
                     f,
                     "instead of {asked}, as what the program emits, or texts or windows that it sets, could not be taken back"
                 )
+            }
+            Reason::Racing { asked } => {
+                write!(f, "instead of {asked}, whose workers could free the memory of a text twice")
             }
             Reason::OneByOne => f.write_str("each event is followed through before the next"),
             Reason::Probe { instead_of_ns } => write!(f, "probing what would replace {}", Time(instead_of_ns)),

@@ -4,6 +4,14 @@ use super::*;
 use crate::policy::{Abort, Explore};
 use tidemill_txn::{AccessBuffer, RowId, Surveyor, Use, UseBuffer};
 
+/// The policy that was chosen.
+fn policy_of(choice: &Choice) -> Policy {
+    match choice.method {
+        Method::Policy(policy) => policy,
+        Method::Scheme(scheme) => panic!("{scheme} is not decided for"),
+    }
+}
+
 const TRANSACTIONS: u32 = 1_000;
 const OPERATIONS: u32 = 2 * TRANSACTIONS;
 
@@ -60,7 +68,7 @@ impl World<'_> {
         }
         let choice = decision.choose(OPERATIONS);
         decision.chosen(1_000);
-        let access_ns = self.access(choice.policy) as u64;
+        let access_ns = self.access(policy_of(&choice)) as u64;
         decision.record(EpochCost {
             choice,
             transactions: TRANSACTIONS,
@@ -70,7 +78,7 @@ impl World<'_> {
             useful_ns: (self.access_ns * f64::from(TRANSACTIONS)) as u64,
             other_ns: (self.other_ns * f64::from(TRANSACTIONS)) as u64,
         });
-        (choice, self.pipeline(choice.policy))
+        (choice, self.pipeline(policy_of(&choice)))
     }
 
     fn best(&self) -> f64 {
@@ -132,7 +140,7 @@ fn the_first_epoch_of_an_expensive_load_is_parallel() {
     let (access_ns, other_ns) = (20_000.0, 100.0);
     let world = World { workers: 2, survey: survey(1_000, true, 2), access_ns, other_ns, ratio: &|_| 1.0 };
     let (choice, _) = world.epoch(&mut decision(2));
-    assert_eq!(choice.policy, Policy::CHAIN);
+    assert_eq!(policy_of(&choice), Policy::CHAIN);
     assert_eq!(choice.to_string().split(" expected, against ").count(), 2, "{choice}");
 }
 
@@ -145,8 +153,8 @@ fn one_hot_row_that_is_written_stays_serial_and_one_that_is_read_goes_by_operati
         other_ns: 100.0,
         ratio: &|_| 1.0,
     };
-    assert_eq!(world(true).run(&mut decision(4), 50).0.policy, Policy::EPOCH);
-    let read = world(false).run(&mut decision(4), 50).0.policy;
+    assert_eq!(policy_of(&world(true).run(&mut decision(4), 50).0), Policy::EPOCH);
+    let read = policy_of(&world(false).run(&mut decision(4), 50).0);
     assert_eq!((read.granularity, read.abort), (Granularity::Operation, Abort::VoteFirst));
 }
 
@@ -194,8 +202,8 @@ fn follows_a_workload_that_changes() {
     let (cheap, dear) = (at(100.0), at(10_000.0));
     let mut decision = decision(2);
     for round in 0..5 {
-        assert_eq!(cheap.run(&mut decision, 50).0.policy, Policy::EPOCH, "round {round}");
-        assert_ne!(dear.run(&mut decision, 50).0.policy.granularity, Granularity::Epoch, "round {round}");
+        assert_eq!(policy_of(&cheap.run(&mut decision, 50).0), Policy::EPOCH, "round {round}");
+        assert_ne!(policy_of(&dear.run(&mut decision, 50).0).granularity, Granularity::Epoch, "round {round}");
     }
 }
 
@@ -209,7 +217,7 @@ fn one_epoch_that_was_disturbed_changes_nothing() {
     for _ in 0..10 {
         disturbed.epoch(&mut decision);
         // Which of the policies that are alike may change.
-        assert_ne!(world.run(&mut decision, 5).0.policy.granularity, Granularity::Epoch);
+        assert_ne!(policy_of(&world.run(&mut decision, 5).0).granularity, Granularity::Epoch);
     }
 }
 
@@ -221,7 +229,7 @@ fn what_cannot_be_run_again_is_not_speculated_upon() {
     for model in [Model::Measured, Model::MorphStream] {
         let mut decision = Decision::new(2, model, false);
         for _ in 0..300 {
-            assert!(!world.epoch(&mut decision).0.policy.speculates());
+            assert!(!policy_of(&world.epoch(&mut decision).0).speculates());
         }
     }
 }
@@ -265,7 +273,7 @@ fn few_transactions_are_shared_out_if_they_are_expensive() {
                 decision.surveyed(survey(u64::from(TRANSACTIONS), true, 2), 1_000);
             }
             choice = decision.choose(2 * few);
-            let shared = if choice.policy == Policy::EPOCH { 1.0 } else { 0.5 };
+            let shared = if policy_of(&choice) == Policy::EPOCH { 1.0 } else { 0.5 };
             let cost = EpochCost {
                 choice,
                 transactions: few,
@@ -279,7 +287,7 @@ fn few_transactions_are_shared_out_if_they_are_expensive() {
         }
         choice
     };
-    assert_ne!(after(10_000.0).policy, Policy::EPOCH);
+    assert_ne!(policy_of(&after(10_000.0)), Policy::EPOCH);
     assert_eq!(after(1_000.0).reason, Reason::Small { operations: 2 * few });
 }
 
@@ -293,7 +301,7 @@ fn a_probe_goes_on_until_a_policy_is_warm() {
     let mut last = Policy::EPOCH;
     for _ in 0..40 {
         let cold = World { ratio: &|policy| if policy != Policy::EPOCH && chains < 3 { 2.0 } else { 1.0 }, ..world };
-        last = cold.epoch(&mut decision).0.policy;
+        last = policy_of(&cold.epoch(&mut decision).0);
         chains += u32::from(last != Policy::EPOCH);
     }
     assert_ne!(last, Policy::EPOCH);
@@ -310,7 +318,7 @@ fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f6
             decision.surveyed(rows, 1_000);
         }
         let choice = decision.choose(OPERATIONS);
-        let (access, useful) = cost(choice.policy, number);
+        let (access, useful) = cost(policy_of(&choice), number);
         let ns = |each: f64| (each * f64::from(TRANSACTIONS)) as u64;
         decision.record(EpochCost {
             choice,
@@ -327,7 +335,7 @@ fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f6
 }
 
 fn serial(choices: &[Choice]) -> usize {
-    choices.iter().filter(|choice| choice.policy == Policy::EPOCH).count()
+    choices.iter().filter(|choice| policy_of(&choice) == Policy::EPOCH).count()
 }
 
 #[test]
@@ -365,7 +373,7 @@ fn a_wrong_belief_about_the_loop_is_not_carried_to_what_was_measured_in_parallel
 fn nothing_is_probed_where_work_is_shared_out_nearly_evenly() {
     let cost = |policy, _| if policy == Policy::EPOCH { (20_000.0, 20_000.0) } else { (10_300.0, 20_100.0) };
     let choices = recorded(20_000.0, 500, cost);
-    assert!(choices.iter().all(|choice| choice.policy == Policy::CHAIN));
+    assert!(choices.iter().all(|choice| policy_of(&choice) == Policy::CHAIN));
 }
 
 /// What is spent on surveys and estimates, which take long here, against what epochs take.
@@ -388,13 +396,13 @@ fn deciding_keeps_to_its_budget() {
             let choice = decision.choose(OPERATIONS);
             decision.chosen(estimates_ns);
             spent += estimated - decision.estimating.left(0.0);
-            elapsed += world.access(choice.policy);
+            elapsed += world.access(policy_of(&choice));
             decision.record(EpochCost {
                 choice,
                 transactions: TRANSACTIONS,
                 operations: OPERATIONS,
                 aborted: 0,
-                access_ns: world.access(choice.policy) as u64,
+                access_ns: world.access(policy_of(&choice)) as u64,
                 useful_ns: (access_ns * f64::from(TRANSACTIONS)) as u64,
                 other_ns: 0,
             });
@@ -442,11 +450,11 @@ fn deciding_goes_on_after_an_interruption() {
     let ratio = |policy: Policy| if policy == Policy::EPOCH { 1.0 } else { 3.0 };
     let worse = World { ratio: &ratio, ..world };
     let mut decision = decision(2);
-    assert_ne!(world.run(&mut decision, 50).0.policy, Policy::EPOCH);
+    assert_ne!(policy_of(&world.run(&mut decision, 50).0), Policy::EPOCH);
     decision.is_fresh = true;
     decision.chosen(20_000_000);
     decision.surveyed(rows, 20_000_000);
-    assert_eq!(worse.run(&mut decision, 50).0.policy, Policy::EPOCH);
+    assert_eq!(policy_of(&worse.run(&mut decision, 50).0), Policy::EPOCH);
     assert!(decision.surveying.left(decision.elapsed_ns) > -1_000_000.0);
 }
 
