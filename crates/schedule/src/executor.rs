@@ -1,157 +1,111 @@
-//! The parallel executor: one loop for all policies. Described here for granularity `Chain`, explored
-//! unstructured, voting first; what other policies change is at the end.
+//! The parallel executor: one loop for all policies. Described here for granularity `Chain`, unstructured
+//! exploration, voting first; the end says what other policies change.
 //!
 //! # What
 //!
-//! A worker takes a transaction that is *ready* and runs it; where that makes another one ready, it
-//! goes on with that one, and so moves along the chains of the rows for as long as nothing in its way
-//! waits for somebody else. What else became ready it keeps on a stack of its own, of which idle workers
-//! get a share. (Operation chains are TStream's, §IV-C; counting down what a vertex waits for is
-//! MorphStream's non-structured exploration, §4.1.2. TStream evaluates a chain whole and repeats in
-//! rounds; here a chain is left where it depends on another and taken up by whoever resolves that.)
+//! A worker takes a transaction that is *ready* and runs it. If that makes another transaction ready, the worker
+//! continues with that one, and so moves along the chains of the rows until the next transaction waits for another
+//! worker. Other transactions that became ready go on the worker's own stack, of which idle workers get a share.
+//! (Operation chains are TStream's, §IV-C. Counting down what a vertex waits for is MorphStream's non-structured
+//! exploration, §4.1.2. TStream evaluates a chain whole and repeats in rounds; here a worker leaves a chain where it
+//! depends on another one, and the worker that resolves the dependency continues it.)
 //!
 //! # Vote first: the invariant, its cost, what is given up
 //!
-//! **Invariant.** A transaction runs only when, for each of its operations, the predecessor in the row's
-//! chain has run: all its rows are at the heads of what is left of their chains.
+//! **Invariant.** A transaction runs only when, for each of its operations, the predecessor in the row's chain has
+//! run: its operations are the heads of what is left of their chains.
 //!
-//! From this follow: (1) its rows have the values of the serial order, as every earlier transaction
-//! that touches one has run, and no later one has. (2) No running transaction shares a row with it, as
-//! that one would be before or behind it in a chain. (3) Its requirements are functions of those values,
-//! so its verdict is final the moment they are evaluated, *before* its first update and so before anyone
-//! can see one. Hence an abort is a transaction that writes nothing. It touches nobody else: no undo
-//! image, no cascade, no redo, and aborting costs no more than committing.
+//! Three things follow. (1) Its rows have the values of the serial order: every earlier transaction that touches one
+//! of them has run, and no later one has. (2) No running transaction shares a row with it, since one of the two would
+//! precede the other in a chain. (3) Its requirements are functions of those values, so its verdict is final as soon
+//! as they are evaluated, *before* its first update and so before any other transaction can see one. Hence an aborted
+//! transaction writes nothing and affects no other: no undo image, no cascade, no redo. Aborting costs no more than
+//! committing.
 //!
-//! **Cost.** One counter of 4 bytes per transaction; one atomic addition per edge, and one more per
-//! transaction that was looked at too early.
+//! **Cost.** One counter of 4 bytes per transaction; one atomic addition per edge, and one more per transaction that
+//! was looked at before its predecessors had run.
 //!
-//! **Given up.** The operations of one transaction do not run in parallel, and an update that needs no
-//! verdict waits for one all the same. Transactions are short and many; where they are long and few,
-//! operation granularity pays.
+//! **Given up.** The operations of one transaction do not run in parallel, and an update that needs no verdict still
+//! waits for one. Transactions are short and many; where they are long and few, operation granularity pays.
 //!
 //! # Life of an epoch
 //!
 //! 1. `prepare` (exclusive): takes the partitioned slices and assembles the graph.
-//! 2. *link*: workers claim partitions until all are linked, and wait for the last.
-//! 3. *run*: find a ready transaction, run it, release its successors; until all have run.
+//! 2. *Link*: workers claim partitions until all are linked, and wait for the last.
+//! 3. *Run*: find a ready transaction, run it, release its successors; until all have run.
 //!
-//! A worker finds a transaction (a) on its stack, (b) in the pool, (c) by claiming the next block of
-//! transactions in position order and *looking* at each: those whose predecessors have all run go on its
-//! stack. A transaction that was not looked at is not run even if it could be. So what runs lies in a
-//! window behind the last claim, close to the order in which events and operations lie in memory; and it
-//! costs no parallelism, since whoever has nothing to run claims. Blocks shrink toward the end of the
-//! epoch (guided self-scheduling: Polychronopoulos and Kuck 1987), so that the last long transactions do
-//! not pile up on one stack.
+//! A worker finds a transaction (a) on its stack, (b) in the pool, (c) by claiming the next block of transactions in
+//! position order and *looking* at each: those whose predecessors have all run go on its stack. A ready transaction
+//! runs only after it was looked at. So the transactions that run lie close together, shortly before the last claim,
+//! in about the order in which events and operations lie in memory. This costs no parallelism, since each worker that
+//! has nothing to run claims a block. Blocks shrink toward the end of the epoch (guided self-scheduling:
+//! Polychronopoulos and Kuck 1987), so that the last long transactions do not pile up on one stack.
 //!
-//! **The counter** of a transaction holds the *arrivals*, edges that are done, and once it has been looked at,
-//! `LOOKED_AT` less the edges that it waits for. It becomes `LOOKED_AT` when both are complete, in either
-//! order; whoever makes it so has the transaction, and sets the counter back to 0 for the next epoch. (Nothing
-//! need be counted before the first transaction runs, so there is no pass and no barrier for it.)
+//! **The counter** of a transaction counts *arrivals* (edges whose predecessor has run). Looking adds `LOOKED_AT` less
+//! the number of edges that end in the transaction. The counter becomes `LOOKED_AT` when both are complete, in either
+//! order; the worker that makes it so takes the transaction and resets the counter to 0 for the next epoch. So no
+//! counter is initialized before the first transaction runs, and no pass and no barrier is needed for that.
 //!
-//! **No transaction is run twice.** Each is looked at once, as blocks are claimed once. Its counter takes
-//! every value once, as each arrival and the look change it once; so one worker brings it to `LOOKED_AT`.
-//! With all arrivals there before the look, nobody else comes any more, and the one who looks has it.
+//! **No transaction runs twice.** Blocks are claimed once, so each transaction is looked at once. Each arrival and the
+//! look change the counter once, so it takes every value once, and one worker brings it to `LOOKED_AT`. If all
+//! arrivals came before the look, no other worker changes the counter any more, and the one that looks takes the
+//! transaction.
 //!
-//! **None is forgotten.** A worker waits only when its stack and the pool are empty and all blocks are
-//! claimed. If all workers do, every transaction was looked at; and by induction over the numbers every one
-//! has run, since all its predecessors have, and the last arrival or the look put it on a stack. So the
-//! count of those that ran is complete, and who completed it woke the others. A worker adds to the count
-//! before it waits or leaves.
+//! **No transaction is forgotten.** A worker waits only when its stack and the pool are empty and all blocks are
+//! claimed. If all workers wait, every transaction was looked at; and by induction over the numbers every one has run,
+//! since all its predecessors have, and the last arrival or the look put it on a stack. So the count of transactions
+//! that ran is complete, and the worker that completed it woke the others. A worker adds to the count before it waits
+//! or leaves.
 //!
-//! **Effects are seen in order.** What predecessor *p* wrote is seen by transaction *t* on another
-//! worker: *p*'s worker adds to *t*'s counter (release) after running *p*; whoever gets *t* adds to the same
-//! counter or reads it (acquire), which all additions between them carry on; and a transaction that changes
-//! hands does so under the pool's lock. The same holds for the links of the graph through the count of linked
-//! partitions, and for everything that was run through the count of those that ran, for whoever
-//! returns from `work`.
+//! **Effects are seen in order.** What predecessor *p* wrote is seen by transaction *t* on another worker: *p*'s worker
+//! adds to *t*'s counter (release) after it ran *p*; the worker that takes *t* adds to the same counter or reads it
+//! (acquire), and all additions between them continue the release sequence; a transaction that changes hands does so
+//! under the pool's lock. In the same way the count of linked partitions publishes the graph, and the count of
+//! transactions that ran publishes all effects to each worker that returns from `work`.
 //!
-//! **Coming and leaving.** Workers may come at any time, also when all is done, and one is enough. A worker
-//! in `help` leaves when it finds nothing to do; it then holds nothing.
+//! **Coming and leaving.** Workers may come at any time, also when all is done, and one is enough: it never waits for a
+//! worker that has not come. A worker in `help` leaves when it finds nothing to do; it then holds nothing.
+//!
+//! **Steps.** [`Executor::work`] repeats one step and waits between steps that found nothing. [`Participant::step`] is
+//! the same step without the wait, so that one thread can drive several workers in any order.
 //!
 //! # Other policies
 //!
 //! - **On versions** (granularity `Operation`, and all that speculate): a unit is an operation in the sense of
 //!   [`Flow`], and waits for the last write before it instead of its neighbours. Nothing else changes.
 //! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
-//! - **Eager, lazy**: units run before the verdict of their transaction; what was wrong is repaired
-//!   (`repair.rs`).
+//! - **Eager, lazy**: units run before the verdict of their transaction; `repair.rs` repairs what was wrong.
 //!
-//! All are linked as above; on versions the values are followed meanwhile. Strata are found by the worker that
-//! linked last, while the others wait.
+//! All are linked as above; on versions, linking also follows the values. The worker that links the last partition
+//! finds the strata while the others wait.
 //!
-//! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction
-//! and panics too, with the number of the transaction at fault. `prepare` begins afresh.
+//! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction and panics
+//! too, with the number of the transaction that panicked first. The next `prepare` starts afresh.
 
 use crate::execute::Execute;
+use crate::participant::Participant;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use crate::pools::Pools;
-use crate::presence::{Presence, Shared};
 use crate::repair::Repair;
 use crate::shares::Shares;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
-use crate::times::{Breakdown, Sampler};
+use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
 use std::mem;
-use std::ops::Range;
 use std::sync::PoisonError;
-use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, Linker, Precedence, Run, Strata, UseBuffer, Versions};
+use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, Run, Strata, UseBuffer, Versions};
 
 pub(crate) const NO_UNIT: u32 = u32::MAX;
 
-/// What a worker brings along: its number, and memory that lives from epoch to epoch.
-#[derive(Debug, Default)]
-pub struct Worker {
-    pub(crate) id: usize,
-    /// Ready units, the next one on top.
-    pub(crate) ready: Vec<u32>,
-    linker: Linker,
-    /// Units run since the last addition to the common count.
-    pub(crate) executed: u32,
-    /// Depth first: what is left of each share that is this worker's.
-    pub(crate) shares: Vec<Range<u32>>,
-    pub(crate) times: Breakdown,
-    pub(crate) sampler: Sampler,
-}
-
-impl Worker {
-    /// The worker that `execute` will be told. Two workers of an epoch have different numbers.
-    pub fn new(id: usize) -> Self {
-        Worker { id, ..Worker::default() }
-    }
-
-    /// Its number.
-    pub fn id(&self) -> usize {
-        self.id
-    }
-
-    /// Where its time went since this was last asked.
-    pub fn take_times(&mut self) -> Breakdown {
-        mem::take(&mut self.times)
-    }
-
-    /// Runs units outside of the executor, all of it on the account of units.
-    pub fn account<E: Execute + ?Sized>(&mut self, execute: &E, run: impl FnOnce(usize)) {
-        let start = execute.now();
-        run(self.id);
-        self.times.useful += execute.now() - start;
-    }
-
-    /// Waits as `wait` does.
-    pub(crate) fn wait<E: Execute + ?Sized>(&mut self, execute: &E, wait: impl FnOnce()) {
-        let start = execute.now();
-        wait();
-        self.times.sync += execute.now() - start;
-    }
-}
-
-/// How a worker's help ended.
+/// How far a worker got in a step, or how its help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// Something was done: a unit has run, some were claimed or judged, or a partition was linked.
+    Advanced,
+    /// There is nothing to do for this worker until another one has advanced.
+    Starved,
     /// Every unit of the epoch has run, and its effects can be seen.
     Done,
-    /// There is nothing to do for this worker as long as others run what they run.
-    Starved,
 }
 
 /// What a worker does that finds no work.
@@ -159,12 +113,6 @@ pub enum Progress {
 pub(crate) enum Idle {
     Wait,
     Leave,
-}
-
-/// Whether a step has anything for the next one to do.
-pub(crate) enum Step<T> {
-    Go(T),
-    Stop(Progress),
 }
 
 /// Executes epochs in parallel, one at a time. Reused: in steady state it does not allocate.
@@ -175,24 +123,24 @@ pub struct Executor {
     pub(crate) graph: Graph,
     /// Followed where the policy works on versions.
     pub(crate) flow: Flow,
-    /// Filled where exploration is structured, by the worker that linked last. Read by all for as long as they
-    /// take part, so the lock is taken once by each.
-    structure: RwLock<Structure>,
+    /// Filled where exploration is structured, by the worker that linked last. Each worker reads it for as long as it
+    /// takes part, so it takes the lock once.
+    pub(crate) structure: RwLock<Structure>,
     /// Units of the epoch.
     pub(crate) units: u32,
     /// The slices of the epoch, read while linking.
-    runs: Vec<Run>,
-    /// What linking counted; each worker adds its partitions once.
-    summary: Mutex<ChainSummary>,
-    /// Per unit, see the head of this file. Added to by whoever ran a predecessor and whoever looks;
-    /// set back to 0 by the one of them who gets the unit. Not touched where there is no edge.
+    pub(crate) runs: Vec<Run>,
+    /// What linking counted; the worker that linked a partition adds to it.
+    pub(crate) summary: Mutex<ChainSummary>,
+    /// Per unit, see the head of this file. Written by workers that ran a predecessor and by the one that looks;
+    /// reset to 0 by the one that takes the unit. Not touched where there is no edge.
     pub(crate) counters: Vec<AtomicU32>,
     /// The next partition to link. Claimed by workers.
-    next_partition: CachePadded<AtomicU32>,
-    /// The next unit to look at, or breadth first the next member to run; claimed by workers, in blocks. Depth
-    /// first the next share.
+    pub(crate) next_partition: CachePadded<AtomicU32>,
+    /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
+    /// run. Depth first: the next share.
     pub(crate) next_look: CachePadded<AtomicU32>,
-    /// What everybody reads often and few write seldom.
+    /// Read often by all workers and written seldom.
     pub(crate) common: CachePadded<Common>,
     pub(crate) pools: Pools,
     pub(crate) repair: Repair,
@@ -202,7 +150,7 @@ pub struct Executor {
 #[derive(Debug, Default)]
 pub(crate) struct Structure {
     pub(crate) strata: Strata,
-    /// Depth first: who runs what.
+    /// Depth first: the units of each share.
     pub(crate) shares: Shares,
     /// Per stratum, its units that have not run yet. Kept where aborts are handled stratum by stratum.
     pub(crate) unfinished: Vec<AtomicU32>,
@@ -210,26 +158,27 @@ pub(crate) struct Structure {
 
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// Partitions linked. Added to by workers that have linked some.
-    linked: AtomicU32,
+    /// Partitions linked. Added to by the workers that link.
+    pub(crate) linked: AtomicU32,
     /// Whether all are, and strata found. Set by the worker that linked last.
-    arranged: AtomicBool,
+    pub(crate) arranged: AtomicBool,
     /// Units run. Added to by workers that have run out of work.
     pub(crate) finished: AtomicU32,
-    /// Workers inside.
+    /// Workers that take part. Written by each as it comes and leaves; read as a hint.
     pub(crate) present: AtomicU32,
-    /// Set by a worker that panics, never cleared in an epoch; then `at_fault` says where.
+    /// Set by a worker that panics, after `at_fault`; never cleared in an epoch.
     poisoned: AtomicBool,
+    /// The unit that panicked first, if one ran.
     at_fault: AtomicU32,
 }
 
 impl Executor {
-    /// An executor for about so many workers, at least one: the number only sets how work is cut up.
+    /// An executor for about this many workers, at least one: the number only sets how work is cut up.
     pub fn new(workers: usize) -> Self {
         Executor::on_sockets(&vec![0; workers])
     }
 
-    /// For workers on these sockets, by their numbers: work is shared inside a socket first.
+    /// For one worker on each of these sockets: work is shared inside a socket first.
     pub fn on_sockets(sockets: &[usize]) -> Self {
         let workers = sockets.len();
         assert!(workers > 0, "an epoch needs a worker");
@@ -258,9 +207,9 @@ impl Executor {
         }
     }
 
-    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`]
-    /// unless [`Executor::arrange`] says otherwise. They change places with the slices of the epoch
-    /// before, whose memory can be filled again.
+    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`] unless
+    /// [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose memory can
+    /// be filled again.
     pub fn prepare(&mut self, runs: &mut Vec<Run>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
@@ -276,10 +225,16 @@ impl Executor {
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
         self.pools.reset();
         if self.common.poisoned.swap(false, Ordering::Relaxed) {
-            // A panic leaves counts behind.
+            // A panic leaves arrivals in the counters.
             self.counters.clear();
         }
+        debug_assert!(self.counters_are_zero(), "the epoch before left arrivals in a counter");
         self.make_counters();
+    }
+
+    /// Whether every counter is as an epoch needs it. Each unit that was taken left its counter at 0.
+    fn counters_are_zero(&self) -> bool {
+        self.counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
     }
 
     fn make_counters(&mut self) {
@@ -292,12 +247,15 @@ impl Executor {
     /// read where the policy works on versions.
     pub fn arrange(&mut self, policy: Policy, accesses: Accesses<'_>, uses: &UseBuffer) {
         assert_ne!(policy.granularity, Granularity::Epoch, "a serial epoch is not explored");
+        assert_eq!(accesses.transactions() as u32, self.graph.transactions(), "the accesses are not those prepared");
+        assert_eq!(self.common.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.abort == Abort::Eager);
             self.units = self.flow.units();
             self.make_counters();
         }
+        assert!(self.units < crate::explore::LOOKED_AT, "{} units: counters could not hold their edges", self.units);
         if policy.speculates() {
             self.repair.reset(self.units, self.graph.transactions());
         }
@@ -323,115 +281,70 @@ impl Executor {
         if self.policy.speculates() { self.repair.redone() } else { 0 }
     }
 
-    /// Takes part in the epoch until every unit has run. Called by each worker that takes part, at any
-    /// time, on its own thread. On return all effects of the epoch can be seen.
+    /// Takes part in the epoch until every unit has run. Called by each worker that takes part, at any time, on its
+    /// own thread. On return all effects of the epoch can be seen.
     ///
     /// # Panics
     ///
     /// If `execute` panics, here or on another worker.
     pub fn work<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) {
-        let progress = self.participate(worker, execute, Idle::Wait);
-        debug_assert_eq!(progress, Progress::Done);
+        let progress = self.join(worker, execute).work(Idle::Wait);
+        assert_eq!(progress, Progress::Done, "a worker that waits leaves when all has run");
     }
 
-    /// Takes part in the epoch as long as there is something to do for this worker, and returns instead of
-    /// waiting: for a worker that has other work. It may come again. (Under structured exploration and
-    /// speculation it stays: there, others may wait for what it holds.)
+    /// Takes part in the epoch as long as there is something to do for this worker, and returns [`Progress::Starved`]
+    /// or [`Progress::Done`] instead of waiting: for a worker that has other work. It may come again. (Under structured
+    /// exploration and speculation it stays: others may wait for what it holds.)
     ///
     /// # Panics
     ///
     /// As `work`.
     pub fn help<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E) -> Progress {
         let stays = self.policy.explore != Explore::Unstructured || self.policy.speculates();
-        self.participate(worker, execute, if stays { Idle::Wait } else { Idle::Leave })
+        self.join(worker, execute).work(if stays { Idle::Wait } else { Idle::Leave })
     }
 
-    fn participate<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Progress {
-        worker.ready.clear();
-        worker.shares.clear();
-        worker.executed = 0;
-        worker.sampler = Sampler::default();
-        let (start, before) = (execute.now(), worker.times.total());
-        let progress = self.take_part(worker, execute, idle);
-        let accounted = worker.times.total() - before;
-        worker.times.explore += (execute.now() - start).saturating_sub(accounted);
-        progress
-    }
-
-    fn take_part<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Progress {
-        let presence = Place::enter(self);
-        let (start, before) = (execute.now(), worker.times.sync);
-        let linked = self.link(worker, execute, idle);
-        worker.times.construct += (execute.now() - start).saturating_sub(worker.times.sync - before);
-        if let Step::Stop(progress) = linked {
-            return progress;
-        }
-        let structure = self.structure.read().unwrap_or_else(PoisonError::into_inner);
-        let progress = match self.policy.on_versions() {
-            true => self.explore((&self.versions(), &structure), worker, execute, idle, &presence.0),
-            false => self.explore((&self.graph, &structure), worker, execute, idle, &presence.0),
-        };
-        if progress == Progress::Done && self.policy.abort == Abort::Lazy {
-            self.settle(worker, execute, &presence.0);
-        }
-        progress
+    /// Takes part in the epoch step by step ([`Participant::step`]). No two participants of an epoch have a worker of
+    /// the same number.
+    pub fn join<'a, E: Execute + ?Sized>(&'a self, worker: &'a mut Worker, execute: &'a E) -> Participant<'a, E> {
+        Participant::join(self, worker, execute)
     }
 
     pub(crate) fn versions(&self) -> Versions<'_> {
         Versions { graph: &self.graph, flow: &self.flow }
     }
 
-    /// The loop: find a unit, run it and what follows from it.
-    fn explore<P: Precedence, E: Execute + ?Sized>(
-        &self,
-        order: (&P, &Structure),
-        worker: &mut Worker,
-        execute: &E,
-        idle: Idle,
-        place: &Place<'_>,
-    ) -> Progress {
-        loop {
-            match self.find(order, worker, execute, idle) {
-                Step::Go(unit) => self.run_along(order, worker, execute, unit, place),
-                Step::Stop(progress) => return progress,
-            }
-        }
-    }
-
-    fn link<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, idle: Idle) -> Step<()> {
-        let is_arranged = || self.common.arranged.load(Ordering::Acquire);
-        if is_arranged() {
-            return Step::Go(());
+    /// Links the next partition; the worker that links the last one finds the strata. Done when all are linked.
+    pub(crate) fn link(&self, worker: &mut Worker) -> Progress {
+        if self.is_arranged() {
+            return Progress::Done;
         }
         let partitions = self.graph.partitions() as u32;
-        let mut summary = ChainSummary::default();
-        let mut linked = 0;
-        while self.next_partition.load(Ordering::Relaxed) < partitions {
-            let partition = self.next_partition.fetch_add(1, Ordering::Relaxed);
-            if partition >= partitions {
-                break;
-            }
-            let (partition, runs, linker) = (partition as usize, &self.runs, &mut worker.linker);
-            summary.add(&match self.policy.on_versions() {
-                true => self.graph.link_and_follow(partition, runs, linker, &self.flow),
-                false => self.graph.link(partition, runs, linker),
-            });
-            linked += 1;
+        if self.next_partition.load(Ordering::Relaxed) >= partitions {
+            return Progress::Starved;
         }
-        if linked > 0 {
-            self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(&summary);
-            if self.common.linked.fetch_add(linked, Ordering::AcqRel) + linked == partitions {
-                self.find_strata();
-                self.common.arranged.store(true, Ordering::Release);
-                self.pools.wake_all();
-            }
+        let partition = self.next_partition.fetch_add(1, Ordering::Relaxed);
+        if partition >= partitions {
+            return Progress::Starved;
         }
-        if idle == Idle::Wait {
-            let id = worker.id;
-            worker.wait(execute, || self.pools.wait_for(id, || is_arranged() || self.is_poisoned()));
+        let (at, linker) = (partition as usize, &mut worker.linker);
+        let summary = match self.policy.on_versions() {
+            true => self.graph.link_and_follow(at, &self.runs, linker, &self.flow),
+            false => self.graph.link(at, &self.runs, linker),
+        };
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(&summary);
+        let linked = self.common.linked.fetch_add(1, Ordering::AcqRel) + 1;
+        assert!(linked <= partitions, "{linked} partitions linked of {partitions}");
+        if linked == partitions {
+            self.find_strata();
+            self.common.arranged.store(true, Ordering::Release);
+            self.pools.wake_all();
         }
-        self.stop_if_poisoned();
-        if is_arranged() { Step::Go(()) } else { Step::Stop(Progress::Starved) }
+        Progress::Advanced
+    }
+
+    pub(crate) fn is_arranged(&self) -> bool {
+        self.common.arranged.load(Ordering::Acquire)
     }
 
     fn find_strata(&self) {
@@ -444,6 +357,7 @@ impl Executor {
             true => strata.compute(&self.versions()),
             false => strata.compute(&self.graph),
         }
+        assert_eq!(strata.members().len(), self.units as usize, "every unit is in one stratum");
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             let flow = self.policy.on_versions().then_some(&self.flow);
             match self.policy.granularity {
@@ -498,41 +412,18 @@ impl Executor {
         }
     }
 
+    /// Stops all workers. The first to panic says where.
+    pub(crate) fn poison(&self, running: u32) {
+        if !self.common.poisoned.load(Ordering::Relaxed) {
+            self.common.at_fault.store(running, Ordering::Relaxed);
+            self.common.poisoned.store(true, Ordering::Release);
+            self.pools.wake_all();
+        }
+    }
+
     /// The transaction of a unit.
     #[inline]
     pub(crate) fn transaction(&self, unit: u32) -> u32 {
         if self.policy.on_versions() { self.flow.unit(unit).0 } else { unit }
-    }
-}
-
-/// A worker inside an epoch.
-pub(crate) struct Place<'a> {
-    executor: &'a Executor,
-    /// The unit that it runs.
-    pub(crate) running: Cell<u32>,
-}
-
-impl<'a> Place<'a> {
-    fn enter(executor: &'a Executor) -> Presence<Self> {
-        executor.common.present.fetch_add(1, Ordering::Relaxed);
-        Presence(Place { executor, running: Cell::new(NO_UNIT) })
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.executor.common.present.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Shared for Place<'_> {
-    /// Stops the others. The first worker to panic says where.
-    fn abandon(&self) {
-        let common = &self.executor.common;
-        if !common.poisoned.load(Ordering::Relaxed) {
-            common.at_fault.store(self.running.get(), Ordering::Relaxed);
-            common.poisoned.store(true, Ordering::Release);
-            self.executor.pools.wake_all();
-        }
     }
 }

@@ -1,148 +1,155 @@
-//! The steps of the executor's loop: which unit is next, running it, telling those that wait for it.
+//! One step of exploration: run a unit and release those that wait for it, or look for units to run.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Idle, Place, Progress, Step, Structure, Worker};
-use crate::policy::{Explore, Granularity, Search};
+use crate::executor::{Executor, Structure};
+use crate::participant::{Awaited, Scene, Step};
+use crate::policy::{Abort, Explore, Granularity, Search};
 use crate::shares::Shares;
-use crate::sync::{BLOCK_MAX, Ordering, PATIENCE, SPINS_MAX, spin_loop};
+use crate::sync::{BLOCK_MAX, Ordering};
+use crate::worker::Worker;
+use std::ops::Range;
 use tidemill_txn::{Precedence, Strata};
 
-/// In a counter: the unit was looked at. More than there can be edges to one.
-const LOOKED_AT: u32 = 1 << 31;
+/// Added to a counter by the look at its unit. More than there can be edges that end in one unit.
+pub(crate) const LOOKED_AT: u32 = 1 << 31;
 
 /// How far ahead on its stack a worker asks for prefetches.
 const PREFETCH_DISTANCE: usize = 8;
 
 impl Executor {
-    /// The next unit to run.
-    pub(crate) fn find<P: Precedence, E: Execute + ?Sized>(
+    /// Runs the next unit, or if the worker has none, looks for units.
+    #[inline]
+    pub(crate) fn advance<P: Precedence, E: Execute + ?Sized>(
         &self,
-        (precedence, structure): (&P, &Structure),
+        scene: &Scene<'_, P, E>,
         worker: &mut Worker,
-        execute: &E,
-        idle: Idle,
-    ) -> Step<u32> {
-        loop {
-            if let Some(unit) = worker.ready.pop() {
-                return Step::Go(unit);
+    ) -> Step {
+        self.stop_if_poisoned();
+        let Some(unit) = worker.next.take().or_else(|| worker.ready.pop()) else { return self.find(scene, worker) };
+        self.run_timed(scene, worker, unit);
+        worker.executed += 1;
+        match self.policy.explore {
+            Explore::Unstructured => worker.next = self.release(scene.precedence, unit, &mut worker.ready),
+            // Nothing waits for single units: strata are shared out one after the other.
+            Explore::Structured(Search::Bfs) => {}
+            Explore::Structured(Search::Dfs) => self.notify(scene.precedence, unit),
+        }
+        if !worker.ready.is_empty() && self.is_work_wanted(worker.id) {
+            self.pools.put(worker.id, &mut worker.ready);
+        }
+        Step::Advanced
+    }
+
+    /// Looks for units, for a worker that has none: claims some, or if all are claimed, reports what it has run.
+    fn find<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
+        let claimed = match self.policy.explore {
+            Explore::Unstructured => {
+                self.pools.take(worker.id, &mut worker.ready);
+                !worker.ready.is_empty() || self.look(scene.precedence, &mut worker.ready)
             }
-            let found = match self.policy.explore {
-                Explore::Unstructured => {
-                    self.pools.take(worker.id, &mut worker.ready);
-                    !worker.ready.is_empty() || self.look(precedence, &mut worker.ready)
+            Explore::Structured(search) => {
+                let awaited = match search {
+                    Search::Bfs => self.claim_of_stratum(&scene.structure.strata, worker),
+                    Search::Dfs => self.next_of_shares(scene, worker),
+                };
+                if let Some(awaited) = awaited {
+                    return Step::Starved(awaited);
                 }
-                Explore::Structured(Search::Bfs) => self.claim_of_stratum(&structure.strata, worker, execute),
-                Explore::Structured(Search::Dfs) => self.next_of_shares((precedence, structure), worker, execute),
-            };
-            if found {
-                continue;
+                !worker.ready.is_empty()
             }
-            self.report(worker);
-            if self.is_finished() {
-                return Step::Stop(Progress::Done);
-            }
-            match idle {
-                Idle::Wait => {
-                    let id = worker.id;
-                    worker.wait(execute, || self.pools.wait(id, || self.is_finished() || self.is_poisoned()));
-                }
-                Idle::Leave => {}
-            }
-            self.stop_if_poisoned();
-            if idle == Idle::Leave && self.pools.is_dry() {
-                return Step::Stop(Progress::Starved);
-            }
+        };
+        if claimed {
+            return Step::Advanced;
+        }
+        self.report(worker);
+        match self.policy.abort {
+            _ if !self.is_finished() => Step::Starved(Awaited::Work),
+            Abort::Lazy => self.settle(scene, worker),
+            Abort::Eager | Abort::VoteFirst => Step::Done,
         }
     }
 
     /// Claims a block of units and stacks those that are ready, the first on top. False if all are claimed.
     fn look<P: Precedence>(&self, precedence: &P, ready: &mut Vec<u32>) -> bool {
-        let Some((begin, end)) = self.claim(|_| self.units) else { return false };
-        ready.extend((begin..end).rev().filter(|&unit| self.is_ready(precedence, unit)));
+        let Some(block) = self.claim(|_| self.units) else { return false };
+        ready.extend(block.rev().filter(|&unit| self.is_ready(precedence, unit)));
         true
     }
 
     /// Claims the next block of units, of at most what is left before the end that belongs to its beginning.
-    fn claim(&self, end_of: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
+    fn claim(&self, end_of: impl Fn(u32) -> u32) -> Option<Range<u32>> {
         let mut begin = self.next_look.load(Ordering::Relaxed);
         loop {
             if begin >= self.units {
                 return None;
             }
             let left = end_of(begin) - begin;
+            assert!(left > 0, "a block at {begin} of {} units is empty", self.units);
             let end = begin + (left / (2 * self.workers)).clamp(1, BLOCK_MAX);
             let order = Ordering::Relaxed;
             match self.next_look.compare_exchange_weak(begin, end, order, order) {
-                Ok(_) => return Some((begin, end)),
+                Ok(_) => return Some(begin..end),
                 Err(now) => begin = now,
             }
         }
     }
 
-    /// Breadth first: claims units of the first stratum that has any left, and waits until all of those before
-    /// it have run. False if all are claimed.
+    /// Breadth first: claims units of the first stratum that has any left, and stacks them once all units of the
+    /// strata before it have run. Stacks none if all are claimed; says what the worker must wait for first.
     ///
-    /// Members are in the order of strata, and none is run before all of the strata before its own. So as
-    /// many have run as lie before a stratum exactly if these are they: the count is the barrier.
-    fn claim_of_stratum<E: Execute + ?Sized>(&self, strata: &Strata, worker: &mut Worker, execute: &E) -> bool {
+    /// Members are in the order of strata, and no unit runs before all units of the strata before its own. So when as
+    /// many units have run as lie before a stratum, these are the units that have run: the count is the barrier.
+    fn claim_of_stratum(&self, strata: &Strata, worker: &mut Worker) -> Option<Awaited> {
         let members = strata.members();
         let bounds = |at: u32| strata.bounds(strata.of(members[at as usize]));
-        let Some((begin, end)) = self.claim(|at| bounds(at).end) else { return false };
-        let start = bounds(begin).start;
+        if worker.claimed.is_empty() {
+            worker.claimed = self.claim(|at| bounds(at).end)?;
+        }
+        let start = bounds(worker.claimed.start).start;
         if self.finished() < start {
             self.report(worker);
-            let id = worker.id;
-            worker.wait(execute, || self.pools.wait_for(id, || self.finished() >= start || self.is_poisoned()));
-            self.stop_if_poisoned();
+            if self.finished() < start {
+                return Some(Awaited::Stratum(start));
+            }
         }
-        worker.ready.extend(members[begin as usize..end as usize].iter().rev());
-        true
+        let claimed = std::mem::take(&mut worker.claimed);
+        worker.ready.extend(members[claimed.start as usize..claimed.end as usize].iter().rev());
+        None
     }
 
-    /// Depth first: waits for the first unit of the worker's shares. False if none is left.
+    /// Depth first: stacks the next unit of the worker's shares. Stacks none if no share is left; says which unit
+    /// must wait for its turn.
     ///
-    /// A worker takes one share when it comes, and further ones when it has lost its patience: nobody may have come
-    /// for them, and what it waits for may be there. Of its shares it goes on with the one whose next unit is of the
-    /// least stratum; so there is always one who can go on ([`crate::shares`]).
+    /// A worker takes one share when it comes, and further ones when it has lost its patience: perhaps no worker came
+    /// for them, and they hold what it waits for. Of its shares it continues with the one whose next unit is of the
+    /// lowest stratum; so some worker can always go on ([`crate::shares`]).
     fn next_of_shares<P: Precedence, E: Execute + ?Sized>(
         &self,
-        (precedence, structure): (&P, &Structure),
+        scene: &Scene<'_, P, E>,
         worker: &mut Worker,
-        execute: &E,
-    ) -> bool {
-        let Structure { strata, shares, .. } = structure;
-        if worker.shares.is_empty() && !self.take_share(shares, worker) {
-            return false;
-        }
-        let mut spins = 0;
+    ) -> Option<Awaited> {
+        let Structure { strata, shares, .. } = scene.structure;
         loop {
             worker.shares.retain(|share| !share.is_empty());
             let next = worker.shares.iter_mut().min_by_key(|share| strata.of(shares.unit(share.start)));
-            let Some(share) = next else { return self.take_share(shares, worker) };
+            let Some(share) = next else { if self.take_share(shares, worker) { continue } else { return None } };
             let unit = shares.unit(share.start);
-            let pending = precedence.pending(unit);
+            let pending = scene.precedence.pending(unit);
             let counter = &self.counters[unit as usize];
-            if pending == 0 || counter.load(Ordering::Acquire) == pending {
+            let arrived = if pending == 0 { 0 } else { counter.load(Ordering::Acquire) };
+            debug_assert!(arrived <= pending, "unit {unit} was told {arrived} times of {pending}");
+            if arrived == pending {
                 if pending > 0 {
                     counter.store(0, Ordering::Relaxed);
                 }
                 share.start += 1;
+                worker.is_impatient = false;
                 worker.ready.push(unit);
-                return true;
+                return None;
             }
             self.report(worker);
-            self.stop_if_poisoned();
-            if spins < SPINS_MAX * PATIENCE {
-                worker.wait(execute, || {
-                    while spins < SPINS_MAX * PATIENCE && counter.load(Ordering::Acquire) != pending {
-                        spins += 1;
-                        spin_loop();
-                    }
-                });
-            } else if !self.take_share(shares, worker) {
-                let is_ready = || counter.load(Ordering::Acquire) == pending || self.is_poisoned();
-                let id = worker.id;
-                worker.wait(execute, || self.pools.wait_for(id, is_ready));
+            if !worker.is_impatient || !self.take_share(shares, worker) {
+                return Some(Awaited::Turn { unit, pending });
             }
         }
     }
@@ -159,57 +166,42 @@ impl Executor {
         share < self.workers
     }
 
-    /// Runs a ready unit and on along its chains, as far as that goes.
-    pub(crate) fn run_along<P: Precedence, E: Execute + ?Sized>(
-        &self,
-        (precedence, structure): (&P, &Structure),
-        worker: &mut Worker,
-        execute: &E,
-        first: u32,
-        place: &Place<'_>,
-    ) {
-        let mut current = Some(first);
-        while let Some(unit) = current {
-            self.stop_if_poisoned();
-            if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
-                execute.prefetch(soon);
-            }
-            place.running.set(unit);
-            if worker.sampler.is_due() {
-                let (start, before) = (execute.now(), worker.times.total());
-                self.run((structure, place), worker, execute, unit);
-                let took = (execute.now() - start).saturating_sub(worker.times.total() - before);
-                worker.times.useful += worker.sampler.took(took);
-                execute.took(worker.id, unit, took);
-            } else {
-                self.run((structure, place), worker, execute, unit);
-            }
-            worker.executed += 1;
-            current = match self.policy.explore {
-                Explore::Unstructured => self.release(precedence, unit, &mut worker.ready),
-                Explore::Structured(Search::Bfs) => None,
-                Explore::Structured(Search::Dfs) => self.notify(precedence, unit),
-            };
-            if !worker.ready.is_empty() && self.is_work_wanted(worker.id) {
-                self.pools.put(worker.id, &mut worker.ready);
-            }
+    /// Runs a unit, and times some of them.
+    #[inline]
+    fn run_timed<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
+        debug_assert!(unit < self.units, "unit {unit} of {}", self.units);
+        let execute = scene.execute;
+        if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
+            execute.prefetch(soon);
+        }
+        scene.running.set(unit);
+        if worker.sampler.is_due() {
+            let (start, before) = (execute.now(), worker.times.total());
+            self.run(scene, worker, unit);
+            let took = (execute.now() - start).saturating_sub(worker.times.total() - before);
+            worker.times.useful += worker.sampler.took(took);
+            execute.took(worker.id, unit, took);
+        } else {
+            self.run(scene, worker, unit);
         }
     }
 
     #[inline]
-    fn run<E: Execute + ?Sized>(&self, here: (&Structure, &Place<'_>), worker: &mut Worker, execute: &E, unit: u32) {
+    fn run<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
         if self.policy.speculates() {
-            self.run_on_speculation(here, worker, execute, unit);
+            self.run_on_speculation(scene, worker, unit);
         } else {
-            execute.execute(worker.id, unit);
+            scene.execute.execute(worker.id, unit);
         }
     }
 
-    /// Tells those that wait for a unit that it has run. What became ready is stacked, but along chains the
-    /// first in position order, which the most may wait for, is returned.
+    /// Tells the units that wait for a unit that it has run, and stacks those that became ready. Along chains it
+    /// returns the first of them in position order instead, since most other units may wait for that one.
+    #[inline]
     fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
         let mut first = None;
         precedence.tell(unit, |told| {
+            debug_assert!(told > unit, "unit {unit} tells {told}, which is not after it");
             if self.arrive(told) {
                 match first {
                     None => first = Some(told),
@@ -226,8 +218,8 @@ impl Executor {
         first
     }
 
-    /// Tells those that wait for a unit that it has run; their owners look for themselves.
-    fn notify<P: Precedence>(&self, precedence: &P, unit: u32) -> Option<u32> {
+    /// Tells the units that wait for a unit that it has run; the workers that own them look for themselves.
+    fn notify<P: Precedence>(&self, precedence: &P, unit: u32) {
         let mut any = false;
         precedence.tell(unit, |told| {
             any = true;
@@ -236,39 +228,42 @@ impl Executor {
         if any {
             self.pools.wake_all();
         }
-        None
     }
 
-    /// Looks at a unit. True if all that it waits for has run.
+    /// Looks at a unit. True if all units that it waits for have run: then it is this worker's.
     #[inline]
     fn is_ready<P: Precedence>(&self, precedence: &P, unit: u32) -> bool {
         let pending = precedence.pending(unit);
         if pending == 0 {
             return true;
         }
+        assert!(pending < LOOKED_AT, "unit {unit} waits for {pending} others");
         let counter = &self.counters[unit as usize];
-        let has_all = counter.load(Ordering::Acquire) == pending
-            || counter.fetch_add(LOOKED_AT - pending, Ordering::AcqRel) == pending;
+        let before = counter.load(Ordering::Acquire);
+        assert!(before <= pending, "unit {unit} was told {before} times of {pending}, or looked at twice");
+        let has_all = before == pending || counter.fetch_add(LOOKED_AT - pending, Ordering::AcqRel) == pending;
         if has_all {
-            // Nobody else comes here in this epoch.
+            // No other worker changes it any more in this epoch.
             counter.store(0, Ordering::Relaxed);
         }
         has_all
     }
 
-    /// One of the edges that a unit waits for is done. True if it was looked at and this is the last.
+    /// One of the edges that end in a unit is done. True if the unit was looked at and this is the last: then it is
+    /// this worker's.
     #[inline]
     fn arrive(&self, unit: u32) -> bool {
         let counter = &self.counters[unit as usize];
-        let is_last = counter.fetch_add(1, Ordering::AcqRel) + 1 == LOOKED_AT;
-        if is_last {
+        let now = counter.fetch_add(1, Ordering::AcqRel) + 1;
+        assert!(now <= LOOKED_AT, "unit {unit} was told more often than edges end in it");
+        if now == LOOKED_AT {
             counter.store(0, Ordering::Relaxed);
         }
-        is_last
+        now == LOOKED_AT
     }
 
-    /// Whether somebody may be out of work: there is another worker, nothing left to claim, and nothing
-    /// in the pool. All three are hints, looked at after every unit.
+    /// Whether another worker may be out of work: there is one, no unit is left to claim, and the pool is empty. All
+    /// three are hints, read after every unit.
     #[inline]
     fn is_work_wanted(&self, worker: usize) -> bool {
         self.pools.is_wanting(worker)

@@ -1,37 +1,40 @@
-//! Speculation: operations that run before the verdict of their transaction, and what is done when the
-//! verdict is an abort (MorphStream §4.3).
+//! Speculation: operations run before the verdict of their transaction. What happens when the verdict is an abort
+//! (MorphStream §4.3).
 //!
 //! # What
 //!
-//! Every operation leaves its value in a version of its own, so nothing has to be undone: an aborted
-//! transaction puts back into its versions the values that it found, and what read them runs again. That is
-//! *repair*: a set of transactions to be looked at, the first in position order next; each is reverted or
-//! redone, and where a version has another value than before, those that have read it join the set.
+//! Every operation writes its value into a version of its own, so nothing has to be undone: an aborted transaction
+//! puts the values that it found back into its versions, and what read them runs again. That is *repair*. It keeps a
+//! set of transactions to look at and takes the first in position order; each is reverted or redone, and where a
+//! version now has another value, the transactions that have read it join the set.
 //!
-//! **Law.** Repair ends, and then every version that was computed is what the serial order gives, as far as
-//! the verdicts known are those of the serial order. *Why:* consumers stand behind their source, so a
-//! transaction that was looked at does not join again; and by induction in position order each one's sources
-//! are right when it is looked at, so it is right afterwards. That is also why one pass is enough for aborts
-//! that turn later verdicts round, and these still later ones.
+//! **Law.** Repair ends, and then every version that was computed is what the serial order gives, as far as the
+//! verdicts known are those of the serial order. *Why:* consumers come after their source in position order, so a
+//! transaction that was looked at does not join again; and by induction in position order the sources of each are
+//! right when it is looked at, so its own versions are right afterwards. For the same reason one pass is enough for
+//! aborts that reverse later verdicts, which reverse still later ones.
 //!
 //! # Who and when
 //!
-//! *Eager*: the judge of a transaction is a unit of its own, run when its operations have. Running a unit holds the
-//! gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs at once,
-//! alone (it is the transaction's coordinator). Structured, aborts are collected, and the worker that runs the last
-//! unit of a stratum repairs all that were found by then, in one pass; breadth first this is before anything of
-//! the next stratum runs, as a unit counts as run only afterwards.
+//! *Eager*: the judge of a transaction is a unit of its own, run when the transaction's operations have run. Running a
+//! unit holds the gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs
+//! at once, alone (it is the transaction's coordinator). Structured, aborts are collected, and the worker that runs the
+//! last unit of a stratum repairs all that were found by then, in one pass. Breadth first this happens before any unit
+//! of the next stratum runs, since a unit counts as run only afterwards.
 //!
-//! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then
-//! the last of them repairs.
+//! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then the last of
+//! them repairs.
 //!
-//! **Given up.** Repair is serial. When much aborts it is most of the work, and voting first, which repairs
-//! nothing, is the better policy.
+//! **Given up.** Repair is serial. Where many transactions abort it is most of the work, and voting first, which
+//! repairs nothing, is the better policy.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Place, Structure, Worker};
+use crate::executor::Executor;
+use crate::participant::{Awaited, Scene, Step};
 use crate::policy::{Abort, Explore};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock};
+use crate::worker::Worker;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use tidemill_txn::{Event, State};
@@ -39,17 +42,19 @@ use tidemill_txn::{Event, State};
 /// What speculation keeps of an epoch.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// Per unit. Written by who runs it, and under the gate by who repairs.
+    /// Per unit. Written by the worker that runs it, and under the gate by the one that repairs.
     states: Vec<AtomicU8>,
-    /// Read by who runs a unit, written by who repairs.
+    /// Read by each worker that runs a unit, written by the one that repairs. Held within a step only.
     gate: RwLock<()>,
+    /// How often a transaction was run again. Added to by the worker that repairs.
     redone: AtomicU32,
-    /// Transactions that were judged to abort and are not repaired. Added to under the gate for reading, emptied under
-    /// it for writing: so nothing was repaired since they were judged.
+    /// Transactions that were judged to abort and are not repaired yet. Eager: added to under the gate for reading,
+    /// emptied under it for writing, so nothing was repaired since they were judged.
     found: Mutex<Vec<u32>>,
-    /// Lazy: the next transaction to judge, and how many were.
+    /// Lazy: the next transaction to judge, claimed by workers, and how many were judged.
     next_judged: AtomicU32,
     judged: AtomicU32,
+    /// Lazy: whether all were judged and repaired. Set by the worker that judged last.
     settled: AtomicBool,
 }
 
@@ -76,6 +81,10 @@ impl Repair {
         self.settled.store(transactions == 0, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
     pub(crate) fn redone(&self) -> u32 {
         self.redone.load(Ordering::Relaxed)
     }
@@ -98,31 +107,32 @@ impl Repair {
 
 impl Executor {
     /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
-    pub(crate) fn run_on_speculation<E: Execute + ?Sized>(
+    pub(crate) fn run_on_speculation<P, E: Execute + ?Sized>(
         &self,
-        (structure, place): (&Structure, &Place<'_>),
+        scene: &Scene<'_, P, E>,
         worker: &mut Worker,
-        execute: &E,
         unit: u32,
     ) {
-        let aborts = self.run_open(worker.id, execute, unit);
+        let aborts = self.run_open(worker.id, scene.execute, unit);
         let is_due = match (self.policy.abort, self.policy.explore) {
             (Abort::Eager, Explore::Structured(_)) => {
-                let stratum = structure.strata.of(unit) as usize;
-                structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel) == 1 && !self.repair.found().is_empty()
+                let stratum = scene.structure.strata.of(unit) as usize;
+                let before = scene.structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel);
+                assert!(before > 0, "stratum {stratum} has run more units than it has");
+                before == 1 && !self.repair.found().is_empty()
             }
             _ => aborts,
         };
         if is_due {
-            let start = execute.now();
+            let start = scene.execute.now();
             let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
-            worker.times.lock += execute.now() - start;
+            worker.times.lock += scene.execute.now() - start;
             let found = std::mem::take(&mut *self.repair.found());
-            self.repair(worker, execute, place, &found);
+            self.repair(scene, worker, &found);
         }
     }
 
-    /// Runs a unit while nobody repairs. True if it is a judge that finds an abort.
+    /// Runs a unit while no worker repairs. True if it is a judge that finds an abort.
     fn run_open<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) -> bool {
         let transaction = self.flow.unit(unit).0;
         let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -144,59 +154,55 @@ impl Executor {
         aborts
     }
 
-    /// Lazy: judges all, then repairs.
-    pub(crate) fn settle<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, place: &Place<'_>) {
+    /// Lazy, after all units have run: judges the next block of transactions; the worker that judges last repairs.
+    pub(crate) fn settle<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
         let transactions = self.graph.transactions();
-        let start = execute.now();
-        let mut found = Vec::new();
-        let mut judged = 0;
-        loop {
-            let begin = self.repair.next_judged.load(Ordering::Relaxed);
-            if begin >= transactions {
-                break;
-            }
-            let begin = self.repair.next_judged.fetch_add(BLOCK_MAX, Ordering::Relaxed);
-            let end = begin.saturating_add(BLOCK_MAX).min(transactions);
-            for transaction in begin.min(end)..end {
-                self.stop_if_poisoned();
-                place.running.set(self.flow.units_of(transaction).start);
-                if execute.is_apart(transaction) && execute.judge(worker.id, transaction) {
-                    found.push(transaction);
-                }
-                judged += 1;
+        if self.repair.is_settled() {
+            return Step::Done;
+        }
+        if self.repair.next_judged.load(Ordering::Relaxed) >= transactions {
+            return Step::Starved(Awaited::Settled);
+        }
+        let begin = self.repair.next_judged.fetch_add(BLOCK_MAX, Ordering::Relaxed).min(transactions);
+        let end = begin.saturating_add(BLOCK_MAX).min(transactions);
+        if begin == end {
+            return Step::Starved(Awaited::Settled);
+        }
+        let start = scene.execute.now();
+        for transaction in begin..end {
+            self.stop_if_poisoned();
+            scene.running.set(self.flow.units_of(transaction).start);
+            if scene.execute.is_apart(transaction) && scene.execute.judge(worker.id, transaction) {
+                self.repair.found().push(transaction);
             }
         }
-        worker.times.useful += execute.now() - start;
-        if judged > 0 {
-            self.repair.found().append(&mut found);
-            if self.repair.judged.fetch_add(judged, Ordering::AcqRel) + judged == transactions {
-                let found = std::mem::take(&mut *self.repair.found());
-                self.repair(worker, execute, place, &found);
-                self.repair.settled.store(true, Ordering::Release);
-                self.pools.wake_all();
-            }
+        worker.times.useful += scene.execute.now() - start;
+        let judged = self.repair.judged.fetch_add(end - begin, Ordering::AcqRel) + (end - begin);
+        assert!(judged <= transactions, "{judged} transactions judged of {transactions}");
+        if judged == transactions {
+            let found = std::mem::take(&mut *self.repair.found());
+            self.repair(scene, worker, &found);
+            self.repair.settled.store(true, Ordering::Release);
+            self.pools.wake_all();
         }
-        let is_settled = || self.repair.settled.load(Ordering::Acquire) || self.is_poisoned();
-        let id = worker.id;
-        worker.wait(execute, || self.pools.wait_for(id, is_settled));
-        self.stop_if_poisoned();
+        Step::Advanced
     }
 
     /// Repairs after these transactions were found to abort. Alone.
-    fn repair<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, place: &Place<'_>, found: &[u32]) {
-        let start = execute.now();
-        self.repair_after(worker.id, execute, place, found);
-        worker.times.abort += execute.now() - start;
+    fn repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, found: &[u32]) {
+        let start = scene.execute.now();
+        self.repair_after(worker.id, scene.execute, scene.running, found);
+        worker.times.abort += scene.execute.now() - start;
     }
 
-    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, place: &Place<'_>, found: &[u32]) {
+    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, running: &Cell<u32>, found: &[u32]) {
         // Per transaction, the parts that have to run again; none where it only has to be reverted.
         let mut open: BTreeMap<u32, u32> = found.iter().map(|&transaction| (transaction, 0)).collect();
         let mut last = None;
         while let Some((transaction, affected)) = open.pop_first() {
             assert!(last < Some(transaction), "transaction {transaction} is repaired after {last:?}: out of order");
             last = Some(transaction);
-            place.running.set(self.flow.units_of(transaction).start);
+            running.set(self.flow.units_of(transaction).start);
             let mut changed = Vec::new();
             let mut see = |slot: u32| changed.push(slot);
             if affected == 0 {

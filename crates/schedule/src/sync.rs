@@ -1,10 +1,10 @@
-//! The one way in for synchronization types: std's, or the model checker's.
+//! The synchronization types of this crate: std's, or the model checker's.
 
 #[cfg(feature = "loom")]
 pub(crate) use loom::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard, RwLock,
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread::yield_now,
@@ -13,16 +13,16 @@ pub(crate) use loom::{
 pub(crate) use std::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard, RwLock,
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread::yield_now,
 };
 
-/// Looks at a condition before a worker parks. The model checker would only try each of them in turn.
+/// How often a worker checks a condition before it parks. The model checker would explore each check.
 pub(crate) const SPINS_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 200 };
 
-/// How many times longer than that a worker waits before it takes a share that nobody came for.
+/// How many times longer than that a worker waits before it takes a share that no worker has claimed.
 pub(crate) const PATIENCE: u32 = if cfg!(feature = "loom") { 1 } else { 100 };
 
 /// Units that a worker claims at once.

@@ -163,22 +163,6 @@ fn random_epochs_end_as_serially() {
     }
 }
 
-/// A transaction on few rows, each of them once, in parts or whole.
-fn random_transaction(random: &mut Random, rows: u64) -> model::Transaction {
-    let parts = random.below(4) as u8;
-    let mut accesses: Vec<model::Access> = Vec::new();
-    for _ in 0..random.below(5) {
-        let row = random.below(rows);
-        if accesses.iter().all(|access| access.0 != row) {
-            // A part of no number is the judge's alone: it only reads.
-            let part = random.below(u64::from(parts) + 1) as u32;
-            let judges = parts > 0 && part == u32::from(parts);
-            accesses.push((row, part, !judges && random.below(3) > 0));
-        }
-    }
-    (parts, accesses)
-}
-
 #[test]
 fn versions_end_as_serially_under_every_policy() {
     let _watchdog = Watchdog::new();
@@ -190,7 +174,7 @@ fn versions_end_as_serially_under_every_policy() {
         let policy = policies[round % policies.len()];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
-        let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
+        let transactions = (0..random.below(120)).map(|_| model::random_transaction(&mut random, rows)).collect();
         let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
         // In turn on one socket, and every other worker on another.
         let sockets: Vec<usize> = (0..workers).map(|worker| worker % (1 + round / policies.len() % 2)).collect();

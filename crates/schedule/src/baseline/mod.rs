@@ -26,10 +26,10 @@ mod unordered;
 mod versions;
 
 use crate::execute::Execute;
-use crate::executor::Worker;
 use crate::presence::{Presence, Shared};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, SPINS_MAX, spin_loop, yield_now};
 use crate::times::Sampler;
+use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::str::FromStr;

@@ -9,8 +9,8 @@
 use super::locks::{self, Request, TicketLock, lock_of, requests_of};
 use super::{Baseline, Scheme};
 use crate::execute::Execute;
-use crate::executor::Worker;
 use crate::sync::{AtomicU32, Ordering};
+use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use tidemill_txn::{Accesses, UseBuffer};
 

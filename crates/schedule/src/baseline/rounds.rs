@@ -23,8 +23,8 @@
 
 use super::Baseline;
 use crate::execute::Execute;
-use crate::executor::Worker;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, BLOCK_MAX, Ordering};
+use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
 

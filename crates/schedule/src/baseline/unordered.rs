@@ -6,8 +6,8 @@
 use super::Baseline;
 use super::locks::requests_of;
 use crate::execute::Execute;
-use crate::executor::Worker;
 use crate::sync::{BLOCK_MAX, spin_loop, yield_now};
+use crate::worker::Worker;
 use tidemill_txn::{Accesses, UseBuffer};
 
 /// Attempts before a worker lets others run.

@@ -8,8 +8,8 @@
 
 use super::Baseline;
 use crate::execute::Execute;
-use crate::executor::Worker;
 use crate::sync::{AtomicU32, Ordering};
+use crate::worker::Worker;
 use tidemill_txn::Accesses;
 
 impl Baseline {

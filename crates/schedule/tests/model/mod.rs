@@ -6,6 +6,7 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidemill_schedule::{Baseline, Execute, Executor, Policy, Scheme, Worker};
+use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, Run, Use, UseBuffer};
 
 /// An access: the row, the part that it belongs to, whether it writes.
@@ -57,6 +58,23 @@ pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
         }
     }
     unreachable!("there are rows enough")
+}
+
+/// A transaction on few rows, each of them once, in parts or whole.
+#[allow(dead_code, reason = "not all tests use all of it")]
+pub fn random_transaction(random: &mut Random, rows: u64) -> Transaction {
+    let parts = random.below(4) as u8;
+    let mut accesses: Vec<Access> = Vec::new();
+    for _ in 0..random.below(5) {
+        let row = random.below(rows);
+        if accesses.iter().all(|access| access.0 != row) {
+            // A part of no number is the judge's alone: it only reads.
+            let part = random.below(u64::from(parts) + 1) as u32;
+            let judges = parts > 0 && part == u32::from(parts);
+            accesses.push((row, part, !judges && random.below(3) > 0));
+        }
+    }
+    (parts, accesses)
 }
 
 impl Model {

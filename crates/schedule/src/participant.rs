@@ -1,0 +1,218 @@
+//! A worker that takes part in an epoch: it repeats a step, and waits when a step finds nothing to do.
+//!
+//! **Law.** A step never waits for another worker. What a starved worker waits for is made by a worker that has
+//! claimed it and that can advance; so while units are left, some participant advances, and a single one that is never
+//! helped completes the epoch. (The lock of `repair.rs` is held within a step only.)
+//!
+//! A worker keeps units in its hands between steps, and no other worker runs them: each participant goes on until it
+//! is [`Progress::Done`].
+
+use crate::execute::Execute;
+use crate::executor::{Executor, Idle, NO_UNIT, Progress, Structure};
+use crate::presence::{Presence, Shared};
+use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX, spin_loop};
+use crate::worker::Worker;
+use std::cell::Cell;
+use std::sync::PoisonError;
+use tidemill_txn::Precedence;
+
+/// What a step works with.
+pub(crate) struct Scene<'a, P, E: ?Sized> {
+    /// What waits for what: units are transactions on rows, or operations on versions.
+    pub precedence: &'a P,
+    /// Empty where exploration is unstructured.
+    pub structure: &'a Structure,
+    pub execute: &'a E,
+    /// The unit that runs, for the message of a panic.
+    pub running: &'a Cell<u32>,
+}
+
+/// What a worker waits for that found nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// That every partition is linked.
+    Linked,
+    /// Something in the pool, or the end.
+    Work,
+    /// Breadth first: that this many units have run.
+    Stratum(u32),
+    /// Depth first: that this many predecessors of a unit have run.
+    Turn { unit: u32, pending: u32 },
+    /// Lazy aborts: that all transactions were judged and repaired.
+    Settled,
+}
+
+/// How a step ended.
+pub(crate) enum Step {
+    Advanced,
+    Starved(Awaited),
+    Done,
+}
+
+/// A worker's place in an epoch, which the others learn of if it panics.
+struct Place<'a> {
+    executor: &'a Executor,
+    running: Cell<u32>,
+}
+
+impl Shared for Place<'_> {
+    fn abandon(&self) {
+        self.executor.poison(self.running.get());
+    }
+}
+
+/// A worker that takes part in an epoch. See [`Executor::join`].
+pub struct Participant<'a, E: Execute + ?Sized> {
+    place: Presence<Place<'a>>,
+    worker: &'a mut Worker,
+    execute: &'a E,
+    /// Taken when all is linked.
+    structure: Option<RwLockReadGuard<'a, Structure>>,
+    /// When it came, and the sum of the worker's times then, nanoseconds.
+    came: u64,
+    accounted: u64,
+}
+
+impl<'a, E: Execute + ?Sized> Participant<'a, E> {
+    pub(crate) fn join(executor: &'a Executor, worker: &'a mut Worker, execute: &'a E) -> Self {
+        worker.begin();
+        executor.common.present.fetch_add(1, Ordering::Relaxed);
+        let (came, accounted) = (execute.now(), worker.times.total());
+        let place = Presence(Place { executor, running: Cell::new(NO_UNIT) });
+        Participant { place, worker, execute, structure: None, came, accounted }
+    }
+
+    /// Runs at most one unit, and never waits. A starved worker may be asked again at any time.
+    ///
+    /// # Panics
+    ///
+    /// If `execute` panics, here or on another worker.
+    pub fn step(&mut self) -> Progress {
+        let executor = self.executor();
+        executor.stop_if_poisoned();
+        match self.link() {
+            Progress::Done if executor.policy.on_versions() => self.advance(&executor.versions()),
+            Progress::Done => self.advance(&executor.graph),
+            progress => progress,
+        }
+    }
+
+    /// Steps until all has run, or for a worker that does not wait, until there is nothing to do for it.
+    pub(crate) fn work(mut self, idle: Idle) -> Progress {
+        let executor = self.executor();
+        loop {
+            match self.link() {
+                Progress::Done => break,
+                Progress::Advanced => {}
+                Progress::Starved if idle == Idle::Leave => {
+                    executor.stop_if_poisoned();
+                    return Progress::Starved;
+                }
+                Progress::Starved => executor.wait(self.worker, self.execute, Awaited::Linked),
+            }
+        }
+        match executor.policy.on_versions() {
+            true => self.advance_to_end(&executor.versions(), idle),
+            false => self.advance_to_end(&executor.graph, idle),
+        }
+    }
+
+    fn executor(&self) -> &'a Executor {
+        self.place.0.executor
+    }
+
+    /// Links a partition, if not all are linked. Done when the epoch can be explored.
+    fn link(&mut self) -> Progress {
+        if self.structure.is_some() {
+            return Progress::Done;
+        }
+        let start = self.execute.now();
+        let progress = self.executor().link(self.worker);
+        self.worker.times.construct += self.execute.now() - start;
+        if progress == Progress::Done {
+            self.structure = Some(self.executor().structure.read().unwrap_or_else(PoisonError::into_inner));
+        }
+        progress
+    }
+
+    fn advance<P: Precedence>(&mut self, precedence: &P) -> Progress {
+        let executor = self.executor();
+        let (scene, worker) = self.scene(precedence);
+        match executor.advance(&scene, worker) {
+            Step::Advanced => Progress::Advanced,
+            Step::Starved(_) => {
+                // One step is all the patience of a worker that is not to wait.
+                worker.is_impatient = true;
+                Progress::Starved
+            }
+            Step::Done => Progress::Done,
+        }
+    }
+
+    fn advance_to_end<P: Precedence>(&mut self, precedence: &P, idle: Idle) -> Progress {
+        let executor = self.executor();
+        let (scene, worker) = self.scene(precedence);
+        loop {
+            match executor.advance(&scene, worker) {
+                Step::Advanced => {}
+                Step::Starved(awaited) if idle == Idle::Wait => executor.wait(worker, scene.execute, awaited),
+                Step::Starved(_) => {
+                    executor.stop_if_poisoned();
+                    if executor.pools.is_dry() {
+                        return Progress::Starved;
+                    }
+                }
+                Step::Done => return Progress::Done,
+            }
+        }
+    }
+
+    fn scene<'s, P>(&'s mut self, precedence: &'s P) -> (Scene<'s, P, E>, &'s mut Worker) {
+        let Participant { place, worker, execute, structure, .. } = self;
+        let structure = structure.as_deref().expect("all partitions are linked");
+        (Scene { precedence, structure, execute: *execute, running: &place.0.running }, worker)
+    }
+}
+
+/// Leaves. The time that is not accounted for went into looking for units.
+impl<E: Execute + ?Sized> Drop for Participant<'_, E> {
+    fn drop(&mut self) {
+        self.executor().common.present.fetch_sub(1, Ordering::Relaxed);
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(!self.worker.holds_any(), "worker {} leaves with units in its hands", self.worker.id);
+        let accounted = self.worker.times.total() - self.accounted;
+        self.worker.times.explore += (self.execute.now() - self.came).saturating_sub(accounted);
+    }
+}
+
+impl Executor {
+    /// Waits for what a worker lacks, for at most the patience that exploration has.
+    pub(crate) fn wait<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, awaited: Awaited) {
+        let id = worker.id;
+        let pools = &self.pools;
+        let is_patient = !worker.is_impatient;
+        worker.wait(execute, || match awaited {
+            Awaited::Linked => pools.wait_for(id, || self.is_arranged() || self.is_poisoned()),
+            Awaited::Work => pools.wait(id, || self.is_finished() || self.is_poisoned()),
+            Awaited::Stratum(start) => pools.wait_for(id, || self.finished() >= start || self.is_poisoned()),
+            Awaited::Turn { unit, pending } if is_patient => {
+                let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;
+                for _ in 0..SPINS_MAX * PATIENCE {
+                    if has_come() {
+                        break;
+                    }
+                    spin_loop();
+                }
+            }
+            Awaited::Turn { unit, pending } => {
+                let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;
+                pools.wait_for(id, || has_come() || self.is_poisoned());
+            }
+            Awaited::Settled => pools.wait_for(id, || self.repair.is_settled() || self.is_poisoned()),
+        });
+        worker.is_impatient = matches!(awaited, Awaited::Turn { .. });
+        self.stop_if_poisoned();
+    }
+}

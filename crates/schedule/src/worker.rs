@@ -1,0 +1,79 @@
+//! What a worker brings along: its number, its memory, what it holds of an epoch, and where its time went.
+
+use crate::execute::Execute;
+use crate::times::{Breakdown, Sampler};
+use std::mem;
+use std::ops::Range;
+use tidemill_txn::Linker;
+
+/// A worker. Its memory lives from epoch to epoch.
+#[derive(Debug, Default)]
+pub struct Worker {
+    pub(crate) id: usize,
+    /// The unit to run next, if running another one made it ready.
+    pub(crate) next: Option<u32>,
+    /// Ready units, the next one on top.
+    pub(crate) ready: Vec<u32>,
+    /// Breadth first: members of a stratum that this worker has claimed and may not run yet.
+    pub(crate) claimed: Range<u32>,
+    /// Depth first: what is left of each share that is this worker's.
+    pub(crate) shares: Vec<Range<u32>>,
+    /// Depth first: it has waited long enough for the next unit of its shares, and may take another share.
+    pub(crate) is_impatient: bool,
+    /// Units run since the last addition to the common count.
+    pub(crate) executed: u32,
+    pub(crate) linker: Linker,
+    pub(crate) times: Breakdown,
+    pub(crate) sampler: Sampler,
+}
+
+impl Worker {
+    /// The worker that `execute` will be told. Two workers of an epoch have different numbers.
+    pub fn new(id: usize) -> Self {
+        Worker { id, ..Worker::default() }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Where its time went since the last call.
+    pub fn take_times(&mut self) -> Breakdown {
+        mem::take(&mut self.times)
+    }
+
+    /// Runs units outside of the executor; all the time counts as useful.
+    pub fn account<E: Execute + ?Sized>(&mut self, execute: &E, run: impl FnOnce(usize)) {
+        let start = execute.now();
+        run(self.id);
+        self.times.useful += execute.now() - start;
+    }
+
+    /// Forgets what a panic may have left in its hands.
+    pub(crate) fn begin(&mut self) {
+        self.next = None;
+        self.ready.clear();
+        self.claimed = 0..0;
+        self.shares.clear();
+        self.is_impatient = false;
+        self.executed = 0;
+        self.sampler = Sampler::default();
+    }
+
+    /// Whether it holds units that no other worker will run, or has not counted some that it ran.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.next.is_some()
+            || !self.ready.is_empty()
+            || !self.claimed.is_empty()
+            || self.shares.iter().any(|share| !share.is_empty())
+            || self.executed > 0
+    }
+
+    /// Calls `wait`, and counts the time as synchronization.
+    pub(crate) fn wait<E: Execute + ?Sized>(&mut self, execute: &E, wait: impl FnOnce()) {
+        let start = execute.now();
+        wait();
+        self.times.sync += execute.now() - start;
+    }
+}

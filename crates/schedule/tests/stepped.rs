@@ -1,0 +1,235 @@
+//! Epochs on one thread: a seed says which worker makes the next step. Results must be those of the serial order,
+//! under every policy, and the same seed gives the same run.
+#![cfg(not(feature = "loom"))]
+
+mod model;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker, run_serially};
+use tidemill_txn::sample::{self, Random};
+use tidemill_txn::{AccessBuffer, Partitioning, Run, UseBuffer};
+
+/// Every policy that explores a graph.
+fn parallel_policies() -> Vec<Policy> {
+    let all: Vec<Policy> =
+        Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch).collect();
+    assert_eq!(all.len(), 18);
+    all
+}
+
+/// Runs units, and keeps which worker ran which unit, in order.
+struct Traced<'a, E> {
+    execute: &'a E,
+    trace: Mutex<Vec<(usize, u32)>>,
+}
+
+impl<'a, E: Execute> Traced<'a, E> {
+    fn new(execute: &'a E) -> Self {
+        Traced { execute, trace: Mutex::default() }
+    }
+
+    fn trace(self) -> Vec<(usize, u32)> {
+        self.trace.into_inner().expect("nobody panics")
+    }
+}
+
+impl<E: Execute> Execute for Traced<'_, E> {
+    fn execute(&self, worker: usize, unit: u32) {
+        self.trace.lock().expect("nobody panics").push((worker, unit));
+        self.execute.execute(worker, unit);
+    }
+
+    fn is_apart(&self, transaction: u32) -> bool {
+        self.execute.is_apart(transaction)
+    }
+
+    fn judge(&self, worker: usize, transaction: u32) -> bool {
+        self.execute.judge(worker, transaction)
+    }
+
+    fn revert(&self, worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+        self.execute.revert(worker, transaction, changed);
+    }
+
+    fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
+        self.execute.redo(worker, transaction, parts, judged, changed)
+    }
+}
+
+/// Rows that are hashes of their history: equal exactly if the same transactions met them in the same order.
+struct Rows<'a> {
+    epoch: &'a AccessBuffer,
+    rows: Vec<AtomicU64>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(epoch: &'a AccessBuffer) -> Self {
+        let rows = epoch.accesses().rows().iter().map(|row| (row.0 >> 20) + 1).max().unwrap_or(0);
+        Rows { epoch, rows: (0..rows).map(AtomicU64::new).collect() }
+    }
+
+    fn result(self) -> Vec<u64> {
+        self.rows.into_iter().map(AtomicU64::into_inner).collect()
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value ^ (value >> 29)
+}
+
+impl Execute for Rows<'_> {
+    fn execute(&self, _worker: usize, transaction: u32) {
+        let rows =
+            || self.epoch.accesses().rows_of(transaction as usize).iter().map(|row| &self.rows[(row.0 >> 20) as usize]);
+        let seen = rows().fold(u64::from(transaction) + 1, |seen, row| mix(seen ^ row.load(Relaxed)));
+        rows().for_each(|row| row.store(mix(row.load(Relaxed) ^ seen), Relaxed));
+    }
+}
+
+/// Runs an epoch with this many workers, on this thread. They come one after the other, some of them late.
+fn drive<E: Execute>(executor: &Executor, execute: &E, workers: usize, random: &mut Random) {
+    let mut workers: Vec<Worker> = (0..workers).map(Worker::new).collect();
+    let mut absent: Vec<&mut Worker> = workers.iter_mut().collect();
+    let mut present: Vec<Participant<'_, E>> = Vec::new();
+    let mut starved = 0;
+    while !present.is_empty() || !absent.is_empty() {
+        let at = random.below((present.len() + usize::from(!absent.is_empty())) as u64) as usize;
+        if at == present.len() {
+            present.push(executor.join(absent.pop().expect("a worker"), execute));
+            continue;
+        }
+        match present[at].step() {
+            Progress::Advanced => starved = 0,
+            Progress::Starved => starved += 1,
+            Progress::Done => drop(present.swap_remove(at)),
+        }
+        assert!(starved < 1000, "all of {} workers starve", present.len());
+    }
+}
+
+/// An epoch on rows in place, prepared for `size` workers.
+fn in_place(epoch: &AccessBuffer, policy: Policy, size: usize, random: &mut Random) -> Executor {
+    let mut run = Run::new();
+    run.partition(Partitioning::with_bits(random.below(4) as u32), epoch.accesses());
+    let mut executor = Executor::new(size);
+    executor.prepare(&mut vec![run]);
+    executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
+    executor
+}
+
+fn check_in_place(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)> {
+    let mut random = Random::new(seed);
+    // Some have strata from which several units are claimed at once.
+    let epoch = sample::mixed(&mut random, if seed.is_multiple_of(3) { 1500 } else { 200 });
+    let (rows, serial) = (Rows::new(&epoch), Rows::new(&epoch));
+    run_serially(0, 0..epoch.accesses().transactions() as u32, &serial);
+    let executor = in_place(&epoch, policy, 4, &mut random);
+    let traced = Traced::new(&rows);
+    drive(&executor, &traced, workers, &mut random);
+    let trace = traced.trace();
+    assert_eq!(trace.len(), epoch.accesses().transactions(), "seed {seed}: {policy}, {workers} workers");
+    assert!(rows.result() == serial.result(), "seed {seed}: {policy}, {workers} workers: not the serial result");
+    trace
+}
+
+fn check_on_versions(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)> {
+    let mut random = Random::new(seed);
+    let rows = [2, 6, 50][random.below(3) as usize];
+    let count = if seed.is_multiple_of(3) { 600 } else { random.below(100) };
+    let transactions = (0..count).map(|_| model::random_transaction(&mut random, rows)).collect();
+    let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
+    // In turn on one socket, and every other worker on another.
+    let sockets: Vec<usize> = (0..4).map(|worker| worker % (1 + seed as usize % 2)).collect();
+    let model = model::Model::new(transactions, aborting, policy, &sockets);
+    let traced = Traced::new(&model);
+    drive(&model.executor, &traced, workers, &mut random);
+    assert_eq!(model.result(), model.expected(), "seed {seed}: {policy}, {workers} workers");
+    traced.trace()
+}
+
+fn check(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)> {
+    match policy.on_versions() {
+        true => check_on_versions(policy, seed, workers),
+        false => check_in_place(policy, seed, workers),
+    }
+}
+
+#[test]
+fn workers_driven_by_a_seed_end_as_serially() {
+    for policy in parallel_policies() {
+        let mut shared = 0;
+        for seed in 0..150 {
+            let workers = 1 + seed as usize % 4;
+            let trace = check(policy, seed, workers);
+            shared += usize::from((1..workers).all(|worker| trace.iter().any(|&(other, _)| other == worker)));
+        }
+        assert!(shared > 75, "{policy}: only {shared} epochs were shared out among all workers");
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for policy in parallel_policies() {
+        for seed in 0..10 {
+            assert_eq!(check(policy, seed, 3), check(policy, seed, 3), "seed {seed}: {policy}");
+        }
+    }
+}
+
+/// The executor is made for four workers; one comes, and waits for nobody.
+#[test]
+fn a_worker_that_is_never_helped_completes_every_policy() {
+    for policy in parallel_policies() {
+        for seed in 0..20 {
+            check(policy, seed, 1);
+        }
+        // The same without steps: `work` waits for what is lacking, and nothing may be.
+        let mut random = Random::new(3);
+        if policy.on_versions() {
+            let transactions = (0..300).map(|_| model::random_transaction(&mut random, 6)).collect();
+            let model = model::Model::new(transactions, 3, policy, &[0, 1, 0, 1]);
+            model.work(0);
+            assert_eq!(model.result(), model.expected(), "{policy}");
+        } else {
+            assert_eq!(policy.abort, Abort::VoteFirst);
+            let epoch = sample::mixed(&mut random, 500);
+            let (rows, serial) = (Rows::new(&epoch), Rows::new(&epoch));
+            run_serially(0, 0..epoch.accesses().transactions() as u32, &serial);
+            in_place(&epoch, policy, 4, &mut random).work(&mut Worker::new(2), &rows);
+            assert!(rows.result() == serial.result(), "{policy}");
+        }
+    }
+}
+
+/// Far more workers than processors: each step that finds nothing must give the processor away in the end.
+#[test]
+fn many_more_workers_than_processors_complete_every_policy() {
+    for policy in parallel_policies().into_iter().filter(|policy| policy.on_versions()) {
+        let mut random = Random::new(5);
+        let transactions = (0..400).map(|_| model::random_transaction(&mut random, 6)).collect();
+        let model = model::Model::new(transactions, 3, policy, &[0; 32]);
+        std::thread::scope(|scope| {
+            for id in 0..32 {
+                let model = &model;
+                scope.spawn(move || model.work(id));
+            }
+        });
+        assert_eq!(model.result(), model.expected(), "{policy}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "worker 0 leaves with units in its hands")]
+fn a_worker_that_leaves_with_units_is_a_bug() {
+    let epoch = sample::ledger(&mut Random::new(1), 500, &sample::Zipf::new(100, 0.0));
+    struct Nothing;
+    impl Execute for Nothing {
+        fn execute(&self, _worker: usize, _unit: u32) {}
+    }
+    let executor = in_place(&epoch, Policy::CHAIN, 1, &mut Random::new(2));
+    let mut worker = Worker::new(0);
+    let mut participant = executor.join(&mut worker, &Nothing);
+    (0..20).for_each(|_| assert_eq!(participant.step(), Progress::Advanced));
+}
