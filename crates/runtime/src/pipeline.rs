@@ -342,9 +342,7 @@ impl Pipeline {
                 state = self.state.lock();
             }
             let decision = &mut state.decisions[group];
-            let begun = self.environment.now();
             scheduled.choice = decision.choose(count);
-            decision.chosen(self.environment.now() - begun);
             epoch.survey = epoch.survey.or(decision.survey().copied());
         }
         epoch.scheduled = scheduled;
