@@ -1,77 +1,78 @@
-//! What is run.
+//! The work that is scheduled.
 
 use std::ops::Range;
 
-/// How many transactions ahead of execution a serial run asks for prefetches.
+/// How many transactions ahead of execution a serial run prefetches.
 const PREFETCH_DISTANCE: u32 = 16;
 
-/// The units of an epoch, as something that can be run.
+/// The units of an epoch, which can be run.
 ///
-/// A unit is a transaction, unless the policy works on versions ([`Policy::on_versions`]); then it is one that
-/// [`tidemill_txn::Flow`] numbers.
+/// A unit is a transaction, or if the policy works on versions ([`Policy::on_versions`]), a unit of
+/// [`tidemill_txn::Flow`].
 ///
-/// **Law, in place.** Running transaction *t* reads and writes only the rows that it was said to access, and
-/// what it does is a function of them and of its event. Then any order that keeps the order of
-/// transactions sharing a row gives the state of the serial order (`docs/formalism.md`).
+/// **Law, in place.** Running transaction *t* reads and writes only the rows that its accesses name, and its effect is a
+/// function of these rows and of its event. Then any order that keeps the order of transactions sharing a row gives the
+/// state of the serial order (`docs/formalism.md`).
 ///
-/// **Law, on versions.** Running a unit reads, for each operation that it uses, the version of the operation's
-/// source (or the row where there is none), and writes the versions of the operations that it writes; what it
-/// does is a function of those.
+/// **Law, on versions.** Running a unit reads, for each operation that it uses, the version of the operation's source
+/// (or the row where there is none), and writes the versions of the operations that it writes; its effect is a function
+/// of the versions that it reads.
 ///
 /// [`Policy::on_versions`]: crate::Policy::on_versions
 pub trait Execute: Sync {
     /// Runs one unit: a whole transaction (verdict, then all updates or none), or one part.
     ///
-    /// Called once per unit of an epoch (under TStream's scheme once in each pass over it), by the worker given, when
-    /// everything that it waits for has run and can be seen; in place, no transaction that shares a row with it runs
-    /// meanwhile. A panic stops the epoch on all workers.
+    /// Called once per unit of an epoch (under TStream's scheme once in each pass over it), by the given worker, when
+    /// all units that it waits for have run and their effects can be seen. In place, no transaction that shares a row
+    /// with it runs meanwhile. A panic stops the epoch on all workers.
     fn execute(&self, worker: usize, unit: u32);
 
-    /// A hint that the worker will soon run this unit. May be called any number of times, also
-    /// never, and while earlier ones write the rows: it must not read them, only bring them near.
+    /// A hint that the worker will soon run this unit. May be called any number of times, or never, and while earlier
+    /// units write the rows: it must not read them, only prefetch them.
     #[inline]
     fn prefetch(&self, _unit: u32) {}
 
-    /// Nanoseconds since some fixed instant, for [`crate::Breakdown`]. By default time stands still.
+    /// Nanoseconds since a fixed instant, for [`crate::Breakdown`]. By default time stands still.
     #[inline]
     fn now(&self) -> u64 {
         0
     }
 
-    /// How long a unit took, of those that are timed.
+    /// The time that a unit took, nanoseconds. Called for those that are timed.
     fn took(&self, _worker: usize, _unit: u32, _ns: u64) {}
 
-    /// Whether a transaction runs in parts before its verdict. Asked on speculation, as are the following.
+    /// Whether a transaction runs in parts before its verdict. Called on speculation only, as are the following.
     fn is_apart(&self, _transaction: u32) -> bool {
         false
     }
 
-    /// Whether a transaction in parts aborts, given the sources as they are. All its parts have run. Changes no
-    /// version.
+    /// Whether a transaction in parts aborts, given the current values of its sources. All its parts have run. Changes
+    /// no version.
     fn judge(&self, _worker: usize, _transaction: u32) -> bool {
         unreachable!("only transactions in parts are judged")
     }
 
-    /// Leaves out a unit of a transaction that was found to abort: puts into each version that it writes the value
-    /// of its source.
+    /// Leaves out a unit of a transaction that was found to abort: copies the source's value into each version that the
+    /// unit writes.
     fn skip(&self, _worker: usize, _unit: u32) {
         unreachable!("only transactions in parts are left out")
     }
 
-    /// Whether a transaction in parts that is left out aborts, given the sources as they are. Changes no version.
+    /// Whether a transaction in parts that was left out aborts, given the current values of its sources. Changes no
+    /// version.
     fn would_abort(&self, _worker: usize, _transaction: u32) -> bool {
         unreachable!("only transactions in parts are left out")
     }
 
-    /// Puts into every version of a transaction that aborts the value of its source. Calls `changed` with
-    /// the slot of each whose value is now another.
+    /// Copies the source's value into every version of a transaction that aborts. Calls `changed` with the slot of each
+    /// version whose value is now another.
     fn revert(&self, _worker: usize, _transaction: u32, _changed: &mut dyn FnMut(u32)) {
         unreachable!("only transactions in parts are reverted")
     }
 
-    /// Runs these parts of a transaction again (their bits; bit 0 for a whole one), and judges it again where
-    /// it was judged. Calls `changed` with the slot of each version whose value is now another. Whether it
-    /// aborts, as far as is known.
+    /// Runs parts of a transaction again (a bit for each; bit 0 for a whole transaction), and judges it again if it was
+    /// `judged`. Calls `changed` with the slot of each version whose value is now another. Returns whether it aborts,
+    /// as far as is known.
     fn redo(
         &self,
         _worker: usize,
@@ -84,8 +85,8 @@ pub trait Execute: Sync {
     }
 }
 
-/// Granularity `Epoch`: runs the transactions one after the other in position order, asking for the
-/// rows of those to come.
+/// Granularity `Epoch`: runs the transactions one after the other in position order, and prefetches the rows of those to
+/// come.
 #[inline]
 pub fn run_serially<E: Execute + ?Sized>(worker: usize, transactions: Range<u32>, execute: &E) {
     for transaction in transactions.clone().take(PREFETCH_DISTANCE as usize) {

@@ -6,48 +6,47 @@ use std::str::FromStr;
 /// In which order the graph is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Explore {
-    /// Whatever is ready, by counters (MorphStream §4.1.2).
+    /// Any unit that is ready, by counters (MorphStream §4.1.2).
     #[default]
     Unstructured,
     /// By strata (MorphStream §4.1.1).
     Structured(Search),
 }
 
-/// How the strata of a graph are gone through.
+/// In which order the strata of a graph are explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Search {
-    /// Breadth first: all workers share out one stratum after the other, and wait in between.
+    /// Breadth first: all workers share out one stratum after the other, with a barrier in between.
     Bfs,
-    /// Depth first: each worker has its own share of every stratum, and waits only for what its next unit
-    /// waits for.
+    /// Depth first: each worker has its own share of every stratum, and waits only for the predecessors of its next
+    /// unit.
     Dfs,
 }
 
 /// What a worker takes at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Granularity {
-    /// The whole epoch, one transaction after the other, on one worker. Needs no graph.
+    /// The whole epoch: one worker runs one transaction after the other. Needs no graph.
     #[default]
     Epoch,
-    /// Transactions along the chains of their rows, as far as they are ready, on the rows in place
-    /// (MorphStream §4.2.2).
+    /// Transactions, along the chains of their rows, as far as they are ready; on the rows in place (MorphStream
+    /// §4.2.2).
     Chain,
-    /// Operation by operation, on versions of the rows: reads pass each other and the writes behind them
-    /// (MorphStream §4.2.1).
+    /// Operations, on versions of the rows: reads pass each other and later writes (MorphStream §4.2.1).
     Operation,
 }
 
 /// What happens to a transaction that fails a requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Abort {
-    /// Nothing: its updates wait for its verdict, so there is nothing to undo.
+    /// Its updates wait for its verdict, so there is nothing to undo.
     #[default]
     VoteFirst,
-    /// Its updates did not wait; they are undone as soon as it has failed, and what they affected is done
-    /// again (MorphStream §4.3.1).
+    /// Its updates do not wait. They are undone as soon as it fails, and the operations that they affected run again
+    /// (MorphStream §4.3.1).
     Eager,
-    /// Its updates did not wait; when all is explored, those that failed are removed and what they
-    /// affected is done again, until none is left (MorphStream §4.3.2).
+    /// Its updates do not wait. When all operations have run, the transactions that failed are undone, and the
+    /// operations that they affected run again (MorphStream §4.3.2).
     Lazy,
 }
 
@@ -69,8 +68,8 @@ impl Policy {
     /// All workers, along chains.
     pub const CHAIN: Policy = Policy { granularity: Granularity::Chain, ..Policy::EPOCH };
 
-    /// All: the serial one, and every combination of the choices of the others. `chain,bfs,eager` and `chain,bfs,lazy` run
-    /// as those of `operation`: breadth first, on versions, there is no chain to go along.
+    /// All policies: the serial one, and every combination of the other choices. `chain,bfs,eager` and `chain,bfs,lazy`
+    /// run as those of `operation` do: breadth first and on versions, no worker follows a chain.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
         for granularity in [Granularity::Chain, Granularity::Operation] {
@@ -83,8 +82,8 @@ impl Policy {
         all
     }
 
-    /// Whether operations work on versions of the rows rather than on the rows: where they may be executed
-    /// before what stands before them is final.
+    /// Whether operations work on versions of the rows rather than on the rows: where they may run before their
+    /// predecessors are final.
     pub fn on_versions(self) -> bool {
         self.granularity == Granularity::Operation || self.speculates()
     }
@@ -95,11 +94,11 @@ impl Policy {
     }
 }
 
-/// The words of the choices; those that are the default are left out behind the granularity.
+/// The words of the choices: the granularity, then those of the others that are not the default.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let granularity = match self.granularity {
-            // There is nothing to explore in one unit.
+            // Nothing is explored: the epoch is one unit.
             Granularity::Epoch => return f.write_str("epoch"),
             Granularity::Chain => "chain",
             Granularity::Operation => "operation",
@@ -118,10 +117,10 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A word that is no choice of a policy, or one choice too many.
+/// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no policy: say auto, or epoch, chain or operation, and behind commas first bfs or dfs, then eager or lazy (as in 'operation,dfs,lazy')"
+    "'{0}' is no policy: say auto; or epoch, chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
 )]
 pub struct PolicyError(String);
 

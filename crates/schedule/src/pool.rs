@@ -1,26 +1,25 @@
-//! Ready transactions that a worker has to spare, and where workers wait.
+//! Ready units that workers have to spare, and the place where workers wait.
 //!
-//! **What.** A stack under a lock, with a condition variable. Workers keep what becomes ready on stacks
-//! of their own, where it costs nothing, and put some of it here when the pool has run dry and somebody
-//! else is there to take it; a worker that has run out takes from here. So the lock is touched when work
-//! changes hands, not when it is done (after Acar, Charguéraud and Rainey, "Scheduling parallel programs
-//! by work stealing with private deques", PPoPP 2013, with the pool in place of requests between
-//! workers, so that a thief need not wait until the owner of the work looks up from a long transaction).
+//! **What.** A stack under a lock, with a condition variable. Each worker keeps ready units on a stack of its own, where
+//! they cost nothing, and puts some of them here when the pool is dry and another worker could take them. A worker that
+//! has run out takes from here. So the lock is touched when work changes hands, not when it is done (after Acar,
+//! Charguéraud and Rainey, "Scheduling parallel programs by work stealing with private deques", PPoPP 2013, with the
+//! pool in place of requests between workers: a thief need not wait for the end of a victim's long transaction).
 //!
 //! **No wake-up is lost.** A worker parks in these steps:
-//! 1. lock; 2. count itself as sleeping; 3. fence; 4. look at the pool and at its condition; 5. if neither lets it
-//!    go on, wait, which unlocks.
+//! 1. lock; 2. count itself as sleeping; 3. fence; 4. check the pool and its condition; 5. if it may not go on, wait,
+//!    which unlocks.
 //!
-//! Who puts something into the pool does so, and looks for sleepers, under the lock: the two critical sections are
-//! ordered, and either step 4 sees the pool filled or the other sees the sleeper.
+//! A worker that fills the pool does so under the lock, and looks for sleepers under the lock. The two critical
+//! sections are ordered: either step 4 sees the pool filled, or the filler sees the sleeper.
 //!
-//! Who makes a condition hold: a. makes it so; b. fence; c. looks at the number of sleepers, and is done where there
-//! is none; d. locks and wakes them. Of the two fences one comes first in their order. If the waker's, step 4 sees
-//! the condition; if the sleeper's, step c sees the sleeper (Dekker), and step d comes when it waits. So a waker
-//! takes no lock while nobody sleeps, which is after nearly every unit.
+//! A worker that makes a condition hold: a. makes it hold; b. fence; c. reads the number of sleepers, and is done if
+//! it is 0; d. locks and wakes them. One of the two fences is the first. If it is the waker's, step 4 sees the
+//! condition. If it is the sleeper's, step c sees the sleeper (Dekker), and step d happens while it waits. So a waker
+//! takes no lock while no worker sleeps, which is the case after nearly every unit.
 //!
-//! Only the hint of the pool's size is read without the lock, and being wrong about it costs a spin or a later
-//! sharing, not a wake-up: before parking, the pool itself is looked at.
+//! Only the hint about the pool's size is read without the lock. A wrong hint costs a spin or delays sharing, but no
+//! wake-up: before parking, the worker checks the pool itself.
 
 use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, SPINS_MAX, fence, spin_loop};
 use std::sync::PoisonError;
@@ -29,9 +28,9 @@ use std::sync::PoisonError;
 pub(crate) struct Pool {
     ready: Mutex<Vec<u32>>,
     wake: Condvar,
-    /// Workers that wait or are about to: written under the lock, read by anyone.
+    /// Workers that wait or are about to: written under the lock, read by all.
     sleepers: AtomicU32,
-    /// Whether `ready` is empty: written under the lock, read by anyone as a hint.
+    /// Whether `ready` is empty: written under the lock, read by all as a hint.
     dry: AtomicBool,
 }
 
@@ -45,20 +44,20 @@ impl Pool {
         }
     }
 
-    /// Before an epoch, without workers.
+    /// Before an epoch, while no worker takes part.
     pub(crate) fn reset(&self) {
         self.lock().clear();
         self.sleepers.store(0, Ordering::Relaxed);
         self.dry.store(true, Ordering::Relaxed);
     }
 
-    /// A hint.
+    /// Whether it is empty. A hint.
     #[inline]
     pub(crate) fn is_dry(&self) -> bool {
         self.dry.load(Ordering::Relaxed)
     }
 
-    /// Whether anybody waits here. A hint.
+    /// Whether a worker waits here. A hint.
     #[inline]
     pub(crate) fn has_sleepers(&self) -> bool {
         self.sleepers.load(Ordering::Relaxed) > 0
@@ -71,7 +70,7 @@ impl Pool {
         ready.extend(stack.drain(..spare));
         self.dry.store(false, Ordering::Relaxed);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
-            // Who wakes and leaves something wakes the next.
+            // A worker that leaves something when it takes its share wakes the next.
             self.wake.notify_one();
         }
     }
@@ -90,8 +89,8 @@ impl Pool {
         }
     }
 
-    /// Returns when there is something in the pool (perhaps already taken by another), or the condition
-    /// holds. The condition is one that its maker follows by [`Pool::wake_all`].
+    /// Returns when the pool is filled (perhaps already emptied by another worker), or the condition holds. The worker
+    /// that makes the condition hold calls [`Pool::wake_all`] afterwards.
     pub(crate) fn wait(&self, condition: impl Fn() -> bool) {
         for _ in 0..SPINS_MAX {
             if !self.is_dry() || condition() {
@@ -102,8 +101,7 @@ impl Pool {
         self.park(|ready| !ready.is_empty() || condition());
     }
 
-    /// Returns when the condition holds, whatever is in the pool: its hint may be seen before what was
-    /// done before it.
+    /// Returns when the condition holds, filled pool or not: its hint may be seen before earlier effects are.
     pub(crate) fn wait_for(&self, condition: impl Fn() -> bool) {
         for _ in 0..SPINS_MAX {
             if condition() {
@@ -124,7 +122,7 @@ impl Pool {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A condition has come to hold.
+    /// Wakes all that wait for a condition that was made to hold.
     pub(crate) fn wake_all(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
@@ -134,7 +132,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // Nothing that can panic happens under the lock but allocation, which aborts.
+        // Nothing under the lock can panic, except for allocation, which aborts.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

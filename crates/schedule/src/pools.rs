@@ -1,12 +1,12 @@
 //! A pool for the workers of each socket (TStream 2020, §IV-E: shared-per-socket, with stealing).
 //!
-//! Work that a worker has to spare goes to the pool of its own socket, so that rows and counters stay in caches near
-//! by; to another's only while workers there sleep and none here does. Who runs out takes from its own pool first, then
-//! from the others. On a machine with one socket all of this is one [`Pool`].
+//! A worker puts spare units into the pool of its own socket, so that rows and counters stay in caches nearby. It puts
+//! them into another socket's pool only while workers there sleep and none here does. A worker that has run out takes
+//! from its own pool first, then from the others. On a machine with one socket all of this is one [`Pool`].
 //!
-//! **No unit is lost.** A worker looks into every pool before it waits or leaves. A unit in a pool was put there by a
-//! worker that goes on, and that will see it, as its own write, when it looks itself, unless somebody took it before. So
-//! it is enough that a worker waits at its own pool alone; conditions wake the sleepers of all.
+//! **No unit is lost.** A worker checks every pool before it waits or leaves. A unit in a pool was put there by a worker
+//! that goes on and, unless another one takes the unit, sees it later as its own write. So it is enough that a worker
+//! waits at its own pool; a condition that comes to hold wakes the sleepers of all pools.
 
 use crate::pool::Pool;
 use crossbeam_utils::CachePadded;
@@ -21,7 +21,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// For workers on these sockets; those beyond are where the first is.
+    /// For workers on these sockets. A worker beyond them counts as on the first one's.
     pub fn new(sockets: &[usize]) -> Self {
         let mut known: Vec<usize> = Vec::new();
         let mut place = |socket: &usize| {
@@ -49,18 +49,18 @@ impl Pools {
         self.pools.iter().map(|pool| &**pool).find(|pool| pool.is_dry() && pool.has_sleepers())
     }
 
-    /// Before an epoch, without workers.
+    /// Before an epoch, while no worker takes part.
     pub fn reset(&self) {
         self.pools.iter().for_each(|pool| pool.reset());
     }
 
-    /// Whether all are. A hint.
+    /// Whether all pools are empty. A hint.
     #[inline]
     pub fn is_dry(&self) -> bool {
         self.pools.iter().all(|pool| pool.is_dry())
     }
 
-    /// Whether a worker should part with some of its work. A hint.
+    /// Whether a worker should give away some of its units. A hint.
     #[inline]
     pub fn is_wanting(&self, worker: usize) -> bool {
         self.own(worker).is_dry() || self.pools.len() > 1 && self.starving().is_some()
@@ -94,7 +94,7 @@ impl Pools {
         self.own(worker).wait_for(condition);
     }
 
-    /// A condition has come to hold.
+    /// Wakes all that wait for a condition that was made to hold.
     pub fn wake_all(&self) {
         self.pools.iter().for_each(|pool| pool.wake_all());
     }

@@ -1,12 +1,12 @@
-//! Who runs what, settled before anything runs: structured exploration depth first.
+//! Structured exploration, depth first: which worker runs which unit is settled before anything runs.
 //!
-//! **What.** Granularity `Chain`: workers own chains (shared-nothing; TStream 2020, §IV-E): chain *c* of an epoch, by where
-//! it begins, is worker *c* mod *W*'s, and with it the units whose first operation it has. Granularity `Operation`: the
-//! members of strata are dealt out one by one, so that each stratum is spread evenly.
-//! **Invariant.** A share is in the order of strata. So where the least stratum that has units left has one in a share, the
-//! share's next unit is of that stratum, and waits for nobody: somebody can always go on.
-//! **Cost.** A pass over the slots where chains are owned, one over the units, and 4 bytes for each of both.
-//! **Given up.** Balance: a hot row's chain is one worker's.
+//! **What.** Granularity `Chain`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of an
+//! epoch, numbered by where it begins, belongs to share *c* mod *W*, with the units whose first operation is in it.
+//! Granularity `Operation`: the members of strata are dealt out one by one, so that each stratum is spread evenly.
+//! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the
+//! next unit is of that stratum, and all that it waits for has run: some worker can always go on.
+//! **Cost.** A pass over the slots where chains are owned, one over the units, and 4 bytes per slot and per unit.
+//! **Given up.** Balance: the chain of a hot row belongs to one worker.
 
 use std::ops::Range;
 use tidemill_txn::{Flow, Graph};
@@ -15,14 +15,14 @@ use tidemill_txn::{Flow, Graph};
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     units: Vec<u32>,
-    /// By share, where it begins; and the end.
+    /// Where each share begins, and the end.
     starts: Vec<u32>,
-    /// By slot, its chain.
+    /// The chain of each slot.
     chains: Vec<u32>,
 }
 
 impl Shares {
-    /// Deals out units, which are in the order of strata, one by one among so many.
+    /// Deals out units, which are in the order of strata, one by one among `count` shares.
     pub fn deal(&mut self, units: &[u32], count: u32) {
         let Shares { units: dealt, starts, .. } = self;
         dealt.clear();
@@ -34,7 +34,7 @@ impl Shares {
         starts.push(dealt.len() as u32);
     }
 
-    /// Gives units to those among so many who own their chains. `flow`: where units are not transactions.
+    /// Puts each unit into the one of `count` shares that owns its chain. `flow`: where units are not transactions.
     pub fn own(&mut self, units: &[u32], count: u32, graph: &Graph, flow: Option<&Flow>) {
         let Shares { units: owned, starts, chains } = self;
         graph.chains(chains);
@@ -43,14 +43,15 @@ impl Shares {
                 Some(flow) => flow.operations(graph, unit).next(),
                 None => graph.operations(unit).next(),
             };
-            // One without operations touches no chain.
+            // A unit without operations touches no chain: any share will do.
             first.map_or(unit, |operation| chains[operation as usize]) % count
         };
         owned.clear();
         owned.resize(units.len(), 0);
         starts.clear();
         starts.resize(count as usize + 2, 0);
-        // Beginnings two places to the right; filling moves each to its end, the beginning of the next.
+        // Counts two places to the right become beginnings one place to the right; filling moves each of these to the
+        // end of its share, the beginning of the next.
         units.iter().for_each(|&unit| starts[owner(unit) as usize + 2] += 1);
         (2..starts.len()).for_each(|share| starts[share] += starts[share - 1]);
         for &unit in units {
@@ -61,7 +62,7 @@ impl Shares {
         starts.pop();
     }
 
-    /// Where a share lies among the units.
+    /// The places of a share's units.
     pub fn of(&self, share: u32) -> Range<u32> {
         self.starts[share as usize]..self.starts[share as usize + 1]
     }

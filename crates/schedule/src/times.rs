@@ -1,8 +1,8 @@
 //! Where the time of the access stage goes, in the kinds of the papers (MorphStream §6.3.1).
 //!
-//! Time is asked of whoever executes ([`crate::Execute::now`]). Waiting and repair are timed whenever they happen;
-//! what units take by a sample of them, so seldom that asking costs less than 1 % of it, but for units of less than
-//! 150 ns; exploring is what is left of the time inside the executor.
+//! The clock is a parameter ([`crate::Execute::now`]). Waiting and repair are timed whenever they happen. Of the units
+//! a sample is timed, so few of them that reading the clock costs less than 1 % of their time, unless they take less
+//! than 150 ns. Exploring is the rest of the time inside the executor.
 
 /// Nanoseconds of all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,22 +15,22 @@ pub struct Breakdown {
     pub lock: u64,
     /// Locating, partitioning, linking, strata; looking at the epoch to decide.
     pub construct: u64,
-    /// Finding units and telling those that wait for them.
+    /// Finding units and releasing those that wait for them.
     pub explore: u64,
     /// Undoing and running again.
     pub abort: u64,
-    /// What is left: putting versions into rows, coming and going.
+    /// The rest: copying versions into rows, coming and leaving.
     pub other: u64,
 }
 
 impl Breakdown {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> u64 {
         let Breakdown { useful, sync, lock, construct, explore, abort, other } = self;
         useful + sync + lock + construct + explore + abort + other
     }
 
-    /// Takes in another.
+    /// Adds another one.
     pub fn add(&mut self, more: &Breakdown) {
         self.useful += more.useful;
         self.sync += more.sync;
@@ -42,16 +42,16 @@ impl Breakdown {
     }
 }
 
-/// Time between samples: two looks at a clock, some 100 ns, are 0.5 % of it.
+/// Time between samples: reading the clock twice, some 100 ns, is 0.5 % of it.
 const SAMPLE_NS: u64 = 20_000;
-/// Units between samples at the most.
+/// Units between samples, at most.
 const INTERVAL_MAX: u64 = 64;
 
-/// Which units are timed, and what all take by that.
+/// Which units are timed, and an estimate of the time of all units.
 ///
-/// A unit that is timed stands for all since the one before. How many these are was decided before, by what units
-/// take on average, so it does not depend on the unit and the sum is right on average, also where some units take a
-/// thousand times as long as others.
+/// A unit that is timed stands for all since the last one that was. How many these are was decided before, by the
+/// average time of units, so it does not depend on the unit itself. So the sum is right on average, also where some
+/// units take a thousand times as long as others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     interval: u64,
@@ -74,11 +74,12 @@ impl Sampler {
         self.left == 0
     }
 
-    /// It took so long: what those since the last sample took, itself included.
+    /// The unit took this long. Returns the estimate for all units since the last sample, this one included.
     pub(crate) fn took(&mut self, ns: u64) -> u64 {
         let all = ns * self.interval;
         self.units += self.interval;
         self.sum += all;
+        debug_assert!(self.units > 0, "an interval has a unit");
         self.interval = (SAMPLE_NS * self.units / self.sum.max(1)).clamp(1, INTERVAL_MAX);
         self.left = self.interval;
         all

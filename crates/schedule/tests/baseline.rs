@@ -1,5 +1,5 @@
-//! The schemes that came before, on real threads: those that keep the order against the serial result, the
-//! others for what they do promise.
+//! The schemes of earlier systems, on real threads: those that keep the order give the serial result, the others what
+//! they promise.
 #![cfg(not(feature = "loom"))]
 
 mod model;
@@ -13,7 +13,7 @@ use tidemill_schedule::{Baseline, Execute, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, RowId, Use, UseBuffer};
 
-/// An epoch that hangs fails the test, instead of hanging it too; it is told of each that has ended.
+/// Ends the process if an epoch hangs. A test tells it of each epoch that has ended.
 fn watch() -> mpsc::Sender<()> {
     let (alive, watched) = mpsc::channel();
     thread::spawn(move || {
@@ -34,7 +34,7 @@ fn watch() -> mpsc::Sender<()> {
 /// Rows accessed and whether written, by transaction.
 type Epoch = Vec<Vec<(u64, bool)>>;
 
-/// The rows after an epoch; and what each transaction saw, in the order in which they came.
+/// The rows after an epoch; and what each transaction saw, in the order in which they ran.
 type Outcome = (BTreeMap<u64, u64>, Vec<(u32, Option<u64>)>);
 
 fn mix(value: u64) -> u64 {
@@ -42,7 +42,7 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 29)
 }
 
-/// What a transaction makes of what it reads: none where it aborts.
+/// A hash of what a transaction reads; none if it aborts.
 fn outcome(transaction: u32, accesses: &[(u64, bool)], mut read: impl FnMut(u64) -> u64) -> Option<u64> {
     let seen = accesses.iter().fold(u64::from(transaction) + 1, |seen, (row, _)| mix(seen ^ read(*row)));
     (!seen.is_multiple_of(5)).then_some(seen)
@@ -54,7 +54,7 @@ struct InPlace<'a> {
     epoch: &'a Epoch,
     rows: BTreeMap<u64, AtomicU64>,
     ran: Vec<AtomicU32>,
-    /// Transactions as they came, and what each saw.
+    /// Transactions in the order in which they ran, and what each saw.
     log: Mutex<Vec<(u32, Option<u64>)>>,
 }
 
@@ -92,7 +92,7 @@ fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> Outcome {
     (rows, log)
 }
 
-/// Runs an epoch in place: the rows, and the log in the order in which transactions came.
+/// Runs an epoch in place: the rows, and the log in the order in which transactions ran.
 fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -> Outcome {
     let mut accesses = AccessBuffer::new();
     let mut uses = UseBuffer::default();
@@ -173,7 +173,7 @@ fn nocc_ends_as_some_serial_order() {
     let mut reordered = false;
     for epoch in epochs(8, 100) {
         let (rows, log) = run(&mut baseline, Scheme::NoOrder, &epoch, 3);
-        // Each came while it held its locks, so those that meet are in the order in which they held them.
+        // Each is logged while it holds its locks, so those that share rows are in the order in which they held them.
         let expected = serially(&epoch, log.iter().map(|(transaction, _)| *transaction));
         reordered |= !log.is_sorted();
         assert!((rows, log) == expected, "the result is that of no serial order");
@@ -234,12 +234,12 @@ fn schemes_on_versions_end_as_serially() {
     assert!(passes > 5, "no batch was redone more than {passes} times: verdicts did not flip");
 }
 
-/// Rounds that get smaller, where who took the next one's size for that of its own would end it twice.
+/// Rounds that shrink: a worker that took the next round's size for that of its own would end a round twice.
 #[test]
 fn tstream_ends_each_round_once() {
     let alive = watch();
     let mut baseline = Baseline::new();
-    // Each row is written twice, and from the second on behind the row before it: of 40 chains ever fewer are left.
+    // Each row is written twice, from the second row on after a read of the row before: ever fewer of 40 chains are left.
     let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
     let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
     let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();
@@ -276,7 +276,7 @@ fn a_panic_stops_all_workers() {
                 scope.spawn(move || baseline.work(&mut Worker::new(worker), accesses.accesses(), uses, &Faulty))
             };
             let workers: Vec<_> = (0..3).map(work).collect();
-            assert!(workers.into_iter().all(|worker| worker.join().is_err()), "{scheme}: a worker got through");
+            assert!(workers.into_iter().all(|worker| worker.join().is_err()), "{scheme}: a worker did not panic");
         });
         // Nothing is left of it.
         if !scheme.on_versions() {

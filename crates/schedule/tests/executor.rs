@@ -1,5 +1,5 @@
-//! The parallel executor on real threads: order per row, once per transaction, all policies, comings and
-//! goings, panics.
+//! The parallel executor on real threads: order per row, each transaction once, all policies, workers that come and
+//! leave, panics.
 #![cfg(not(feature = "loom"))]
 
 mod model;
@@ -76,7 +76,7 @@ impl Execute for Histories<'_> {
     }
 }
 
-/// An epoch that hangs fails the test, instead of hanging it too.
+/// Ends the process if an epoch hangs.
 struct Watchdog {
     /// Dropped with the test.
     _alive: mpsc::Sender<()>,
@@ -256,7 +256,7 @@ fn slices_come_back_for_reuse() {
 }
 
 #[test]
-fn whoever_comes_when_all_is_done_leaves_at_once() {
+fn a_worker_that_comes_when_all_is_done_leaves_at_once() {
     let epoch = sample::mixed(&mut Random::new(5), 100);
     let mut executor = Executor::new(2);
     executor.prepare(&mut runs(&epoch, 1, Partitioning::with_bits(1)));
@@ -298,7 +298,7 @@ fn help_leaves_when_there_is_nothing_to_do() {
     assert_eq!(executor.help(&mut Worker::new(1), &gate), Progress::Done);
 }
 
-/// A worker that repairs stands at the transaction that it runs again, not at the last that it ran or judged.
+/// A panic in a repair names the transaction that is run again, not the last one that the worker ran or judged.
 #[test]
 fn a_panic_in_a_repair_says_where() {
     let _watchdog = Watchdog::new();
@@ -327,7 +327,7 @@ fn a_panic_in_a_repair_says_where() {
         let faulty = Faulty(model::Model::new(transactions, 2, policy, &[0]));
         let panics = |id| {
             let work = AssertUnwindSafe(|| faulty.0.executor.work(&mut Worker::new(id), &faulty));
-            *catch_unwind(work).expect_err("no worker gets through").downcast::<String>().expect("a message")
+            *catch_unwind(work).expect_err("every worker panics").downcast::<String>().expect("a message")
         };
         assert_eq!(panics(0), "planted in 1", "{policy}");
         assert_eq!(panics(0), "the epoch is stopped: transaction 1 panicked on another worker", "{policy}");
@@ -356,7 +356,7 @@ fn a_panic_stops_all_workers_and_says_where() {
             let (executor, faulty, messages) = (&executor, &faulty, &messages);
             scope.spawn(move || {
                 let work = AssertUnwindSafe(|| executor.work(worker, faulty));
-                let panic = catch_unwind(work).expect_err("no worker gets through");
+                let panic = catch_unwind(work).expect_err("every worker panics");
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
                 messages.lock().expect("not poisoned").push(text.expect("a message"));
@@ -369,7 +369,7 @@ fn a_panic_stops_all_workers_and_says_where() {
     assert_eq!(messages[1], "the epoch is stopped: transaction 500 panicked on another worker");
     assert_eq!(messages[2], messages[1]);
     let comes_late = AssertUnwindSafe(|| executor.help(&mut Worker::new(1), &faulty));
-    assert!(catch_unwind(comes_late).is_err(), "nor does who only helps");
+    assert!(catch_unwind(comes_late).is_err(), "nor does a worker that only helps");
     // Afterwards the executor and the workers work as before, whatever they were stopped at.
     executor.prepare(&mut runs(&epoch, 2, Partitioning::with_bits(1)));
     let histories = Histories::new(&epoch, 0);

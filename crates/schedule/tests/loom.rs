@@ -1,8 +1,8 @@
-//! The parallel executor under the model checker: all interleavings, up to a bound on preemptions, of
-//! linking, the counters, the pool, parking, and the end of an epoch.
+//! The parallel executor under the model checker: all interleavings, up to a bound on preemptions, of linking, the
+//! counters, the pool, parking, and the end of an epoch.
 //!
-//! Rows are relaxed atomics, so the checker may hand out a stale value wherever the executor does not
-//! order two transactions that share a row. A lost wake-up shows as a deadlock.
+//! Rows are relaxed atomics, so the checker may return a stale value wherever the executor does not order two
+//! transactions that share a row. A lost wake-up shows as a deadlock.
 #![cfg(feature = "loom")]
 
 mod model;
@@ -115,7 +115,7 @@ fn helping_and_working() {
     check(&[&[0], &[1], &[0, 1], &[0]], 0, &[false, true], 2);
 }
 
-/// Two transactions that wait until both run: whoever sleeps while there is a block to claim is missed.
+/// Two transactions that wait until both run: a worker that slept while a block could be claimed would hang them.
 #[test]
 fn nobody_sleeps_through_the_end_of_linking() {
     struct Meeting(Mutex<u32>, Condvar);
@@ -195,7 +195,7 @@ fn eager_repair() {
     check_versions("chain,eager", 2, 1);
 }
 
-/// A verdict that another's repair turns round.
+/// A verdict that the repair of another transaction reverses.
 #[test]
 fn eager_repair_of_a_verdict_that_turns_round() {
     check_transactions(model::aborts_that_turn_round(2), "operation,eager", 2, 2);
@@ -212,7 +212,7 @@ fn lazy_repair() {
     check_versions("operation,lazy", 1, 2);
 }
 
-/// A chain that waits for another half-way: a round of two, then one of one.
+/// A chain that waits for another one half-way: a round of two chains, then a round of one.
 #[test]
 fn tstream_in_rounds() {
     let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, false)])];

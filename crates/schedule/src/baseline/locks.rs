@@ -1,13 +1,13 @@
-//! Row locks, in a table by hash of the row. Rows that fall together share a lock, which delays but does not
-//! harm; the table has at least twice as many locks as an epoch has accesses, so it is rare.
+//! Row locks, in a table by the hash of the row. Rows with one hash share a lock, which costs time but nothing else. It
+//! is rare, since the table has at least twice as many locks as an epoch has accesses.
 
 use crate::sync::{AtomicU32, Ordering};
 use tidemill_txn::{Accesses, RowId, UseBuffer};
 
-/// Locks of a table at least.
+/// The least number of locks in a table.
 const LOCKS_MIN: usize = 1 << 10;
 
-/// Makes the table large enough for an epoch with so many accesses; a power of two.
+/// Makes the table large enough for an epoch with this many accesses. Its size is a power of two.
 pub(super) fn ensure<L: Default>(table: &mut Vec<L>, accesses: usize) {
     let wanted = (2 * accesses).next_power_of_two().max(LOCKS_MIN);
     if table.len() < wanted {
@@ -16,8 +16,9 @@ pub(super) fn ensure<L: Default>(table: &mut Vec<L>, accesses: usize) {
     }
 }
 
-/// The lock of a row.
+/// The lock of a row, in a table of this many locks.
 pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
+    debug_assert!(locks.is_power_of_two(), "{locks} locks cannot be masked");
     let hash = row.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 32) as u32 & (locks as u32 - 1)
 }
@@ -27,7 +28,7 @@ pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
 pub(super) struct Request {
     pub lock: u32,
     pub exclusive: bool,
-    /// What a ticket lock waits for.
+    /// The count at which a ticket lock grants it.
     ticket: u32,
 }
 
@@ -50,18 +51,18 @@ pub(super) fn requests_of(
     }
 }
 
-/// A lock whose requests are granted in the order in which they were inserted, readers together (a ticket
-/// lock as that of Mellor-Crummey and Scott, "Scalable reader-writer synchronization", PPoPP 1991).
+/// A lock that grants requests in the order in which they were inserted, shared ones together (a ticket lock as that of
+/// Mellor-Crummey and Scott, "Scalable reader-writer synchronization", PPoPP 1991).
 ///
-/// The exclusive number *n* is granted when all requests before it were released; a shared one when all
-/// exclusive ones before it were. Nothing behind a request that waits can be released, so both are a
-/// comparison of a count with what it was at insertion. Counts wrap around.
+/// An exclusive request is granted when all requests before it were released; a shared one when all exclusive ones
+/// before it were. No request after one that waits can be released, so both are comparisons of a count of released
+/// requests with the count of requests at insertion. Counts wrap around.
 #[derive(Debug, Default)]
 pub(super) struct TicketLock {
-    /// Requests, and exclusive ones among them. Written by whose turn it is to insert.
+    /// Requests, and exclusive ones among them. Written by the worker whose turn it is to insert.
     inserted: AtomicU32,
     inserted_exclusive: AtomicU32,
-    /// Released ones, likewise. Written by holders.
+    /// Released requests, and exclusive ones among them. Written by holders.
     released: AtomicU32,
     released_exclusive: AtomicU32,
 }
@@ -93,14 +94,14 @@ impl TicketLock {
     }
 }
 
-/// A lock that is taken or not. The number of readers, or [`WRITER`].
+/// A lock without a queue: the number of readers, or [`WRITER`].
 #[derive(Debug, Default)]
 pub(super) struct TryLock(AtomicU32);
 
 const WRITER: u32 = u32::MAX;
 
 impl TryLock {
-    /// Takes it, if nobody is in the way.
+    /// Takes it, if no holder excludes that.
     pub fn try_take(&self, exclusive: bool) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         let then = match (exclusive, now) {
@@ -111,12 +112,13 @@ impl TryLock {
         self.0.compare_exchange(now, then, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets go of it.
+    /// Releases it.
     pub fn release(&self, exclusive: bool) {
         match exclusive {
             true => self.0.store(0, Ordering::Release),
             false => {
-                self.0.fetch_sub(1, Ordering::Release);
+                let readers = self.0.fetch_sub(1, Ordering::Release);
+                assert!(readers > 0 && readers != WRITER, "a lock is released that no reader holds");
             }
         }
     }

@@ -1,11 +1,10 @@
-//! The schemes that came before, to measure against: No-Lock, LAL, LWM, PAT, TStream and NOCC.
+//! The schemes of earlier systems, to measure against: No-Lock, LAL, LWM, PAT, TStream and NOCC.
 //!
-//! They run the same transactions ([`Execute`]) on the same rows or versions as the policies. What they
-//! know beforehand is what the papers let them know: the rows of each transaction and which it writes.
-//! They should not lose by how they are written: a lock is two words at the most in a table that is kept from epoch
-//! to epoch, versions have their places before the epoch begins, waiting is spinning, then yielding. One thing is
-//! slower than it has to be: [`Baseline::prepare`] is one worker's, and links the graph of those on versions there,
-//! where the policies link on all.
+//! They run the same transactions ([`Execute`]) on the same rows or versions as the policies. They know beforehand what
+//! the papers let them know: the rows of each transaction and which of them it writes. They should not lose by poor
+//! code: a lock is at most two words in a table that is kept from epoch to epoch, versions have their places before the
+//! epoch begins, waiting is spinning, then yielding. One thing is slower than necessary: one worker runs
+//! [`Baseline::prepare`], which links the graph of the schemes on versions; the policies link on all workers.
 //!
 //! | | order | conflicts | described in |
 //! |---|---|---|---|
@@ -16,8 +15,8 @@
 //! | [`Scheme::TStream`] | operation chains | versions, rounds, whole-batch redo | 2020 §IV-C; redo: MorphStream §6.3.1 |
 //! | [`Scheme::NoOrder`] | none | row locks, no wait | NOCC: TStream 2019 §5 |
 //!
-//! All but No-Lock and NOCC give the results of the serial order. Workers may come at any time, and one is
-//! enough. If `execute` panics, all workers do.
+//! All but No-Lock and NOCC give the results of the serial order. Workers may come at any time, and one is enough. If
+//! `execute` panics, all workers do.
 
 mod locks;
 mod ordered;
@@ -35,29 +34,29 @@ use std::fmt;
 use std::str::FromStr;
 use tidemill_txn::{Accesses, Flow, Graph, Scratch, UseBuffer};
 
-/// How an epoch is run for comparison.
+/// A scheme of an earlier system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// All at once, without any lock. Wrong wherever transactions meet.
+    /// All transactions at once, without locks. Wrong wherever transactions meet.
     NoLock,
     /// Strict two-phase locking, the locks requested in position order.
     Lock,
-    /// The same order, but on versions: reads are not held up by later writes, nor writes by reads.
+    /// The same order, but on versions: reads do not wait for later writes, nor writes for reads.
     MultiVersion,
-    /// As `Lock`, with an order of its own for each of so many partitions.
+    /// As `Lock`, with a separate order for each of this many partitions.
     Partitioned(u32),
     /// Operation chains in rounds.
     TStream,
-    /// Two-phase locking that gives up instead of waiting and tries again; in any order.
+    /// Two-phase locking that releases its locks and tries again instead of waiting; in any order.
     NoOrder,
 }
 
 impl Scheme {
-    /// All of them, PAT with a few partitions.
+    /// All schemes, PAT with 16 partitions.
     pub const ALL: [Scheme; 6] =
         [Scheme::NoLock, Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(16), Scheme::TStream, Scheme::NoOrder];
 
-    /// Whether it works on versions of the rows rather than on the rows.
+    /// Whether transactions work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
         matches!(self, Scheme::MultiVersion | Scheme::TStream)
     }
@@ -86,7 +85,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// A word that is no scheme.
+/// A text that names no scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no scheme: say no-lock, lal, lwm, pat:16 (or another number of partitions), tstream or nocc")]
 pub struct SchemeError(String);
@@ -101,20 +100,19 @@ impl FromStr for Scheme {
     }
 }
 
-/// Runs epochs under a scheme, one at a time. Reused: its tables are kept. Allocated anew with each epoch are the list
-/// of requests of each worker that locks, the numbers of transactions in PAT's partitions, and what TStream's
-/// chains are numbered in.
+/// Runs epochs under a scheme, one at a time. Reused: its tables are kept. Each epoch allocates the list of requests of
+/// each worker that locks, the numbers of transactions in PAT's partitions, and the numbering of TStream's chains.
 #[derive(Debug)]
 pub struct Baseline {
     scheme: Scheme,
     transactions: u32,
     /// The next transaction to run. Claimed by workers.
     next: CachePadded<AtomicU32>,
-    /// Transactions run. Added to by workers that find nothing to claim.
+    /// Transactions run. Added to by the workers that ran them.
     finished: CachePadded<AtomicU32>,
     /// Set by a worker that panics.
     poisoned: AtomicBool,
-    /// Linked for schemes on versions.
+    /// Linked by schemes on versions.
     graph: Graph,
     flow: Flow,
     scratch: Scratch,
@@ -134,7 +132,7 @@ impl Default for Baseline {
 }
 
 impl Baseline {
-    /// Without an epoch.
+    /// One without an epoch.
     pub fn new() -> Self {
         Baseline {
             scheme: Scheme::NoLock,
@@ -154,10 +152,10 @@ impl Baseline {
         }
     }
 
-    /// Begins an epoch. `work` must be given the same accesses and uses. Only TStream takes transactions apart;
-    /// under the other schemes all are whole.
+    /// Begins an epoch. `work` must be given the same accesses and uses. Only TStream takes transactions apart; under
+    /// the other schemes all are whole.
     pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer) {
-        assert_eq!(uses.uses.len(), accesses.rows().len());
+        assert_eq!(uses.uses.len(), accesses.rows().len(), "each access has a use");
         self.scheme = scheme;
         self.transactions = accesses.transactions() as u32;
         self.next.store(0, Ordering::Relaxed);
@@ -168,7 +166,7 @@ impl Baseline {
             self.flags.clear();
         }
         if scheme.on_versions() {
-            self.graph.build_and_follow(accesses, &mut self.scratch, &mut self.flow, (uses, false));
+            self.graph.build_and_follow(accesses, uses, false, &mut self.scratch, &mut self.flow);
             self.find_chains(accesses.rows().len());
         }
         match scheme {
@@ -191,13 +189,13 @@ impl Baseline {
         &self.flow
     }
 
-    /// How often the whole batch was run: once, but under TStream once more for each time that verdicts changed.
+    /// How often the whole batch was run: once, and under TStream once more each time that verdicts changed.
     pub fn passes(&self) -> u32 {
         if self.scheme == Scheme::TStream { self.rounds.passes() } else { 1 }
     }
 
-    /// Takes part in the epoch until all has run. Where its time goes, the worker keeps: inserting requests is `lock`,
-    /// passes of TStream behind the first are `abort`, what is between units and waiting is `explore`.
+    /// Takes part in the epoch until all has run. The worker's times: inserting requests is `lock`, passes of TStream
+    /// after the first are `abort`, and what is neither in units nor waiting is `explore`.
     ///
     /// # Panics
     ///
@@ -226,7 +224,7 @@ impl Baseline {
         worker.times.explore += (execute.now() - start).saturating_sub(accounted);
     }
 
-    /// Waits as `wait` does, on the worker's account.
+    /// Waits until a condition holds, and counts the time as synchronization.
     fn wait_as<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, condition: impl Fn() -> bool) {
         if !condition() {
             worker.wait(execute, || self.wait(condition));
@@ -245,7 +243,7 @@ impl Baseline {
         }
     }
 
-    /// Claims the next transactions, at most so many; none are left where the range is empty.
+    /// Claims the next transactions, at most `count`. The range is empty if none is left.
     fn claim(&self, count: u32) -> std::ops::Range<u32> {
         if self.next.load(Ordering::Relaxed) >= self.transactions {
             return 0..0;
@@ -255,7 +253,8 @@ impl Baseline {
     }
 
     fn finish(&self, count: u32) {
-        self.finished.fetch_add(count, Ordering::AcqRel);
+        let finished = self.finished.fetch_add(count, Ordering::AcqRel) + count;
+        assert!(finished <= self.transactions, "{finished} transactions run of {}", self.transactions);
     }
 
     fn find_chains(&mut self, slots: usize) {
@@ -272,7 +271,7 @@ impl Baseline {
         assert!(!self.poisoned.load(Ordering::Acquire), "the epoch is stopped: another worker panicked");
     }
 
-    /// Waits for something that another worker will do.
+    /// Waits until another worker makes a condition hold: spins, then gives the processor away.
     fn wait(&self, condition: impl Fn() -> bool) {
         let mut spins = 0;
         while !condition() {

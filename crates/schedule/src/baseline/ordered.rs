@@ -1,10 +1,10 @@
-//! LAL and PAT: locks are requested in turns, which keeps the order; then transactions run side by side as far
-//! as their locks allow.
+//! LAL and PAT: transactions request locks in turns, which keeps the order; then they run in parallel as far as their
+//! locks allow.
 //!
-//! A transaction (1) waits until the counter of each of its partitions has come to its number there, (2)
-//! inserts its requests and moves the counters on, (3) waits for its locks, runs, releases them. LAL is one
-//! partition. Transactions are claimed in position order and hold nothing while they wait for a turn, so
-//! the first that has not run always can.
+//! A transaction (1) waits until the counter of each of its partitions has reached its number there, (2) inserts its
+//! requests and increments the counters, (3) waits for its locks, runs, releases them. LAL has one partition.
+//! Transactions are claimed in position order and hold nothing while they wait for a turn, so the first one that has not
+//! run always can.
 
 use super::locks::{self, Request, TicketLock, lock_of, requests_of};
 use super::{Baseline, Scheme};
@@ -14,18 +14,18 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use tidemill_txn::{Accesses, UseBuffer};
 
-/// Whose turn it is, by partition.
+/// Which transaction has its turn, by partition.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     counters: Vec<CachePadded<AtomicU32>>,
-    /// First turn of each transaction, and the end. Not used with one partition.
+    /// First turn of each transaction, and the end. Unused with one partition.
     start: Vec<u32>,
     /// Partition, and the transaction's number there.
     turns: Vec<(u32, u32)>,
 }
 
 impl Turns {
-    /// Begins an epoch with so many partitions.
+    /// Begins an epoch with this many partitions.
     pub fn begin(&mut self, partitions: u32) {
         self.counters.clear();
         self.counters.resize_with(partitions as usize, CachePadded::default);
@@ -33,7 +33,7 @@ impl Turns {
         self.turns.clear();
     }
 
-    /// Whose turn it is in a partition.
+    /// The number of the transaction that has its turn in a partition.
     pub fn counter(&self, partition: u32) -> &AtomicU32 {
         &self.counters[partition as usize]
     }
@@ -52,7 +52,7 @@ impl Baseline {
         for transaction in 0..accesses.transactions() {
             let first = turns.len();
             for &row in accesses.rows_of(transaction) {
-                // A lock has one partition, so that its requests are inserted in its turns.
+                // By lock and not by row: all requests of a lock are inserted in turns of one partition.
                 let partition = lock_of(row, self.locks.len()) % partitions;
                 if turns[first..].iter().all(|(other, _)| *other != partition) {
                     turns.push((partition, numbers[partition as usize]));

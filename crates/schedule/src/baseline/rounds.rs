@@ -1,25 +1,24 @@
 //! TStream: operation chains, evaluated in rounds.
 //!
-//! **What.** The operations of a row are its chain, and one worker at a time evaluates a chain, in order. In a
-//! round every chain that is not done is taken up once and evaluated until an operation depends on a value of
-//! another chain that is not there yet; behind the round all workers wait for each other. Values
-//! are kept in versions, so a chain may run ahead of those that read it. Updates do not wait for the
-//! verdict of their transaction; when all is evaluated the verdicts are looked at, and if any abort, those
-//! transactions are removed and *the whole batch* is evaluated again. With what was removed the verdicts
-//! behind it may change, so this repeats until the removed are those that abort.
+//! **What.** The operations of a row are its chain, and one worker at a time evaluates a chain, in order. In a round,
+//! workers take every unfinished chain once and evaluate it until an operation depends on a value of another chain that
+//! is not there yet. A barrier ends the round. Values are kept in versions, so a chain may run ahead of those that read
+//! it. Updates do not wait for the verdict of their transaction. When all chains are evaluated, the verdicts are checked;
+//! if any transaction aborts, the aborted ones are removed and *the whole batch* is evaluated again. That may change
+//! later verdicts, so it repeats until exactly the transactions that abort are removed.
 //!
-//! **It ends, rightly.** If the first *n* verdicts are those of the serial order in one pass, the first *n* + 1
-//! are in the next, since a verdict is a function of values that the *n* before it leave. A pass that
-//! changes nothing is therefore the serial order's.
+//! **It ends with the serial result.** If the first *n* verdicts of a pass are those of the serial order, so are the
+//! first *n* + 1 of the next pass, since a verdict is a function of the values that the *n* transactions before it leave.
+//! A pass that changes no verdict therefore has the verdicts of the serial order.
 //!
-//! An operation is a unit of [`tidemill_txn::Flow`]; a transaction that is not taken apart is one, in the chain
-//! of the first row that it writes, with a verdict of its own, and never removed.
+//! An operation is a unit of [`tidemill_txn::Flow`]. A transaction that is not taken apart is one unit, in the chain of
+//! the first row that it writes, with its own verdict; it is never removed.
 //!
-//! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is
-//! claimed. Who completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the
-//! next one, while nobody has anything; (3) publishes its number. Who reads what was arranged too early sees
-//! the round closed when it claims, and fails. What belongs to a round is read before a piece of it is completed:
-//! behind that, another worker may have begun the next.
+//! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is claimed.
+//! The worker that completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the next
+//! one, while no worker has a piece; (3) publishes its number. A worker that reads the new arrangement too early finds
+//! the round closed when it claims, and fails. Whatever belongs to a round is read before a piece of it is completed:
+//! afterwards, another worker may have begun the next round.
 
 use super::Baseline;
 use crate::execute::Execute;
@@ -34,19 +33,19 @@ use std::ops::Range;
 enum Kind {
     /// Evaluates chains.
     Explore,
-    /// Looks at verdicts.
+    /// Checks verdicts.
     Judge,
     /// Nothing: all is done.
     Done,
 }
 
-/// Some of a round, for the worker that claimed it.
+/// Part of a round, for the worker that claimed it.
 struct Piece {
     round: u32,
     kind: Kind,
-    /// What there is in the whole round.
+    /// Items of the whole round.
     size: u32,
-    /// Which of it: chains of the round, or transactions.
+    /// The claimed items: chains of the round, or transactions.
     range: Range<u32>,
 }
 
@@ -54,25 +53,25 @@ struct Piece {
 pub(super) struct Rounds {
     /// First unit of each chain among `units`, and the end.
     start: Vec<u32>,
-    /// By chain, in order.
+    /// The units of each chain, in order.
     units: Vec<u32>,
-    /// Per chain, the next of its units. Written by who has claimed it.
+    /// Per chain, the next of its units. Written by the worker that has claimed the chain.
     at: Vec<AtomicU32>,
-    /// Per operation, the pass in which its version was last written; read by those that need it.
+    /// Per operation, the pass in which its version was last written. Read by the chains that need the version.
     written: Vec<AtomicU32>,
-    /// Per transaction, whether it is left out. Written while judging.
+    /// Per transaction, whether it is removed. Written while judging.
     removed: Vec<AtomicBool>,
-    /// Whether any of that has changed.
+    /// Whether any transaction was removed or put back in this pass.
     changed: AtomicBool,
-    /// The chains of the round, and those of the next, by the parity of the round.
+    /// The chains of the round and those of the next one, by the parity of the round.
     active: [Vec<AtomicU32>; 2],
     /// The round in the upper half, what is claimed of it in the lower.
     claims: CachePadded<AtomicU64>,
-    /// What is done of the round.
+    /// Items of the round that are done.
     completed: CachePadded<AtomicU32>,
-    /// Chains of the next round so far.
+    /// Chains of the next round, so far.
     blocked: CachePadded<AtomicU32>,
-    /// What the round is: its kind and size, and the pass. Written between rounds.
+    /// Kind and size of the round, and the pass. Written between rounds.
     kind: AtomicU32,
     size: AtomicU32,
     pass: AtomicU32,
@@ -115,7 +114,7 @@ impl Rounds {
         self.begin(round, Kind::Explore, chains);
     }
 
-    /// Claims a piece of the round that is on; if none is left, the round.
+    /// Claims a piece of the current round; if none is left, returns the round.
     fn claim(&self, workers: u32) -> Result<Piece, u32> {
         let mut claims = self.claims.load(Ordering::Acquire);
         loop {
@@ -148,7 +147,7 @@ impl Baseline {
             let first = operations().find(|&slot| self.flow.use_of(slot).writes()).or_else(|| operations().next());
             let fresh = counts.len() as u32;
             let chain = match first {
-                // It touches nothing: a chain of its own.
+                // It touches no row: a chain of its own.
                 None => fresh,
                 Some(slot) => {
                     let number = &mut number[self.chain[slot as usize] as usize];
@@ -197,7 +196,9 @@ impl Baseline {
                     let (count, start) = (range.len() as u32, execute.now());
                     match kind {
                         Kind::Explore => range.for_each(|at| self.evaluate(worker.id, execute, round, at)),
-                        Kind::Judge => range.for_each(|transaction| self.look_at(worker.id, execute, transaction)),
+                        Kind::Judge => {
+                            range.for_each(|transaction| self.check_verdict(worker.id, execute, transaction))
+                        }
                         Kind::Done => unreachable!("an empty round"),
                     }
                     match self.rounds.passes() {
@@ -205,6 +206,7 @@ impl Baseline {
                         _ => worker.times.abort += execute.now() - start,
                     }
                     let completed = self.rounds.completed.fetch_add(count, Ordering::AcqRel) + count;
+                    assert!(completed <= size, "{completed} items of round {round} are done, of {size}");
                     if completed == size {
                         self.end_round(round, kind);
                     }
@@ -221,7 +223,7 @@ impl Baseline {
         }
     }
 
-    /// Evaluates a chain of the round as far as it goes.
+    /// Evaluates a chain of the round until an operation lacks a value.
     fn evaluate<E: Execute + ?Sized>(&self, worker: usize, execute: &E, round: u32, at: u32) {
         let rounds = &self.rounds;
         let parity = round as usize % 2;
@@ -229,6 +231,7 @@ impl Baseline {
         let pass = rounds.pass.load(Ordering::Relaxed);
         let end = rounds.start[chain as usize + 1];
         let mut next = rounds.at[chain as usize].load(Ordering::Relaxed);
+        assert!(next < end, "chain {chain} is in round {round} with nothing left");
         while next < end {
             let unit = rounds.units[next as usize];
             let (transaction, _) = self.flow.unit(unit);
@@ -251,8 +254,8 @@ impl Baseline {
         rounds.at[chain as usize].store(next, Ordering::Relaxed);
     }
 
-    /// Looks at the verdict of a transaction, as it is now.
-    fn look_at<E: Execute + ?Sized>(&self, worker: usize, execute: &E, transaction: u32) {
+    /// Checks the verdict of a transaction in this pass.
+    fn check_verdict<E: Execute + ?Sized>(&self, worker: usize, execute: &E, transaction: u32) {
         if !execute.is_apart(transaction) {
             return;
         }

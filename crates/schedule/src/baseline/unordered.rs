@@ -1,7 +1,7 @@
 //! No-Lock and NOCC: transactions in any order.
 //!
-//! NOCC takes all its locks before it runs, as their rows are known; where one is not to be had it lets go of
-//! all and begins again. So there is nothing to roll back, which the papers' version pays for.
+//! NOCC takes all its locks before it runs, since the rows are known; where one is held it releases all and starts over.
+//! So there is nothing to roll back, which costs the papers' version time.
 
 use super::Baseline;
 use super::locks::requests_of;
@@ -10,7 +10,7 @@ use crate::sync::{BLOCK_MAX, spin_loop, yield_now};
 use crate::worker::Worker;
 use tidemill_txn::{Accesses, UseBuffer};
 
-/// Attempts before a worker lets others run.
+/// Attempts after which a worker gives its processor away.
 const ATTEMPTS: u32 = 16;
 
 impl Baseline {

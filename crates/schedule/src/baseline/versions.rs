@@ -1,10 +1,9 @@
-//! LWM: each write of a row leaves a version, and each row has a *low-water mark*, the last write of it that
-//! was committed.
+//! LWM: each write of a row leaves a version, and each row has a *low-water mark*: its last committed write.
 //!
-//! A transaction (1) waits for its turn, as under LAL, and passes it on: there is nothing to insert, as each
-//! access's version is known; (2) waits for each of its accesses until the row's mark has come to the write
-//! before it: for a write then exactly that one is the last, for a read it may be a later one, whose version
-//! it does not look at; (3) runs, and moves the marks of the rows that it writes on.
+//! A transaction (1) waits for its turn, as under LAL, and passes it on; it inserts nothing, since the version of each
+//! access is known. (2) For each of its accesses it waits until the row's mark has reached the write before the access.
+//! For a write, the mark is then at exactly that write; for a read it may be at a later one, whose version the read does
+//! not use. (3) It runs, and advances the marks of the rows that it writes.
 
 use super::Baseline;
 use crate::execute::Execute;

@@ -1,27 +1,28 @@
-//! What something may cost: a part of all time, by measurement.
+//! A share of all time that may be spent on something.
 
-/// Time that may be spent on something, and what was.
+/// Time that may be spent on something, and the time that was.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Of all time.
-    part: f64,
+    /// The share of all time.
+    share: f64,
     spent_ns: f64,
 }
 
 impl Budget {
-    /// This part of all time.
-    pub fn new(part: f64) -> Budget {
-        Budget { part, spent_ns: 0.0 }
+    /// This share of all time.
+    pub fn new(share: f64) -> Budget {
+        Budget { share, spent_ns: 0.0 }
     }
 
-    /// So much was spent.
+    /// Takes note of time that was spent.
     pub fn spend(&mut self, ns: f64) {
+        assert!(ns >= 0.0, "{ns} ns were spent: that would make the budget larger");
         self.spent_ns += ns;
     }
 
-    /// What may be spent now, after so much time, nanoseconds; below 0 where more was.
+    /// What may be spent now, nanoseconds, after `elapsed_ns` of all time; below 0 if more was spent.
     pub fn left(&self, elapsed_ns: f64) -> f64 {
-        self.part * elapsed_ns - self.spent_ns
+        self.share * elapsed_ns - self.spent_ns
     }
 }
 

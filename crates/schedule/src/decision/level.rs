@@ -1,15 +1,14 @@
-//! What something is at present, by its recent values, of which some are accidents.
+//! The present level of a quantity, by its recent values, of which some are outliers.
 
-/// A value that differs by this factor is that of another workload, or an accident.
+/// A value that differs by this factor belongs to another workload, or is an outlier.
 const DRIFT: f64 = 1.5;
-/// How much of the weight of earlier values remains with each new one.
+/// The weight that earlier values keep with each new one.
 const DECAY: f64 = 0.9;
 
-/// An average of recent values, the last counting most.
+/// An average of recent values, the last one weighing most.
 ///
-/// One that is far from the others may be an accident (another process took the processor, and that may last longer than
-/// an epoch). Only when three in a row are off on the same side are things taken to have changed, and then at once, to
-/// the middle one of them.
+/// A value far from the average may be an outlier (another process took the processor, perhaps for longer than an
+/// epoch). Only after three in a row on the same side does the level change, and then at once, to their median.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Level {
     value: Option<f64>,
@@ -18,17 +17,17 @@ pub struct Level {
 }
 
 impl Level {
-    /// One that is believed to be this.
+    /// A level that is believed to be this.
     pub fn of(value: f64) -> Level {
         Level { value: Some(value), ..Level::default() }
     }
 
-    /// It, once there was a value.
+    /// The level, once there was a value.
     pub fn value(&self) -> Option<f64> {
         self.value
     }
 
-    /// Takes in a value.
+    /// Adds a value.
     pub fn add(&mut self, new: f64) {
         match self.value {
             Some(value) if self.is_far(new) => self.add_odd(value, new),
@@ -37,12 +36,12 @@ impl Level {
         }
     }
 
-    /// Takes a value for what it is, unless that is far from what it was until then.
+    /// Replaces the level by a value, unless the value is far from it.
     pub fn renew(&mut self, new: f64) {
         if self.is_far(new) { self.add(new) } else { self.set(new) }
     }
 
-    /// No more values are to come for now: what was off last counts, of two the nearer.
+    /// No more values come for now: the last outliers count, of two the nearer.
     pub fn settle(&mut self) {
         let odd = self.odd[..self.odd_count].iter().copied();
         let nearer = |a: f64, b: f64| if self.distance(a) <= self.distance(b) { a } else { b };
@@ -55,8 +54,9 @@ impl Level {
         self.value.map_or(0.0, |value| (new / value).ln().abs())
     }
 
-    /// It is this.
+    /// Replaces the level.
     pub fn set(&mut self, value: f64) {
+        debug_assert!(value.is_finite(), "a level of {value}");
         *self = Level::of(value);
     }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_averaged_and_accidents_are_not() {
+    fn values_are_averaged_and_outliers_are_not() {
         assert_eq!(after(&[100.0]), 100.0);
         assert_eq!(after(&[100.0, 120.0]), 102.0);
         assert_eq!(after(&[100.0, 500.0, 400.0, 100.0]), 100.0);

@@ -1,51 +1,51 @@
-//! How long the access stage of an epoch takes under a policy, from what the epoch is like.
+//! The time that the access stage of an epoch takes under a policy, predicted from properties of the epoch.
 //!
-//! time = construct + max(critical path, work / workers + the end) + redo, where work is what transactions cost serially
-//! and what a unit costs beside, and at the end the other workers wait for the last, in the middle of a unit on
-//! average; breadth first each stratum is a term of its own, with a barrier behind; chains that are owned wait for turns. What
-//! depends on the machine are some constants, most of them nanoseconds on one of today's cores. They need be right only as
-//! far as that policies which are worth a try look so: [`crate::Decision`] multiplies by what measured epochs took.
+//! time = construct + max(critical path, work / workers + the end) + redo. Work is the serial cost of the transactions
+//! and an overhead per unit. At the end the other workers wait for the last one, on average for half a unit. Breadth
+//! first, each stratum is a term of its own and ends with a barrier; chains that are owned wait for turns. The constants
+//! depend on the machine; most are nanoseconds on one of today's cores. They need only be good enough that a policy
+//! worth a try looks so: [`crate::Decision`] multiplies the prediction by the ratio of measured epochs.
 
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use tidemill_txn::{Cut, Survey};
 
 /// Per operation: locating and partitioning, on one worker.
 const LOCATE: f64 = 14.0;
-/// Per operation: laying out versions before and putting them into rows behind, on one worker.
+/// Per operation: laying out versions before the run and copying them into rows after it, on one worker.
 const LAY_OUT: f64 = 14.0;
 /// Per operation: finding strata, on one worker.
 const STRATA: f64 = 25.0;
-/// Per operation: linking, on all.
+/// Per operation: linking, on all workers.
 const LINK: f64 = 12.0;
 /// Per unit: finding and calling it.
 const UNIT: f64 = 40.0;
-/// Per operation: telling the next.
+/// Per operation: releasing the next.
 const TELL: f64 = 10.0;
 /// Per operation: copying a version.
 const COPY: f64 = 30.0;
-/// Per unit: the gate and the states of speculation.
+/// Per unit: the gate and the states that speculation needs.
 const SPECULATE: f64 = 60.0;
-/// Per transaction: judging by itself.
+/// Per transaction: judging it separately.
 const JUDGE: f64 = 100.0;
 /// Per stratum: the barrier.
 const BARRIER: f64 = 1_000.0;
-/// Per unit of a chain that is owned: waiting for turns of other owners.
+/// Per unit of a chain that is owned: waiting for other owners.
 const TURN: f64 = 200.0;
-/// Work of the owner who has most, over the mean.
+/// The work of the owner who has most, over the mean.
 const UNEVEN: f64 = 1.1;
-/// Per abort, beside running transactions again.
+/// Per abort, without running transactions again.
 const REPAIR: f64 = 500.0;
 /// Transactions that one abort runs again, itself included.
 const REDONE: f64 = 2.0;
-/// Per epoch: waking workers and letting them go.
+/// Per epoch: waking workers and parking them.
 const EPOCH: f64 = 5_000.0;
 
-/// What operations cost at present.
+/// The present cost of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Access serially, per operation, nanoseconds.
+    /// Serial access, per operation, nanoseconds.
     pub access_ns: f64,
-    /// The same in parallel, all workers together, where rows travel between them.
+    /// Access in parallel, all workers together, with the travel of rows between them.
     pub units_ns: f64,
     /// The other stages, all workers together, per operation, nanoseconds.
     pub other_ns: f64,
@@ -53,7 +53,7 @@ pub struct Load {
     pub aborts: f64,
 }
 
-/// The wall time of the access stage of an epoch of so many operations, nanoseconds, without correction.
+/// The wall time of the access stage of an epoch of this many operations, nanoseconds, before correction.
 pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, workers: f64) -> f64 {
     let cut = match policy {
         Policy { granularity: Granularity::Epoch, .. } => return operations * load.access_ns,
@@ -72,7 +72,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
         + when(policy.speculates(), transactions * JUDGE);
-    // A sample that has fewer units than the epoch has larger ones.
+    // In a sample with fewer units than the epoch each is a larger share of the work.
     let lump = (paths.lump / scale).min(1.0);
     let shared = (1.0 / workers + lump * (1.0 - 1.0 / workers) / 2.0).max(lump) * work;
     let path = ((paths.critical - paths.lump).max(0.0) + lump).min(1.0) * work;
@@ -81,9 +81,9 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
     let explored = match policy.explore {
         Explore::Unstructured => path,
         Explore::Structured(Search::Bfs) => stepwise + f64::from(paths.strata) * scale * BARRIER,
-        // Waits for less than a stratum and for more than the path.
+        // Between the path and the strata: a unit waits for its predecessors, not for a whole stratum.
         Explore::Structured(Search::Dfs) if policy.granularity == Granularity::Operation => (path + stepwise) / 2.0,
-        // The same, of chains that are owned.
+        // The same, with chains that are owned.
         Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0 * UNEVEN + units * TURN / workers,
     };
     let redo = match policy.abort {

@@ -1,10 +1,10 @@
 //! MorphStream's own decision model (2023, §4.4, Figure 6), to measure against.
 //!
-//! Three decisions by qualities of the graph. The paper calls them high or low, and says that the thresholds
-//! depend on hardware and workload; it gives them in a picture, for the authors' machine. Those here are ours:
-//! *many* edges are half an edge per transaction or more; degrees are *uniform* while the longest chain is at most
-//! 16 times the mean; a function is *cheap* below 1 µs; aborts are *frequent* from a tenth on. Of the two
-//! structured searches it does not choose; depth first has no barriers.
+//! Three decisions by properties of the graph. The paper calls these high or low, and says that the thresholds depend on
+//! hardware and workload; it shows them in a figure, for the authors' machine. The thresholds here are ours: *many*
+//! edges are half an edge per transaction or more; degrees are *uniform* while the longest chain is at most 16 times the
+//! mean; a function is *cheap* below 1 µs; aborts are *frequent* from a tenth on. The paper does not choose between the
+//! two structured searches; here it is depth first, which has no barriers.
 
 use crate::decision::model::Load;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};

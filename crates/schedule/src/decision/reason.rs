@@ -1,4 +1,4 @@
-//! Why a policy was chosen, as one line.
+//! Why a policy was chosen, in one line.
 
 use crate::baseline::Scheme;
 use crate::method::Method;
@@ -12,7 +12,7 @@ pub struct Choice {
     pub method: Method,
     /// Why. `to_string` of the choice gives method and reason in one line.
     pub reason: Reason,
-    /// How long access is expected to take, nanoseconds, where anything is known.
+    /// The expected time of access, nanoseconds, where it is known.
     pub expected_ns: Option<f64>,
 }
 
@@ -34,10 +34,10 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Why a policy was chosen. Times are expectations for the epoch at hand, in nanoseconds.
+/// Why a policy was chosen. Times are expected times for the epoch at hand, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// There is nobody to share the work with.
+    /// There is no other worker to share the work with.
     OneWorker,
     /// The epoch is too small to be shared out.
     Small {
@@ -62,18 +62,18 @@ pub enum Reason {
     Cheaper {
         /// The epoch under this policy.
         chosen_ns: f64,
-        /// And under the one next to it,
+        /// The epoch under the second best.
         rejected_ns: f64,
-        /// which is this.
+        /// The second best.
         rejected: Policy,
     },
     /// By MorphStream's heuristic.
     MorphStream,
     /// It was asked for.
     Fixed,
-    /// Another one was asked for, which would run transactions again that cannot be.
+    /// Another policy was asked for, which would run transactions again that cannot be undone.
     Final {
-        /// That one.
+        /// That policy.
         asked: Policy,
     },
     /// A scheme was asked for whose workers race, and the program sets texts.
@@ -81,9 +81,9 @@ pub enum Reason {
         /// That scheme.
         asked: Scheme,
     },
-    /// The program follows its events one by one: transactions reach others, or read keys from rows.
+    /// The program follows its events one by one: transactions cause others, or read keys from rows.
     OneByOne,
-    /// To know what it costs.
+    /// To learn what it costs.
     Probe {
         /// The epoch under the policy otherwise chosen.
         instead_of_ns: f64,
@@ -111,7 +111,7 @@ impl fmt::Display for Reason {
             Reason::Final { asked } => {
                 write!(
                     f,
-                    "instead of {asked}, as what the program emits, or texts or windows that it sets, could not be taken back"
+                    "instead of {asked}, since events that the program emits, or texts or windows that it sets, could not be taken back"
                 )
             }
             Reason::Racing { asked } => {

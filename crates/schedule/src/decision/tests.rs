@@ -1,4 +1,4 @@
-//! The model on synthetic epochs: a world in which each policy takes what a function of it says.
+//! The decision in synthetic worlds, in which a function says how long each policy takes.
 
 use super::*;
 use crate::policy::{Abort, Explore};
@@ -15,7 +15,7 @@ fn policy_of(choice: &Choice) -> Policy {
 const TRANSACTIONS: u32 = 1_000;
 const OPERATIONS: u32 = 2 * TRANSACTIONS;
 
-/// Transactions of two accesses each, the first to one of so many rows.
+/// Transactions of two accesses each, the first to one of this many rows.
 fn survey(rows: u64, writes: bool, workers: usize) -> Survey {
     survey_of(TRANSACTIONS, rows, writes, workers)
 }
@@ -36,7 +36,7 @@ struct World<'a> {
     /// Serial access of a transaction, and all its other stages.
     access_ns: f64,
     other_ns: f64,
-    /// What access takes under a policy, of what the model predicts.
+    /// Access time under a policy, over the time that the model predicts.
     ratio: &'a dyn Fn(Policy) -> f64,
 }
 
@@ -56,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// Runs an epoch; what was chosen, and what the pipeline took.
+    /// Runs an epoch: the choice, and the time that the pipeline took.
     fn epoch(&self, decision: &mut Decision) -> (Choice, f64) {
         if decision.wants_sample(TRANSACTIONS) {
             let (access_ns, others_ns) =
@@ -84,7 +84,7 @@ impl World<'_> {
         POLICIES.into_iter().map(|policy| self.pipeline(policy)).fold(f64::INFINITY, f64::min)
     }
 
-    /// So many epochs: the last choice that is not a probe, and what they took of what the best policy takes.
+    /// Runs epochs: the last choice that is not a probe, and their time over that of the best policy.
     fn run(&self, decision: &mut Decision, epochs: usize) -> (Choice, f64) {
         let mut last = None;
         let mut taken = 0.0;
@@ -157,7 +157,7 @@ fn one_hot_row_that_is_written_stays_serial_and_one_that_is_read_goes_by_operati
     assert_eq!((read.granularity, read.abort), (Granularity::Operation, Abort::VoteFirst));
 }
 
-/// Predictions that are wrong in every way: whatever the model thinks, a long run is near the best.
+/// However wrong the predictions are, a long run is close to the best policy.
 #[test]
 fn wrong_predictions_cost_little_in_the_long_run() {
     let wrong: [&dyn Fn(Policy) -> f64; 5] = [
@@ -259,7 +259,7 @@ fn morphstream_decides_by_the_qualities_of_the_graph() {
     assert_eq!(morphstream::morphstream(&scattered, &load(500.0, 0.5)).to_string(), "chain,lazy");
 }
 
-/// Under light load epochs are small. If transactions are expensive that is no reason to run them one by one.
+/// Under light load epochs are small. If transactions are expensive they are shared out all the same.
 #[test]
 fn few_transactions_are_shared_out_if_they_are_expensive() {
     let few = 20;
@@ -290,7 +290,7 @@ fn few_transactions_are_shared_out_if_they_are_expensive() {
     assert_eq!(after(1_000.0).reason, Reason::Small { operations: 2 * few });
 }
 
-/// A policy takes twice as long until caches have it, whatever it takes then.
+/// A policy takes twice as long until its caches are warm.
 #[test]
 fn a_probe_goes_on_until_a_policy_is_warm() {
     let rows = survey(u64::from(TRANSACTIONS), true, 2);
@@ -306,8 +306,8 @@ fn a_probe_goes_on_until_a_policy_is_warm() {
     assert_ne!(last, Policy::EPOCH);
 }
 
-/// So many epochs of a thousand transactions of two operations, of which a sample took `sampled_ns` each; what epochs
-/// take, and their units, says `cost`, by policy and the number of the epoch. The policies that ran.
+/// The choices for epochs of a thousand transactions of two operations, after a sample of `sampled_ns` per transaction.
+/// `cost` gives the time of access and of units per transaction, by policy and the number of the epoch.
 fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f64)) -> Vec<Choice> {
     let rows = survey(u64::from(TRANSACTIONS), true, 2);
     let mut decision = decision(2);
@@ -375,7 +375,7 @@ fn nothing_is_probed_where_work_is_shared_out_nearly_evenly() {
     assert!(choices.iter().all(|choice| policy_of(&choice) == Policy::CHAIN));
 }
 
-/// What is spent on surveys and estimates, which take long here, against what epochs take.
+/// The time that surveys take, which are slow here, over the time that epochs take.
 #[test]
 fn deciding_keeps_to_its_budget() {
     for (epochs, access_ns) in [(3_000, 400.0), (300, 4_000.0), (30, 40_000.0)] {
@@ -423,7 +423,7 @@ fn a_small_sample_is_soon_replaced_by_a_larger_one_and_not_by_a_smaller_one() {
     assert!(decision.wants_survey(20).is_none() && decision.wants_survey(OPERATIONS).is_some());
 }
 
-/// One transaction cannot be shared out, and a few hardly: one may be left at the end.
+/// One transaction cannot be shared out, and a few hardly can: one worker may have one more than the other.
 #[test]
 fn few_transactions_are_expected_to_share_out_badly() {
     let load = Load { access_ns: 100_000.0, units_ns: 100_000.0, ..Load::default() };
@@ -438,7 +438,7 @@ fn few_transactions_are_expected_to_share_out_badly() {
     }
 }
 
-/// Another process may take the processor in the middle of a survey or an estimate, for thousands of times what it takes.
+/// Another process may take the processor in the middle of a survey, for thousands of times as long as it takes.
 #[test]
 fn deciding_goes_on_after_an_interruption() {
     let rows = survey(u64::from(TRANSACTIONS), true, 2);
@@ -452,8 +452,8 @@ fn deciding_goes_on_after_an_interruption() {
     assert!(decision.surveying.left(decision.elapsed_ns) > -1_000_000.0);
 }
 
-/// What a processor does in a time may halve for a while. A sample may be from such a while, and what chains were first
-/// seen to take not.
+/// A processor may run at half its speed for a while. The sample may come from such a time, and the first epochs of
+/// chains from another.
 #[test]
 fn a_loop_that_is_believed_to_be_slow_is_tried_again() {
     for sampled_ns in [250.0, 340.0] {
@@ -463,7 +463,7 @@ fn a_loop_that_is_believed_to_be_slow_is_tried_again() {
     }
 }
 
-/// The first two epochs behind a change take a third longer, while caches still have what chains needed.
+/// The first two epochs after a change take a third longer, while caches still hold what chains needed.
 #[test]
 fn serial_epochs_that_warm_up_do_not_make_the_loop_look_slow() {
     let last_parallel = std::cell::Cell::new(0);

@@ -1,5 +1,5 @@
-//! Transactions over versions, with numbers for rows: what they write and whether they abort are hashes of
-//! what they read, so whoever reads a wrong version, or keeps one, ends elsewhere.
+//! Transactions over versions, with numbers for rows: what they write and whether they abort are hashes of what they
+//! read, so a transaction that reads a wrong version, or keeps one, gives another result.
 
 #[cfg(feature = "loom")]
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -18,14 +18,14 @@ pub type Transaction = (u8, Vec<Access>);
 /// An epoch as its units see it.
 pub struct Model {
     transactions: Vec<Transaction>,
-    /// One in so many transactions aborts; none if 0.
+    /// One of this many transactions aborts; none if 0.
     aborting: u32,
     first_slot: Vec<u32>,
     versions: Vec<AtomicU32>,
     epoch: AccessBuffer,
     uses: UseBuffer,
     pub executor: Executor,
-    /// In place of the executor.
+    /// Runs the epoch instead of the executor.
     pub baseline: Option<Baseline>,
 }
 
@@ -39,7 +39,7 @@ fn row(number: u64) -> u32 {
     mix(number as u32 + 77)
 }
 
-/// What a part makes of the row that it finds.
+/// The value that a part writes to a row, given the value that it finds.
 fn written(transaction: u32, reads: u32, found: u32) -> u32 {
     mix(found ^ mix(reads.wrapping_add(transaction)))
 }
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    /// What the accesses of a part (all, if none is given) find, in one number.
+    /// A hash of what the accesses of a part (or all accesses) find.
     fn reads(&self, transaction: u32, part: Option<u32>) -> u32 {
         let of_part = |(_, access): &(u32, &Access)| part.is_none_or(|part| access.1 == part);
         self.slots(transaction).filter(of_part).fold(1, |all, (slot, access)| mix(all ^ self.source(slot, access.0)))
@@ -174,7 +174,7 @@ impl Model {
         self.versions.iter().map(|version| version.load(Relaxed)).collect()
     }
 
-    /// What they have to be, computed one transaction after the other.
+    /// The expected versions, computed one transaction after the other.
     pub fn expected(&self) -> Vec<u32> {
         let mut rows = std::collections::BTreeMap::new();
         let mut result = Vec::new();
