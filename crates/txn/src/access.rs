@@ -1,4 +1,4 @@
-//! What the transactions of an epoch, or of a slice of it, touch.
+//! The accesses of the transactions of an epoch, or of a slice of it.
 //!
 //! Layout: compressed rows. `op_start[t]..op_start[t + 1]` are the slots of transaction `t`;
 //! `rows[slot]` is the row accessed. A transaction may access nothing, and one row several times.
@@ -72,7 +72,7 @@ impl AccessBuffer {
         Self::default()
     }
 
-    /// Forgets all transactions, keeps the memory.
+    /// Removes all transactions, keeps the memory.
     pub fn clear(&mut self) {
         self.op_start.truncate(1);
         self.rows.clear();
@@ -84,22 +84,22 @@ impl AccessBuffer {
         self.op_start.push(u32::try_from(self.rows.len()).expect("the slots of an epoch are numbered by u32"));
     }
 
-    /// How many rows transactions access, all together.
+    /// The number of accesses of all transactions.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether they access none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// All of it, borrowed.
+    /// The accesses, borrowed.
     pub fn accesses(&self) -> Accesses<'_> {
         Accesses::new(&self.op_start, &self.rows)
     }
 
-    /// Copies a range of the transactions: how a whole epoch is cut into slices.
+    /// Copies a range of the transactions, to cut an epoch into slices.
     pub fn slice(&self, transactions: Range<usize>) -> AccessBuffer {
         let mut slice = AccessBuffer::new();
         for transaction in transactions {

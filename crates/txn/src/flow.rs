@@ -1,19 +1,19 @@
-//! Operations over versions of rows: who reads whose value.
+//! Operations over versions of rows: which operation reads the value of which other one.
 //!
-//! **What.** Where each operation that writes leaves its row's value in a place of its own, an operation
-//! waits for the last write before it in the chain and for nothing else: reads of a row pass each other,
-//! and no write waits for the reads before it. That write is the operation's *source*.
+//! **What.** Where each operation that writes leaves its row's value in a version of its own, an operation waits for the
+//! last write before it in the chain and for nothing else: reads of a row pass each other, and no write waits for the
+//! reads before it. That write is the operation's *source*.
 //!
-//! A transaction is one unit, or several: its *parts* (operations in the sense of MorphStream §2.1, each with
-//! the slots that it uses) and, if it is judged as it goes, a last unit, its *judge*, which waits for the
-//! parts and uses every slot.
+//! A transaction is one unit, or several: its *parts* (operations in the sense of MorphStream §2.1, each with the slots
+//! that it uses) and, if it is judged while the epoch is explored, a last unit, its *judge*, which waits for the parts
+//! and uses every slot.
 //!
-//! **How.** As the graph is linked, partition by partition and so in parallel: a chain's operations are seen in
-//! order, and when the next one is seen, all accesses of the one before are known, and its source. Consumers are
-//! found by walking the chain from a write to the next write; no edge is stored.
+//! **How.** Computed while the graph is linked, partition by partition and so in parallel. A chain's operations are seen
+//! in order; when the next one is seen, all accesses of the one before and its source are known. Consumers are found by
+//! walking the chain from a write to the next write; no edge is stored.
 //!
-//! What is written as a slot is seen belongs to the slot's row, so two workers never write one word; that they are
-//! atomics has the reason given in the head of [`crate::Graph`].
+//! What is written for a slot belongs to the slot's row, so two workers never write one word. `graph.rs` says why the
+//! words are atomics all the same.
 //!
 //! **Cost.** 12 bytes per slot, 4 per transaction, 12 per unit.
 
@@ -26,17 +26,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const NO_SOURCE: u32 = u32::MAX;
 const WRITES: u32 = 1 << 31;
 
-/// Parts that a transaction may have at the most, its judge not counted.
+/// The most parts that a transaction may have, its judge not counted.
 pub const PARTS_MAX: usize = 30;
 
-/// What a slot is to its transaction: which parts use it, and whether it is written.
+/// How a transaction uses a slot: which parts use it, and whether it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use(u32);
 
 impl Use {
-    /// By the parts whose bits are set.
+    /// Used by the parts whose bits are set.
     pub fn new(parts: u32, writes: bool) -> Self {
-        debug_assert!(parts < 1 << PARTS_MAX);
+        debug_assert!(parts < 1 << PARTS_MAX, "parts {parts:#b}, more than {PARTS_MAX}");
         Use(parts | if writes { WRITES } else { 0 })
     }
 
@@ -45,7 +45,7 @@ impl Use {
         self.0 & !WRITES
     }
 
-    /// Whether a part uses it.
+    /// Whether a part uses the slot.
     #[inline]
     pub fn by(self, part: u32) -> bool {
         self.0 >> part & 1 == 1
@@ -61,21 +61,21 @@ impl Use {
         }
     }
 
-    /// The same for a transaction that is whole.
+    /// The use by a transaction that is whole.
     pub(crate) fn whole(self) -> Use {
         Use(self.0 & WRITES)
     }
 
-    /// Whether any part writes.
+    /// Whether any part writes the slot.
     pub fn writes(self) -> bool {
         self.0 & WRITES != 0
     }
 }
 
-/// Per transaction, its number of parts: 0 for one that stays whole, which is one unit.
+/// The number of parts of a transaction: 0 for one that stays whole, which is one unit.
 pub type Parts = u8;
 
-/// What an epoch's slots and transactions are; cleared and filled again for each epoch.
+/// The uses of an epoch's slots and the parts of its transactions; cleared and filled again for each epoch.
 #[derive(Clone, Debug, Default)]
 pub struct UseBuffer {
     /// By slot.
@@ -85,7 +85,7 @@ pub struct UseBuffer {
 }
 
 impl UseBuffer {
-    /// Forgets all, keeps the memory.
+    /// Removes all, keeps the memory.
     pub fn clear(&mut self) {
         self.uses.clear();
         self.parts.clear();
@@ -95,17 +95,17 @@ impl UseBuffer {
 /// The flow of values between the units of an epoch. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// Slot → the slot of its operation: itself but for an alias.
+    /// Slot → the slot of its operation: itself unless it is an alias.
     operation: Vec<AtomicU32>,
     /// Slot of an operation → its source.
     source: Vec<AtomicU32>,
-    /// Slot of an operation → what all its accesses are together ([`Use`]).
+    /// Slot of an operation → the use of all its accesses together ([`Use`]).
     uses: Vec<AtomicU32>,
     /// First unit of each transaction, and the end.
     unit_start: Vec<u32>,
     /// Unit → its transaction.
     transaction: Vec<u32>,
-    /// Unit → the slots among which those that it uses are: its first, and behind its last.
+    /// Unit → the range of slots in which all that it uses are: the first, and one past the last.
     span: Vec<(u32, u32)>,
     /// Whether transactions in parts have a judge.
     judged: bool,
@@ -117,13 +117,13 @@ impl Flow {
         Self::default()
     }
 
-    /// Begins an epoch: takes in what its accesses are to their transactions, whose first slots are given. The
-    /// flow may be read once every partition has been linked by [`Graph::link_and_follow`]. `judged`: each
-    /// transaction in parts has a judge. One that is in parts has no row in two slots.
+    /// Begins an epoch, given the uses of its accesses and the first slot of each transaction. The flow may be read once
+    /// every partition has been linked by [`Graph::link_and_follow`]. `judged`: each transaction in parts has a judge. A
+    /// transaction in parts has no row in two slots.
     pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], judged: bool) {
         let slots = op_start.last().map_or(0, |&end| end as usize);
-        assert_eq!(buffer.uses.len(), slots);
-        assert_eq!(buffer.parts.len(), op_start.len() - 1);
+        assert_eq!(buffer.uses.len(), slots, "each slot has a use");
+        assert_eq!(buffer.parts.len(), op_start.len() - 1, "each transaction has a number of parts");
         self.judged = judged;
         if self.operation.len() < slots {
             for words in [&mut self.operation, &mut self.source, &mut self.uses] {
@@ -136,6 +136,7 @@ impl Flow {
         self.span.clear();
         for (transaction, &parts) in (0..).zip(&buffer.parts) {
             let (start, end) = (op_start[transaction as usize], op_start[transaction as usize + 1]);
+            assert!(usize::from(parts) <= PARTS_MAX, "transaction {transaction} has {parts} parts, over {PARTS_MAX}");
             let range = start as usize..end as usize;
             let first = self.span.len();
             self.span.resize(first + usize::from(parts), (end, start));
@@ -143,7 +144,7 @@ impl Flow {
                 self.span.push((start, end));
             }
             for (slot, (uses, given)) in (start..).zip(self.uses[range.clone()].iter_mut().zip(&buffer.uses[range])) {
-                // A whole transaction's only part uses all, and so does a judge, be it a unit or not.
+                // The only part of a whole transaction uses every slot, and so does a judge, whether it is a unit or not.
                 *uses.get_mut() = given.0 | 1 << parts;
                 if parts > 0 {
                     given.each_part(|part| {
@@ -155,6 +156,7 @@ impl Flow {
             self.transaction.resize(self.span.len(), transaction);
             self.unit_start.push(self.transaction.len() as u32);
         }
+        assert_eq!(self.transaction.len(), self.span.len(), "each unit has a transaction");
     }
 
     #[inline]
@@ -162,6 +164,7 @@ impl Flow {
         match linked {
             Linked::First { slot } => self.begin_operation(slot, NO_SOURCE),
             Linked::Next { slot, before, .. } => {
+                debug_assert!(before < slot, "the source of slot {slot} comes after it");
                 let writes = self.use_of(before).writes();
                 let source = if writes { before } else { self.source[before as usize].load(Relaxed) };
                 self.begin_operation(slot, source);
@@ -197,7 +200,7 @@ impl Flow {
         self.unit_start[transaction as usize]..self.unit_start[transaction as usize + 1]
     }
 
-    /// The operations that a unit uses.
+    /// The operations that a unit uses, in slot order.
     #[inline]
     pub fn operations<'a>(&'a self, graph: &'a Graph, unit: u32) -> impl Iterator<Item = u32> + 'a {
         let (first, end) = self.span[unit as usize];
@@ -225,8 +228,8 @@ impl Flow {
         (source != NO_SOURCE).then_some(source)
     }
 
-    /// What an operation is to its transaction. Bit 0 stands for a transaction that is whole, the bit behind
-    /// its parts for the judge of one that is not.
+    /// How its transaction uses an operation. Bit 0 stands for a transaction that is whole, the bit after the parts for
+    /// the judge of one in parts.
     #[inline]
     pub fn use_of(&self, operation: u32) -> Use {
         Use(self.uses[operation as usize].load(Relaxed))
@@ -249,7 +252,7 @@ impl Flow {
     }
 }
 
-/// A flow with the graph that it was followed through.
+/// A flow with the graph along which it was computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Versions<'a> {
     /// The graph.
@@ -277,7 +280,7 @@ impl Precedence for Versions<'_> {
             self.flow.consumers(self.graph, slot, |next, consumer| {
                 let units = self.flow.units_of(consumer);
                 self.flow.use_of(next).each_part(|part| {
-                    // Where nothing is judged, nobody waits with the judge's bit.
+                    // Without a judge, no unit has the judge's bit.
                     if units.start + part < units.end {
                         told(units.start + part);
                     }

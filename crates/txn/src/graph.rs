@@ -11,18 +11,18 @@
 //! 3. Each operation is the successor of at most one other; those with the predecessor mark of
 //!    exactly one. So the marks of a transaction count the edges that end in it.
 //!
-//! **How.** [`Graph::assemble`] takes the partitioned slices of the epoch and says where each begins;
-//! then every partition is linked once, by any worker, in any order ([`Graph::link`]); then the graph
-//! is read. Two workers never link the same row, so no word is written by two of them. That this
-//! cannot be expressed by dividing the array (the slots of a partition lie all over it) is why words
-//! are atomics: relaxed ones, which compile to plain loads and stores. Whoever links on several
-//! threads must order all linking before all reading, as a join, a lock or a released counter does.
+//! **How.** [`Graph::assemble`] takes the partitioned slices of the epoch and computes where each begins. Then each
+//! partition is linked once, by any worker, in any order ([`Graph::link`]). Then the graph is read. Two workers never
+//! link the same row, so no word is written by two of them. Rust cannot express this by dividing the array, since the
+//! slots of a partition are spread over all of it; so words are atomics, with relaxed loads and stores, which compile
+//! to plain ones. A caller that links on several threads must order all linking before all reading, as a join, a lock
+//! or a released counter does.
 //!
 //! **Cost.** 8 bytes per slot and 4 per transaction here, 16 per slot and 4 per transaction in the
 //! runs: 27 bytes per operation in Streaming Ledger, where a transaction has three on average.
 //!
-//! **Traded away.** Reads are operations like any other, so two reads of a row are ordered although
-//! they commute. Letting them pass each other needs a count in place of the predecessor mark.
+//! **Traded away.** A read is an operation like any other, so two reads of a row are ordered although they commute.
+//! Letting them pass each other would need a count in place of the predecessor mark.
 
 use crate::access::Accesses;
 use crate::flow::{Flow, UseBuffer};
@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Slots of an epoch; two numbers above it have a meaning of their own.
+/// The most slots of an epoch; two larger numbers have special meanings.
 const SLOTS_MAX: u32 = NO_SLOT - 2;
 const NO_SLOT: u32 = u32::MAX >> 1;
 const ALIAS_SLOT: u32 = NO_SLOT - 1;
@@ -94,8 +94,8 @@ pub enum Slot {
 pub struct Graph {
     /// First slot of each transaction, and the end.
     op_start: Vec<u32>,
-    /// As long as it ever had to be; what is in use, `op_start` says. Written by the one worker that
-    /// links the slot's partition; read by all when linking is over.
+    /// As long as the largest epoch so far; `op_start` says how much is in use. Written by the one worker that links the
+    /// slot's partition; read by all after linking.
     words: Vec<AtomicU64>,
     partitioning: Partitioning,
 }
@@ -113,18 +113,19 @@ impl Graph {
         Self::default()
     }
 
-    /// Builds the graph of a whole epoch on the calling thread.
+    /// Builds the graph of an epoch on the calling thread.
     pub fn build(&mut self, accesses: Accesses<'_>, scratch: &mut Scratch) -> ChainSummary {
         self.build_by(accesses, scratch, |graph, partition, run, linker| graph.link(partition, run, linker))
     }
 
-    /// Also follows the values through it, given what the accesses are to their transactions.
+    /// Builds the graph and computes the flow, given the uses of the accesses. `judged`: as for [`Flow::begin`].
     pub fn build_and_follow(
         &mut self,
         accesses: Accesses<'_>,
+        uses: &UseBuffer,
+        judged: bool,
         scratch: &mut Scratch,
         flow: &mut Flow,
-        (uses, judged): (&UseBuffer, bool),
     ) -> ChainSummary {
         flow.begin(uses, accesses.op_start(), judged);
         self.build_by(accesses, scratch, |graph, partition, run, linker| {
@@ -168,6 +169,7 @@ impl Graph {
             self.op_start.extend(ends);
             slots += run.slots();
         }
+        assert!(self.op_start.last() == Some(&(slots as u32)), "the slices have {slots} slots");
         assert!(self.op_start.len() < NO_TRANSACTION as usize, "an epoch has fewer than {NO_TRANSACTION} transactions");
         if self.words.len() < slots {
             self.words.resize_with(slots, AtomicU64::default);
@@ -179,13 +181,13 @@ impl Graph {
         self.partitioning.partitions()
     }
 
-    /// Links one partition of the slices that the epoch was assembled from. May run in parallel with
-    /// others; each partition is linked once.
+    /// Links one partition of the slices that the epoch was assembled from. Partitions may be linked in parallel; each is
+    /// linked once.
     pub fn link(&self, partition: usize, runs: &[Run], linker: &mut Linker) -> ChainSummary {
         linker.link(partition, runs, |linked| self.see(linked))
     }
 
-    /// Also follows the values through it.
+    /// Links a partition and computes its part of the flow.
     pub fn link_and_follow(&self, partition: usize, runs: &[Run], linker: &mut Linker, flow: &Flow) -> ChainSummary {
         linker.link(partition, runs, |linked| {
             self.see(linked);
@@ -195,6 +197,7 @@ impl Graph {
 
     #[inline]
     fn see(&self, linked: Linked) {
+        debug_assert!(!matches!(linked, Linked::Next { slot, before, .. } if before >= slot), "a chain goes back");
         let write = |slot: u32, word: Word| self.words[slot as usize].store(word.0, Relaxed);
         match linked {
             Linked::First { slot } => write(slot, Word::last(false)),
@@ -239,20 +242,20 @@ impl Graph {
         self.operations_among(self.slots_of(transaction))
     }
 
-    /// Of these slots, those that are operations.
+    /// Those of these slots that are operations.
     #[inline]
     pub fn operations_among(&self, slots: Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
         slots.filter(|&slot| self.slot(slot) != Slot::Alias)
     }
 
-    /// For each operation of a transaction that has a successor, the successor's transaction: as often
-    /// as the two share rows that none between them touches.
+    /// For each operation of a transaction that has a successor, the successor's transaction: it comes once for each row
+    /// that the two share and that no transaction between them touches.
     #[inline]
     pub fn successors(&self, transaction: u32) -> impl Iterator<Item = u32> {
         self.words_of(transaction).filter_map(Word::next_transaction)
     }
 
-    /// The number of a transaction's operations that have a predecessor: edges that end in it.
+    /// The number of a transaction's operations that have a predecessor: the edges that end in it.
     #[inline]
     pub fn pending(&self, transaction: u32) -> u32 {
         self.words_of(transaction).map(Word::predecessors).sum()
@@ -271,6 +274,7 @@ impl Graph {
                     count += 1;
                 }
                 if let Some(next) = next {
+                    assert!(next > slot, "the successor of slot {slot} is {next}");
                     chains[next as usize] = chains[slot as usize];
                 }
             }

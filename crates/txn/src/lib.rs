@@ -28,16 +28,16 @@
 //! | [`Accesses`], [`AccessBuffer`] | what an epoch touches, grouped by transaction |
 //! | [`Partitioning`], [`Run`] | the stable radix partition of a slice of transactions: count, scatter |
 //! | [`Graph`], [`Linker`] | the graph: slices are assembled, partitions linked |
-//! | [`ChainSummary`], [`Properties`] | what a decision model wants to know of a graph |
-//! | [`Precedence`] | what waits for what, as an exploration sees it |
-//! | [`Flow`], [`Versions`] | operations over versions of rows: who reads whose value |
+//! | [`ChainSummary`], [`Properties`] | properties of a graph, for a decision model |
+//! | [`Precedence`] | which unit waits for which |
+//! | [`Flow`], [`Versions`] | operations over versions of rows: which one reads the value of which |
 //! | [`Strata`] | the units by longest path from a root |
-//! | [`Surveyor`], [`Survey`] | what an epoch is like, for a decision model, by a sample |
-//! | [`State`] | the states of an operation, and what leads from one to another |
-//! | [`mod@reference`] | the same graph, built slowly and obviously |
+//! | [`Surveyor`], [`Survey`] | properties of an epoch by a sample, before it runs, for a decision model |
+//! | [`State`] | the states of an operation and the transitions between them |
+//! | [`mod@reference`] | the same graph by a slow and simple construction |
 //! | [`sample`] | seeded random epochs for tests and benchmarks |
 //!
-//! What must not: threads, locks, row contents, policies.
+//! What must not live here: threads, locks, row contents, policies.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,29 +1,29 @@
-//! Linking one partition: the last operation of each of its rows, in a small table.
+//! Linking one partition: a small table holds the last operation of each of its rows.
 //!
-//! **What.** Going through a partition in position order, the table gives for each access the operation
-//! before it in the row's chain, which gets its successor.
+//! **What.** The linker reads a partition in position order. For each access, the table gives the operation before it
+//! in the row's chain, which the access then succeeds.
 //!
-//! **Invariant.** After an entry, the slot of its row in the table is the last operation of the row's
-//! chain so far, and its length. Every slot of the partition is seen once, so nothing that is written as they
-//! are seen needs clearing beforehand.
+//! **Invariant.** After an entry, the table's place for its row holds the last operation of the row's chain so far and
+//! the chain's length. Every slot of the partition is seen once, so what is written per slot needs no clearing
+//! beforehand.
 //!
-//! **How.** Open addressing, linear probing, at most half full. A slot is empty unless it carries the
-//! present generation, so nothing is cleared between partitions. The table begins small
-//! for each partition and doubles when half full, between two buffers that are kept: a partition with
-//! one hot row stays in the first few cache lines no matter how many operations it has.
+//! **How.** Open addressing, linear probing, at most half full. A place is empty unless it carries the current
+//! generation, so nothing is cleared between partitions. For each partition the table starts small, and doubles when
+//! half full, between two buffers that are kept: a partition with one hot row stays in the first few cache lines however
+//! many operations it has.
 //!
-//! **Cost.** 24 bytes per slot, about the number of distinct rows in a partition; per worker, not per
-//! operation.
+//! **Cost.** 24 bytes per place, of which there are about twice as many as distinct rows in a partition; per worker, not
+//! per operation.
 
 use crate::access::RowId;
 use crate::partition::{Run, hash};
 use crate::summary::ChainSummary;
 use std::mem;
 
-/// Slots of the table at the start of a partition; a power of two.
+/// Places of the table at the start of a partition; a power of two.
 const TABLE_MIN: usize = 1 << 11;
-/// Above this the generations begin anew with the next partition: one partition uses a generation to begin and
-/// one per doubling, of which there are fewer than bits in an index.
+/// Above this, generations start over with the next partition: a partition uses one generation to begin and one per
+/// doubling, and there are fewer doublings than bits in an index.
 const GENERATION_MAX: u32 = u32::MAX - usize::BITS;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,19 +31,19 @@ struct Tail {
     row: RowId,
     slot: u32,
     transaction: u32,
-    /// Operations in the chain; above 1, the last has a predecessor.
+    /// Operations in the chain; if more than 1, the last has a predecessor.
     length: u32,
-    /// When this was written; in any other generation the place is empty.
+    /// The generation of the entry; in any other one the place is empty.
     generation: u32,
 }
 
-/// What a slot turns out to be.
+/// What linking finds a slot to be.
 #[derive(Clone, Copy)]
 pub(crate) enum Linked {
     /// The first operation of a chain.
     First { slot: u32 },
-    /// The operation behind that of slot `before`, which is the chain's first where this is the `second`. No more
-    /// aliases of the one before will be met.
+    /// The operation after that of slot `before`, which is the chain's first if this is the `second`. No more aliases of
+    /// the operation before follow.
     Next { slot: u32, transaction: u32, before: u32, second: bool },
     /// A further access of the operation of slot `of`.
     Alias { slot: u32, of: u32 },
@@ -66,7 +66,7 @@ impl Linker {
         Self::default()
     }
 
-    /// Links one partition of the runs, which are consecutive, and calls `see` with each slot, in order.
+    /// Links one partition of the runs, which are consecutive, and calls `see` with each slot in order.
     #[inline]
     pub(crate) fn link(&mut self, partition: usize, runs: &[Run], mut see: impl FnMut(Linked)) -> ChainSummary {
         let mut summary = ChainSummary::default();
@@ -76,6 +76,12 @@ impl Linker {
                 let slot = run.first_slot + entry.slot;
                 let transaction = run.first_transaction + entry.transaction;
                 let tail = self.tail(entry.row);
+                debug_assert!(
+                    tail.length == 0 || (tail.slot, tail.transaction) < (slot, transaction),
+                    "slot {slot} of transaction {transaction} comes after slot {} of {}",
+                    tail.slot,
+                    tail.transaction
+                );
                 if tail.length == 0 {
                     *tail = Tail { slot, transaction, length: 1, ..*tail };
                     see(Linked::First { slot });
@@ -105,6 +111,7 @@ impl Linker {
             self.generation = 0;
         }
         self.generation += 1;
+        assert!(self.mask < self.table.len(), "the table is smaller than its mask");
     }
 
     /// The tail of a row's chain; of length 0 if the row is new.
@@ -129,18 +136,19 @@ impl Linker {
         if self.spare.len() < used * 2 {
             self.spare.resize(used * 2, Tail::default());
         }
-        // A generation of its own: the spare buffer holds what an earlier doubling copied from it.
+        // A generation of its own: the spare buffer still holds what an earlier doubling copied from it.
         let before = self.generation;
         self.generation += 1;
         for tail in self.table[..used].iter().filter(|tail| tail.generation == before) {
             let index = find(&self.spare, self.mask, self.generation, tail.row);
             self.spare[index] = Tail { generation: self.generation, ..*tail };
         }
+        assert!(self.occupied * 2 <= self.mask + 1, "{} rows in {} places", self.occupied, self.mask + 1);
         mem::swap(&mut self.table, &mut self.spare);
     }
 }
 
-/// Where the row is, or the empty place where it belongs.
+/// The place of the row, or the empty place where it belongs. There is one, as the table is at most half full.
 #[inline]
 fn find(table: &[Tail], mask: usize, generation: u32, row: RowId) -> usize {
     let table = &table[..=mask];

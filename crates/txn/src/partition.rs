@@ -4,26 +4,24 @@
 //! where the partition of a row is a few bits of its hash. All accesses to one row are in one
 //! partition, so partitions can be linked independently.
 //!
-//! **Invariant.** Inside a partition of a run, entries are in slot order. Runs are consecutive
-//! slices, so going through one partition run by run meets the operations of every row in position
-//! order: a chain needs no sorting.
+//! **Invariant.** Inside a partition of a run, entries are in slot order. Runs are consecutive slices, so reading one
+//! partition run by run gives the operations of every row in position order: a chain needs no sorting.
 //!
-//! **How.** Two passes over the slice: [`count`] the accesses per partition, [`scatter`] them to the
-//! places that the prefix sums of the counts give. Each run has its own target, so slices are
-//! partitioned by different workers without anything shared between them, not even a prefix sum; it
-//! can be done as soon as a morsel's rows are known, before the slices before it are. That is why
-//! entries hold numbers relative to their slice, to which linking adds the slice's beginning.
+//! **How.** Two passes over the slice: [`count`] the accesses per partition, [`scatter`] them to the places that the
+//! prefix sums of the counts give. Each run has its own target, so different workers can partition slices without
+//! sharing anything, not even a prefix sum, and in any order. For this, entries hold numbers relative to their slice;
+//! linking adds where the slice begins.
 //!
 //! **Cost.** 16 bytes per access; a multiplication, a load and a store per access and pass.
-//! **Traded away.** Linking a partition walks as many pieces as there are runs, so a run should have
-//! several times more accesses than there are partitions (a few thousand transactions: a morsel).
+//! **Traded away.** Linking a partition reads one piece per run, so a run should have several times more accesses than
+//! there are partitions: a few thousand transactions.
 
 use crate::access::{Accesses, RowId};
 use std::ops::Range;
 
 /// Accesses that a partition should have: the linker's table of their rows then stays in the cache.
 const PARTITION_ACCESSES: usize = 1024;
-/// More targets than this and the scatter itself begins to miss.
+/// With more targets than this, the stores of the scatter themselves miss the cache.
 const PARTITION_BITS_MAX: u32 = 8;
 
 /// Which rows belong together: the same for all runs of an epoch.
@@ -82,8 +80,8 @@ pub fn count(partitioning: Partitioning, rows: &[RowId], counts: &mut [u32]) {
     }
 }
 
-/// The second pass: writes every access to `entries[next[p]]` of its partition `p` and moves that on.
-/// With `next` at the beginning of each partition, it ends at the end of each.
+/// The second pass: writes every access to `entries[next[p]]` of its partition `p` and increments `next[p]`. With `next`
+/// at the beginning of each partition before, it is at the end of each afterwards.
 pub fn scatter(partitioning: Partitioning, accesses: Accesses<'_>, next: &mut [u32], entries: &mut [Entry]) {
     let next = &mut next[..partitioning.partitions()];
     let mut slot = 0;
@@ -105,7 +103,7 @@ pub struct Run {
     op_start: Vec<u32>,
     /// `ends[p]..ends[p + 1]` are the entries of partition `p`.
     ends: Vec<u32>,
-    /// As long as it ever had to be; what is in use, `ends` says.
+    /// As long as the largest slice so far; `ends` says how much is in use.
     entries: Vec<Entry>,
     /// Where the slice begins in the epoch; set when the graph is assembled.
     pub(crate) first_transaction: u32,
@@ -127,8 +125,8 @@ impl Run {
         if self.entries.len() < rows.len() {
             self.entries.resize(rows.len(), Entry::default());
         }
-        // One element before the counts, so that the prefix sums, once scatter has moved each from
-        // the beginning of its partition to its end, are the beginnings of all.
+        // One element before the counts: scatter moves each prefix sum from the beginning of its partition to its end,
+        // the beginning of the next.
         self.ends.clear();
         self.ends.resize(partitioning.partitions() + 1, 0);
         count(partitioning, rows, &mut self.ends[1..]);
@@ -139,7 +137,8 @@ impl Run {
             place += size;
         }
         scatter(partitioning, accesses, &mut self.ends[1..], &mut self.entries);
-        debug_assert_eq!(self.ends[partitioning.partitions()] as usize, rows.len());
+        assert_eq!(self.ends[partitioning.partitions()] as usize, rows.len(), "every access has a place");
+        debug_assert!(self.ends.is_sorted(), "partitions follow each other");
     }
 
     /// How the run is partitioned.

@@ -4,13 +4,13 @@ use crate::graph::Graph;
 
 /// Units of work, numbered so that each waits for smaller numbers only.
 pub trait Precedence {
-    /// How many there are.
+    /// The number of units.
     fn units(&self) -> u32;
 
-    /// How many times a unit is told that something it waits for is done, before it may run.
+    /// How many times a unit is told that another one has run, before it may run.
     fn pending(&self, unit: u32) -> u32;
 
-    /// Tells whom a unit tells, as often as it does.
+    /// Calls `told` with each unit that this one tells, as often as it tells it. All come after it.
     fn tell(&self, unit: u32, told: impl FnMut(u32));
 }
 

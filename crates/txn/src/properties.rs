@@ -22,10 +22,11 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Counts what `link` has not already counted. One pass over the graph.
+    /// Counts what linking has not counted already. One pass over the graph.
     pub fn of(graph: &Graph, chains: ChainSummary, strata: &Strata) -> Self {
         let transactions = graph.transactions();
         let touching = (0..transactions).filter(|&transaction| graph.operations(transaction).next().is_some()).count();
+        assert!(touching as u32 <= chains.operations, "{touching} transactions share {} operations", chains.operations);
         Properties {
             transactions,
             chains,

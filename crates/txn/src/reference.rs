@@ -1,5 +1,4 @@
-//! The same graph from its definition, with ordered maps: slow, small, and what the fast one is
-//! compared against.
+//! The graph computed from its definition, with ordered maps: slow and small, to compare the fast one against.
 
 use crate::access::{Accesses, RowId};
 use crate::graph::{Graph, Slot};

@@ -10,7 +10,7 @@ pub use tidemill_random::{Random, Zipf};
 pub fn ledger(random: &mut Random, transactions: usize, rows: &Zipf) -> AccessBuffer {
     let mut epoch = AccessBuffer::new();
     for transaction in 0..transactions {
-        // The popular ranks scattered, as a hash index scatters rows; a prime factor keeps them apart.
+        // Scatters the popular ranks, as a hash index scatters rows; a prime factor keeps them distinct.
         let mut row = |table| RowId(rows.rank(|| random.unit()) * 0x9e37_79b1 % rows.count() * 2 + table);
         if transaction % 2 == 0 {
             epoch.push([row(0), row(1)]);
@@ -21,8 +21,8 @@ pub fn ledger(random: &mut Random, transactions: usize, rows: &Zipf) -> AccessBu
     epoch
 }
 
-/// An epoch of at most so many transactions with whatever is unpleasant: transactions without rows,
-/// repeated rows, long lists, one hot row, rows that few or many share.
+/// An epoch of at most this many transactions with awkward shapes: transactions without rows, repeated rows, long lists,
+/// one hot row, rows that few or many transactions share.
 pub fn mixed(random: &mut Random, transactions_max: usize) -> AccessBuffer {
     let transactions = random.below(transactions_max as u64 + 1);
     let scale = random.below(12);

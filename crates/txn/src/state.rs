@@ -2,24 +2,24 @@
 //!
 //! | | from | to | when |
 //! |---|---|---|---|
-//! | T1 | blocked | ready | everything that it waits for has been executed |
-//! | T2 | ready | executed | it was run |
-//! | T3 | blocked | executed | it was run on speculation: its transaction has no verdict yet |
+//! | T1 | blocked | ready | all that it waits for has been executed |
+//! | T2 | ready | executed | it ran |
+//! | T3 | blocked | executed | it ran on speculation: its transaction has no verdict yet |
 //! | T4 | any | aborted | it failed, or its transaction aborts |
-//! | T5 | executed, aborted | ready | what it read is now another value, and final as far as is known |
-//! | T6 | ready, executed, aborted | blocked | what it read is to be computed again |
+//! | T5 | executed, aborted | ready | a value that it read has changed, and is final as far as is known |
+//! | T6 | ready, executed, aborted | blocked | a value that it read is to be computed again |
 //!
-//! This is the one place where the transitions are written down: [`State::after`] is the table, and anything else
-//! is a panic. The executor follows it where it speculates (eager and lazy aborts); where transactions vote first an
-//! operation runs once and for all, and has no state.
+//! This is the only place that defines the transitions: [`State::after`] is the table, and the executor panics at any
+//! other. The executor uses it where it speculates (eager and lazy aborts); where transactions vote first, an operation
+//! runs once and has no state.
 //!
-//! **What is passed.** A part of a transaction goes by T3; a judge, and a transaction that runs whole, by T1 and at once
-//! T2. If the verdict is an abort, what has run of the transaction goes by T4, in repair. What runs again goes by T5 and
-//! at once T2. T6 is passed nowhere: an aborted operation leaves the value that it found in its version, and repair goes
-//! in position order, so what an operation reads again is there when its turn comes.
+//! **Which transitions occur.** A part of a transaction takes T3. A judge, and a transaction that runs whole, take T1
+//! and at once T2. If the verdict is an abort, repair moves the operations that have run by T4. Operations that run again
+//! take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it found in its version, and
+//! repair goes in position order, so the values that an operation reads again are there when its turn comes.
 //!
-//! **What differs from the paper.** Its T5 also leaves *blocked*; here an operation that has not run has read nothing,
-//! and stays as it is. It leaves *aborted* by "either RDY or BLK" without a name; that is T5 or T6 here.
+//! **Differences to the paper.** The paper's T5 also leaves *blocked*; here an operation that has not run has read
+//! nothing, and stays blocked. The paper leaves *aborted* by "either RDY or BLK" without a name; that is T5 or T6 here.
 
 /// The state of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl State {
     /// All, in order.
     pub const ALL: [State; 4] = [State::Blocked, State::Ready, State::Executed, State::Aborted];
 
-    /// The state after an event; none where it cannot happen.
+    /// The state after an event; none if the event cannot happen in this state.
     pub fn after(self, event: Event) -> Option<State> {
         use State::{Aborted, Blocked, Executed, Ready};
         match (event, self) {
@@ -77,7 +77,12 @@ impl State {
     }
 
     /// The state that a number stands for.
+    ///
+    /// # Panics
+    ///
+    /// If it is the number of none.
     pub fn of(number: u8) -> State {
+        assert!(usize::from(number) < State::ALL.len(), "{number} is no state");
         State::ALL[number as usize]
     }
 }

@@ -31,6 +31,7 @@ impl Strata {
         for unit in 0..precedence.units() {
             let next = self.level[unit as usize] + 1;
             precedence.tell(unit, |told| {
+                debug_assert!(told > unit, "unit {unit} tells {told}, which is not after it");
                 let level = &mut self.level[told as usize];
                 *level = next.max(*level);
             });
@@ -45,7 +46,8 @@ impl Strata {
         for &level in &self.level {
             self.starts[level as usize + 1] += 1;
         }
-        // Beginnings one place to the right; filling moves each to its end, the beginning of the next.
+        // Each beginning is one place to the right; filling moves it to the end of its stratum, the beginning of the
+        // next.
         let mut place = 0;
         for start in &mut self.starts[1..] {
             let size = *start;
@@ -58,6 +60,7 @@ impl Strata {
             self.members[*place as usize] = unit as u32;
             *place += 1;
         }
+        assert!(self.starts.last() == Some(&(self.level.len() as u32)), "every unit is in one stratum");
     }
 
     /// The number of strata: units on the longest path, the critical path of the epoch.
@@ -75,7 +78,7 @@ impl Strata {
         &self.members
     }
 
-    /// Where a stratum lies among the members; empty at the end beyond the depth.
+    /// The range of a stratum among the members; empty, and at the end, beyond the depth.
     pub fn bounds(&self, stratum: u32) -> std::ops::Range<u32> {
         let end = self.members.len() as u32;
         if stratum < self.depth() { self.starts[stratum as usize]..self.starts[stratum as usize + 1] } else { end..end }

@@ -1,7 +1,7 @@
 //! The lengths of an epoch's chains in a few numbers.
 
-/// The lengths of chains, which are the degrees of rows: counted as a partition is linked, at no
-/// pass of its own, and added up over partitions.
+/// The lengths of chains, which are the degrees of rows: counted while a partition is linked, without a pass of their
+/// own, and added up over partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainSummary {
     /// Operations: the sum of the lengths.
@@ -24,7 +24,7 @@ impl ChainSummary {
         }
     }
 
-    /// Takes in another partition.
+    /// Adds another partition.
     pub fn add(&mut self, other: &ChainSummary) {
         self.operations += other.operations;
         self.longest = self.longest.max(other.longest);
@@ -41,6 +41,7 @@ impl ChainSummary {
     /// Edges between successive operations of a row: temporal dependencies, and parametric ones
     /// through the reads added for them. Every operation but the first of each chain has one.
     pub fn temporal_edges(&self) -> u32 {
+        debug_assert!(self.chains() <= self.operations, "each chain has an operation");
         self.operations - self.chains()
     }
 

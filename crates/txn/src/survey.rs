@@ -1,13 +1,13 @@
-//! What a decision model wants to know of an epoch before it is run (MorphStream §4.4, Table 3): built on a
+//! Properties of an epoch for a decision model, before the epoch runs (MorphStream §4.4, Table 3): computed from a
 //! sample, the first transactions of the epoch, on the calling thread.
 //!
-//! **What.** Edges by kind, the degrees of rows, whether chains depend on each other in a cycle, and for each way
-//! to cut transactions into units the longest path through the graph, weighted by what the units cost.
+//! **What.** Edges by kind, the degrees of rows, whether chains depend on each other in a cycle, and for each way to cut
+//! transactions into units the longest path through the graph, weighted by the cost of the units.
 //!
 //! **Cost.** Linking once per way, and a pass over the edges for each: some 100 ns per operation of the sample.
 //!
-//! **Given up.** A path through a sample is a larger share of it than the path through the epoch is of the epoch,
-//! unless a few hot rows make the path. Where none do, both are small.
+//! **Given up.** The longest path is a larger share of a sample than of the epoch, unless a few hot rows make the path.
+//! Where none do, both shares are small.
 
 use crate::access::AccessBuffer;
 use crate::flow::{Flow, UseBuffer, Versions};
@@ -15,37 +15,37 @@ use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
 use crate::summary::ChainSummary;
 
-/// A judge's share of its transaction's cost, in a part's.
+/// The cost of a judge, in parts of its transaction.
 const JUDGE: f64 = 0.1;
 
 /// How transactions are cut into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Whole, one after the other at each row.
+    /// Whole; at each row one after the other.
     InPlace,
-    /// Whole, reads of a row beside each other.
+    /// Whole; reads of a row in parallel.
     Whole,
     /// In parts, before the verdict.
     Parts,
 }
 
-/// What one way to cut transactions leads to.
+/// The units and paths that one way to cut transactions gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Paths {
     /// Units.
     pub units: u32,
-    /// Units on the path with the most of them: the number of strata.
+    /// The number of strata: units on the path that has most.
     pub strata: u32,
     /// The share of all work that is on the heaviest path.
     pub critical: f64,
-    /// The share of all work that takes turns if each stratum is shared out among the workers by itself.
+    /// The wall time if workers share out one stratum after the other, over the time of all work on one worker.
     pub stepwise: f64,
-    /// The share of all work that is in the unit at a random moment of it: the larger, the fewer or the more uneven
-    /// they are.
+    /// The mean share of all work that the unit at a random moment of the work has: larger if there are fewer units or
+    /// more uneven ones.
     pub lump: f64,
 }
 
-/// An epoch, as a decision model sees it.
+/// The properties of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Survey {
     /// Transactions of the sample.
@@ -69,21 +69,19 @@ impl Survey {
     }
 }
 
-/// Surveys epochs. Its memory is kept.
+/// Surveys epochs. Reused: its memory is kept.
 #[derive(Debug, Default)]
 pub struct Surveyor {
     graph: Graph,
     flow: Flow,
     scratch: Scratch,
     whole: UseBuffer,
-    ends: Vec<f64>,
-    levels: Vec<u32>,
-    strata: Vec<(f64, f64)>,
+    paths: PathFinder,
 }
 
 impl Surveyor {
-    /// Looks at these transactions, for so many workers. `uses`: what they are taken apart into if they are;
-    /// `weight`: what a transaction costs, in any unit.
+    /// Surveys these transactions, for this many workers. `uses`: the parts that they could be taken apart into;
+    /// `weight`: the cost of a transaction, in any unit.
     pub fn survey(
         &mut self,
         sample: &AccessBuffer,
@@ -97,8 +95,8 @@ impl Surveyor {
         self.whole.parts.resize(accesses.transactions(), 0);
         let mut survey = Survey { transactions: accesses.transactions() as u32, ..Survey::default() };
         for (cut, uses, judged) in [(Cut::Parts, uses, true), (Cut::Whole, &self.whole, false)] {
-            let build = (uses, judged);
-            survey.chains = self.graph.build_and_follow(accesses, &mut self.scratch, &mut self.flow, build);
+            let (scratch, flow) = (&mut self.scratch, &mut self.flow);
+            survey.chains = self.graph.build_and_follow(accesses, uses, judged, scratch, flow);
             let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
             let of_unit = |unit: u32| {
                 let transaction = self.flow.unit(unit).0;
@@ -106,14 +104,12 @@ impl Surveyor {
                 weight(transaction) * share / units_of(transaction)
             };
             let versions = Versions { graph: &self.graph, flow: &self.flow };
-            let paths = paths(&versions, workers, of_unit, (&mut self.ends, &mut self.levels, &mut self.strata));
-            survey.paths[cut as usize] = paths;
+            survey.paths[cut as usize] = self.paths.find(&versions, workers, of_unit);
             if cut == Cut::Parts {
                 (survey.parametric_edges, survey.is_cyclic) = self.parametric(uses);
             }
         }
-        let memory = (&mut self.ends, &mut self.levels, &mut self.strata);
-        survey.paths[Cut::InPlace as usize] = paths(&self.graph, workers, weight, memory);
+        survey.paths[Cut::InPlace as usize] = self.paths.find(&self.graph, workers, weight);
         let touching = (0..survey.transactions).filter(|&t| self.graph.operations(t).next().is_some()).count();
         survey.logical_edges = survey.chains.operations - touching as u32;
         survey
@@ -134,7 +130,7 @@ impl Surveyor {
                 let Some(first) = written.next() else { continue };
                 let others = written.count();
                 count += (1 + others) * (slots().count() - 1);
-                // Two that are written need each other.
+                // Two operations that one unit writes depend on each other.
                 is_cyclic |= others > 0;
                 if !is_cyclic {
                     let read = slots().filter(|&slot| slot != first);
@@ -147,8 +143,8 @@ impl Surveyor {
     }
 }
 
-/// Whether directed edges between so many nodes close a circle: what is left when nodes that nothing leads to
-/// are taken away again and again (Kahn, "Topological sorting of large networks", CACM 1962).
+/// Whether directed edges between this many nodes close a circle. Repeatedly removes nodes without incoming edges; the
+/// nodes of circles remain (Kahn, "Topological sorting of large networks", CACM 1962).
 fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
     edges.sort_unstable();
     edges.dedup();
@@ -169,41 +165,57 @@ fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
     taken < nodes
 }
 
-/// One forward pass over the edges: where each unit ends at the earliest, and its stratum.
-fn paths(
-    precedence: &impl Precedence,
-    workers: usize,
-    weight: impl Fn(u32) -> f64,
-    (ends, levels, strata): (&mut Vec<f64>, &mut Vec<u32>, &mut Vec<(f64, f64)>),
-) -> Paths {
-    let units = precedence.units();
-    ends.clear();
-    ends.resize(units as usize, 0.0);
-    levels.clear();
-    levels.resize(units as usize, 0);
-    strata.clear();
-    let (mut work, mut squares, mut longest) = (0.0, 0.0, 0.0_f64);
-    for unit in 0..units {
-        let cost = weight(unit);
-        let (end, level) = (ends[unit as usize] + cost, levels[unit as usize]);
-        work += cost;
-        squares += cost * cost;
-        longest = longest.max(end);
-        if strata.len() <= level as usize {
-            strata.resize(level as usize + 1, (0.0, 0.0));
+/// The work of a stratum, and of its most expensive unit.
+#[derive(Clone, Copy, Debug, Default)]
+struct StratumWork {
+    sum: f64,
+    most: f64,
+}
+
+/// The memory of a search for paths.
+#[derive(Debug, Default)]
+struct PathFinder {
+    /// Unit → the latest end of its predecessors.
+    ends: Vec<f64>,
+    /// Unit → its stratum.
+    levels: Vec<u32>,
+    strata: Vec<StratumWork>,
+}
+
+impl PathFinder {
+    /// One forward pass over the edges gives the earliest end of each unit, and its stratum.
+    fn find(&mut self, precedence: &impl Precedence, workers: usize, weight: impl Fn(u32) -> f64) -> Paths {
+        let PathFinder { ends, levels, strata } = self;
+        let units = precedence.units();
+        ends.clear();
+        ends.resize(units as usize, 0.0);
+        levels.clear();
+        levels.resize(units as usize, 0);
+        strata.clear();
+        let (mut work, mut squares, mut longest) = (0.0, 0.0, 0.0_f64);
+        for unit in 0..units {
+            let cost = weight(unit);
+            let (end, level) = (ends[unit as usize] + cost, levels[unit as usize]);
+            work += cost;
+            squares += cost * cost;
+            longest = longest.max(end);
+            if strata.len() <= level as usize {
+                strata.resize(level as usize + 1, StratumWork::default());
+            }
+            let stratum = &mut strata[level as usize];
+            stratum.sum += cost;
+            stratum.most = stratum.most.max(cost);
+            precedence.tell(unit, |told| {
+                ends[told as usize] = end.max(ends[told as usize]);
+                levels[told as usize] = (level + 1).max(levels[told as usize]);
+            });
         }
-        let (sum, most) = &mut strata[level as usize];
-        *sum += cost;
-        *most = most.max(cost);
-        precedence.tell(unit, |told| {
-            ends[told as usize] = end.max(ends[told as usize]);
-            levels[told as usize] = (level + 1).max(levels[told as usize]);
-        });
+        let turns: f64 = strata.iter().map(|stratum| stratum.most.max(stratum.sum / workers as f64)).sum();
+        let share = |part: f64| if work > 0.0 { part / work } else { 0.0 };
+        let lump = share(share(squares));
+        debug_assert!(longest <= work * (1.0 + 1e-9), "a path of {longest} in work of {work}");
+        Paths { units, strata: strata.len() as u32, critical: share(longest), stepwise: share(turns), lump }
     }
-    let turns: f64 = strata.iter().map(|&(sum, most)| most.max(sum / workers as f64)).sum();
-    let share = |part: f64| if work > 0.0 { part / work } else { 0.0 };
-    let lump = share(share(squares));
-    Paths { units, strata: strata.len() as u32, critical: share(longest), stepwise: share(turns), lump }
 }
 
 #[cfg(test)]
