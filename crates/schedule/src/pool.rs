@@ -65,6 +65,7 @@ impl Pool {
 
     /// Moves the older half of a worker's stack here.
     pub(crate) fn put(&self, stack: &mut Vec<u32>) {
+        assert!(!stack.is_empty(), "a worker without units has none to spare");
         let mut ready = self.lock();
         let spare = stack.len().div_ceil(2);
         ready.extend(stack.drain(..spare));
@@ -119,7 +120,8 @@ impl Pool {
         while !condition(&ready) {
             ready = self.wake.wait(ready).unwrap_or_else(PoisonError::into_inner);
         }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        let sleepers = self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        assert!(sleepers > 0, "a worker wakes that was not counted as sleeping");
     }
 
     /// Wakes all that wait for a condition that was made to hold.

@@ -23,6 +23,7 @@ pub(crate) struct Pools {
 impl Pools {
     /// For workers on these sockets. A worker beyond them counts as on the first one's.
     pub fn new(sockets: &[usize]) -> Self {
+        assert!(!sockets.is_empty(), "no worker would have a pool");
         let mut known: Vec<usize> = Vec::new();
         let mut place = |socket: &usize| {
             known.iter().position(|other| other == socket).unwrap_or_else(|| {

@@ -72,6 +72,7 @@ impl Repair {
     }
 
     pub(crate) fn reset(&mut self, units: u32, transactions: u32) {
+        assert!(units >= transactions, "{units} units of {transactions} transactions");
         self.states.clear();
         self.states.resize_with(units as usize, || AtomicU8::new(State::Blocked as u8));
         self.redone.store(0, Ordering::Relaxed);
@@ -214,6 +215,7 @@ impl Executor {
                 // An aborted one has no values that could stay, should it now commit.
                 let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
                 let again = if is_aborted { ran } else { ran & affected };
+                assert!(again != 0, "no part of transaction {transaction} runs again");
                 let judged = ran >> self.judge_bit(execute, transaction) & 1 == 1;
                 let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
                 self.repair.redone.fetch_add(1, Ordering::Relaxed);
@@ -246,6 +248,7 @@ impl Executor {
     /// Which bit stands for the verdict of a transaction: for a whole one, that of all there is.
     fn judge_bit<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
         let units = self.flow.units_of(transaction).len() as u32;
+        assert!((1..u32::BITS).contains(&units), "transaction {transaction} has {units} units, not a bit for each");
         units - u32::from(self.policy.abort == Abort::Eager || !execute.is_apart(transaction))
     }
 

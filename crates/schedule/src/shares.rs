@@ -24,6 +24,7 @@ pub(crate) struct Shares {
 impl Shares {
     /// Deals out units, which are in the order of strata, one by one among `count` shares.
     pub fn deal(&mut self, units: &[u32], count: u32) {
+        assert!(count > 0, "units are dealt out among no shares");
         let Shares { units: dealt, starts, .. } = self;
         dealt.clear();
         starts.clear();
@@ -31,6 +32,7 @@ impl Shares {
             starts.push(dealt.len() as u32);
             dealt.extend(units.iter().skip(share).step_by(count as usize));
         }
+        assert_eq!(dealt.len(), units.len(), "every unit is in one share");
         starts.push(dealt.len() as u32);
     }
 
@@ -60,6 +62,7 @@ impl Shares {
             *place += 1;
         }
         starts.pop();
+        assert!(starts.last() == Some(&(units.len() as u32)), "every unit is in one share");
     }
 
     /// The places of a share's units.

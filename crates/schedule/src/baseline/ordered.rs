@@ -91,7 +91,9 @@ impl Baseline {
             let start = if is_timed { execute.now() } else { 0 };
             requests.iter_mut().for_each(|request| self.locks[request.lock as usize].insert(request));
             for &(partition, number) in turns {
-                self.turns.counter(partition).store(number + 1, Ordering::Release);
+                let turn = self.turns.counter(partition);
+                debug_assert_eq!(turn.load(Ordering::Relaxed), number, "another worker passed a turn on");
+                turn.store(number + 1, Ordering::Release);
             }
             let inserted = if is_timed { execute.now() - start } else { 0 };
             for request in &requests {

@@ -29,6 +29,7 @@ impl Baseline {
             execute.prefetch(transaction);
             let turn = self.turns.counter(0);
             self.wait_as(worker, execute, || turn.load(Ordering::Acquire) == transaction);
+            debug_assert_eq!(turn.load(Ordering::Relaxed), transaction, "another worker passed the turn on");
             turn.store(transaction + 1, Ordering::Release);
             for operation in self.graph.operations(transaction) {
                 if let Some(source) = self.flow.source(operation) {

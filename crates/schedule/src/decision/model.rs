@@ -62,6 +62,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
         _ => Cut::InPlace,
     };
     let paths = survey.paths(cut);
+    assert!(workers >= 1.0, "work is shared out among {workers} workers");
     let scale = operations / f64::from(survey.chains.operations.max(1));
     let transactions = f64::from(survey.transactions) * scale;
     let units = f64::from(paths.units) * scale;
