@@ -154,7 +154,7 @@ impl Executor {
         }
     }
 
-    /// Takes the next share that nobody has. False if all are taken.
+    /// Takes the next share that no worker has. False if all are taken.
     fn take_share(&self, shares: &Shares, worker: &mut Worker) -> bool {
         if self.next_look.load(Ordering::Relaxed) >= self.workers {
             return false;

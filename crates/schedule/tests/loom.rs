@@ -117,7 +117,7 @@ fn helping_and_working() {
 
 /// Two transactions that wait until both run: a worker that slept while a block could be claimed would hang them.
 #[test]
-fn nobody_sleeps_through_the_end_of_linking() {
+fn no_worker_sleeps_through_the_end_of_linking() {
     struct Meeting(Mutex<u32>, Condvar);
     impl Execute for Meeting {
         fn execute(&self, _worker: usize, _transaction: u32) {

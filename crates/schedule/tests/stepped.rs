@@ -178,14 +178,14 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// The executor is made for four workers; one comes, and waits for nobody.
+/// The executor is made for four workers; one comes, and waits for no other.
 #[test]
 fn a_worker_that_is_never_helped_completes_every_policy() {
     for policy in parallel_policies() {
         for seed in 0..20 {
             check(policy, seed, 1);
         }
-        // The same without steps: `work` waits for what is lacking, and nothing may be.
+        // The same without steps: `work` waits for what it lacks, and it must lack nothing.
         let mut random = Random::new(3);
         if policy.on_versions() {
             let transactions = (0..300).map(|_| model::random_transaction(&mut random, 6)).collect();

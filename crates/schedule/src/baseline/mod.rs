@@ -161,7 +161,7 @@ impl Baseline {
         self.next.store(0, Ordering::Relaxed);
         self.finished.store(0, Ordering::Relaxed);
         if self.poisoned.swap(false, Ordering::Relaxed) {
-            // A panic leaves locks behind.
+            // After a panic some locks may still be held.
             self.locks.clear();
             self.flags.clear();
         }

@@ -31,7 +31,7 @@ const JUDGE: f64 = 100.0;
 const BARRIER: f64 = 1_000.0;
 /// Per unit of a chain that is owned: waiting for other owners.
 const TURN: f64 = 200.0;
-/// The work of the owner who has most, over the mean.
+/// The work of the owner with most work, over the mean.
 const UNEVEN: f64 = 1.1;
 /// Per abort, without running transactions again.
 const REPAIR: f64 = 500.0;
