@@ -23,6 +23,8 @@ ORDER = [
     "txn",
     "schedule",
     "durability",
+    "stages",
+    "recovery",
     "runtime",
     "connect",
     "audit",

@@ -64,6 +64,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         control: Arc::new(Control::default()),
         durability: None,
         records: None,
+        cutter: None,
     };
     engine.run(request, &mut || {}).expect("a run between files")
 }

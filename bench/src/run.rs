@@ -198,6 +198,7 @@ fn run_from(
         control: Arc::new(Control::default()),
         durability: None,
         records,
+        cutter: None,
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

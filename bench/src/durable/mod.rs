@@ -202,6 +202,7 @@ fn run_with(
         control: control.clone(),
         durability,
         records: None,
+        cutter: None,
     };
     let summary = engine.run(request, &mut || {}).expect("a run");
     let span = *span.lock().expect("no panic under it");

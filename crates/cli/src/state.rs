@@ -117,6 +117,7 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
         control: control.clone(),
         durability: Some(Durability { directory, options }),
         records: None,
+        cutter: None,
     };
     let mut gives_up = false;
     let summary = engine.run(request, &mut || {

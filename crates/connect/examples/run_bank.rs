@@ -76,6 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             control: Arc::new(Control::default()),
             durability: None,
             records: None,
+            cutter: None,
         },
         &mut || {},
     )?;

@@ -72,7 +72,7 @@ fn a_store_is_a_map() {
             let old = live.split_off(first);
             let runs = directory.runs(&old, &shape(), "t").expect("they open");
             let into = directory.write_run(&shape(), (first > 0).then_some(runs.rows() as usize)).expect("room");
-            let merged = runs.merge(into, first == 0, &mut |_| {}).expect("room");
+            let merged = runs.merge(into, first == 0).expect("room");
             live.push(merged.finish().expect("room").run().clone());
             if first == 0 {
                 assert_eq!(live[0].deletions, 0, "the oldest run has no deletions");

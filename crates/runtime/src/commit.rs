@@ -1,87 +1,79 @@
-//! The committer's thread: epochs in order, to the sinks.
+//! The committer: epochs in order, to the sinks.
 //!
-//! Without durability an epoch goes out when it is finished. In a durable run its outputs wait until it
-//! is durable, while its buffers go back to the gate; and sinks commit several epochs at once where they
-//! come fast.
+//! Without durability an epoch goes out when it is finished. In a durable run its outputs wait until it is durable,
+//! while its buffers go back to the gate; and sinks commit several epochs at once where they come fast.
+//!
+//! # Invariant
+//!
+//! What a sink is given is of epochs in their order, each once. In a durable run, none is given before its entry in the
+//! log is durable (or, in the weaker mode, written), and a sink that has committed an epoch in an earlier run is not
+//! given it again.
 
-use crate::durable::{Captured, CheckpointState, Digests, DurabilityOptions, Logged, Logging};
-use crate::engine::{Control, Failure, RunError};
-use crate::environment::Environment;
-use crate::epoch::Epoch;
-use crate::io::{IoFailure, Sink};
 use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::report::Report;
-use crate::worker::Machine;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, Sender, never, select};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tidemill_durability::{Bug, Planted};
+use tidemill_durability::Bug;
+use tidemill_recovery::{Captured, CommitSide, Logged, RunError, Shared};
+use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::io::{IoFailure, Sink};
+use tidemill_stages::machine::Logging;
 
-/// How long to wait where nothing is due.
-const IDLE: Duration = Duration::from_millis(20);
+/// How long to wait where nothing is due, nanoseconds.
+const IDLE: u64 = 20_000_000;
 
-/// The committer.
+/// Writes epochs to the sinks.
 pub struct Committer {
-    pub machine: Arc<Machine>,
-    pub environment: Arc<dyn Environment>,
-    pub control: Arc<Control>,
-    pub failure: Arc<Failure>,
-    pub pipeline: Arc<Pipeline>,
-    pub sinks: Vec<Option<Box<dyn Sink>>>,
-    pub free: Sender<Box<Epoch>>,
-    pub report: Report,
-    pub records: Option<Records>,
-    /// The number of the first epoch.
-    pub first: u64,
-    /// The workers have gone.
-    pub finished_over: bool,
-    /// The logger has gone.
-    pub logged_over: bool,
-    pub durable: Option<DurableCommit>,
+    on: Shared,
+    pipeline: Arc<Pipeline>,
+    sinks: Vec<Option<Box<dyn Sink>>>,
+    /// From the workers.
+    finished: Inbox<Box<Epoch>>,
+    /// Empty epochs, to the gate; until there are no more.
+    free: Option<Outbox<Box<Epoch>>>,
+    report: Report,
+    records: Option<Records>,
+    /// Finished epochs whose turn has not come.
+    waiting: BTreeMap<u64, Box<Epoch>>,
+    /// The number of the epoch whose turn it is.
+    next: u64,
+    /// Whether the workers have gone.
+    workers_exited: bool,
+    /// Whether the logger has gone.
+    logger_exited: bool,
+    durable: Option<DurableCommit>,
+    is_over: bool,
 }
 
 /// What the committer knows in a durable run.
-pub struct DurableCommit {
-    /// From the logger.
-    pub logged: Receiver<Logged>,
-    /// By sink: epochs up to this one were committed by an earlier run.
-    pub released: Vec<u64>,
-    /// Shared with who takes checkpoints.
-    pub checkpoints: Arc<CheckpointState>,
-    /// Shared with gate and logger.
-    pub digests: Arc<Digests>,
-    /// To the checkpointer.
-    pub captured: Sender<Captured>,
-    pub options: DurabilityOptions,
+struct DurableCommit {
+    side: CommitSide,
     /// Finished epochs whose results are not written yet, in order.
-    pub pending: VecDeque<Pending>,
+    pending: VecDeque<Pending>,
     /// What was written and not committed.
-    pub written: Vec<Pending>,
+    written: Vec<Pending>,
     /// When the first of these was written.
-    pub written_since: u64,
+    written_since: u64,
     /// How far the log is.
-    pub durable: Logged,
-    /// Where logging is full: a word to the logger that results wait for what came of an epoch to be logged. Until
-    /// there are no more.
-    pub results: Option<Sender<()>>,
-    /// The bug that is planted, if any.
-    pub planted: Planted,
+    durable: Logged,
+    /// The last epoch that all sinks committed.
+    committed: u64,
 }
 
 impl DurableCommit {
     fn is_durable(&self, pending: &Pending, logging: Logging) -> bool {
         // What is replayed comes to what it came to before.
-        let waits = logging == Logging::Full && !pending.replayed && !self.planted.is(Bug::ReleasesUnrecorded);
+        let waits = logging == Logging::Full && !pending.replayed && !self.side.planted.is(Bug::ReleasesUnrecorded);
         pending.number <= self.durable.epoch && (!waits || pending.number <= self.durable.results)
     }
 }
 
 /// What is left of a finished epoch.
-pub struct Pending {
+struct Pending {
     number: u64,
     events: u64,
     outputs: Vec<Vec<RecordBatch>>,
@@ -89,39 +81,128 @@ pub struct Pending {
     replayed: bool,
 }
 
+/// What a committer is made of.
+pub struct CommitParts {
+    pub on: Shared,
+    pub pipeline: Arc<Pipeline>,
+    pub sinks: Vec<Box<dyn Sink>>,
+    pub finished: Inbox<Box<Epoch>>,
+    pub free: Outbox<Box<Epoch>>,
+    pub records: Option<Records>,
+    /// The number of the first epoch.
+    pub first: u64,
+    pub durable: Option<CommitSide>,
+}
+
+/// What came in.
 enum Event {
     Finished(Box<Epoch>),
     Durable(Logged),
-    Late,
+    Nothing,
     Over,
 }
 
-impl Committer {
-    /// Commits until the workers have gone.
-    pub fn run(mut self, finished: &Receiver<Box<Epoch>>) -> Report {
-        let mut finished = finished.clone();
-        let mut waiting: BTreeMap<u64, Box<Epoch>> = BTreeMap::new();
-        let mut next = self.first;
-        let mut over = false;
-        while !over {
-            match self.wait(&mut finished) {
-                Event::Finished(epoch) => _ = waiting.insert(epoch.number, epoch),
-                Event::Durable(logged) => self.durable_through(logged),
-                Event::Late => {}
-                Event::Over => over = true,
-            }
-            while let Some(mut epoch) = waiting.remove(&next) {
-                next += 1;
-                self.take(&mut epoch);
-                epoch.clear();
-                let _ = self.free.send(epoch);
-            }
-            self.release(over);
+impl Actor for Committer {
+    fn step(&mut self) -> Progress {
+        if self.is_over {
+            return Progress::Over;
         }
+        let mut worked = true;
+        match self.next_event() {
+            Event::Finished(epoch) => {
+                let before = self.waiting.insert(epoch.number, epoch);
+                assert!(before.is_none(), "an epoch is finished once");
+            }
+            Event::Durable(logged) => self.durable_through(logged),
+            Event::Nothing => worked = false,
+            Event::Over => self.is_over = true,
+        }
+        while let Some(mut epoch) = self.waiting.remove(&self.next) {
+            self.next += 1;
+            self.take(&mut epoch);
+            epoch.clear();
+            if let Some(free) = &self.free {
+                let _ = free.send(epoch);
+            }
+        }
+        let waits = self.release();
+        if self.is_over {
+            self.finish();
+            return Progress::Over;
+        }
+        if worked { Progress::Worked } else { Progress::Waits(waits) }
+    }
+}
+
+impl Committer {
+    /// Before any epoch.
+    pub fn new(parts: CommitParts) -> Committer {
+        let CommitParts { on, pipeline, sinks, finished, free, records, first, durable } = parts;
+        let durable = durable.map(|side| DurableCommit {
+            pending: VecDeque::new(),
+            written: Vec::new(),
+            written_since: 0,
+            durable: Logged { epoch: side.checkpoint, results: side.checkpoint },
+            committed: side.checkpoint,
+            side,
+        });
+        Committer {
+            report: Report::new(&on.machine.program, &on.machine.groups),
+            sinks: sinks.into_iter().map(Some).collect(),
+            finished,
+            free: Some(free),
+            records,
+            waiting: BTreeMap::new(),
+            next: first,
+            workers_exited: false,
+            logger_exited: durable.is_none(),
+            durable,
+            is_over: false,
+            on,
+            pipeline,
+        }
+    }
+
+    /// The counts of the run, when it is over.
+    pub fn end(self) -> Report {
+        assert!(self.is_over, "the committer is left when it is over");
+        self.report
+    }
+
+    /// What came in.
+    fn next_event(&mut self) -> Event {
+        if !self.workers_exited {
+            match self.finished.take() {
+                Took::Message(epoch) => return Event::Finished(epoch),
+                Took::Nothing => {}
+                Took::Closed => {
+                    self.workers_exited = true;
+                    if let Some(durable) = &mut self.durable {
+                        durable.side.results = None;
+                    }
+                }
+            }
+        }
+        if let Some(durable) = self.durable.as_ref().filter(|_| !self.logger_exited) {
+            match durable.side.logged.take() {
+                Took::Message(logged) => return Event::Durable(logged),
+                Took::Nothing => {}
+                Took::Closed => self.logger_exited = true,
+            }
+        }
+        // After a failure the log may never end.
+        let is_over = self.workers_exited && (self.logger_exited || self.on.failure.is_set());
+        if is_over { Event::Over } else { Event::Nothing }
+    }
+
+    /// All epochs are done: the sinks end, if the run ended well.
+    fn finish(&mut self) {
+        self.free = None;
         // A replay that was broken off leaves epochs whose results are for the next run.
         let whole = self.durable.as_ref().is_none_or(|durable| durable.pending.is_empty());
-        let go_on = self.durable.as_ref().is_some_and(|durable| durable.options.replay_only);
-        if !self.failure.is_set() && whole && !go_on {
+        let go_on = self.durable.as_ref().is_some_and(|durable| durable.side.options.replay_only);
+        if !self.on.failure.is_set() && whole && !go_on {
+            assert!(self.waiting.is_empty(), "no epoch is missing");
             for s in 0..self.sinks.len() {
                 if let Some(sink) = self.sinks[s].take()
                     && let Err(failure) = sink.finish()
@@ -130,51 +211,20 @@ impl Committer {
                 }
             }
         }
+        // Dropped unfinished, a sink leaves nothing under its final name.
+        self.sinks.clear();
+        if let Some(durable) = &mut self.durable {
+            durable.side.captured = None;
+        }
         if let Some(records) = self.records.take() {
             let finished = records.finish();
             self.recorded(finished);
         }
-        self.report
     }
 
     fn recorded(&self, done: Result<(), IoFailure>) {
         if let Err(failure) = done {
-            self.failure.set(RunError::Sink { name: "epoch records".into(), failure });
-            self.pipeline.stop();
-        }
-    }
-
-    /// What comes next.
-    fn wait(&mut self, finished: &mut Receiver<Box<Epoch>>) -> Event {
-        let Some(durable) = &mut self.durable else {
-            return finished.recv().map_or(Event::Over, Event::Finished);
-        };
-        let age = durable.options.commit_age_max;
-        let wait = if durable.written.is_empty() {
-            IDLE
-        } else {
-            let since = Duration::from_nanos(self.environment.now().saturating_sub(durable.written_since));
-            age.saturating_sub(since)
-        };
-        loop {
-            // After a failure the log may never end.
-            if self.finished_over && (self.logged_over || self.failure.is_set()) {
-                return Event::Over;
-            }
-            select! {
-                recv(finished) -> epoch => match epoch {
-                    Ok(epoch) => return Event::Finished(epoch),
-                    Err(_) => {
-                        (*finished, self.finished_over) = (never(), true);
-                        durable.results = None;
-                    }
-                },
-                recv(durable.logged) -> logged => match logged {
-                    Ok(logged) => return Event::Durable(logged),
-                    Err(_) => (durable.logged, self.logged_over) = (never(), true),
-                },
-                default(wait) => return Event::Late,
-            }
+            self.on.failure.set(RunError::Sink { name: "epoch records".into(), failure });
         }
     }
 
@@ -188,10 +238,10 @@ impl Committer {
     /// Takes a finished epoch's results, and without durability writes them.
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.replayed {
-            self.report.add(epoch, &self.machine.wiring);
-            let records = self.records.as_mut().filter(|_| !self.failure.is_set());
-            let added =
-                records.map_or(Ok(()), |records| records.add(epoch, &self.machine.groups, self.environment.as_ref()));
+            self.report.add(epoch, &self.on.machine.wiring);
+            let records = self.records.as_mut().filter(|_| !self.on.failure.is_set());
+            let added = records
+                .map_or(Ok(()), |records| records.add(epoch, &self.on.machine.groups, self.on.environment.as_ref()));
             self.recorded(added);
         }
         // An event that arrived before the gate had room for its epoch waited for epochs before: larger ones would
@@ -208,43 +258,41 @@ impl Committer {
         };
         match &mut self.durable {
             // Cold rows that it needed may have been unreadable: then it came to wrong results, which are for nobody.
-            Some(_) if self.failure.is_set() => {}
+            Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
                 durable.pending.push_back(pending);
                 let digest = epoch.digest.take().expect("a durable run digests its epochs");
-                let agreed = durable.digests.finished(epoch.number, digest, epoch.replayed, &self.machine.program);
+                let agreed =
+                    durable.side.digests.finished(epoch.number, digest, epoch.replayed, &self.on.machine.program);
                 if let Err(error) = agreed {
-                    self.failure.set(RunError::State(error));
-                    self.pipeline.stop();
+                    self.on.failure.set(RunError::State(error));
                 }
-                if let Some(results) = &durable.results {
-                    // One word is enough.
-                    let _ = results.try_send(());
-                }
-                if let Some(mut captured) = epoch.captured.take() {
-                    captured.outputs = durable.digests.total();
-                    let _ = durable.captured.send(captured);
+                durable.side.results.iter().for_each(|results| results.nudge(()));
+                if let Some(captured) = durable.side.captured.as_ref().filter(|_| epoch.has_snapshot) {
+                    let outputs = durable.side.digests.total();
+                    let _ = captured.send(Captured { epoch: epoch.number, outputs });
                 }
             }
             None => {
-                let start = self.environment.now();
+                let start = self.on.environment.now();
                 self.write(&pending, true);
-                self.report.sinks(self.environment.now() - start);
+                self.report.sinks(self.on.environment.now() - start);
                 self.released(&pending);
             }
         }
         // Of a durable run: without the wait for the log, which smaller epochs would not shorten.
         if let Some(oldest) = oldest.filter(|_| is_new) {
-            self.pipeline.done(number, events, self.environment.now().saturating_sub(oldest));
+            self.pipeline.done(number, events, self.on.environment.now().saturating_sub(oldest));
         }
     }
 
-    /// Writes what has become durable, and commits what is due.
-    fn release(&mut self, over: bool) {
-        let Some(durable) = &mut self.durable else { return };
-        let start = self.environment.now();
+    /// Writes what has become durable, and commits what is due; until when nothing else is.
+    fn release(&mut self) -> Option<u64> {
+        let over = self.is_over;
+        let durable = self.durable.as_mut()?;
+        let start = self.on.environment.now();
         let mut ready = Vec::new();
-        while durable.pending.front().is_some_and(|first| durable.is_durable(first, self.machine.logging)) {
+        while durable.pending.front().is_some_and(|first| durable.is_durable(first, self.on.machine.logging)) {
             ready.extend(durable.pending.pop_front());
         }
         if durable.written.is_empty() {
@@ -255,16 +303,21 @@ impl Committer {
             // A sink that wants to keep them does: until it commits they would pile up, out of all caches.
             pending.outputs = Vec::new();
             if let Some(durable) = &mut self.durable {
+                assert!(durable.written.last().is_none_or(|last| last.number < pending.number), "in order");
                 durable.written.push(pending);
             }
         }
         let durable = self.durable.as_ref().expect("looked at above");
-        let age = self.environment.now().saturating_sub(durable.written_since);
-        let due = over || age >= durable.options.commit_age_max.as_nanos() as u64;
-        if due && !durable.written.is_empty() && !self.failure.is_set() {
+        let age = self.on.environment.now().saturating_sub(durable.written_since);
+        let due = over || age >= durable.side.options.commit_age_max.as_nanos() as u64;
+        if due && !durable.written.is_empty() && !self.on.failure.is_set() {
             self.commit();
         }
-        self.report.sinks(self.environment.now() - start);
+        let now = self.on.environment.now();
+        self.report.sinks(now - start);
+        let durable = self.durable.as_ref().expect("looked at above");
+        let age_max = durable.side.options.commit_age_max.as_nanos() as u64;
+        Some(if durable.written.is_empty() { now + IDLE } else { durable.written_since + age_max })
     }
 
     /// Has all sinks commit what was written.
@@ -274,18 +327,20 @@ impl Committer {
         let epoch = written.last().expect("something was written").number;
         for commit in [false, true] {
             for s in 0..self.sinks.len() {
-                let Some(sink) = self.sinks[s].as_mut().filter(|_| !self.failure.is_set()) else { continue };
+                let Some(sink) = self.sinks[s].as_mut().filter(|_| !self.on.failure.is_set()) else { continue };
                 let done = if commit { sink.commit(epoch) } else { sink.prepare(epoch) };
                 if let Err(failure) = done {
                     self.failed(s, failure);
                 }
             }
         }
-        if self.failure.is_set() {
+        if self.on.failure.is_set() {
             return;
         }
-        if let Some(durable) = &self.durable {
-            durable.checkpoints.committed.store(epoch, Ordering::Release);
+        if let Some(durable) = &mut self.durable {
+            assert!(epoch > durable.committed, "epochs are committed in order");
+            durable.committed = epoch;
+            durable.side.checkpoints.committed.store(epoch, Ordering::Release);
         }
         written.iter().for_each(|pending| self.released(pending));
     }
@@ -293,9 +348,9 @@ impl Committer {
     /// Writes an epoch's outputs, but for those that a sink committed in an earlier run.
     fn write(&mut self, pending: &Pending, flush: bool) {
         for (s, batches) in pending.outputs.iter().enumerate() {
-            let committed = self.durable.as_ref().map_or(0, |durable| durable.released[s]);
+            let committed = self.durable.as_ref().map_or(0, |durable| durable.side.released[s]);
             if let Some(sink) = &mut self.sinks[s]
-                && !self.failure.is_set()
+                && !self.on.failure.is_set()
                 && (self.durable.is_none() || pending.number > committed)
                 && let Err(failure) = write(sink.as_mut(), batches, flush)
             {
@@ -309,15 +364,14 @@ impl Committer {
         if pending.replayed {
             return;
         }
-        self.report.released(&pending.arrivals, self.environment.now());
-        self.control.events.fetch_add(pending.events, Ordering::Relaxed);
-        self.control.epochs.fetch_add(1, Ordering::Relaxed);
+        self.report.released(&pending.arrivals, self.on.environment.now());
+        self.on.control.events.fetch_add(pending.events, Ordering::Relaxed);
+        self.on.control.epochs.fetch_add(1, Ordering::Relaxed);
     }
 
     fn failed(&self, sink: usize, failure: IoFailure) {
-        let name = self.machine.program.sinks[sink].name.clone();
-        self.failure.set(RunError::Sink { name, failure });
-        self.pipeline.stop();
+        let name = self.on.machine.program.sinks[sink].name.clone();
+        self.on.failure.set(RunError::Sink { name, failure });
     }
 }
 

@@ -1,44 +1,75 @@
-//! The gate's thread: input in, epochs out.
+//! The gate's actor: input in, epochs out.
 
-use crate::durable::{DurableGate, Taken};
-use crate::engine::{Control, Failure, RunError};
-use crate::environment::Environment;
-use crate::epoch::Epoch;
-use crate::gate::{Gate, SourcePosition};
-use crate::inputs::{FromSource, Inputs, Nothing};
+use crate::cutter::{Cutter, Gathering, Intake, source_failed};
+use crate::inputs::Inputs;
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
-use crate::worker::Machine;
-use crossbeam_channel::Receiver;
+use crate::replay::LogCutter;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, Start, Taken};
+use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::gate::{Cut, Gate, SourcePosition};
+use tidemill_stages::io::Resumed;
 use tidemill_state::Table;
 
-/// How long the gate waits for more input before it looks around again.
-const GATE_POLL: Duration = Duration::from_micros(100);
-const IDLE_POLL: Duration = Duration::from_millis(20);
-/// How long input must pause before an epoch of fixed size is closed short of it, nanoseconds.
-const PAUSE: u64 = 100_000_000;
+/// How often it is looked whether merges are done that are waited for, nanoseconds.
+const MERGE_POLL: u64 = 1_000_000;
 
-/// The gate's thread.
+/// Gathers epochs and cuts them.
 pub struct Gatherer {
-    pub machine: Arc<Machine>,
-    pub environment: Arc<dyn Environment>,
-    pub control: Arc<Control>,
-    pub failure: Arc<Failure>,
-    pub pipeline: Arc<Pipeline>,
-    pub gate: Gate,
-    pub slots: Receiver<Box<Epoch>>,
-    /// Empty epochs that came back and were not used yet.
-    #[allow(clippy::vec_box, reason = "boxed as they travel")]
-    pub stash: Vec<Box<Epoch>>,
-    pub slot_count: usize,
-    pub inputs: Inputs,
-    pub options: Options,
+    on: Shared,
+    pipeline: Arc<Pipeline>,
+    gate: Gate,
+    slots: Slots,
+    inputs: Inputs,
+    options: Options,
     /// Of the next epoch.
-    pub number: u64,
+    number: u64,
+    cutter: Box<dyn Cutter>,
+    /// Cuts instead, until all that is logged has been replayed.
+    replay: Option<LogCutter>,
     /// In a durable run.
-    pub durable: Option<DurableGate>,
+    durable: Option<DurableGate>,
+    phase: Phase,
+}
+
+/// The epochs that are empty.
+struct Slots {
+    free: Inbox<Box<Epoch>>,
+    /// Those that came back and were not used yet.
+    #[allow(clippy::vec_box, reason = "boxed as they travel")]
+    stash: Vec<Box<Epoch>>,
+    count: usize,
+}
+
+/// What only a durable run has at its gate.
+struct DurableGate {
+    side: GateSide,
+    /// When it began, on the clock.
+    begun: u64,
+    recovery: Recovery,
+    /// Rows are to be evicted when nothing is in flight; and whether one epoch needs too much.
+    short: Option<bool>,
+    /// Merges are waited for.
+    merges: bool,
+}
+
+/// What is done next.
+enum Phase {
+    /// Put sources where an earlier run left them.
+    Begin,
+    /// Make room for an epoch.
+    Room,
+    /// Gather it.
+    Gather(Box<Epoch>),
+    /// Put empty epochs in the place of so many that were released and lost: sinks do not take their numbers again.
+    PassOver(u64),
+    /// Log what was taken since the last cut and is held back. It is in the last checkpoint; a reader that goes through
+    /// the log from an earlier one needs it, too.
+    Last,
+    Over,
 }
 
 /// How the gate was left.
@@ -47,208 +78,358 @@ pub struct Gathered {
     pub positions: Vec<SourcePosition>,
     /// Whether the run was stopped.
     pub stopped: bool,
-    /// The gate itself, the number of the last epoch, and what a durable run knows besides.
-    pub gate: Gate,
-    pub epoch: u64,
-    pub durable: Option<DurableGate>,
+    /// In a durable run.
+    pub left: Option<Left>,
+}
+
+/// What a gatherer is made of.
+pub struct GatherParts {
+    pub on: Shared,
+    pub pipeline: Arc<Pipeline>,
+    pub inputs: Inputs,
+    pub options: Options,
+    pub cutter: Box<dyn Cutter>,
+    /// Empty epochs come back here; how many there are.
+    pub slots: (Inbox<Box<Epoch>>, usize),
+    /// The number of the first epoch.
+    pub first: u64,
+    pub durable: Option<GateSide>,
 }
 
 impl Gatherer {
-    /// Gathers until the sources end or the run stops.
-    pub fn run(mut self) -> Gathered {
-        match self.recover() {
-            Ok(true) => self.gather(),
-            Ok(false) => {}
-            Err(error) => self.failure.set(error),
-        }
-        if self.failure.is_set() {
-            self.pipeline.stop();
-        }
-        self.pipeline.close();
+    /// Before anything is gathered.
+    pub fn new(parts: GatherParts) -> Gatherer {
+        let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable } = parts;
+        let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
+        let begun = on.environment.now();
+        let durable =
+            durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
+        let slots = Slots { free, stash: Vec::new(), count };
+        let (number, replay, phase) = (first, None, Phase::Begin);
+        Gatherer { on, pipeline, gate, slots, inputs, options, number, cutter, replay, durable, phase }
+    }
+
+    /// How it was left, when it is over. `log`: as the logger was left.
+    pub fn end(mut self, log: Option<tidemill_durability::Log>) -> Gathered {
+        assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
         // What sources have handed over and the gate never took was read, too.
         for (source, position) in positions.iter_mut().enumerate() {
             position.held += self.inputs.untaken(source);
         }
+        let left = self.durable.map(|durable| Left {
+            epoch: self.number - 1,
+            sources: if log.is_some() { durable.side.feed.sources(&self.gate) } else { Vec::new() },
+            generation: durable.side.trigger.generation(),
+            log,
+            recovery: durable.recovery,
+        });
+        Gathered { positions, stopped: self.on.control.stops(), left }
+    }
+
+    fn advance(&mut self) -> Result<Progress, RunError> {
+        if self.on.failure.is_set() {
+            return Ok(self.leave());
+        }
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Begin => self.begin(),
+            Phase::Room => self.make_room(),
+            Phase::Gather(epoch) => self.gather(epoch),
+            Phase::PassOver(lost) => self.pass_over(lost),
+            Phase::Last => self.last(),
+            Phase::Over => Ok(Progress::Over),
+        }
+    }
+
+    fn go_on(&mut self, phase: Phase) -> Result<Progress, RunError> {
+        self.phase = phase;
+        Ok(Progress::Worked)
+    }
+
+    fn wait(&mut self, phase: Phase, until: Option<u64>) -> Result<Progress, RunError> {
+        self.phase = phase;
+        Ok(Progress::Waits(until))
+    }
+
+    /// There will be no more epochs.
+    fn leave(&mut self) -> Progress {
+        self.phase = Phase::Over;
+        self.pipeline.close();
         if let Some(durable) = &mut self.durable {
-            durable.close();
+            durable.side.feed.close();
         }
-        let stopped = self.control.stops();
-        Gathered { positions, stopped, gate: self.gate, epoch: self.number - 1, durable: self.durable }
+        Progress::Over
     }
 
-    /// Brings a durable run to where an earlier one was left; starts the sources. False if the run is
-    /// stopped before it is there: then nothing new may be taken.
-    fn recover(&mut self) -> Result<bool, RunError> {
-        if let Some(mut durable) = self.durable.take() {
-            let recovered = durable.recover(self);
-            self.durable = Some(durable);
-            return recovered;
+    /// Puts sources where an earlier run left them, and starts those of which more is needed to replay what is logged;
+    /// without a state, starts all.
+    fn begin(&mut self) -> Result<Progress, RunError> {
+        let Some(durable) = &mut self.durable else {
+            (0..self.inputs.len()).for_each(|source| self.inputs.start(source, Taken::default()));
+            return self.go_on(Phase::Room);
+        };
+        let mut before = Vec::new();
+        for (source, at) in std::mem::take(&mut durable.side.standings.sources).into_iter().enumerate() {
+            before.push((at.taken, at.token));
+            self.gate.stand(source, at.standing, durable.begun);
         }
-        (0..self.inputs.len()).for_each(|source| self.inputs.start(source, Taken::default()));
-        Ok(true)
-    }
-
-    fn gather(&mut self) {
-        let mut go_on = true;
-        while go_on && !self.failure.is_set() {
-            self.sweep();
-            self.relieve();
-            let Some(mut epoch) = self.slot() else { break };
-            epoch.opened = self.environment.now();
-            go_on = self.fill();
-            let most = self.events_max();
-            let empty = self.gate.ready(1) == 0 && !self.gate.has_rejects();
-            if self.failure.is_set() || empty {
-                self.stash.push(epoch);
-                continue;
+        before.resize_with(self.inputs.len(), Default::default);
+        let inputs = &mut self.inputs;
+        let replays = |source| inputs.source(source).is_some_and(|source| source.replays());
+        let replays: Vec<bool> = (0..before.len()).map(replays).collect();
+        let taken = before.into_iter().zip(&replays).map(|((taken, token), &replays)| (taken, token, replays));
+        durable.side.feed.intake = tidemill_recovery::Intake::new(taken);
+        let start = durable.side.take_start();
+        for source in (0..replays.len()).filter(|&source| replays[source]) {
+            self.resume(source)?;
+        }
+        match start {
+            Start::New(log) => self.begin_log(Replayed { log, lost: 0 }, Recovery::default()),
+            Start::Replay(replay) => {
+                let planted = self.durable.as_ref().expect("looked at above").side.planted;
+                self.replay = Some(LogCutter::new(replay, planted));
+                self.go_on(Phase::Room)
             }
-            self.put(epoch, most);
         }
-        // What was taken since and is held back is in the last checkpoint: the log is to have it, too, for who
-        // goes through it from an earlier one.
-        if !self.failure.is_set()
-            && self.durable.as_ref().is_some_and(|durable| durable.intake.has_uncut())
-            && let Some(epoch) = self.slot()
+    }
+
+    /// All that was logged has been replayed: the log goes on, and the sources.
+    fn begin_log(&mut self, replayed: Replayed, recovery: Recovery) -> Result<Progress, RunError> {
+        let durable = self.durable.as_mut().expect("only a durable run has a log");
+        let nanoseconds = self.on.environment.now() - durable.begun;
+        durable.recovery = Recovery { nanoseconds, ..recovery };
+        durable.side.feed.begin(replayed.log);
+        self.on.control.recovery.done.store(true, Ordering::Relaxed);
+        if durable.side.replay_only {
+            return Ok(self.leave());
+        }
+        self.go_on(Phase::PassOver(replayed.lost))
+    }
+
+    fn pass_over(&mut self, lost: u64) -> Result<Progress, RunError> {
+        if lost == 0 {
+            for source in 0..self.inputs.len() {
+                self.resume(source)?;
+            }
+            return self.go_on(Phase::Room);
+        }
+        if !self.log_has_room() {
+            return self.wait(Phase::PassOver(lost), None);
+        }
+        match self.slots.take() {
+            Took::Message(epoch) => {
+                self.put(epoch, &Cut::Most(0))?;
+                self.go_on(Phase::PassOver(lost - 1))
+            }
+            Took::Nothing => self.wait(Phase::PassOver(lost), None),
+            Took::Closed => Ok(self.leave()),
+        }
+    }
+
+    /// Starts a source where it was left, if it was not started and had not ended.
+    fn resume(&mut self, source: usize) -> Result<(), RunError> {
+        if self.gate.has_ended(source) {
+            self.inputs.forget(source);
+            return Ok(());
+        }
+        let durable = self.durable.as_ref().expect("only a durable run goes on");
+        let (taken, token) = durable.side.feed.intake.of(source);
+        let resumed = match self.inputs.source(source) {
+            Some(reader) if taken != Taken::default() => reader.resume(token.as_deref()),
+            _ => Ok(Resumed::New),
+        };
+        let resumed = resumed.map_err(|failure| source_failed(&self.on, source, failure))?;
+        let drop = if resumed == Resumed::Anew { taken } else { Taken::default() };
+        self.inputs.start(source, drop);
+        Ok(())
+    }
+
+    /// Makes room for the next epoch: frees slots of rows that do not exist, and memory where it is limited.
+    fn make_room(&mut self) -> Result<Progress, RunError> {
+        if self.on.machine.tables.iter().any(Table::wants_sweep) {
+            match self.slots.all() {
+                Took::Message(()) => self.sweep(),
+                Took::Nothing => return self.wait(Phase::Room, None),
+                Took::Closed => return self.go_on(Phase::Last),
+            }
+        }
+        if let Some(progress) = self.relieve()? {
+            return Ok(progress);
+        }
+        if !self.log_has_room() {
+            return self.wait(Phase::Room, None);
+        }
+        match self.slots.take() {
+            Took::Message(mut epoch) => {
+                epoch.opened = self.on.environment.now();
+                self.go_on(Phase::Gather(epoch))
+            }
+            Took::Nothing => self.wait(Phase::Room, None),
+            Took::Closed => self.go_on(Phase::Last),
+        }
+    }
+
+    fn log_has_room(&self) -> bool {
+        self.durable.as_ref().is_none_or(|durable| durable.side.feed.has_room())
+    }
+
+    /// Frees slots of rows that do not exist, when so many were made that it may pay.
+    fn sweep(&mut self) {
+        assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight");
+        for table in self.on.machine.tables.iter().filter(|table| table.wants_sweep()) {
+            #[allow(unsafe_code)]
+            // SAFETY: all epochs are here, cleared: nothing holds a row's address or text.
+            unsafe {
+                table.sweep();
+            }
+        }
+    }
+
+    /// Makes room for the rows of the next epoch, where memory is limited; none where there is room.
+    fn relieve(&mut self) -> Result<Option<Progress>, RunError> {
+        let events_max = self.events_max_of_run();
+        let Some(durable) = &mut self.durable else { return Ok(None) };
+        let Some(memory) = &mut durable.side.memory else { return Ok(None) };
+        if durable.merges {
+            durable.merges = memory.waits_for_merges();
+            if durable.merges && !self.on.control.stops() {
+                let until = self.on.environment.now() + MERGE_POLL;
+                return self.wait(Phase::Room, Some(until)).map(Some);
+            }
+            durable.merges = false;
+        } else if durable.short.is_none()
+            && let Room::Short { too_much } = memory.room(events_max, self.slots.count)
         {
-            self.put(epoch, 0);
+            durable.short = Some(too_much);
         }
+        let Some(too_much) = durable.short else { return Ok(None) };
+        match self.slots.all() {
+            Took::Message(()) => {}
+            Took::Nothing => return self.wait(Phase::Room, None).map(Some),
+            Took::Closed => return self.go_on(Phase::Last).map(Some),
+        }
+        memory.evict(too_much, events_max)?;
+        (durable.short, durable.merges) = (None, true);
+        self.go_on(Phase::Room).map(Some)
     }
 
-    /// Cuts the next epoch, of so many events at the most, and has it run.
-    fn put(&mut self, mut epoch: Box<Epoch>, events_max: usize) {
-        epoch.number = self.number;
-        self.number += 1;
-        self.gate.cut(events_max, &mut epoch);
-        if let Some(durable) = &mut self.durable {
-            durable.cut(&mut epoch, &self.gate);
-        }
-        self.pipeline.put(epoch);
-    }
-
-    /// Events of the next epoch at the most.
-    pub fn events_max(&self) -> usize {
-        let most = match self.options.epoch {
+    /// Events of the next epoch at the most, but for what memory says.
+    fn events_max_of_run(&self) -> usize {
+        match self.options.epoch {
             EpochSize::Events(events) => events.max(1),
             EpochSize::Auto => self.pipeline.events_max(self.number),
             EpochSize::Age(_) => self.options.epoch_events_max,
+        }
+    }
+
+    /// Goes on with an epoch.
+    fn gather(&mut self, epoch: Box<Epoch>) -> Result<Progress, RunError> {
+        let events_max = self.events_max_of_run();
+        let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
+        let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
+        let mut intake = Intake {
+            gate: &mut self.gate,
+            inputs: &mut self.inputs,
+            feed: self.durable.as_mut().map(|durable| &mut durable.side.feed),
+            on: &self.on,
+            pipeline: &self.pipeline,
+            events_max,
         };
-        self.durable.as_ref().map_or(most, |durable| durable.events_max.min(most))
-    }
-
-    /// Makes room for the rows of the next epoch, where memory is limited.
-    fn relieve(&mut self) {
-        if let Some(mut durable) = self.durable.take() {
-            durable.relieve(self);
-            self.durable = Some(durable);
-        }
-    }
-
-    /// Takes input until the gate should close. False after the last epoch.
-    fn fill(&mut self) -> bool {
-        let most = self.events_max();
-        let mut last_input = self.environment.now();
-        loop {
-            if self.failure.is_set() || self.control.stops() {
-                return false;
-            }
-            let ready = self.gate.ready(most);
-            if ready >= most {
-                return true;
-            }
-            if self.gate.ended() {
-                return ready > 0;
-            }
-            if (ready > 0 || self.gate.has_rejects()) && self.closes(last_input) {
-                return true;
-            }
-            let wait = if ready > 0 { GATE_POLL } else { IDLE_POLL };
-            if self.take_input(wait) {
-                last_input = self.environment.now();
-            }
-        }
-    }
-
-    /// Whether an epoch that could still grow should be closed now.
-    fn closes(&self, last_input: u64) -> bool {
-        let slowest = self.gate.slowest().expect("not all sources have ended");
-        let now = self.environment.now();
-        let age = now.saturating_sub(self.gate.oldest_arrival().unwrap_or(now));
-        let pauses = self.inputs.is_empty(slowest);
-        match self.options.epoch {
-            EpochSize::Auto => {
-                // What comes behind takes time, too.
-                let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
-                (pauses && self.pipeline.would_idle()) || age >= age_max
-            }
-            EpochSize::Age(limit) => age >= limit,
-            EpochSize::Events(_) => pauses && now - last_input >= PAUSE,
-        }
-    }
-
-    /// Takes one message of the source that holds the others back; false if none came in time.
-    fn take_input(&mut self, wait: Duration) -> bool {
-        let slowest = self.gate.slowest().expect("not all sources have ended");
-        let message = match self.inputs.take(slowest, wait) {
-            Ok(message) => message,
-            Err(Nothing::Yet) => return false,
-            Err(Nothing::Ever) => {
-                self.gone();
-                return false;
-            }
+        let cutter: &mut dyn Cutter = match &mut self.replay {
+            Some(replay) => replay,
+            None => &mut *self.cutter,
         };
-        match message {
-            FromSource::Batch(batch, token, arrived) => {
-                if let Some(durable) = &mut self.durable {
-                    durable.take(slowest, &batch, token);
-                }
-                self.gate.ingest(slowest, batch, arrived.unwrap_or_else(|| self.environment.now()));
+        match cutter.gather(&mut intake)? {
+            Gathering::Took => self.go_on(Phase::Gather(epoch)),
+            Gathering::Waits(until) => self.wait(Phase::Gather(epoch), Some(until)),
+            Gathering::Cut(cut) => {
+                self.put(epoch, &cut)?;
+                self.go_on(Phase::Room)
             }
-            FromSource::End => self.gate.end(slowest),
-            FromSource::Failed(failure) => {
-                self.failure.set(self.source_failed(slowest, failure));
-                self.pipeline.stop();
-            }
-        }
-        true
-    }
-
-    /// A source's failure by its name.
-    pub fn source_failed(&self, source: usize, failure: crate::io::IoFailure) -> RunError {
-        let stream = self.machine.wiring.sources[source];
-        RunError::Source { name: self.machine.program.streams[stream].name.clone(), failure }
-    }
-
-    /// A source's thread has gone without a last word: by request, or it panicked. The source has not ended: it is
-    /// to go on in a later run.
-    fn gone(&self) {
-        if !self.control.stops() {
-            self.failure.set(RunError::Panic("a source's thread ended early".into()));
-            self.pipeline.stop();
-        }
-    }
-
-    /// Frees slots of rows that do not exist, when so many were made that it may pay: waits until no
-    /// epoch holds a row.
-    fn sweep(&mut self) {
-        if !self.machine.tables.iter().any(Table::wants_sweep) {
-            return;
-        }
-        let epochs: Vec<_> = (0..self.slot_count).map_while(|_| self.slot()).collect();
-        if epochs.len() == self.slot_count {
-            for table in self.machine.tables.iter().filter(|t| t.wants_sweep()) {
-                #[allow(unsafe_code)]
-                // SAFETY: all epochs are here, cleared: nothing holds a row's address or text.
-                unsafe {
-                    table.sweep();
+            Gathering::Over => {
+                self.slots.stash.push(epoch);
+                let Some(replay) = self.replay.take() else { return self.go_on(Phase::Last) };
+                match replay.end()? {
+                    Some((replayed, recovery)) => self.begin_log(replayed, recovery),
+                    None => Ok(self.leave()),
                 }
             }
         }
-        self.stash = epochs;
     }
 
-    /// An empty epoch, as soon as there is one; none where nobody will give one back any more.
-    pub fn slot(&mut self) -> Option<Box<Epoch>> {
-        self.stash.pop().or_else(|| self.slots.recv().ok())
+    /// Cuts the next epoch and has it run.
+    fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
+        epoch.number = self.number;
+        assert!(epoch.events == 0 && epoch.merge.is_empty(), "an epoch begins empty");
+        if !self.gate.cut(cut, &mut epoch) {
+            let replay = self.replay.as_ref();
+            let error = replay.map(|replay| replay.too_few_events(self.number));
+            return Err(error.unwrap_or_else(|| RunError::Panic("a cut takes more events than there are".into())));
+        }
+        self.number += 1;
+        if let Some(durable) = &mut self.durable {
+            let side = &mut durable.side;
+            side.trigger.mark(&mut epoch);
+            side.memory.iter_mut().for_each(|memory| memory.cut(epoch.events));
+            match &mut self.replay {
+                Some(replay) => {
+                    epoch.replayed = true;
+                    replay.put(epoch.number, epoch.events, (&self.on.control, &side.feed));
+                }
+                None => {
+                    side.feed.cut(&epoch, &self.gate);
+                    side.trigger.cut(&mut epoch, &side.feed, &self.gate);
+                }
+            }
+        }
+        self.pipeline.put(epoch);
+        Ok(())
+    }
+
+    /// Logs what was taken since the last cut and is held back.
+    fn last(&mut self) -> Result<Progress, RunError> {
+        let has_uncut = self.durable.as_ref().is_some_and(|durable| durable.side.feed.intake.has_uncut());
+        if has_uncut {
+            if !self.log_has_room() {
+                return self.wait(Phase::Last, None);
+            }
+            match self.slots.take() {
+                Took::Message(epoch) => self.put(epoch, &Cut::Most(0))?,
+                Took::Nothing => return self.wait(Phase::Last, None),
+                Took::Closed => {}
+            }
+        }
+        Ok(self.leave())
+    }
+}
+
+impl Actor for Gatherer {
+    fn step(&mut self) -> Progress {
+        match self.advance() {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.on.failure.set(error);
+                self.leave()
+            }
+        }
+    }
+}
+
+impl Slots {
+    /// An empty epoch.
+    fn take(&mut self) -> Took<Box<Epoch>> {
+        self.stash.pop().map_or_else(|| self.free.take(), Took::Message)
+    }
+
+    /// Whether all epochs are in the stash: nothing is in flight then.
+    fn all(&mut self) -> Took<()> {
+        while self.stash.len() < self.count {
+            match self.free.take() {
+                Took::Message(epoch) => self.stash.push(epoch),
+                Took::Nothing => return Took::Nothing,
+                Took::Closed => return Took::Closed,
+            }
+        }
+        Took::Message(())
     }
 }

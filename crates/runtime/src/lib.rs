@@ -1,58 +1,44 @@
-//! Epochs, morsels and workers: events in, state transactions, results out.
+//! Runs applications: threads or steps, sources and sinks, options, counts.
 //!
-//! The life of an epoch is the list of modules: `gate` (gather), `prepare`, `access` or `cascade`,
-//! `finish`, and the committer in `engine`. `pipeline` decides which worker does which of these next.
+//! The stages of an epoch are functions of `tidemill-stages`, the log and checkpoints are those of `tidemill-recovery`.
+//! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that says
+//! where epochs end), workers (`pipeline`), the committer (`commit`). A `run` has them all, on threads or step by step.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod access;
-mod cascade;
 mod commit;
-mod costs;
-mod durable;
+mod cutter;
 mod engine;
-mod environment;
-mod epoch;
-mod finish;
-mod gate;
 mod gather;
-mod gather_columns;
-mod grouping;
-mod input;
 mod inputs;
-mod io;
-mod keys;
 mod options;
-mod outputs;
 mod pace;
-mod parallel;
-mod part;
 mod pipeline;
-mod prepare;
 mod records;
+mod replay;
 mod report;
-mod shape;
-mod stream_state;
+mod run;
 mod summary;
-mod together;
-mod versions;
-mod views;
-mod waves;
-mod wiring;
-mod worker;
 
-pub use durable::{
-    Durability, DurabilityOptions, EpochDigest, History, Logging, PastEpoch, PastSource, Reopen, StartingPoint,
-    StartingSource, Sync, checkpoint_rows, committed_streams, state_rows,
-};
-pub use engine::{Control, Engine, Request, RunError};
-pub use environment::{Environment, Joined};
-pub use io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
-pub use options::{EpochSize, Options, Policies, Scheduling};
+pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
+pub use engine::{Engine, Request};
+pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
-pub use shape::EpochShape;
+pub use run::{ActorName, Run};
 pub use summary::{
-    DurabilitySummary, FailedSummary, LatencySummary, MemorySummary, PolicySummary, SourceSummary, StageSummary,
-    Summary, TransactionSummary, WorkerSummary,
+    FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
+    WorkerSummary,
+};
+pub use tidemill_recovery::{
+    Control, Durability, DurabilityOptions, DurabilitySummary, History, MemorySummary, PastEpoch, PastSource,
+    RecoveryProgress, Reopen, RunError, StartingPoint, StartingSource, Sync, checkpoint_rows, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
+pub use tidemill_stages::access::scheduling::{Policies, Scheduling};
+pub use tidemill_stages::access::shape::EpochShape;
+pub use tidemill_stages::actor::{Bell, Progress};
+pub use tidemill_stages::digest::{EpochDigest, committed_streams};
+pub use tidemill_stages::environment::{Environment, Joined};
+pub use tidemill_stages::gate::{Cut, Gate};
+pub use tidemill_stages::io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
+pub use tidemill_stages::machine::Logging;

@@ -2,14 +2,14 @@
 //!
 //! Records go to a [`Sink`] like events, in batches, and need no memory beyond one.
 
-use crate::environment::Environment;
-use crate::epoch::Epoch;
-use crate::grouping::Scheduled;
-use crate::io::{IoFailure, Sink};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::Groups;
 use tidemill_schedule::Breakdown;
+use tidemill_stages::access::grouping::Scheduled;
+use tidemill_stages::environment::Environment;
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_txn::Survey;
 
 /// Records of a batch.

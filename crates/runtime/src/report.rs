@@ -1,16 +1,16 @@
 //! Counting while a run goes on.
 
-use crate::epoch::{Epoch, Sampled};
-use crate::gate::SourcePosition;
-use crate::grouping::Scheduled;
 use crate::summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,
 };
-use crate::wiring::Wiring;
 use hdrhistogram::Histogram;
 use tidemill_plan::{Groups, Origin, Program};
 use tidemill_schedule::Breakdown;
+use tidemill_stages::access::grouping::Scheduled;
+use tidemill_stages::epoch::{Epoch, Sampled};
+use tidemill_stages::gate::SourcePosition;
+use tidemill_stages::wiring::Wiring;
 
 /// Longest latency that is told apart, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;

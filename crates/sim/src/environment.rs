@@ -2,8 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tidemill_histories::Random;
-use tidemill_runtime::{Environment, Joined};
+use tidemill_runtime::{Bell, Environment, Joined};
+
+/// How long a wait takes at the most, by the system's clock.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A simulated clock, real threads, and any number of processors.
 pub struct SimEnvironment {
@@ -31,6 +35,16 @@ impl Environment for SimEnvironment {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
         let thread = std::thread::Builder::new().name(format!("simulated {name}")).spawn(body);
         Box::new(Thread(thread.expect("the system gives a thread")))
+    }
+
+    /// When nothing has rung for a moment, the time that is waited for has come.
+    fn wait(&self, bell: &Bell, until: Option<u64>) {
+        let moment = until.map(|until| Duration::from_nanos(until.saturating_sub(self.now())).min(MOMENT));
+        if !bell.wait(moment)
+            && let Some(until) = until
+        {
+            self.now.fetch_max(until, Ordering::Relaxed);
+        }
     }
 
     fn parallelism(&self) -> usize {

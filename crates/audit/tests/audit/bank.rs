@@ -109,6 +109,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options }),
         records: None,
+        cutter: None,
     };
     engine.run(request, &mut || {}).map(drop)
 }

@@ -2,11 +2,13 @@
 
 use super::block::Opened;
 use super::read::{OpenRun, Part};
-use super::{Run, Runs};
+use super::{Run, RunWriter, Runs};
 use crate::error::StateError;
+use crate::planted::Bug;
 use std::ops::Range;
 use std::sync::Arc;
-use tidemill_state::Image;
+use tidemill_model::VIRTUAL_NODE_COUNT;
+use tidemill_state::{Image, RowShape};
 
 /// A run is merged with those behind it when it has at most so many times their rows.
 pub const FACTOR: u64 = 3;
@@ -31,18 +33,18 @@ pub fn due(runs: &[Run]) -> Option<usize> {
 }
 
 /// The rows of some runs in the order of their hashes, of each key the newest.
-pub struct Merge<'a> {
+pub struct Merge {
     /// Those that have rows left, newest first.
-    cursors: Vec<Cursor<'a>>,
+    cursors: Vec<Cursor>,
     /// By cursor: the hash of its next row.
     heads: Vec<u64>,
     /// Rows of one hash.
     group: Image,
 }
 
-impl<'a> Merge<'a> {
+impl Merge {
     /// Of runs, within some virtual nodes.
-    pub fn new(runs: &'a Runs, part: &Part) -> Result<Merge<'a>, StateError> {
+    pub fn new(runs: &Runs, part: &Part) -> Result<Merge, StateError> {
         let (from, to) = ((part.start as u64) << 56, (part.end as u64 - 1) << 56 | (u64::MAX >> 8));
         let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
         for run in runs.runs.iter().rev() {
@@ -99,10 +101,55 @@ impl<'a> Merge<'a> {
     }
 }
 
+/// Runs that become one, step by step.
+pub struct Merging {
+    merge: Merge,
+    into: RunWriter,
+    /// Whether deletions are left out.
+    all: bool,
+}
+
+impl Merging {
+    /// Begins to write runs as one. Where they are `all` of the table, deletions are left out: there is nothing that
+    /// they would delete.
+    pub fn new(runs: &Runs, into: RunWriter, all: bool) -> Result<Merging, StateError> {
+        let all = all || into.planted().is(Bug::MergeDropsDeletions);
+        let mut runs = runs.clone();
+        if into.planted().is(Bug::MergeTurnsOrder) {
+            runs.runs.reverse();
+        }
+        let merge = Merge::new(&runs, &(0..VIRTUAL_NODE_COUNT))?;
+        Ok(Merging { merge, into, all })
+    }
+
+    /// Goes on with about so many rows; whether there are more.
+    pub fn step(&mut self, rows_max: usize) -> Result<bool, StateError> {
+        let Merging { merge, into, all } = self;
+        let mut rows = 0;
+        while rows < rows_max {
+            let more = merge.step(|image, row, hash| {
+                rows += 1;
+                if *all && !image.exists(row) { Ok(()) } else { into.push_row(image, row, hash) }
+            })?;
+            if !more {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What it has written, when there is no more.
+    pub fn end(self) -> RunWriter {
+        self.into
+    }
+}
+
 /// One run on its way through a merge.
-struct Cursor<'a> {
-    run: &'a Arc<OpenRun>,
-    runs: &'a Runs,
+struct Cursor {
+    run: Arc<OpenRun>,
+    shape: Arc<RowShape>,
+    /// For messages.
+    what: Arc<str>,
     hashes: std::ops::RangeInclusive<u64>,
     /// Blocks that were not read yet.
     blocks: Range<usize>,
@@ -113,11 +160,12 @@ struct Cursor<'a> {
     row: usize,
 }
 
-impl<'a> Cursor<'a> {
-    fn new(run: &'a Arc<OpenRun>, runs: &'a Runs, hashes: std::ops::RangeInclusive<u64>) -> Cursor<'a> {
+impl Cursor {
+    fn new(run: &Arc<OpenRun>, runs: &Runs, hashes: std::ops::RangeInclusive<u64>) -> Cursor {
         let blocks = run.index.blocks_of(*hashes.start(), *hashes.end());
         let (opened, buffer, rows) = (Opened::default(), Vec::new(), Image::new(&runs.shape));
-        Cursor { run, runs, hashes, blocks, opened, buffer, rows, row: usize::MAX }
+        let (run, shape, what) = (run.clone(), runs.shape.clone(), runs.what.clone());
+        Cursor { run, shape, what, hashes, blocks, opened, buffer, rows, row: usize::MAX }
     }
 
     /// Goes on to the next row; its hash.
@@ -135,10 +183,10 @@ impl<'a> Cursor<'a> {
                 continue;
             }
             let Some(block) = self.blocks.next() else { return Ok(None) };
-            let context = (&*self.runs.what, &*self.runs.shape);
+            let context = (&*self.what, &*self.shape);
             let bytes = self.run.block(block, context, &mut self.opened, &mut self.buffer)?;
             self.rows.clear();
-            (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &self.runs.shape, &mut self.rows));
+            (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &self.shape, &mut self.rows));
             self.row = usize::MAX;
         }
     }

@@ -24,7 +24,7 @@ mod read;
 mod write;
 
 pub use block::MalformedBlock;
-pub use merge::due;
+pub use merge::{Merging, due};
 pub use read::{OpenRun, Part, Runs};
 pub use write::{Packed, RunWriter};
 

@@ -3,7 +3,7 @@
 use super::block::Opened;
 use super::filter::Filter;
 use super::index::Index;
-use super::merge::{FACTOR, Merge};
+use super::merge::{FACTOR, Merge, Merging};
 use super::{Run, RunWriter};
 use crate::blocks::{BlockFile, BlockReader};
 use crate::error::StateError;
@@ -169,31 +169,10 @@ impl Runs {
         Ok(all)
     }
 
-    /// Writes these runs as one. Where they are `all` of the table, deletions are left out: there is nothing
-    /// that they would delete. `worked` is told of so many rows now and then.
-    pub fn merge(
-        &self,
-        mut into: RunWriter,
-        all: bool,
-        worked: &mut dyn FnMut(usize),
-    ) -> Result<RunWriter, StateError> {
-        /// Rows that are worked on at once.
-        const ROWS: usize = 1 << 12;
-        let all = all || into.planted().is(Bug::MergeDropsDeletions);
-        let mut runs = self.clone();
-        if into.planted().is(Bug::MergeTurnsOrder) {
-            runs.runs.reverse();
-        }
-        let mut merge = Merge::new(&runs, &(0..VIRTUAL_NODE_COUNT))?;
-        let mut rows = 0;
-        while merge.step(|image, row, hash| {
-            rows += 1;
-            if all && !image.exists(row) { Ok(()) } else { into.push_row(image, row, hash) }
-        })? {
-            if rows >= ROWS {
-                worked(std::mem::take(&mut rows));
-            }
-        }
-        Ok(into)
+    /// Writes these runs as one, at once ([`Merging`]).
+    pub fn merge(&self, into: RunWriter, all: bool) -> Result<RunWriter, StateError> {
+        let mut merging = Merging::new(self, into, all)?;
+        while merging.step(usize::MAX)? {}
+        Ok(merging.end())
     }
 }

@@ -201,6 +201,7 @@ fn nothing_is_waited_for_behind_a_failure() {
         control: control.clone(),
         durability: None,
         records: None,
+        cutter: None,
     };
     let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");
     assert!(failure.to_string().ends_with("the line is dead"), "{failure}");

@@ -279,6 +279,7 @@ impl<'a> Trial<'a> {
             control,
             durability: Some(Durability { directory, options: durability }),
             records: None,
+            cutter: None,
         };
         engine.run(request, &mut || {})
     }

@@ -138,6 +138,7 @@ fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, M
         control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options: DurabilityOptions::default() }),
         records: None,
+        cutter: None,
     };
     let summary = engine.run(request, &mut || {}).expect("it runs");
     let peak = PEAK.load(Ordering::Relaxed) - before;

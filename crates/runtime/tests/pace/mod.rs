@@ -61,6 +61,7 @@ fn run() -> Summary {
         control: Arc::new(Control::default()),
         durability: None,
         records: None,
+        cutter: None,
     };
     engine.run(request, &mut || {}).expect("it ends")
 }

@@ -186,6 +186,7 @@ impl Subject {
             control: Arc::new(Control::default()),
             durability: None,
             records: Some(Box::new(records.clone())),
+            cutter: None,
         };
         let summary = engine.run(request, &mut || {}).expect("a run in memory");
         check_records(&records, &summary);

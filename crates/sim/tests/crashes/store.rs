@@ -99,7 +99,7 @@ fn work(directory: &mut StateDirectory, done: &mut u64) -> Result<(), StateError
         if let Some(first) = due(runs) {
             let old = directory.runs(&runs.split_off(first), &shape(), "t")?;
             let into = directory.write_run(&shape(), (first > 0).then_some(old.rows() as usize))?;
-            runs.push(old.merge(into, first == 0, &mut |_| {})?.finish()?.run().clone());
+            runs.push(old.merge(into, first == 0)?.finish()?.run().clone());
             directory.switch(checkpoint.clone())?;
         }
     }

@@ -324,6 +324,7 @@ pub fn process_under(
         control: control.clone(),
         durability: Some(Durability { directory, options }),
         records: None,
+        cutter: None,
     };
     engine.run(request, &mut || {})
 }

@@ -1,0 +1,309 @@
+//! States on the medium: rows as runs, and what the gate holds as blocks.
+
+use crate::entry::{BatchCodec, Malformed, Reader, read_batch};
+use crate::intake::Taken;
+use arrow_array::RecordBatch;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
+use tidemill_durability::{
+    Block, BlockReader, BlockWriter, Bug, Checkpoint, Planted, SourceState, StateDirectory, StateError, TableState,
+};
+use tidemill_model::arrow::arrow_schema;
+use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
+use tidemill_plan::Program;
+use tidemill_stages::access::snapshot::{SnapshotDue, begin_snapshots};
+use tidemill_stages::gate::Standing;
+use tidemill_stages::machine::Machine;
+use tidemill_state::{Generation, RowShape, Table};
+
+/// Where a source stands at the end of an epoch.
+#[derive(Default)]
+pub struct SourceAt {
+    /// At the gate.
+    pub standing: Standing,
+    /// What was taken of it.
+    pub taken: Taken,
+    /// How it can go on.
+    pub token: Option<String>,
+}
+
+/// Begins a run of rows of some shape, with a filter for so many or none.
+pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>, Option<usize>) -> Result<RunWriter, StateError> + 'a;
+
+/// The runs that those of a checkpoint follow, by table.
+pub enum Before<'a> {
+    /// Those of the checkpoint before, or none.
+    Newest(Vec<TableState>),
+    /// With a memory limit: those of the tables as they are, the newest of which need not be durable.
+    Live(&'a [Arc<Runs>]),
+}
+
+impl Before<'_> {
+    /// Without a memory limit. None where all rows are written.
+    pub fn of(directory: &StateDirectory, whole: bool) -> Self {
+        let newest = directory.checkpoint().filter(|_| !whole);
+        Before::Newest(newest.map_or(Vec::new(), |newest| newest.tables.clone()))
+    }
+
+    fn has_runs(&self, table: usize) -> bool {
+        match self {
+            Before::Newest(tables) => tables.get(table).is_some_and(|table| !table.runs.is_empty()),
+            Before::Live(tables) => !tables[table].is_empty(),
+        }
+    }
+}
+
+/// The tables of a checkpoint, for which these runs were written; makes durable what is not yet.
+pub fn tables(
+    before: &Before<'_>,
+    written: &[Option<OpenRun>],
+    planted: Planted,
+) -> Result<Vec<TableState>, StateError> {
+    let mut states = match before {
+        Before::Newest(tables) => tables.clone(),
+        Before::Live(tables) => {
+            let state = |runs: &Arc<Runs>| {
+                if planted.is(Bug::CheckpointForgetsSpills) {
+                    return Ok(TableState { runs: runs.named_durable() });
+                }
+                if !planted.is(Bug::SpillsUnsynced) {
+                    runs.sync(planted)?;
+                }
+                Ok(TableState { runs: runs.named() })
+            };
+            tables.iter().map(state).collect::<Result<_, StateError>>()?
+        }
+    };
+    states.resize_with(written.len(), TableState::default);
+    for (state, run) in states.iter_mut().zip(written) {
+        state.runs.extend(run.iter().map(|run| run.run().clone()));
+    }
+    Ok(states)
+}
+
+/// Writes the rows of the snapshots that are open, virtual node by virtual node: a run of each table that has any.
+#[derive(Default)]
+pub struct SnapshotWriter {
+    /// Which table and which of its nodes is next.
+    table: usize,
+    node: usize,
+    /// The run of the table at hand, once it has a row.
+    writer: Option<RunWriter>,
+    written: Vec<Option<OpenRun>>,
+}
+
+impl SnapshotWriter {
+    /// Goes on with the next virtual node, behind the runs `before`. The rows that it has copied; none where there are
+    /// no more nodes. After an error the snapshots are still to be ended ([`SnapshotWriter::abandon`]).
+    pub fn step(
+        &mut self,
+        machine: &Machine,
+        before: &Before<'_>,
+        begin: &mut BeginRun<'_>,
+    ) -> Result<Option<usize>, StateError> {
+        let Some(table) = machine.tables.get(self.table) else { return Ok(None) };
+        assert!(self.node < VIRTUAL_NODE_COUNT, "a table is left after its last node");
+        #[allow(unsafe_code)]
+        // SAFETY: epochs save their rows before they change them.
+        let rows = unsafe { table.capture(self.node) };
+        if !rows.is_empty() {
+            if self.writer.is_none() {
+                let filter = before.has_runs(self.table).then(|| table.snapshot_rows());
+                self.writer = Some(begin(table.shape(), filter)?);
+            }
+            self.writer.as_mut().expect("just begun").push(&rows)?;
+        }
+        self.node += 1;
+        if self.node == VIRTUAL_NODE_COUNT {
+            self.written.push(self.writer.take().map(RunWriter::finish).transpose()?);
+            table.end_snapshot();
+            (self.table, self.node) = (self.table + 1, 0);
+        }
+        Ok(Some(rows.len()))
+    }
+
+    /// By table, what was written, when there are no more nodes.
+    pub fn end(self, machine: &Machine) -> Vec<Option<OpenRun>> {
+        assert_eq!(self.table, machine.tables.len(), "a snapshot is written to its end");
+        assert!(self.writer.is_none(), "no run is left open");
+        self.written
+    }
+
+    /// Ends the snapshots that are still open.
+    pub fn abandon(self, machine: &Machine) {
+        machine.tables[self.table..].iter().for_each(Table::end_snapshot);
+    }
+}
+
+/// Writes the rows of the snapshots that are open at once, and ends them whatever happens.
+fn write_rows(
+    machine: &Machine,
+    before: &Before<'_>,
+    begin: &mut BeginRun<'_>,
+) -> Result<Vec<Option<OpenRun>>, StateError> {
+    let mut writer = SnapshotWriter::default();
+    loop {
+        match writer.step(machine, before, begin) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(writer.end(machine)),
+            Err(error) => {
+                writer.abandon(machine);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Merges the runs of the newest checkpoint, of tables that have too many; the manifest then names what they became.
+pub struct RunMerger {
+    checkpoint: Checkpoint,
+    /// The table that is next, and the merge that is under way of the one before.
+    table: usize,
+    merging: Option<Merging>,
+    merged: bool,
+}
+
+impl RunMerger {
+    /// Of the newest checkpoint, if there is one.
+    pub fn new(directory: &StateDirectory) -> Option<RunMerger> {
+        let checkpoint = directory.checkpoint()?.clone();
+        Some(RunMerger { checkpoint, table: 0, merging: None, merged: false })
+    }
+
+    /// Goes on with about so many rows; whether there is more to do.
+    pub fn step(
+        &mut self,
+        machine: &Machine,
+        directory: &Mutex<StateDirectory>,
+        rows_max: usize,
+    ) -> Result<bool, StateError> {
+        if let Some(merging) = &mut self.merging {
+            if !merging.step(rows_max)? {
+                let merging = self.merging.take().expect("just looked at");
+                let run = merging.end().finish()?.run().clone();
+                self.checkpoint.tables[self.table - 1].runs.push(run);
+                self.merged = true;
+            }
+            return Ok(true);
+        }
+        let (Some(table), Some(state)) = (machine.tables.get(self.table), self.checkpoint.tables.get_mut(self.table))
+        else {
+            if std::mem::take(&mut self.merged) {
+                directory.lock().switch(self.checkpoint.clone())?;
+            }
+            return Ok(false);
+        };
+        self.table += 1;
+        if let Some(first) = due(&state.runs) {
+            let old = state.runs.split_off(first);
+            let mut directory = directory.lock();
+            let runs = directory.runs(&old, table.shape(), &table.definition().name)?;
+            let filter = (first > 0).then_some(runs.rows() as usize);
+            let into = directory.write_run(table.shape(), filter)?;
+            self.merging = Some(Merging::new(&runs, into, first == 0)?);
+        }
+        Ok(true)
+    }
+}
+
+/// Merges at once ([`RunMerger`]).
+pub fn merge(machine: &Machine, directory: &Mutex<StateDirectory>) -> Result<(), StateError> {
+    let Some(mut merger) = RunMerger::new(&directory.lock()) else { return Ok(()) };
+    while merger.step(machine, directory, usize::MAX)? {}
+    Ok(())
+}
+
+/// Writes what the gate holds of sources, if it holds anything.
+pub fn write_sources(
+    sources: Vec<SourceAt>,
+    begin: &mut dyn FnMut() -> Result<BlockWriter, StateError>,
+) -> Result<Vec<SourceState>, StateError> {
+    let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
+    let mut states = Vec::new();
+    for SourceAt { standing, taken, token } in sources {
+        let mut held = Vec::new();
+        for batch in &standing.held {
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(begin()?),
+            };
+            bytes.clear();
+            codec.write(batch, &mut bytes);
+            held.push(file.write(&bytes, batch.num_rows() as u64)?);
+        }
+        states.push(SourceState {
+            token,
+            events: taken.events,
+            bad: taken.bad,
+            ended: standing.ended,
+            greatest: standing.greatest,
+            passed: standing.passed,
+            last_time: standing.last_time,
+            held,
+        });
+    }
+    file.map_or(Ok(()), BlockWriter::finish)?;
+    Ok(states)
+}
+
+/// What is to be written of a state at rest.
+pub struct AtRest {
+    /// Of the end of which epoch.
+    pub epoch: u64,
+    /// Where the sources stand.
+    pub sources: Vec<SourceAt>,
+    /// By sink: what went to it.
+    pub outputs: BTreeMap<String, StreamDigest>,
+    /// What epochs have marked as since the last checkpoint.
+    pub generation: Generation,
+    /// Whether all rows are to be written.
+    pub whole: bool,
+    /// With a memory limit: the runs of the tables as they are.
+    pub live: Option<Vec<Arc<Runs>>>,
+}
+
+/// Writes the state as it is while nothing runs; durable, but not yet the newest checkpoint.
+pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
+    let AtRest { epoch, sources, outputs, generation, whole, live } = state;
+    let before = live.as_deref().map_or_else(|| Before::of(directory, whole), Before::Live);
+    begin_snapshots(machine, SnapshotDue { generation, whole });
+    let begin = &mut |shape: &_, filter| directory.write_run(shape, filter);
+    let written = write_rows(machine, &before, begin)?;
+    let tables = tables(&before, &written, directory.planted())?;
+    let sources = write_sources(sources, &mut || directory.write_blocks())?;
+    Ok(Checkpoint { epoch, sources, tables, outputs })
+}
+
+/// Where the sources stood in the newest checkpoint.
+pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<Vec<SourceAt>, StateError> {
+    let Some(checkpoint) = directory.checkpoint() else { return Ok(Vec::new()) };
+    let blocks = directory.blocks();
+    let streams = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
+    let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {
+        let schema = arrow_schema(&stream.schema);
+        let what = format!("events of source {}", stream.name);
+        let held = state.held.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+        let standing = Standing {
+            greatest: state.greatest,
+            passed: state.passed,
+            last_time: state.last_time,
+            ended: state.ended,
+            held,
+        };
+        Ok(SourceAt { standing, taken: Taken { events: state.events, bad: state.bad }, token: state.token.clone() })
+    };
+    checkpoint.sources.iter().zip(streams).map(source).collect()
+}
+
+fn batch(
+    blocks: &BlockReader,
+    block: &Block,
+    schema: &arrow_schema::SchemaRef,
+    what: &str,
+) -> Result<RecordBatch, StateError> {
+    let bytes = blocks.read(block, what)?;
+    read_batch(&mut Reader(&bytes), schema)
+        .map_err(|Malformed(reason)| StateError::Refused(format!("a checkpoint's {what} do not read: {reason}")))
+}

@@ -1,0 +1,342 @@
+//! Checkpoints while epochs run.
+//!
+//! 1. The gate says with which epoch a checkpoint is due, and keeps how the sources stand after it ([`Cut`]).
+//! 2. The worker that has accessed that epoch begins a snapshot before the next epoch is accessed. Nothing is
+//!    copied then. Later epochs save the rows that they are about to change (`tidemill_stages::prepare::changes`, and
+//!    `tidemill_state::Table::begin_snapshot`).
+//! 3. The checkpointer copies what has changed since the last checkpoint, and writes it node by node as a run of each
+//!    table, beside the epochs. It rests as it writes, so that epochs keep the processors. With a memory limit it makes
+//!    durable what was spilled, which is a part of the checkpoint ([`crate::buffer_manager`]).
+//! 4. When all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it may go.
+//! 5. Where there are too many runs, they are merged, and the manifest names the merged one instead. With a memory limit
+//!    runs are merged as they are spilled, and the next checkpoint's manifest names them.
+//!
+//! Where 3 or 4 fails for want of room, what it had taken is not marked as changed any more; so the next checkpoint
+//! is one of all rows.
+
+use crate::buffer_manager::{BufferManager, LiveMerge};
+use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, tables, write_sources};
+use crate::control::{Failure, RunError};
+use crate::digest::outputs_by_name;
+use crate::logger::LogState;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidemill_durability::store::{OpenRun, Runs};
+use tidemill_durability::{Bug, Checkpoint, StateDirectory, StateError};
+use tidemill_model::StreamDigest;
+use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
+use tidemill_stages::environment::Environment;
+use tidemill_stages::machine::Machine;
+
+/// How often the checkpointer looks whether the sinks have committed, nanoseconds.
+const COMMITTED_POLL: u64 = 1_000_000;
+/// Rows between two rests.
+const REST_ROWS: usize = 1 << 13;
+/// Rows of a merge at a step.
+const MERGE_ROWS: usize = 1 << 12;
+/// How much longer a rest is than the work before it.
+const REST_FACTOR: u64 = 3;
+/// And how long at the most, nanoseconds.
+const REST_MAX: u64 = 20_000_000;
+/// Bytes of a table's rows that are copied at once before they are written.
+const AHEAD_BYTES_MAX: usize = 256 << 20;
+
+/// What the gate knows of a checkpoint when it cuts the epoch that it is due with.
+pub struct Cut {
+    /// Of the end of which epoch.
+    pub epoch: u64,
+    /// How the sources stand after it.
+    pub sources: Vec<SourceAt>,
+    /// Whether all rows are to be written.
+    pub whole: bool,
+    /// With a memory limit: the runs of what has changed before and is not in memory, by table.
+    pub live: Option<Vec<Arc<Runs>>>,
+}
+
+/// A snapshot that was begun at the end of an epoch, as the committer tells it.
+pub struct Captured {
+    /// The epoch.
+    pub epoch: u64,
+    /// By sink: what went to it up to the epoch.
+    pub outputs: Vec<StreamDigest>,
+}
+
+/// What those who take part in checkpoints share.
+#[derive(Default)]
+pub struct CheckpointState {
+    /// The checkpoint that is due. Put in by the gate, taken by the checkpointer.
+    pub cut: Mutex<Option<Cut>>,
+    /// Whether a checkpoint is under way. Set by the gate, cleared by the checkpointer.
+    pub busy: AtomicBool,
+    /// How many were taken.
+    pub count: AtomicU64,
+    /// Epochs up to this one are committed by all sinks. Written by the committer.
+    pub committed: AtomicU64,
+    /// Whether the next one must have all rows: some without a mark are not in the newest. Written by the checkpointer
+    /// while busy, read by the gate.
+    pub whole: AtomicBool,
+    /// Whether something waits for merges, or all else has ended, so that the checkpointer does not rest. Written by the
+    /// gate, and by the run at its end.
+    pub presses: AtomicBool,
+}
+
+/// Takes checkpoints, and merges what is spilled.
+pub struct Checkpointer {
+    pub(crate) directory: Arc<Mutex<StateDirectory>>,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) captured: Inbox<Captured>,
+    /// From the gate: rows were spilled.
+    pub(crate) spilled: Inbox<()>,
+    pub(crate) state: Arc<CheckpointState>,
+    pub(crate) log_state: Arc<LogState>,
+    pub(crate) buffers: Option<Arc<BufferManager>>,
+    pub(crate) failure: Arc<Failure>,
+    pub(crate) pace: Pace,
+    pub(crate) work: Work,
+    /// A merge of what was spilled.
+    pub(crate) merge: Option<LiveMerge>,
+    /// Whether there may be more to merge.
+    pub(crate) merges: bool,
+}
+
+/// How far a checkpoint is.
+pub(crate) enum Work {
+    /// None is under way.
+    Nothing,
+    /// Its rows are written.
+    Rows(Cut, Vec<StreamDigest>, SnapshotWriter),
+    /// It is written, and waits for the sinks and the log.
+    Committing(Box<Checkpoint>, Vec<Option<OpenRun>>),
+    /// It is the newest; runs are merged.
+    Merging(RunMerger),
+}
+
+impl Actor for Checkpointer {
+    fn step(&mut self) -> Progress {
+        if let Some(until) = self.pace.rests(&*self.environment, &self.state) {
+            return Progress::Waits(Some(until));
+        }
+        if !matches!(self.work, Work::Nothing) {
+            return self.go_on();
+        }
+        // Before merges: its run comes after those that are merged.
+        match self.captured.take() {
+            Took::Message(captured) => {
+                self.begin(captured);
+                return Progress::Worked;
+            }
+            Took::Closed => return self.leave(),
+            Took::Nothing => {}
+        }
+        if let Took::Message(()) = self.spilled.take() {
+            self.merges = true;
+        }
+        if self.merges && !self.failure.is_set() && self.buffers.is_some() {
+            let merged = self.merge_live();
+            self.merges = self.unless_full(merged).unwrap_or_else(|| {
+                self.forget_merge();
+                false
+            });
+            return Progress::Worked;
+        }
+        Progress::Waits(None)
+    }
+}
+
+impl Checkpointer {
+    /// All epochs are done.
+    fn leave(&mut self) -> Progress {
+        self.forget_merge();
+        Progress::Over
+    }
+
+    fn forget_merge(&mut self) {
+        if self.merge.take().is_some() {
+            self.buffers.iter().for_each(|buffers| buffers.abandon_merge());
+        }
+    }
+
+    /// What a piece of work came to; none where there was no room for it, or where it failed.
+    fn unless_full<T>(&self, done: Result<T, StateError>) -> Option<T> {
+        match done {
+            Ok(done) => Some(done),
+            // The log has everything still; it will be tried again when there may be room.
+            Err(error) if error.is_no_room() => None,
+            Err(error) => {
+                self.failure.set(RunError::State(error));
+                None
+            }
+        }
+    }
+
+    /// Goes on with what is spilled; whether there is more to merge.
+    fn merge_live(&mut self) -> Result<bool, StateError> {
+        let buffers = self.buffers.as_ref().expect("only with a memory limit");
+        let Some(merge) = &mut self.merge else {
+            self.merge = buffers.begin_merge(&self.directory, &self.machine)?;
+            if self.merge.is_none() {
+                self.directory.lock().tidy()?;
+            }
+            return Ok(self.merge.is_some());
+        };
+        let more = merge.merging.step(MERGE_ROWS)?;
+        self.pace.worked(MERGE_ROWS, true);
+        if !more {
+            let merge = self.merge.take().expect("just looked at");
+            buffers.end_merge(merge)?;
+            self.directory.lock().tidy()?;
+        }
+        Ok(true)
+    }
+
+    /// Begins a checkpoint, whose snapshot has begun.
+    fn begin(&mut self, captured: Captured) {
+        let cut = self.state.cut.lock().take().expect("the gate cut it");
+        assert_eq!(cut.epoch, captured.epoch, "one checkpoint at a time");
+        // Until it is the newest: what it takes is not marked any more.
+        let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
+        self.state.whole.store(!forgets, Ordering::Release);
+        self.pace.begin(&*self.environment);
+        self.copy_ahead();
+        self.work = Work::Rows(cut, captured.outputs, SnapshotWriter::default());
+    }
+
+    /// Copies what has changed, as fast as it goes, before it is written at leisure: until a row is copied, the epoch
+    /// that changes it has to do it. Where memory is limited there is no room for that.
+    fn copy_ahead(&self) {
+        for table in self.machine.tables.iter().filter(|table| !table.has_cold_rows()) {
+            #[allow(unsafe_code)]
+            // SAFETY: epochs save their rows before they change them.
+            unsafe {
+                table.copy_ahead(AHEAD_BYTES_MAX);
+            }
+        }
+    }
+
+    /// Goes on with the checkpoint that is under way.
+    fn go_on(&mut self) -> Progress {
+        let mut progress = Progress::Worked;
+        let done = match std::mem::replace(&mut self.work, Work::Nothing) {
+            Work::Nothing => unreachable!("work is under way"),
+            Work::Rows(cut, outputs, writer) => self.write(cut, outputs, writer),
+            Work::Committing(checkpoint, written) => self.switch(checkpoint, written).map(|(work, waits)| {
+                progress = waits;
+                work
+            }),
+            Work::Merging(mut merger) => {
+                self.pace.worked(MERGE_ROWS, true);
+                let more = merger.step(&self.machine, &self.directory, MERGE_ROWS);
+                more.map(|more| if more { Work::Merging(merger) } else { Work::Nothing })
+            }
+        };
+        self.work = self.unless_full(done).unwrap_or(Work::Nothing);
+        if matches!(self.work, Work::Nothing) {
+            self.buffers.iter().for_each(|buffers| buffers.forget_cut());
+            self.merges = true;
+            self.state.busy.store(false, Ordering::Release);
+        }
+        progress
+    }
+
+    /// Writes rows, and after the last what else the checkpoint has.
+    fn write(&mut self, cut: Cut, outputs: Vec<StreamDigest>, mut writer: SnapshotWriter) -> Result<Work, StateError> {
+        let before = match &cut.live {
+            Some(live) => Before::Live(live),
+            None => Before::of(&self.directory.lock(), cut.whole),
+        };
+        let begin = &mut |shape: &_, filter| self.directory.lock().write_run(shape, filter);
+        let rows = match writer.step(&self.machine, &before, begin) {
+            Ok(rows) => rows,
+            Err(error) => {
+                writer.abandon(&self.machine);
+                return Err(error);
+            }
+        };
+        if let Some(rows) = rows {
+            // Where memory is limited, the copies that epochs and evictions make meanwhile have none of their own.
+            self.pace.worked(2 * rows, self.buffers.is_none());
+            return Ok(Work::Rows(cut, outputs, writer));
+        }
+        let written = writer.end(&self.machine);
+        let sources = write_sources(cut.sources, &mut || self.directory.lock().write_blocks())?;
+        let planted = self.directory.lock().planted();
+        let tables = tables(&before, &written, planted)?;
+        let outputs = outputs_by_name(&self.machine.program, outputs);
+        Ok(Work::Committing(Box::new(Checkpoint { epoch: cut.epoch, sources, tables, outputs }), written))
+    }
+
+    /// Makes a checkpoint the newest as soon as its epoch is committed and durable. (In the weaker mode sinks may be
+    /// ahead of the log, which must not end before the checkpoint.)
+    fn switch(
+        &mut self,
+        checkpoint: Box<Checkpoint>,
+        written: Vec<Option<OpenRun>>,
+    ) -> Result<(Work, Progress), StateError> {
+        let epoch = checkpoint.epoch;
+        let committed = self.state.committed.load(Ordering::Acquire);
+        if committed.min(self.log_state.durable.load(Ordering::Acquire)) < epoch {
+            // A replay that is broken off leaves epochs that nobody will commit.
+            let is_over =
+                matches!(self.captured.take(), Took::Closed) && self.state.committed.load(Ordering::Acquire) < epoch;
+            if self.failure.is_set() || is_over {
+                return Ok((Work::Nothing, Progress::Worked));
+            }
+            let until = self.environment.now() + COMMITTED_POLL;
+            return Ok((Work::Committing(checkpoint, written), Progress::Waits(Some(until))));
+        }
+        self.directory.lock().switch(*checkpoint)?;
+        if let Some(buffers) = &self.buffers {
+            buffers.install(written);
+        }
+        self.state.whole.store(false, Ordering::Release);
+        self.log_state.truncate.store(epoch, Ordering::Release);
+        self.state.count.fetch_add(1, Ordering::Release);
+        let merger = if self.buffers.is_some() { None } else { RunMerger::new(&self.directory.lock()) };
+        Ok((merger.map_or(Work::Nothing, Work::Merging), Progress::Worked))
+    }
+}
+
+/// Leaves the processors to the epochs most of the time.
+#[derive(Default)]
+pub(crate) struct Pace {
+    /// When the work since the last rest began, and how many rows it had.
+    since: u64,
+    rows: usize,
+    /// A rest is due.
+    tired: bool,
+    /// The end of the rest that is taken.
+    until: u64,
+}
+
+impl Pace {
+    fn begin(&mut self, environment: &dyn Environment) {
+        *self = Pace { since: environment.now(), ..Pace::default() };
+    }
+
+    /// So many rows were worked on; whether rests are taken at all.
+    fn worked(&mut self, rows: usize, rests: bool) {
+        self.rows += rows;
+        if self.rows >= REST_ROWS && rests {
+            (self.rows, self.tired) = (0, true);
+        }
+    }
+
+    /// Until when it rests, if it does.
+    fn rests(&mut self, environment: &dyn Environment, state: &CheckpointState) -> Option<u64> {
+        if !self.tired && self.until == 0 {
+            return None;
+        }
+        let now = environment.now();
+        if self.tired {
+            self.tired = false;
+            self.until = now + (REST_FACTOR * now.saturating_sub(self.since)).min(REST_MAX);
+        }
+        if now >= self.until || state.presses.load(Ordering::Relaxed) {
+            (self.until, self.since) = (0, now);
+            return None;
+        }
+        Some(self.until)
+    }
+}

@@ -1,0 +1,143 @@
+//! The end of a durable run: a last checkpoint, so that the next run begins where this one ended.
+
+use crate::Sync;
+use crate::buffer_manager::BufferManager;
+use crate::checkpoint::{AtRest, SourceAt, merge, save};
+use crate::checkpointer::CheckpointState;
+use crate::control::RunError;
+use crate::digest::{Digests, outputs_by_name};
+use crate::logger::{LogState, note};
+use crate::packed::PackedCodec;
+use crate::replay::Recovery;
+use crate::summary::DurabilitySummary;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_durability::{Bug, Log, StateDirectory, StateError, Written};
+use tidemill_stages::machine::Machine;
+use tidemill_state::Generation;
+
+/// What is left to do when all actors are over.
+pub struct Ending {
+    pub(crate) directory: Arc<Mutex<StateDirectory>>,
+    pub(crate) log_state: Arc<LogState>,
+    pub(crate) checkpoints: Arc<CheckpointState>,
+    pub(crate) digests: Arc<Digests>,
+    pub(crate) buffers: Option<Arc<BufferManager>>,
+    pub(crate) sync: Sync,
+}
+
+/// How gate and logger were left.
+pub struct Left {
+    /// The last epoch that was cut.
+    pub epoch: u64,
+    /// Where the sources stand after it.
+    pub sources: Vec<SourceAt>,
+    /// The mark of rows that changed since the last checkpoint.
+    pub generation: Generation,
+    /// The log; none where a replay was broken off before it began.
+    pub log: Option<Log>,
+    /// What was replayed.
+    pub recovery: Recovery,
+}
+
+impl Ending {
+    /// Has a checkpoint that is under way rest no more: nothing else is.
+    pub fn hurry(&self) {
+        self.checkpoints.presses.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes a last checkpoint. Everything was committed.
+    pub fn end(self, machine: &Machine, mut left: Left) -> Result<DurabilitySummary, RunError> {
+        let epoch = left.epoch;
+        let mut is_behind = false;
+        // Without a log the replay was broken off: the next run begins where this one began.
+        if let Some(mut log) = left.log.take() {
+            note_rest(&mut log, &self.digests)?;
+            let checkpoint = self.directory.lock().checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+            assert!(epoch >= checkpoint, "a checkpoint is of an epoch that was cut");
+            if epoch > checkpoint {
+                let released = self.checkpoints.committed.load(Ordering::Acquire);
+                if released < epoch {
+                    let text = format!("epochs up to {epoch} were run, and released up to {released}");
+                    return Err(RunError::Panic(text));
+                }
+                is_behind = !self.checkpoint(machine, &mut left, log)?;
+            }
+        }
+        Ok(DurabilitySummary {
+            epoch,
+            log_bytes: self.log_state.bytes.load(Ordering::Relaxed),
+            checkpoints: self.checkpoints.count.load(Ordering::Relaxed),
+            replayed_epochs: left.recovery.epochs,
+            replayed_events: left.recovery.events,
+            lost_epochs: left.recovery.lost,
+            sync_seconds: match self.sync {
+                Sync::Epoch => None,
+                Sync::Every(every) => Some(every.as_secs_f64()),
+            },
+            recovery_seconds: left.recovery.nanoseconds as f64 / 1e9,
+            is_behind,
+            memory: self.buffers.as_ref().map(|buffers| buffers.summary()),
+        })
+    }
+
+    /// Writes the checkpoint and frees the log before it; false where there was no room, so that the next run replays
+    /// the log.
+    fn checkpoint(&self, machine: &Machine, left: &mut Left, mut log: Log) -> Result<bool, RunError> {
+        let mut directory = self.directory.lock();
+        if directory.planted().is(Bug::TruncatesFirst) {
+            log.roll_now()?;
+            log.truncate(left.epoch, usize::MAX)?;
+        }
+        let mut sources = std::mem::take(&mut left.sources);
+        for SourceAt { standing, .. } in &mut sources {
+            if directory.planted().is(Bug::CheckpointForgetsHeld) {
+                standing.held.clear();
+            }
+            if directory.planted().is(Bug::CheckpointForgetsTimes) {
+                standing.greatest = None;
+            }
+        }
+        let outputs = outputs_by_name(&machine.program, self.digests.total());
+        let (generation, whole) = (left.generation, self.checkpoints.whole.load(Ordering::Acquire));
+        let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
+        let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
+        match save(&mut directory, machine, state) {
+            // All is in the log, which the next run replays.
+            Err(error) if error.is_no_room() => return Ok(false),
+            saved => directory.switch(saved?)?,
+        }
+        // Everything is durable and released.
+        directory.weaken(false)?;
+        self.checkpoints.count.fetch_add(1, Ordering::Relaxed);
+        log.roll_now()?;
+        log.truncate(left.epoch, usize::MAX)?;
+        drop(directory);
+        match merge(machine, &self.directory) {
+            // All is in the checkpoint; there are more runs than there would be, until the next one.
+            Err(error) if error.is_no_room() => {}
+            merged => merged?,
+        }
+        if let Some(buffers) = &self.buffers {
+            let mut directory = self.directory.lock();
+            buffers.end(&directory, &machine.tables)?;
+            directory.tidy()?;
+        }
+        Ok(true)
+    }
+}
+
+/// Notes the digests of epochs that were committed when the logger had come to its end.
+fn note_rest(log: &mut Log, digests: &Digests) -> Result<(), StateError> {
+    let rest = digests.take_unlogged(log.epoch());
+    if rest.is_empty() {
+        return Ok(());
+    }
+    note(log, &mut PackedCodec::default(), &rest);
+    // Without room they are missing; nothing else depends on them.
+    match log.write()? {
+        Written::All => log.sync(),
+        Written::Full(_) => Ok(()),
+    }
+}

@@ -1,0 +1,270 @@
+//! What is logged of an epoch, and its bytes.
+//!
+//! ```text
+//! entry   = version:1, sources: n, n × source, digests: n, n × digest
+//! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
+//! values  = batches: n, n × batch (`packed`), then `bad` records
+//! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are there, reason
+//! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
+//!           results: 0, or n, n × (there:1, [batch])
+//! ```
+//!
+//! Numbers are LEB128; a text or run of bytes has its length before it. What Arrow has of a batch is an IPC record
+//! batch message without schema (the program has it) and dictionaries, its buffers compressed.
+
+use crate::digest::{EpochDigests, read_digests, write_digests};
+use crate::intake::Taken;
+use crate::packed::{PackedCodec, read_packed};
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::read_record_batch;
+use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_ipc::{CompressionType, root_as_message};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::collections::HashMap;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Origin, Program};
+use tidemill_stages::digest::committed_streams;
+use tidemill_stages::io::{BadRecord, SourceBatch};
+
+const VERSION: u8 = 5;
+
+/// What is logged of an epoch.
+#[derive(Debug)]
+pub struct EpochEntry {
+    /// Its number.
+    pub epoch: u64,
+    /// By source number.
+    pub sources: Vec<SourceEntry>,
+    /// What came of earlier epochs.
+    pub digests: EpochDigests,
+}
+
+/// What columns there are in the log of a program.
+pub struct LogSchemas {
+    /// By source.
+    pub sources: Vec<SchemaRef>,
+    /// By transaction, of what it gives when it commits.
+    pub committed: Vec<SchemaRef>,
+}
+
+impl LogSchemas {
+    /// Of a program's log.
+    pub fn of(program: &Program) -> LogSchemas {
+        let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
+        LogSchemas {
+            sources: sources.map(|stream| arrow_schema(&stream.schema)).collect(),
+            committed: committed_streams(program).map(|s| arrow_schema(&program.streams[s].schema)).collect(),
+        }
+    }
+}
+
+/// What is logged of a source's part in an epoch.
+#[derive(Debug, Default)]
+pub struct SourceEntry {
+    /// Events let through.
+    pub passed: u64,
+    /// Whether the source had ended when the epoch was cut.
+    pub ended: bool,
+    /// What was taken of it since the last cut.
+    pub taken: Taken,
+    /// Where it then stood.
+    pub token: Option<String>,
+    /// The records themselves, of a source that cannot be read again.
+    pub ingested: Ingested,
+}
+
+/// Records since the last cut.
+#[derive(Debug, Default)]
+pub enum Ingested {
+    /// They can be read again.
+    #[default]
+    Again,
+    /// By value.
+    Values(Vec<SourceBatch>),
+}
+
+/// Makes and reads bytes of batches.
+pub struct BatchCodec {
+    options: IpcWriteOptions,
+    context: IpcWriteContext,
+}
+
+impl Default for BatchCodec {
+    fn default() -> Self {
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
+        BatchCodec { options: options.expect("LZ4 is compiled in"), context: IpcWriteContext::default() }
+    }
+}
+
+impl BatchCodec {
+    /// Appends a batch in canonical form.
+    pub fn write(&mut self, batch: &RecordBatch, into: &mut Vec<u8>) {
+        let mut dictionaries = DictionaryTracker::new(true);
+        let encoded = IpcDataGenerator::default().encode(batch, &mut dictionaries, &self.options, &mut self.context);
+        let (_, EncodedData { ipc_message, arrow_data }) = encoded.expect("canonical columns have an IPC form");
+        bytes(into, &ipc_message);
+        bytes(into, &arrow_data);
+    }
+}
+
+/// Reads a batch.
+pub fn read_batch(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<RecordBatch, Malformed> {
+    let (message, body) = (reader.bytes()?, Buffer::from(reader.bytes()?));
+    let message = root_as_message(message).map_err(|error| Malformed(error.to_string()))?;
+    let header = message.header_as_record_batch().ok_or_else(|| Malformed("a batch is none".into()))?;
+    let read = read_record_batch(&body, header, schema.clone(), &HashMap::new(), None, &message.version());
+    read.map_err(|error: ArrowError| Malformed(error.to_string()))
+}
+
+/// Bytes that have the right check and yet do not read: written by another version, or a bug.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl EpochEntry {
+    /// Appends its bytes, without the epoch's number.
+    pub fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
+        into.push(VERSION);
+        number(into, self.sources.len() as u64);
+        for source in &self.sources {
+            let values = matches!(source.ingested, Ingested::Values(_));
+            into.push(u8::from(source.ended) | u8::from(values) << 1 | u8::from(source.token.is_some()) << 2);
+            number(into, source.passed);
+            if let Some(token) = &source.token {
+                bytes(into, token.as_bytes());
+            }
+            number(into, source.taken.events);
+            number(into, source.taken.bad);
+            if let Ingested::Values(batches) = &source.ingested {
+                let filled = || batches.iter().filter(|batch| batch.events.num_rows() > 0);
+                number(into, filled().count() as u64);
+                filled().for_each(|batch| codec.write(&batch.events, into));
+                batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
+            }
+        }
+        write_digests(&self.digests, codec, into);
+    }
+
+    /// Reads an entry.
+    pub fn read(epoch: u64, payload: &[u8], schemas: &LogSchemas) -> Result<EpochEntry, Malformed> {
+        let mut reader = Reader(payload);
+        if reader.byte()? != VERSION {
+            return Err(Malformed("it is of another version".into()));
+        }
+        if reader.number()? != schemas.sources.len() as u64 {
+            return Err(Malformed("it is of another number of sources".into()));
+        }
+        let sources =
+            schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<_, _>>()?;
+        let digests = read_digests(&mut reader, &schemas.committed)?;
+        if !reader.0.is_empty() {
+            return Err(Malformed("something follows its end".into()));
+        }
+        Ok(EpochEntry { epoch, sources, digests })
+    }
+}
+
+fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntry, Malformed> {
+    let flags = reader.byte()?;
+    let passed = reader.number()?;
+    let token = if flags & 4 != 0 { Some(reader.text()?) } else { None };
+    let taken = Taken { events: reader.number()?, bad: reader.number()? };
+    let ingested = if flags & 2 == 0 {
+        Ingested::Again
+    } else {
+        let mut batches = Vec::new();
+        for _ in 0..reader.number()? {
+            batches.push(SourceBatch { events: read_packed(reader, schema, taken.events)?, bad: Vec::new() });
+        }
+        let events: u64 = batches.iter().map(|batch| batch.events.num_rows() as u64).sum();
+        if events != taken.events {
+            return Err(Malformed(format!("it says {} events and has {events}", taken.events)));
+        }
+        if taken.bad > 0 {
+            let bad = (0..taken.bad).map(|_| read_bad(reader)).collect::<Result<_, _>>()?;
+            batches.push(SourceBatch { events: RecordBatch::new_empty(schema.clone()), bad });
+        }
+        Ingested::Values(batches)
+    };
+    Ok(SourceEntry { passed, ended: flags & 1 != 0, taken, token, ingested })
+}
+
+fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {
+    let texts = [&bad.origin, &bad.column, &bad.record];
+    let flag = |text: &Option<String>, bit: u8| if text.is_some() { bit } else { 0 };
+    into.push(flag(texts[0], 1) | flag(texts[1], 4) | flag(texts[2], 8) | if bad.line.is_some() { 2 } else { 0 });
+    if let Some(line) = bad.line {
+        number(into, line);
+    }
+    texts.into_iter().flatten().chain([&bad.reason]).for_each(|text| bytes(into, text.as_bytes()));
+}
+
+fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
+    let flags = reader.byte()?;
+    let line = if flags & 2 != 0 { Some(reader.number()?) } else { None };
+    let mut text = |bit: u8| if flags & bit != 0 { reader.text().map(Some) } else { Ok(None) };
+    let (origin, column, record) = (text(1)?, text(4)?, text(8)?);
+    Ok(BadRecord { origin, line, column, record, reason: reader.text()? })
+}
+
+/// Appends a number.
+pub fn number(into: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        into.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+fn bytes(into: &mut Vec<u8>, value: &[u8]) {
+    number(into, value.len() as u64);
+    into.extend_from_slice(value);
+}
+
+/// What is left to be read.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// A byte.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let (&first, rest) = self.0.split_first().ok_or_else(|| Malformed("it ends too early".into()))?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    /// Eight bytes.
+    pub fn word(&mut self) -> Result<u64, Malformed> {
+        let (word, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed("it ends too early".into()))?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*word))
+    }
+
+    /// A number.
+    pub fn number(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed("a number has no end".into()))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        self.run(length)
+    }
+
+    /// So many bytes.
+    pub fn run(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(|| Malformed("it ends too early".into()))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed("a text is not UTF-8".into()))
+    }
+}

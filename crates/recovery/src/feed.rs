@@ -1,0 +1,143 @@
+//! The gate's side of a durable run: what is taken goes to the log, with the epoch that it was taken for; some epochs
+//! are followed by a checkpoint.
+
+use crate::DurabilityOptions;
+use crate::buffer_manager::BufferManager;
+use crate::checkpoint::SourceAt;
+use crate::checkpointer::{CheckpointState, Cut};
+use crate::entry::EpochEntry;
+use crate::intake::Intake;
+use crate::logger::{LogState, Logged};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_durability::{Bug, Log, Planted};
+use tidemill_stages::access::snapshot::SnapshotDue;
+use tidemill_stages::actor::Outbox;
+use tidemill_stages::digest::EpochDigest;
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::epoch::{Changes, Omission};
+use tidemill_stages::gate::Gate;
+use tidemill_stages::io::SourceBatch;
+use tidemill_state::Generation;
+
+/// Logs what the gate takes and cuts.
+pub struct LogFeed {
+    /// What was taken of the sources.
+    pub intake: Intake,
+    /// To the logger; until the last epoch is cut.
+    pub(crate) entries: Option<Outbox<EpochEntry>>,
+    /// To the logger; until it has begun.
+    pub(crate) start: Option<Outbox<Log>>,
+    /// To the committer; until there is nothing more to tell.
+    pub(crate) told: Option<Outbox<Logged>>,
+    pub(crate) log_state: Arc<LogState>,
+}
+
+impl LogFeed {
+    /// A batch is ingested; the source then stands at `token`.
+    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
+        self.intake.take(source, batch, token);
+    }
+
+    /// Whether another epoch may be cut: few enough wait for the log.
+    pub fn has_room(&self) -> bool {
+        self.entries.as_ref().is_none_or(|entries| !entries.is_full())
+    }
+
+    /// An epoch was cut.
+    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
+        let entry = self.intake.cut(epoch, gate);
+        if let Some(entries) = &self.entries {
+            // Where the logger has gone, the failure is set.
+            let _ = entries.send(entry);
+        }
+    }
+
+    /// Has the logger go on with the log: all that is in it has been replayed.
+    pub fn begin(&mut self, log: Log) {
+        let start = self.start.take().expect("a log begins once");
+        let _ = start.send(log);
+    }
+
+    /// Tells the committer up to where epochs are durable.
+    pub fn tell(&self, epoch: u64) {
+        self.log_state.durable.fetch_max(epoch, Ordering::AcqRel);
+        self.told.iter().for_each(|told| _ = told.send(Logged { epoch, results: 0 }));
+    }
+
+    /// There will be no more epochs.
+    pub fn close(&mut self) {
+        (self.entries, self.start, self.told) = (None, None, None);
+    }
+
+    /// Where the sources stand, right after a cut.
+    pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
+        let at = |(source, standing)| {
+            let (taken, token) = self.intake.of(source);
+            SourceAt { standing, taken, token }
+        };
+        gate.standings().into_iter().enumerate().map(at).collect()
+    }
+}
+
+/// Says with which epochs a checkpoint is due, and how epochs mark the rows that they change.
+pub struct CheckpointTrigger {
+    pub(crate) options: DurabilityOptions,
+    pub(crate) checkpoints: Arc<CheckpointState>,
+    pub(crate) log_state: Arc<LogState>,
+    pub(crate) buffers: Option<Arc<BufferManager>>,
+    pub(crate) planted: Planted,
+    /// Events since the last checkpoint, and the bytes that were logged when it was due.
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+    /// The mark of epochs; another one after each checkpoint.
+    pub(crate) generation: Generation,
+    /// Whether a checkpoint was due with the epoch cut last.
+    pub(crate) is_after_due: bool,
+}
+
+impl CheckpointTrigger {
+    /// An epoch was cut, or is replayed as it was cut: it marks what it changes.
+    pub fn mark(&mut self, epoch: &mut Epoch) {
+        self.events += epoch.events as u64;
+        epoch.changes = Some(self.changes());
+        epoch.digest = Some(EpochDigest::default());
+    }
+
+    /// Has a checkpoint taken of the end of an epoch that was just cut, if one is due.
+    pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate) {
+        let bytes = self.log_state.bytes.load(Ordering::Relaxed);
+        let is_long =
+            self.events >= self.options.checkpoint_events || bytes - self.bytes >= self.options.checkpoint_log_bytes;
+        if !is_long || self.checkpoints.busy.load(Ordering::Acquire) {
+            return;
+        }
+        self.checkpoints.busy.store(true, Ordering::Release);
+        (self.events, self.bytes) = (0, bytes);
+        let whole = self.checkpoints.whole.load(Ordering::Acquire);
+        let live = self.buffers.as_ref().map(|buffers| buffers.cut());
+        let cut = Cut { epoch: epoch.number, sources: feed.sources(gate), whole, live };
+        let before = self.checkpoints.cut.lock().replace(cut);
+        assert!(before.is_none(), "one checkpoint at a time");
+        epoch.snapshot_due = Some(SnapshotDue { generation: self.generation, whole });
+        self.generation = self.generation.next();
+        self.is_after_due = true;
+    }
+
+    /// The mark of rows that changed since the last checkpoint.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// How the epoch that is cut now marks what it changes.
+    fn changes(&mut self) -> Changes {
+        let mixes = std::mem::take(&mut self.is_after_due) && self.planted.is(Bug::SnapshotMixesGenerations);
+        let generation = if mixes { self.generation.next() } else { self.generation };
+        let omits = if self.planted.is(Bug::SnapshotForgetsChanges) {
+            Some(Omission::Marks)
+        } else {
+            self.planted.is(Bug::SnapshotSavesNothing).then_some(Omission::Saves)
+        };
+        Changes { generation, omits }
+    }
+}

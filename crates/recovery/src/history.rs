@@ -1,0 +1,196 @@
+//! What a state was made from, for whoever wants to go through it again without the engine: the rows at
+//! a checkpoint, and each epoch that was logged behind it, with what its sources gave and what came of it.
+
+use crate::checkpoint::restore_sources;
+use crate::control::RunError;
+use crate::digest::{EpochDigests, read_digests};
+use crate::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
+use crate::intake::{Exactly, Taken};
+use crate::load::checkpoint_rows;
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use tidemill_durability::{LogReader, StateDirectory, StateError};
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Origin, Program, Stream};
+use tidemill_stages::gate::Standing;
+use tidemill_stages::io::{IoFailure, Resumed, Source, SourceBatch};
+use tidemill_state::Table;
+
+/// Where a history begins.
+pub struct StartingPoint {
+    /// The epoch behind which it does.
+    pub epoch: u64,
+    /// By table: all rows, in no order.
+    pub tables: Vec<RecordBatch>,
+    /// By source.
+    pub sources: Vec<StartingSource>,
+}
+
+/// Where a source stood.
+#[derive(Default)]
+pub struct StartingSource {
+    /// Events taken of it.
+    pub events: u64,
+    /// The greatest time that it had shown; without event time, the next counter less one.
+    pub greatest: Option<i64>,
+    /// The events that were held back, in order.
+    pub held: Vec<RecordBatch>,
+}
+
+/// An epoch that was.
+pub struct PastEpoch {
+    /// Its number.
+    pub number: u64,
+    /// By source.
+    pub sources: Vec<PastSource>,
+    /// What came of epochs before it, as it is in the log.
+    pub digests: EpochDigests,
+}
+
+/// What a source gave to an epoch.
+pub struct PastSource {
+    /// The records that were taken since the epoch before.
+    pub batches: Vec<SourceBatch>,
+    /// How many of its events were let through.
+    pub passed: u64,
+}
+
+/// Opens the source of a stream for reading again, if it is of a kind that can be.
+pub type Reopen<'a> = dyn FnMut(&Stream) -> Result<Option<Box<dyn Source>>, IoFailure> + 'a;
+
+/// The epochs behind a starting point.
+pub struct History {
+    path: String,
+    schemas: LogSchemas,
+    names: Vec<String>,
+    log: LogReader,
+    /// Those whose records are not in the log.
+    sources: Vec<Option<Rereading>>,
+}
+
+impl History {
+    /// Goes back to a checkpoint: that of `directory`, or of one of its savepoints, opened as a state of its
+    /// own. `open` opens the source of a name for reading it again, if it is of a kind that can be.
+    pub fn open(
+        directory: &StateDirectory,
+        savepoint: Option<&StateDirectory>,
+        program: &Program,
+        open: &mut Reopen<'_>,
+    ) -> Result<(StartingPoint, History), RunError> {
+        let from = savepoint.unwrap_or(directory);
+        let epoch = from.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+        let tables = state_rows(from, program)?;
+        let mut standing = restore_sources(from, program)?;
+        let streams: Vec<&Stream> =
+            program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).collect();
+        standing.resize_with(streams.len(), Default::default);
+        let (mut starts, mut sources) = (Vec::new(), Vec::new());
+        for (stream, at) in streams.iter().zip(standing) {
+            let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
+            let source = if at.standing.ended { None } else { open(stream).map_err(failed)? };
+            let source = source.filter(|source| source.replays());
+            sources.push(
+                source
+                    .map(|source| Rereading::new(source, at.taken, at.token.as_deref()))
+                    .transpose()
+                    .map_err(failed)?,
+            );
+            let Standing { greatest, held, .. } = at.standing;
+            starts.push(StartingSource { events: at.taken.events, greatest, held });
+        }
+        let history = History {
+            path: directory.path().display().to_string(),
+            schemas: LogSchemas::of(program),
+            names: streams.iter().map(|stream| stream.name.clone()).collect(),
+            log: directory.log_behind(epoch)?,
+            sources,
+        };
+        Ok((StartingPoint { epoch, tables, sources: starts }, history))
+    }
+
+    /// The next epoch; none where the log ends.
+    pub fn next_epoch(&mut self) -> Result<Option<PastEpoch>, RunError> {
+        let Some(logged) = self.log.next_epoch()? else { return Ok(None) };
+        let entry = EpochEntry::read(logged.epoch, &logged.payload, &self.schemas);
+        let entry = entry.map_err(|error| self.malformed(logged.epoch, &error))?;
+        let mut sources = Vec::new();
+        for (s, logged) in entry.sources.into_iter().enumerate() {
+            let batches = match logged.ingested {
+                Ingested::Values(batches) => batches,
+                Ingested::Again if logged.taken == Taken::default() => Vec::new(),
+                Ingested::Again => self.read_again(s, logged.taken)?,
+            };
+            sources.push(PastSource { batches, passed: logged.passed });
+        }
+        let mut digests = entry.digests;
+        digests.extend(self.noted()?);
+        Ok(Some(PastEpoch { number: entry.epoch, sources, digests }))
+    }
+
+    /// What was noted since the last epoch: digests that no later one took along.
+    pub fn noted(&mut self) -> Result<EpochDigests, RunError> {
+        let mut digests = Vec::new();
+        for note in self.log.take_notes() {
+            let read = read_digests(&mut Reader(&note), &self.schemas.committed);
+            digests.extend(read.map_err(|error| self.malformed(self.log.epoch(), &error))?);
+        }
+        Ok(digests)
+    }
+
+    fn malformed(&self, epoch: u64, Malformed(reason): &Malformed) -> RunError {
+        let text = format!("epoch {epoch} of the log of {} does not read: {reason}", self.path);
+        RunError::State(StateError::Refused(text))
+    }
+
+    fn read_again(&mut self, source: usize, taken: Taken) -> Result<Vec<SourceBatch>, RunError> {
+        let name = &self.names[source];
+        let failed = |failure| RunError::Source { name: name.clone(), failure };
+        match &mut self.sources[source] {
+            Some(reading) => reading.take(taken).map_err(failed),
+            None => Err(failed(IoFailure::new("its records are not logged, and it is not known how to read it again"))),
+        }
+    }
+}
+
+/// The rows of each table at a state's newest checkpoint, in no order.
+pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<Vec<RecordBatch>, StateError> {
+    let states = directory.checkpoint().map(|checkpoint| checkpoint.tables.as_slice()).unwrap_or_default();
+    let rows = |(definition, state)| {
+        let table = Table::new(definition);
+        let batches = checkpoint_rows(directory, &table, state)?.collect::<Result<Vec<_>, _>>()?;
+        Ok(concat_batches(&arrow_schema(&table.schema()), &batches).expect("batches of one schema"))
+    };
+    program.tables.iter().zip(states).map(rows).collect()
+}
+
+/// A source that is read again.
+struct Rereading {
+    source: Box<dyn Source>,
+    rest: Option<SourceBatch>,
+}
+
+impl Rereading {
+    fn new(mut source: Box<dyn Source>, taken: Taken, token: Option<&str>) -> Result<Rereading, IoFailure> {
+        let resumed = if taken == Taken::default() { Resumed::New } else { source.resume(token)? };
+        let mut reading = Rereading { source, rest: None };
+        if resumed == Resumed::Anew {
+            reading.take(taken)?;
+        }
+        Ok(reading)
+    }
+
+    /// Exactly so many records.
+    fn take(&mut self, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
+        let mut exactly = Exactly::new(wanted);
+        while !exactly.is_done() {
+            let rest = self.rest.take().map(Some);
+            match rest.map_or_else(|| self.source.next(), Ok)? {
+                Some(batch) => exactly.give(batch)?,
+                None => return Err(exactly.missing()),
+            }
+        }
+        let batches;
+        (batches, self.rest) = exactly.end();
+        Ok(batches)
+    }
+}

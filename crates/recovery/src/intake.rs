@@ -1,0 +1,174 @@
+//! What was taken of each source: since the last cut, for the log, and in all, for checkpoints.
+
+use crate::entry::{EpochEntry, Ingested, SourceEntry};
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::gate::Gate;
+use tidemill_stages::io::{IoFailure, SourceBatch};
+
+/// Records taken of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Events.
+    pub events: u64,
+    /// Undecodable records.
+    pub bad: u64,
+}
+
+impl Taken {
+    /// Of a batch.
+    pub fn of(batch: &SourceBatch) -> Taken {
+        Taken { events: batch.events.num_rows() as u64, bad: batch.bad.len() as u64 }
+    }
+
+    /// Adds some.
+    pub fn add(&mut self, more: Taken) {
+        self.events += more.events;
+        self.bad += more.bad;
+    }
+}
+
+/// What was taken of one source.
+#[derive(Default)]
+struct OfSource {
+    /// Whether its records are not logged.
+    replays: bool,
+    in_all: Taken,
+    token: Option<String>,
+    since_cut: Taken,
+    values: Vec<SourceBatch>,
+}
+
+/// What was taken of all sources.
+pub struct Intake {
+    sources: Vec<OfSource>,
+}
+
+impl Intake {
+    /// Of sources of which so much was taken before, up to some token; and whether they replay.
+    pub fn new(before: impl IntoIterator<Item = (Taken, Option<String>, bool)>) -> Intake {
+        let of = |(in_all, token, replays)| OfSource { in_all, token, replays, ..OfSource::default() };
+        Intake { sources: before.into_iter().map(of).collect() }
+    }
+
+    /// A batch was ingested, behind which the source stands at `token`.
+    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
+        let of = &mut self.sources[source];
+        of.since_cut.add(Taken::of(batch));
+        of.in_all.add(Taken::of(batch));
+        of.token = token;
+        if !of.replays {
+            let events: RecordBatch = batch.events.clone();
+            of.values.push(SourceBatch { events, bad: batch.bad.clone() });
+        }
+    }
+
+    /// Whether anything was taken since the last epoch was cut.
+    pub fn has_uncut(&self) -> bool {
+        self.sources.iter().any(|of| of.since_cut != Taken::default())
+    }
+
+    /// An epoch was cut: what is to be logged of it.
+    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
+        let entry = |(s, of): (usize, &mut OfSource)| {
+            let passed = epoch.sources[s].events.as_ref().map_or(0, |events| events.num_rows() as u64);
+            let taken = std::mem::take(&mut of.since_cut);
+            let ingested = match std::mem::take(&mut of.values) {
+                batches if !batches.is_empty() => Ingested::Values(batches),
+                _ => Ingested::Again,
+            };
+            // Without new records it stands where the entry before says.
+            let token = of.token.clone().filter(|_| taken != Taken::default());
+            SourceEntry { passed, ended: gate.has_ended(s), taken, token, ingested }
+        };
+        let sources = self.sources.iter_mut().enumerate().map(entry).collect();
+        EpochEntry { epoch: epoch.number, sources, digests: Vec::new() }
+    }
+
+    /// An epoch was replayed.
+    pub fn replayed(&mut self, entry: &EpochEntry) {
+        for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
+            of.in_all.add(entry.taken);
+            if entry.taken != Taken::default() {
+                of.token.clone_from(&entry.token);
+            }
+        }
+    }
+
+    /// What was taken of a source in all, and where it stands.
+    pub fn of(&self, source: usize) -> (Taken, Option<String>) {
+        (self.sources[source].in_all, self.sources[source].token.clone())
+    }
+}
+
+/// Collects exactly so many records of a source, which comes in batches of its own sizes.
+pub struct Exactly {
+    left: Taken,
+    batches: Vec<SourceBatch>,
+    /// Records after the last that is wanted.
+    rest: Option<SourceBatch>,
+}
+
+impl Exactly {
+    /// Nothing yet of so many.
+    pub fn new(wanted: Taken) -> Exactly {
+        Exactly { left: wanted, batches: Vec::new(), rest: None }
+    }
+
+    /// Whether all are there.
+    pub fn is_done(&self) -> bool {
+        self.left == Taken::default()
+    }
+
+    /// Takes the next batch of the source.
+    pub fn give(&mut self, next: SourceBatch) -> Result<(), IoFailure> {
+        assert!(!self.is_done(), "a batch after the last record that is wanted");
+        // What is left over may be all of the kind that is not wanted.
+        let (first, behind) = split(join(self.rest.take(), next)?, self.left);
+        self.left.events -= first.events.num_rows() as u64;
+        self.left.bad -= first.bad.len() as u64;
+        self.batches.push(first);
+        self.rest = behind;
+        Ok(())
+    }
+
+    /// The failure of a source that ends before.
+    pub fn missing(&self) -> IoFailure {
+        missing(self.left)
+    }
+
+    /// The batches, and what is left of the last one.
+    pub fn end(self) -> (Vec<SourceBatch>, Option<SourceBatch>) {
+        assert!(self.is_done(), "records are missing");
+        (self.batches, self.rest)
+    }
+}
+
+/// The failure of a source that does not have so many records any more.
+pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
+    IoFailure::new(format!("{events} events and {bad} bad records that were taken of it before are not there any more"))
+}
+
+/// Two batches as one.
+fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
+    let Some(mut first) = first else { return Ok(next) };
+    let schema = next.events.schema();
+    let events = concat_batches(&schema, [&first.events, &next.events]);
+    first.bad.extend(next.bad);
+    Ok(SourceBatch { events: events.map_err(|error| IoFailure::new(error.to_string()))?, bad: first.bad })
+}
+
+/// The first records of a batch, at most so many of each kind, and the rest if there is any.
+pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
+    let events = (batch.events.num_rows() as u64).min(most.events) as usize;
+    let bad = batch.bad.len().min(most.bad as usize);
+    if events == batch.events.num_rows() && bad == batch.bad.len() {
+        return (batch, None);
+    }
+    let rest = SourceBatch {
+        events: batch.events.slice(events, batch.events.num_rows() - events),
+        bad: batch.bad.split_off(bad),
+    };
+    (SourceBatch { events: batch.events.slice(0, events), bad: batch.bad }, Some(rest))
+}

@@ -1,0 +1,322 @@
+//! The logger: entries that wait are appended together and synced once.
+
+use crate::control::{Control, Failure, RunError};
+use crate::digest::{Digests, EpochDigests, write_digests};
+use crate::entry::EpochEntry;
+use crate::packed::PackedCodec;
+use crate::{DurabilityOptions, Sync};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_durability::{Bug, Log, StateError, Written};
+use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
+use tidemill_stages::environment::Environment;
+
+/// How long the log idles before it is noted, durably, how far it is durable, nanoseconds.
+const IDLE: u64 = 50_000_000;
+/// How long to wait for room on a full disk before the next try, nanoseconds.
+const FULL_POLL: u64 = 100_000_000;
+/// How long a planted bug gives others to act on what they are told too early, nanoseconds.
+const TOO_EARLY: u64 = 1_000_000;
+/// Bytes of entries that are appended together at the most, as they are before compression.
+const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// How far the log is durable, or in a weaker mode written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// Epochs up to this one.
+    pub epoch: u64,
+    /// What epochs up to this one came to.
+    pub results: u64,
+}
+
+/// What the logger shares with gate and checkpointer.
+#[derive(Default)]
+pub struct LogState {
+    /// Bytes appended in this run. Written by the logger.
+    pub bytes: AtomicU64,
+    /// Epochs up to this one are durable in this run. Written by the gate while it replays, then by the logger.
+    pub durable: AtomicU64,
+    /// Epochs up to this one are in a checkpoint: their segments may go. Written by the checkpointer, taken by the
+    /// logger.
+    pub truncate: AtomicU64,
+}
+
+/// Appends to the log in a run.
+pub struct Logger {
+    /// From the gate: the log, when all that is in it has been replayed.
+    pub(crate) start: Inbox<Log>,
+    /// Since then; until the end of the run is taken.
+    pub(crate) log: Option<Log>,
+    /// From the gate, in the order of epochs.
+    pub(crate) entries: Inbox<EpochEntry>,
+    /// From the committer: there are digests that results wait for. None where results do not wait for them.
+    pub(crate) results: Option<Inbox<()>>,
+    /// The epoch of the last digest that was logged.
+    pub(crate) results_epoch: u64,
+    pub(crate) codec: PackedCodec,
+    /// The bytes of an entry.
+    pub(crate) payload: Vec<u8>,
+    /// To the committer: epochs are durable. Until there is nothing more to tell.
+    pub(crate) told: Option<Outbox<Logged>>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) failure: Arc<Failure>,
+    pub(crate) state: Arc<LogState>,
+    pub(crate) digests: Arc<Digests>,
+    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) options: DurabilityOptions,
+    /// What was pushed to the log and is not written yet.
+    pub(crate) pushed: Option<Pushed>,
+    /// When the log was synced last.
+    pub(crate) synced: u64,
+    /// Until when it waits for new entries before it does something else.
+    pub(crate) waits: Option<u64>,
+    /// The epoch up to which segments may go.
+    pub(crate) truncate: u64,
+}
+
+/// What was pushed to the log and is not written yet.
+pub(crate) struct Pushed {
+    /// Where the log ended before.
+    from: u64,
+    /// When to try, at the earliest.
+    at: u64,
+}
+
+/// What is to be logged next.
+enum Next {
+    Entry(EpochEntry),
+    Results,
+    Nothing,
+    Over,
+}
+
+impl Actor for Logger {
+    fn step(&mut self) -> Progress {
+        if self.log.is_none() {
+            match self.start.take() {
+                Took::Message(log) => {
+                    assert!(log.is_durable(), "a run goes on after what is durable");
+                    self.log = Some(log);
+                    self.synced = self.environment.now();
+                    return Progress::Worked;
+                }
+                Took::Nothing => return Progress::Waits(None),
+                Took::Closed => return self.leave(),
+            }
+        }
+        match self.go_on() {
+            Ok(Progress::Over) => self.leave(),
+            Ok(progress) => progress,
+            Err(error) => {
+                self.failure.set(RunError::State(error));
+                self.log = None;
+                self.leave()
+            }
+        }
+    }
+}
+
+impl Logger {
+    /// The log, at the end of the run; none where it never began, or failed.
+    pub fn end(self) -> Option<Log> {
+        self.log
+    }
+
+    /// The committer takes the end of what it is told for that of the log, so it comes last.
+    fn leave(&mut self) -> Progress {
+        self.told = None;
+        Progress::Over
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log.as_mut().expect("the log has begun")
+    }
+
+    fn go_on(&mut self) -> Result<Progress, StateError> {
+        if self.pushed.is_some() {
+            return self.write();
+        }
+        let from = self.log().position();
+        match self.next() {
+            Next::Entry(first) => self.push(first),
+            Next::Results => self.note(),
+            Next::Nothing => return self.idle(),
+            Next::Over => {
+                self.log().sync()?;
+                self.note_durable();
+                self.mark()?;
+                return Ok(Progress::Over);
+            }
+        }
+        self.waits = None;
+        let mut at = 0;
+        if self.log().planted().is(Bug::ReleasesUnsynced) {
+            self.tell();
+            at = self.environment.now() + TOO_EARLY;
+        }
+        self.pushed = Some(Pushed { from, at });
+        Ok(Progress::Worked)
+    }
+
+    /// What is to be logged next.
+    fn next(&mut self) -> Next {
+        let mut over = true;
+        match self.entries.take() {
+            Took::Message(entry) => return Next::Entry(entry),
+            Took::Nothing => over = false,
+            Took::Closed => {}
+        }
+        match self.results.as_ref().map(Inbox::take) {
+            Some(Took::Message(())) => Next::Results,
+            Some(Took::Nothing) => Next::Nothing,
+            Some(Took::Closed) | None if over => Next::Over,
+            Some(Took::Closed) | None => Next::Nothing,
+        }
+    }
+
+    /// Nothing new is to be logged: syncs, or marks how far the log is durable, when that is due.
+    fn idle(&mut self) -> Result<Progress, StateError> {
+        let due = self.until_due();
+        let now = self.environment.now();
+        let until = *self.waits.get_or_insert(now + due);
+        if now < until {
+            return Ok(Progress::Waits(Some(until)));
+        }
+        self.waits = None;
+        if due == 0 {
+            self.sync()?;
+        } else {
+            self.mark()?;
+        }
+        Ok(Progress::Worked)
+    }
+
+    /// Pushes an entry and those that wait after it.
+    fn push(&mut self, first: EpochEntry) {
+        let (mut next, mut bytes) = (Some(first), 0);
+        while let Some(mut entry) = next.take() {
+            self.payload.clear();
+            entry.digests = self.digests.take_unlogged(entry.epoch);
+            self.took(&entry.digests);
+            entry.write(&mut self.codec, &mut self.payload);
+            bytes += self.payload.len();
+            let log = self.log.as_mut().expect("the log has begun");
+            assert_eq!(entry.epoch, log.epoch() + 1, "entries come in the order of epochs");
+            log.push(entry.epoch, &self.payload);
+            if bytes < GROUP_BYTES_MAX
+                && let Took::Message(entry) = self.entries.take()
+            {
+                next = Some(entry);
+            }
+        }
+    }
+
+    /// Pushes digests that wait for no entry.
+    fn note(&mut self) {
+        let epoch = self.log().epoch();
+        let digests = self.digests.take_unlogged(epoch);
+        if !digests.is_empty() {
+            self.took(&digests);
+            note(self.log.as_mut().expect("the log has begun"), &mut self.codec, &digests);
+        }
+    }
+
+    fn took(&mut self, digests: &EpochDigests) {
+        let last = digests.last().map_or(self.results_epoch, |(epoch, _)| *epoch);
+        assert!(last >= self.results_epoch, "digests are logged in the order of epochs");
+        self.results_epoch = last;
+    }
+
+    /// Tells how far it is. If the committer has gone, the run has failed.
+    fn tell(&mut self) {
+        let logged = Logged { epoch: self.log().epoch(), results: self.results_epoch };
+        self.told.iter().for_each(|told| _ = told.send(logged));
+    }
+
+    /// How long until something is to be done without new entries, nanoseconds: a sync, or a mark.
+    fn until_due(&mut self) -> u64 {
+        let is_durable = self.log().is_durable();
+        match self.options.sync {
+            // After a sync nothing is due but the mark.
+            _ if is_durable => IDLE,
+            Sync::Epoch => 0,
+            Sync::Every(every) => {
+                let since = self.environment.now().saturating_sub(self.synced);
+                (every.as_nanos() as u64).saturating_sub(since).min(IDLE)
+            }
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), StateError> {
+        self.log().sync()?;
+        self.synced = self.environment.now();
+        self.note_durable();
+        Ok(())
+    }
+
+    fn note_durable(&mut self) {
+        assert!(self.log().is_durable(), "a sync has succeeded");
+        let epoch = self.log().epoch();
+        let before = self.state.durable.swap(epoch, Ordering::AcqRel);
+        assert!(before <= epoch, "what was durable stays so");
+    }
+
+    /// Writes what was pushed, as soon as there is room, and syncs if that is due. A run that is to end does not wait
+    /// for room: what is not logged was not released, and the sources have it still.
+    fn write(&mut self) -> Result<Progress, StateError> {
+        let now = self.environment.now();
+        let pushed = self.pushed.as_mut().expect("there is something to write");
+        if now < pushed.at {
+            return Ok(Progress::Waits(Some(pushed.at)));
+        }
+        let log = self.log.as_mut().expect("the log has begun");
+        if let Written::Full(error) = log.write()? {
+            self.control.log_waits.store(true, Ordering::Relaxed);
+            if self.control.stops() || self.failure.is_set() {
+                return Err(StateError::Io { file: log.path(), action: "written", error });
+            }
+            pushed.at = now + FULL_POLL;
+            return Ok(Progress::Waits(Some(pushed.at)));
+        }
+        self.control.log_waits.store(false, Ordering::Relaxed);
+        let from = self.pushed.take().expect("just written").from;
+        if self.until_due() == 0 {
+            self.sync()?;
+        }
+        let bytes = self.log().position() - from;
+        self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tell();
+        self.log().roll()?;
+        let checkpoint = self.state.truncate.swap(0, Ordering::Relaxed);
+        if checkpoint > 0 {
+            self.log().roll_now()?;
+            self.truncate = checkpoint;
+        }
+        // To free many at once takes a file system tens of milliseconds, in which nothing is released.
+        let truncate = self.truncate;
+        self.log().truncate(truncate, 1)?;
+        Ok(Progress::Worked)
+    }
+
+    /// Notes how far the log is durable.
+    fn mark(&mut self) -> Result<(), StateError> {
+        if !self.log().is_durable() {
+            return Ok(());
+        }
+        self.log().mark();
+        self.note();
+        // Without room it is noted another time.
+        if let Written::All = self.log().write()? {
+            self.log().sync()?;
+            self.tell();
+        }
+        Ok(())
+    }
+}
+
+/// Notes digests in a log, for which no entry came.
+pub fn note(log: &mut Log, codec: &mut PackedCodec, digests: &EpochDigests) {
+    let mut payload = Vec::new();
+    write_digests(digests, codec, &mut payload);
+    log.note(&payload);
+}

@@ -1,0 +1,151 @@
+//! A state of an earlier version of a program as one of a later version. What may differ is
+//! [`tidemill_durability::Fit`]'s to say; here it is done.
+//!
+//! The rows go through memory once, and the result is a checkpoint of the same epoch. The switch of the
+//! manifest is the one step by which the state changes hands.
+
+use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
+use crate::control::RunError;
+use crate::history::state_rows;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use tidemill_durability::{StateDirectory, StateError, table_fits};
+use tidemill_model::arrow::{array_of, arrow_schema, conform};
+use tidemill_model::{FieldType, Schema, Type, Value};
+use tidemill_plan::{Origin, Program, Stream};
+use tidemill_stages::machine::Machine;
+use tidemill_state::{Generation, Table};
+
+/// The greatest int of which all smaller ones have a float.
+const EXACT_FLOAT_MAX: i64 = 1 << 53;
+
+/// Writes a checkpoint of the state for the program that it was opened for: the machine's. The new ones among
+/// its tables have their first rows, the others are empty.
+pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine) -> Result<(), RunError> {
+    let (new, tables) = (&machine.program, &machine.tables);
+    let epoch = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+    if directory.has_logged()? {
+        let path = directory.path().display();
+        return Err(RunError::State(StateError::Refused(format!("epochs are logged behind the checkpoint of {path}"))));
+    }
+    let mut standing = restore_sources(directory, old)?;
+    for (definition, rows) in old.tables.iter().zip(state_rows(directory, old)?) {
+        let name = &definition.name;
+        let table = tables.iter().find(|table| table.definition().name == *name).expect("no table goes");
+        let defaults: Vec<_> = table.definition().columns.iter().map(|column| column.default.clone()).collect();
+        let rows = convert(&rows, &table.schema(), &defaults).map_err(|why| refused("table", name, &why))?;
+        table.preload(&rows).map_err(|error| refused("table", name, &error.to_string()))?;
+    }
+    let streams = |program: &Program| -> Vec<Stream> {
+        program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).cloned().collect()
+    };
+    let (before, after) = (streams(old), streams(new));
+    standing.resize_with(before.len(), SourceAt::default);
+    let mut sources = Vec::new();
+    for stream in &after {
+        let mut at = match before.iter().position(|old| old.name == stream.name) {
+            Some(position) => std::mem::take(&mut standing[position]),
+            None => SourceAt::default(),
+        };
+        let defaults = vec![None; stream.schema.fields.len()];
+        for held in &mut at.standing.held {
+            *held = convert(held, &stream.schema, &defaults).map_err(|why| refused("source", &stream.name, &why))?;
+        }
+        sources.push(at);
+    }
+    let outputs = directory.checkpoint().map(|checkpoint| checkpoint.outputs.clone()).unwrap_or_default();
+    let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
+    let checkpoint = save(directory, machine, state)?;
+    Ok(directory.adopt(checkpoint)?)
+}
+
+/// Puts the rows of a state into the tables of the same names.
+pub fn seed(from: &StateDirectory, of: &Program, tables: &[Table]) -> Result<Vec<(String, usize)>, RunError> {
+    let mut seeded = Vec::new();
+    for (definition, rows) in of.tables.iter().zip(state_rows(from, of)?) {
+        let Some(table) = tables.iter().find(|table| table.definition().name == definition.name) else { continue };
+        let name = &definition.name;
+        table_fits(definition, table.definition()).map_err(|why| {
+            RunError::State(StateError::Refused(format!("{} cannot be seeded from: {why}", from.path().display())))
+        })?;
+        let defaults: Vec<_> = table.definition().columns.iter().map(|column| column.default.clone()).collect();
+        let rows = convert(&rows, &table.schema(), &defaults).map_err(|why| refused("table", name, &why))?;
+        table.preload(&rows).map_err(|error| refused("table", name, &error.to_string()))?;
+        seeded.push((name.clone(), rows.num_rows()));
+    }
+    Ok(seeded)
+}
+
+fn refused(kind: &str, name: &str, why: &str) -> RunError {
+    RunError::State(StateError::Refused(format!("{kind} {name} cannot be migrated: {why}")))
+}
+
+/// Rows in another schema: columns by name, widened; those that are new have their default everywhere.
+pub fn convert(batch: &RecordBatch, schema: &Schema, defaults: &[Option<Value>]) -> Result<RecordBatch, String> {
+    let mut columns = Vec::new();
+    for (field, default) in schema.fields.iter().zip(defaults) {
+        let column = match (batch.schema().index_of(&field.name), &field.ty) {
+            (Ok(index), ty) => {
+                if is_float(ty) {
+                    exact(batch.column(index)).map_err(|value| {
+                        format!("{value} in {} is beyond 2^53 and has no float of its own", field.name)
+                    })?;
+                }
+                let one = batch.project(&[index]).expect("it has that column");
+                let conformed = conform(&one, &Schema { fields: vec![field.clone()] });
+                conformed.map_err(|error| error.to_string())?.column(0).clone()
+            }
+            (Err(_), FieldType::Scalar(ty)) => constant(ty.ty, default.as_ref(), batch.num_rows()),
+            (Err(_), FieldType::List(_)) => return Err(format!("the list {} is new", field.name)),
+        };
+        columns.push(column);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options).map_err(|error| error.to_string())
+}
+
+fn is_float(ty: &FieldType) -> bool {
+    matches!(ty, FieldType::Scalar(ty) if ty.ty == Type::Float)
+}
+
+fn constant(ty: Type, value: Option<&Value>, rows: usize) -> ArrayRef {
+    array_of(ty, &vec![value.cloned().unwrap_or(Value::Null); rows])
+}
+
+/// Whether all ints of a column have a float; else one that has none.
+fn exact(column: &ArrayRef) -> Result<(), i64> {
+    use arrow_array::cast::AsArray;
+    let Some(ints) = column.as_primitive_opt::<arrow_array::types::Int64Type>() else { return Ok(()) };
+    let inexact = |value: &i64| value.unsigned_abs() > EXACT_FLOAT_MAX.unsigned_abs();
+    ints.iter().flatten().find(inexact).map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_model::ColumnType;
+    use tidemill_model::arrow::{batch_of, rows};
+
+    #[test]
+    fn columns_are_widened_and_added() {
+        let decimal = |digits, scale| ColumnType::required(Type::Decimal { digits, scale });
+        let old = Schema::scalars([
+            ("id", ColumnType::required(Type::Int)),
+            ("price", decimal(5, 2)),
+            ("count", ColumnType::required(Type::Int)),
+        ]);
+        let new = Schema::scalars([
+            ("id", ColumnType::required(Type::Int)),
+            ("count", ColumnType::optional(Type::Float)),
+            ("note", ColumnType::optional(Type::Str)),
+            ("price", decimal(9, 4)),
+            ("limit", ColumnType::required(Type::Int)),
+        ]);
+        let batch = batch_of(&old, &[vec![Value::Int(1), Value::Decimal(1250), Value::Int(7)]]);
+        let defaults = [None, None, None, None, Some(Value::Int(3))];
+        let converted = convert(&batch, &new, &defaults).expect("it widens");
+        let expected = vec![Value::Int(1), Value::Float(7.0), Value::Null, Value::Decimal(125_000), Value::Int(3)];
+        assert_eq!(rows(&converted, &new), vec![expected]);
+        let large = batch_of(&old, &[vec![Value::Int(1), Value::Decimal(0), Value::Int((1 << 53) + 1)]]);
+        assert!(convert(&large, &new, &defaults).unwrap_err().contains("9007199254740993 in count"));
+    }
+}

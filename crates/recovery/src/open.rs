@@ -1,0 +1,382 @@
+//! The beginning of a durable run: the state is opened, the tables are filled, and what keeps the state while the run
+//! goes on is made.
+
+use crate::buffer_manager::BufferManager;
+use crate::checkpoint::{AtRest, restore_sources, save};
+use crate::checkpointer::{CheckpointState, Checkpointer, Pace, Work};
+use crate::control::{Control, Failure, RunError};
+use crate::digest::Digests;
+use crate::end::Ending;
+use crate::entry::LogSchemas;
+use crate::eviction::{Demand, MemoryControl};
+use crate::feed::{CheckpointTrigger, LogFeed};
+use crate::intake::Intake;
+use crate::load::load;
+use crate::logger::{LogState, Logged, Logger};
+use crate::packed::PackedCodec;
+use crate::replay::{Replay, Standings, Start};
+use crate::{Durability, DurabilityOptions, Sync};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_durability::{Bug, Fit, Log, LogReader, Planted, StateDirectory, StateError};
+use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
+use tidemill_stages::environment::Environment;
+use tidemill_stages::io::{Recovered, Sink};
+use tidemill_stages::machine::{Logging, Machine};
+use tidemill_state::Generation;
+
+/// Entries that may wait for the log: it bounds what waits for it in memory.
+const ENTRIES_MAX: usize = 16;
+
+/// What a run has that its parts share.
+#[derive(Clone)]
+pub struct Shared {
+    /// Program, code and tables.
+    pub machine: Arc<Machine>,
+    /// Clock and threads.
+    pub environment: Arc<dyn Environment>,
+    /// What is shown and asked.
+    pub control: Arc<Control>,
+    /// The first failure.
+    pub failure: Arc<Failure>,
+}
+
+/// The bells of those who take part in a durable run.
+#[derive(Clone, Default)]
+pub struct Bells {
+    /// The gate's.
+    pub gate: Arc<Bell>,
+    /// The committer's.
+    pub committer: Arc<Bell>,
+    /// The logger's.
+    pub logger: Arc<Bell>,
+    /// The checkpointer's.
+    pub checkpointer: Arc<Bell>,
+}
+
+/// A durable run before it begins.
+pub struct Durable {
+    directory: StateDirectory,
+    options: DurabilityOptions,
+    log: OpenLog,
+    standings: Standings,
+    /// By sink: what it has committed.
+    released: Vec<u64>,
+    /// The epoch of the newest checkpoint.
+    checkpoint: u64,
+    buffers: Option<Arc<BufferManager>>,
+}
+
+enum OpenLog {
+    New(Log),
+    Old(LogReader),
+}
+
+/// The parts of a durable run.
+pub struct Parts {
+    /// For the gate.
+    pub gate: GateSide,
+    /// For the committer.
+    pub commit: CommitSide,
+    /// Keeps the log.
+    pub logger: Logger,
+    /// Takes checkpoints.
+    pub checkpointer: Checkpointer,
+    /// For the end of the run.
+    pub ending: Ending,
+}
+
+/// What the gate needs in a durable run.
+pub struct GateSide {
+    /// Where the log begins; until the run does.
+    pub(crate) start: Option<Start>,
+    /// Where sources and sinks stood.
+    pub standings: Standings,
+    /// Logs what is taken.
+    pub feed: LogFeed,
+    /// Says when a checkpoint is due.
+    pub trigger: CheckpointTrigger,
+    /// With a memory limit.
+    pub memory: Option<MemoryControl>,
+    /// Whether the run ends when all is replayed.
+    pub replay_only: bool,
+    /// The bug that is planted, if any.
+    pub planted: Planted,
+}
+
+/// What the committer needs in a durable run.
+pub struct CommitSide {
+    /// How far the log is.
+    pub logged: Inbox<Logged>,
+    /// By sink: epochs up to this one were committed by an earlier run.
+    pub released: Vec<u64>,
+    /// Shared with gate and checkpointer.
+    pub checkpoints: Arc<CheckpointState>,
+    /// Shared with gate and logger.
+    pub digests: Arc<Digests>,
+    /// To the checkpointer; until the last epoch is committed.
+    pub captured: Option<Outbox<crate::checkpointer::Captured>>,
+    /// How.
+    pub options: DurabilityOptions,
+    /// The epoch of the newest checkpoint.
+    pub checkpoint: u64,
+    /// Where logging is full: tells the logger that results wait for what an epoch came to. Until there are no more.
+    pub results: Option<Outbox<()>>,
+    /// The bug that is planted, if any.
+    pub planted: Planted,
+}
+
+impl GateSide {
+    /// Where the log begins. To be called once.
+    pub fn take_start(&mut self) -> Start {
+        self.start.take().expect("a run begins once")
+    }
+}
+
+impl Durable {
+    /// Fills the tables from the newest checkpoint, or makes the first one of them. With a limit of `memory`, in
+    /// bytes, the tables stay empty, and rows are read when they are needed. `tick` is called now and then.
+    pub fn open(
+        durability: Durability,
+        memory: Option<usize>,
+        on: &Shared,
+        sinks: &mut [Box<dyn Sink>],
+        tick: &mut dyn FnMut(),
+    ) -> Result<Durable, RunError> {
+        let Shared { machine, environment, control, failure } = on;
+        let Durability { mut directory, options } = durability;
+        fit(&mut directory)?;
+        let was_weak = directory.is_weak();
+        if options.sync != Sync::Epoch {
+            directory.weaken(true)?;
+        }
+        let (log, sources) = if directory.is_new() {
+            (OpenLog::New(begin(&mut directory, machine, &options)?), Vec::new())
+        } else {
+            if memory.is_none() {
+                load(&directory, machine, environment, control, tick)?;
+            }
+            let sources = restore_sources(&directory, &machine.program)?;
+            (OpenLog::Old(directory.log()?), sources)
+        };
+        let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
+        let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+        let (released, furthest) = recover_sinks(&directory, machine, sinks)?;
+        let standings = Standings { sources, released: furthest, was_weak };
+        let buffers = buffers.map(Arc::new);
+        Ok(Durable { directory, options, log, standings, released, checkpoint, buffers })
+    }
+
+    /// The number of the first epoch that will be put in.
+    pub fn first_epoch(&self) -> u64 {
+        self.checkpoint + 1
+    }
+
+    /// The parts of a durable run, each of which one actor has.
+    pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
+        let Durable { directory, options, log, standings, mut released, checkpoint, buffers } = self;
+        let program = &on.machine.program;
+        let planted = directory.planted();
+        if planted.is(Bug::ReplayReleasesAgain) {
+            released.fill(0);
+        }
+        let before = directory.checkpoint().map(|checkpoint| &checkpoint.outputs);
+        let total = |sink: &tidemill_plan::Sink| before.and_then(|b| b.get(&sink.name)).copied().unwrap_or_default();
+        let digests = Arc::new(Digests::new(program.sinks.iter().map(total).collect()));
+        let log_state = Arc::new(LogState::default());
+        let checkpoints = Arc::new(CheckpointState::default());
+        checkpoints.committed.store(checkpoint, Ordering::Release);
+        let path = directory.path().display().to_string();
+        let directory = Arc::new(Mutex::new(directory));
+
+        let (told, logged) = mailbox(None, &bells.committer, None);
+        let (entries, to_log) = mailbox(Some(ENTRIES_MAX), &bells.logger, Some(&bells.gate));
+        let (begin_log, log_begins) = mailbox(Some(1), &bells.logger, None);
+        let (captured, to_keep) = mailbox(Some(1), &bells.checkpointer, None);
+        let (spills, spilled) = mailbox(Some(1), &bells.checkpointer, None);
+        let (results, to_note) = match on.machine.logging {
+            Logging::Border => (None, None),
+            Logging::Full => Some(mailbox(Some(1), &bells.logger, None)).unzip(),
+        };
+
+        let start = match log {
+            OpenLog::New(log) => Start::New(log),
+            OpenLog::Old(reader) => Start::Replay(Replay {
+                reader,
+                schemas: LogSchemas::of(program),
+                machine: on.machine.clone(),
+                digests: digests.clone(),
+                checkpoint,
+                path,
+                released: standings.released.clone(),
+                was_weak: standings.was_weak,
+            }),
+        };
+        let memory = buffers.clone().map(|buffers| MemoryControl {
+            buffers,
+            machine: on.machine.clone(),
+            environment: on.environment.clone(),
+            directory: directory.clone(),
+            checkpoints: checkpoints.clone(),
+            spilled: spills,
+            planted,
+            events_max: usize::MAX,
+            demand: Demand::default(),
+        });
+        let feed = LogFeed {
+            intake: Intake::new([]),
+            entries: Some(entries),
+            start: Some(begin_log),
+            told: Some(told.clone()),
+            log_state: log_state.clone(),
+        };
+        let trigger = CheckpointTrigger {
+            options: options.clone(),
+            checkpoints: checkpoints.clone(),
+            log_state: log_state.clone(),
+            buffers: buffers.clone(),
+            planted,
+            events: 0,
+            bytes: 0,
+            generation: Generation::default(),
+            is_after_due: false,
+        };
+        let replay_only = options.replay_only;
+        Parts {
+            gate: GateSide { start: Some(start), standings, feed, trigger, memory, replay_only, planted },
+            commit: CommitSide {
+                logged,
+                released,
+                checkpoints: checkpoints.clone(),
+                digests: digests.clone(),
+                captured: Some(captured),
+                options: options.clone(),
+                checkpoint,
+                results,
+                planted,
+            },
+            logger: Logger {
+                start: log_begins,
+                log: None,
+                entries: to_log,
+                results: to_note,
+                results_epoch: 0,
+                codec: PackedCodec::default(),
+                payload: Vec::new(),
+                told: Some(told),
+                control: on.control.clone(),
+                failure: on.failure.clone(),
+                state: log_state.clone(),
+                digests: digests.clone(),
+                environment: on.environment.clone(),
+                options: options.clone(),
+                pushed: None,
+                synced: 0,
+                waits: None,
+                truncate: 0,
+            },
+            checkpointer: checkpointer(on, &directory, (to_keep, spilled), &checkpoints, &log_state, buffers.clone()),
+            ending: Ending { directory, log_state, checkpoints, digests, buffers, sync: options.sync },
+        }
+    }
+}
+
+fn checkpointer(
+    on: &Shared,
+    directory: &Arc<Mutex<StateDirectory>>,
+    (captured, spilled): (Inbox<crate::checkpointer::Captured>, Inbox<()>),
+    state: &Arc<CheckpointState>,
+    log_state: &Arc<LogState>,
+    buffers: Option<Arc<BufferManager>>,
+) -> Checkpointer {
+    Checkpointer {
+        directory: directory.clone(),
+        machine: on.machine.clone(),
+        environment: on.environment.clone(),
+        captured,
+        spilled,
+        state: state.clone(),
+        log_state: log_state.clone(),
+        buffers,
+        failure: on.failure.clone(),
+        pace: Pace::default(),
+        work: Work::Nothing,
+        merge: None,
+        merges: false,
+    }
+}
+
+/// Makes the first checkpoint of a new state, of the tables as they are; its log.
+fn begin(directory: &mut StateDirectory, machine: &Machine, options: &DurabilityOptions) -> Result<Log, RunError> {
+    let generation = Generation::default();
+    let outputs = BTreeMap::new();
+    let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
+    let first = save(directory, machine, state)?;
+    let mut log = directory.begin(first)?;
+    if let Some(name) = &options.savepoint {
+        directory.create_savepoint(name)?;
+        log.hold(Some(0));
+    }
+    Ok(log)
+}
+
+/// The most that a sink has committed, and which.
+type Furthest = Option<(u64, String)>;
+
+/// What each sink has committed, and the one that has most. Refuses a sink that lacks output that the state cannot make
+/// again.
+fn recover_sinks(
+    directory: &StateDirectory,
+    machine: &Machine,
+    sinks: &mut [Box<dyn Sink>],
+) -> Result<(Vec<u64>, Furthest), RunError> {
+    let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+    let (mut released, mut furthest) = (Vec::new(), None);
+    for (sink, definition) in sinks.iter_mut().zip(&machine.program.sinks) {
+        let name = definition.name.clone();
+        let recovered = sink.recover().map_err(|failure| RunError::Sink { name: name.clone(), failure })?;
+        let Recovered::Through(epoch) = recovered else {
+            released.push(0);
+            continue;
+        };
+        let begins = directory.manifest().and_then(|manifest| manifest.begins.get(&name).copied());
+        let epoch = epoch.or(begins).unwrap_or(0);
+        if epoch < checkpoint {
+            return Err(RunError::State(StateError::Refused(format!(
+                "sink '{name}' has the output of epochs up to {epoch}, and the state {} begins after epoch \
+                 {checkpoint}: the output between them is not there any more, and cannot be made again",
+                directory.path().display()
+            ))));
+        }
+        if furthest.as_ref().is_none_or(|(most, _)| *most < epoch) {
+            furthest = Some((epoch, name));
+        }
+        released.push(epoch);
+    }
+    Ok((released, furthest))
+}
+
+/// Makes a state that was opened for a changed program one of that program. What is logged cannot change
+/// hands: other code would come to other results than those that were released.
+fn fit(directory: &mut StateDirectory) -> Result<(), StateError> {
+    let path = directory.path().display().to_string();
+    match directory.fit() {
+        Fit::Same if directory.is_recorded_otherwise() && !directory.has_logged()? => {
+            let checkpoint = directory.checkpoint().cloned().unwrap_or_default();
+            directory.adopt(checkpoint)
+        }
+        Fit::Same => Ok(()),
+        Fit::Changed if directory.has_logged()? => Err(StateError::Refused(format!(
+            "the state {path} was left by a crash, and the program has changed since: run the program as it was until \
+             it ends or is stopped, then this one"
+        ))),
+        Fit::Changed => {
+            let checkpoint = directory.checkpoint().cloned().unwrap_or_default();
+            directory.adopt(checkpoint)
+        }
+        Fit::Migrates(_) => Err(StateError::Refused(format!("the state {path} is to be migrated first"))),
+        Fit::Refused(why) => Err(StateError::Refused(format!("the state {path} {why}"))),
+    }
+}

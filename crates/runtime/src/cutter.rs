@@ -1,0 +1,192 @@
+//! Where epochs are cut: by input and load as they come, or as a log says.
+
+use crate::inputs::{FromSource, Inputs, Nothing};
+use crate::options::{EpochSize, Options};
+use crate::pipeline::Pipeline;
+use tidemill_plan::StreamId;
+use tidemill_recovery::{LogFeed, RunError, Shared};
+use tidemill_stages::gate::{Cut, Gate};
+
+/// How long the gate waits for more input before it looks around again, nanoseconds.
+const GATE_POLL: u64 = 100_000;
+const IDLE_POLL: u64 = 20_000_000;
+/// How long input must pause before an epoch of fixed size is closed short of it, nanoseconds.
+const PAUSE: u64 = 100_000_000;
+
+/// Decides where epochs are cut.
+///
+/// # Law
+///
+/// A cutter sees events only through the gate, and what passes is a prefix of what the gate's invariant lets through
+/// (or what an earlier run's did). So no cutter can change a result.
+pub trait Cutter: Send {
+    /// Goes on with the epoch that is being gathered. Called again until it says how to cut; then for the next epoch.
+    fn gather(&mut self, intake: &mut Intake<'_>) -> Result<Gathering, RunError>;
+}
+
+/// What a cutter comes to.
+#[derive(Debug)]
+pub enum Gathering {
+    /// It has taken input; there may be more.
+    Took,
+    /// There is nothing to take before this time of the clock, or before the gate's bell rings.
+    Waits(u64),
+    /// The epoch closes so.
+    Cut(Cut),
+    /// There is nothing more to cut.
+    Over,
+}
+
+/// What a cutter works with: the gate, the sources before it, and the log after it.
+pub struct Intake<'a> {
+    pub(crate) gate: &'a mut Gate,
+    pub(crate) inputs: &'a mut Inputs,
+    pub(crate) feed: Option<&'a mut LogFeed>,
+    pub(crate) on: &'a Shared,
+    pub(crate) pipeline: &'a Pipeline,
+    /// Events that it may have at the most.
+    pub(crate) events_max: usize,
+}
+
+/// What taking input came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// Something was taken.
+    Something,
+    /// There is nothing yet.
+    Nothing,
+    /// There will never be anything: the run was asked to stop.
+    Stopped,
+}
+
+impl Intake<'_> {
+    /// The gate.
+    pub fn gate(&self) -> &Gate {
+        self.gate
+    }
+
+    /// The clock.
+    pub fn now(&self) -> u64 {
+        self.on.environment.now()
+    }
+
+    /// Whether the run is to end after this epoch.
+    pub fn stops(&self) -> bool {
+        self.on.failure.is_set() || self.on.control.stops()
+    }
+
+    /// Events that the epoch may have at the most, by memory and load.
+    pub fn events_max(&self) -> usize {
+        self.events_max
+    }
+
+    /// Takes what a source says next.
+    pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
+        match self.inputs.take(source) {
+            Ok(FromSource::Batch(batch, token, arrived)) => {
+                if let Some(feed) = &mut self.feed {
+                    feed.take(source, &batch, token);
+                }
+                self.gate.ingest(source, batch, arrived.unwrap_or_else(|| self.on.environment.now()));
+                Ok(Taking::Something)
+            }
+            Ok(FromSource::End) => {
+                self.gate.end(source);
+                Ok(Taking::Something)
+            }
+            Ok(FromSource::Failed(failure)) => Err(self.failed(source, failure)),
+            Err(Nothing::Yet) => Ok(Taking::Nothing),
+            // The source has not ended: it is to go on in a later run.
+            Err(Nothing::Ever) if self.on.control.stops() => Ok(Taking::Stopped),
+            Err(Nothing::Ever) => Err(RunError::Panic("the reader of a source ended early".into())),
+        }
+    }
+
+    /// A source's failure by its name.
+    pub(crate) fn failed(&self, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
+        source_failed(self.on, source, failure)
+    }
+}
+
+/// A source's failure by its name.
+pub(crate) fn source_failed(on: &Shared, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
+    let stream: StreamId = on.machine.wiring.sources[source];
+    RunError::Source { name: on.machine.program.streams[stream].name.clone(), failure }
+}
+
+/// Cuts as input comes: an epoch closes when it is large enough or old enough, or when access would idle.
+pub struct LocalCutter {
+    options: Options,
+    /// When input was taken last for the epoch at hand; none before it begins.
+    last_input: Option<u64>,
+    /// The last epoch was cut, as the run was asked to stop.
+    is_over: bool,
+}
+
+impl LocalCutter {
+    /// As options say.
+    pub fn new(options: Options) -> LocalCutter {
+        LocalCutter { options, last_input: None, is_over: false }
+    }
+
+    /// Whether an epoch that could still grow should be closed now.
+    fn closes(&self, intake: &Intake<'_>, slowest: usize, last_input: u64) -> bool {
+        let now = intake.now();
+        let age = now.saturating_sub(intake.gate.oldest_arrival().unwrap_or(now));
+        let pauses = intake.inputs.is_empty(slowest);
+        match self.options.epoch {
+            EpochSize::Auto => {
+                // What follows takes time, too.
+                let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
+                (pauses && intake.pipeline.would_idle()) || age >= age_max
+            }
+            EpochSize::Age(limit) => age >= limit,
+            EpochSize::Events(_) => pauses && now.saturating_sub(last_input) >= PAUSE,
+        }
+    }
+
+    fn cut(&mut self, intake: &Intake<'_>) -> Gathering {
+        self.last_input = None;
+        Gathering::Cut(Cut::Most(intake.events_max))
+    }
+
+    /// Cuts what may pass and what is late or bad, if there is any.
+    fn last(&mut self, intake: &Intake<'_>) -> Gathering {
+        let is_empty = intake.gate.ready(1) == 0 && !intake.gate.has_rejects();
+        if is_empty || self.is_over { Gathering::Over } else { self.cut(intake) }
+    }
+
+    /// The run is to end after the epoch at hand.
+    fn stop(&mut self, intake: &Intake<'_>) -> Gathering {
+        let gathering = self.last(intake);
+        self.is_over = true;
+        gathering
+    }
+}
+
+impl Cutter for LocalCutter {
+    fn gather(&mut self, intake: &mut Intake<'_>) -> Result<Gathering, RunError> {
+        let last_input = *self.last_input.get_or_insert_with(|| intake.now());
+        if intake.stops() {
+            return Ok(self.stop(intake));
+        }
+        let most = intake.events_max;
+        let ready = intake.gate.ready(most);
+        if ready >= most {
+            return Ok(self.cut(intake));
+        }
+        // Always of the source with the least low mark, since no other can let more through.
+        let Some(slowest) = intake.gate.slowest() else { return Ok(self.last(intake)) };
+        if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
+            return Ok(self.cut(intake));
+        }
+        match intake.take(slowest)? {
+            Taking::Something => {
+                self.last_input = Some(intake.now());
+                Ok(Gathering::Took)
+            }
+            Taking::Nothing => Ok(Gathering::Waits(intake.now() + if ready > 0 { GATE_POLL } else { IDLE_POLL })),
+            Taking::Stopped => Ok(self.stop(intake)),
+        }
+    }
+}

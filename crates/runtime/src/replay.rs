@@ -1,0 +1,117 @@
+//! Cutting epochs as the log of an earlier run says.
+
+use crate::cutter::{Cutter, Gathering, Intake};
+use std::sync::atomic::Ordering;
+use tidemill_durability::{Bug, Planted};
+use tidemill_recovery::{Control, EpochEntry, Ingested, LogFeed, Recovery, Replay, Replayed, RunError, Taken};
+use tidemill_stages::gate::Cut;
+use tidemill_stages::io::SourceBatch;
+
+/// Cuts the epochs of a log where they were cut, from what it says that their sources gave.
+pub struct LogCutter {
+    replay: Replay,
+    /// The epoch at hand, and the first source of which not all is taken.
+    entry: Option<(EpochEntry, usize)>,
+    /// The number of the epoch that was cut last.
+    pub cut: u64,
+    /// What was replayed so far.
+    pub recovery: Recovery,
+    /// Whether the log was read to its end.
+    is_done: bool,
+    planted: Planted,
+}
+
+impl LogCutter {
+    /// For what is to be replayed.
+    pub fn new(replay: Replay, planted: Planted) -> LogCutter {
+        LogCutter { replay, entry: None, cut: 0, recovery: Recovery::default(), is_done: false, planted }
+    }
+
+    /// The log, to go on with, and what was replayed; none where the run was stopped before its end.
+    pub fn end(self) -> Result<Option<(Replayed, Recovery)>, RunError> {
+        if !self.is_done {
+            return Ok(None);
+        }
+        let replayed = self.replay.end()?;
+        let recovery = Recovery { lost: replayed.lost, ..self.recovery };
+        Ok(Some((replayed, recovery)))
+    }
+
+    /// An epoch has been cut, with so many events.
+    pub fn put(&mut self, epoch: u64, events: usize, (control, feed): (&Control, &LogFeed)) {
+        assert!(epoch > self.cut, "epochs are logged in order");
+        self.cut = epoch;
+        self.recovery.epochs += 1;
+        self.recovery.events += events as u64;
+        let (progress, shown) = (self.replay.progress(), &control.recovery);
+        shown.log_bytes_in_all.store(progress.bytes_in_all, Ordering::Relaxed);
+        shown.log_bytes.store(progress.bytes, Ordering::Relaxed);
+        shown.events.store(self.recovery.events, Ordering::Relaxed);
+        control.replayed.store(epoch, Ordering::Relaxed);
+        feed.tell(progress.durable);
+    }
+
+    /// The refusal where the log lets more events through than the sources have.
+    pub fn too_few_events(&self, epoch: u64) -> RunError {
+        self.replay.too_few_events(epoch)
+    }
+
+    /// Gives the gate what the next source gave to the epoch; false as long as it is not there.
+    fn give(&mut self, intake: &mut Intake<'_>) -> Result<bool, RunError> {
+        let Some((entry, source)) = &mut self.entry else { return Ok(true) };
+        let (at, now) = (*source, intake.now());
+        let logged = &mut entry.sources[at];
+        let batches: Vec<SourceBatch> = match std::mem::replace(&mut logged.ingested, Ingested::Again) {
+            Ingested::Values(batches) => batches,
+            Ingested::Again if logged.taken == Taken::default() => Vec::new(),
+            Ingested::Again => match intake.inputs.take_exactly(at, logged.taken) {
+                Ok(Some(batches)) => batches,
+                Ok(None) => return Ok(false),
+                Err(failure) => return Err(intake.failed(at, failure)),
+            },
+        };
+        batches.into_iter().for_each(|batch| intake.gate.ingest(at, batch, now));
+        if logged.ended {
+            intake.gate.end(at);
+        }
+        *source += 1;
+        Ok(true)
+    }
+}
+
+/// How often it is looked whether the run is to stop, where a source is waited for, nanoseconds.
+const STOP_POLL: u64 = 20_000_000;
+
+impl Cutter for LogCutter {
+    fn gather(&mut self, intake: &mut Intake<'_>) -> Result<Gathering, RunError> {
+        if intake.stops() {
+            return Ok(Gathering::Over);
+        }
+        if self.entry.is_none() {
+            let Some(entry) = self.replay.next_epoch()? else {
+                self.is_done = true;
+                return Ok(Gathering::Over);
+            };
+            if let Some(feed) = &mut intake.feed
+                && !self.planted.is(Bug::ReplayForgetsTaken)
+            {
+                feed.intake.replayed(&entry);
+            }
+            self.entry = Some((entry, 0));
+        }
+        let sources = intake.inputs.len();
+        while self.entry.as_ref().is_some_and(|(_, source)| *source < sources) {
+            match self.give(intake) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Gathering::Waits(intake.now() + STOP_POLL)),
+                // A source that is read again gives no more, either.
+                Err(_) if intake.on.control.stops() => return Ok(Gathering::Over),
+                Err(error) => return Err(error),
+            }
+        }
+        let (entry, _) = self.entry.take().expect("an epoch is at hand");
+        let counts = entry.sources.iter().map(|source| source.passed as usize).collect();
+        let cuts_anew = self.planted.is(Bug::ReplayCutsAnew);
+        Ok(Gathering::Cut(if cuts_anew { Cut::Most(usize::MAX) } else { Cut::Exactly(counts) }))
+    }
+}

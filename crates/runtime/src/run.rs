@@ -1,0 +1,377 @@
+//! A run: its actors, and the two ways to drive them.
+//!
+//! | actor | does | wakes |
+//! |---|---|---|
+//! | reader, one per source | reads batches | gate |
+//! | gate | gathers epochs and cuts them | workers, logger, readers |
+//! | worker, several | prepares, accesses and finishes epochs | workers, committer |
+//! | committer | gives results to sinks | gate, logger, checkpointer |
+//! | logger, in a durable run | appends what the gate took | committer, gate |
+//! | checkpointer, in a durable run | writes checkpoints, merges runs | |
+//!
+//! [`Run::on_threads`] gives each a thread, which waits for the actor's bell where there is nothing to do; workers wait
+//! together, at the pipeline. [`Run::step`] does one step of one actor on the caller's thread: any order of steps that
+//! leaves none out for ever comes to the same results.
+
+use crate::commit::{CommitParts, Committer};
+use crate::engine::{Engine, Request};
+use crate::gather::{GatherParts, Gatherer};
+use crate::inputs::{Inputs, Reader};
+use crate::pipeline::{Pipeline, StageWorker};
+use crate::records::Records;
+use crate::summary::Summary;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tidemill_durability::StateError;
+use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
+use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
+use tidemill_stages::environment::{Environment, Joined};
+use tidemill_stages::epoch::Epoch;
+
+/// How often the watcher of a run looks around.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Epochs that there are beside those of the workers: one in access, one that is gathered.
+const EPOCHS_BESIDE: usize = 2;
+
+/// A run that has begun.
+pub struct Run {
+    on: Shared,
+    pipeline: Arc<Pipeline>,
+    started: u64,
+    readers: Vec<Driven<Reader>>,
+    gate: Driven<Gatherer>,
+    workers: Vec<Driven<StageWorker>>,
+    committer: Driven<Committer>,
+    durable: Option<(Driven<Logger>, Driven<Checkpointer>)>,
+    ending: Option<Ending>,
+}
+
+/// An actor of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ActorName {
+    /// The reader of a source.
+    Reader(usize),
+    /// The gate.
+    Gate,
+    /// A worker.
+    Worker(usize),
+    /// The committer.
+    Committer,
+    /// The logger.
+    Logger,
+    /// The checkpointer.
+    Checkpointer,
+}
+
+/// An actor, and the bell that it waits for.
+struct Driven<A> {
+    actor: A,
+    bell: Arc<Bell>,
+    is_over: bool,
+}
+
+impl<A: Actor> Driven<A> {
+    fn new(actor: A, bell: Arc<Bell>) -> Driven<A> {
+        Driven { actor, bell, is_over: false }
+    }
+
+    fn step(&mut self) -> Progress {
+        if self.is_over {
+            return Progress::Over;
+        }
+        let progress = self.actor.step();
+        self.is_over = progress == Progress::Over;
+        progress
+    }
+}
+
+impl Run {
+    /// Opens the state, if there is one, and makes the actors.
+    pub(crate) fn begin(engine: &Engine, mut request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
+        let cutter = request.take_cutter();
+        let Request { sources, mut sinks, options, environment, control, durability, records, .. } = request;
+        let started = environment.now();
+        if options.memory.is_some() && durability.is_none() {
+            return Err(RunError::State(StateError::Refused(
+                "a memory limit needs a state, in whose checkpoints the other rows are; give a state directory, or no limit".into(),
+            )));
+        }
+        let failure = Arc::new(Failure::default());
+        let on = Shared { machine: engine.machine.clone(), environment: environment.clone(), control, failure };
+        let open = |durability| Durable::open(durability, options.memory, &on, &mut sinks, tick);
+        let durable = durability.map(open).transpose()?;
+        let first = durable.as_ref().map_or(1, Durable::first_epoch);
+        let count = if options.workers == 0 { environment.parallelism() } else { options.workers };
+        let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), options, count, first));
+
+        let bells = Bells::default();
+        let slot_count = count + EPOCHS_BESIDE;
+        let (free, slots) = mailbox(None, &bells.gate, None);
+        for _ in 0..slot_count {
+            free.send(Box::new(Epoch::new(&on.machine.program, &on.machine.code, &on.machine.wiring)));
+        }
+        let (finished, to_commit) = mailbox(None, &bells.committer, None);
+        let is_durable = durable.is_some();
+        let (inputs, readers) = Inputs::new(sources, &bells.gate, (&on.environment, &on.control), is_durable);
+        let worker = |id| {
+            let worker = StageWorker::new(pipeline.clone(), (id, count), finished.clone());
+            Driven::new(worker, Arc::new(Bell::default()))
+        };
+        let workers = (0..count).map(worker).collect();
+        let parts = durable.map(|durable| durable.divide(&on, &bells));
+        let (at_gate, at_commit, durable, ending) = match parts {
+            None => (None, None, None, None),
+            Some(Parts { gate, commit, logger, checkpointer, ending }) => {
+                let logger = Driven::new(logger, bells.logger.clone());
+                let checkpointer = Driven::new(checkpointer, bells.checkpointer.clone());
+                (Some(gate), Some(commit), Some((logger, checkpointer)), Some(ending))
+            }
+        };
+        let committer = Committer::new(CommitParts {
+            on: on.clone(),
+            pipeline: pipeline.clone(),
+            sinks,
+            finished: to_commit,
+            free,
+            records: records.map(Records::new),
+            first,
+            durable: at_commit,
+        });
+        let gate = Gatherer::new(GatherParts {
+            on: on.clone(),
+            pipeline: pipeline.clone(),
+            inputs,
+            options,
+            cutter,
+            slots: (slots, slot_count),
+            first,
+            durable: at_gate,
+        });
+        let run = Run {
+            pipeline,
+            started,
+            readers: readers.into_iter().map(|(reader, bell)| Driven::new(reader, bell)).collect(),
+            gate: Driven::new(gate, bells.gate),
+            workers,
+            committer: Driven::new(committer, bells.committer),
+            durable,
+            ending,
+            on,
+        };
+        run.wake_at_failure();
+        Ok(run)
+    }
+
+    /// At a failure all actors wake, see it, and leave.
+    fn wake_at_failure(&self) {
+        let mut bells = vec![self.gate.bell.clone(), self.committer.bell.clone()];
+        bells.extend(self.readers.iter().map(|reader| reader.bell.clone()));
+        if let Some((logger, checkpointer)) = &self.durable {
+            bells.extend([logger.bell.clone(), checkpointer.bell.clone()]);
+        }
+        let pipeline = self.pipeline.clone();
+        self.on.failure.wakes(move || {
+            pipeline.stop();
+            bells.iter().for_each(|bell| bell.ring());
+        });
+    }
+
+    /// Its actors.
+    pub fn actors(&self) -> Vec<ActorName> {
+        let readers = (0..self.readers.len()).map(ActorName::Reader);
+        let workers = (0..self.workers.len()).map(ActorName::Worker);
+        let durable = self.durable.iter().flat_map(|_| [ActorName::Logger, ActorName::Checkpointer]);
+        readers.chain([ActorName::Gate]).chain(workers).chain([ActorName::Committer]).chain(durable).collect()
+    }
+
+    /// Does one step of an actor on this thread. Panics where the run has no such actor.
+    pub fn step(&mut self, actor: ActorName) -> Progress {
+        const DURABLE: &str = "only a durable run has that actor";
+        let progress = match actor {
+            ActorName::Reader(source) => self.readers[source].step(),
+            ActorName::Gate => self.gate.step(),
+            ActorName::Worker(worker) => self.workers[worker].step(),
+            ActorName::Committer => self.committer.step(),
+            ActorName::Logger => self.durable.as_mut().expect(DURABLE).0.step(),
+            ActorName::Checkpointer => self.durable.as_mut().expect(DURABLE).1.step(),
+        };
+        self.look();
+        progress
+    }
+
+    /// Whether all actors are over but for readers, which may wait for input that nobody takes any more.
+    pub fn is_over(&self) -> bool {
+        let is_over = self.gate.is_over && self.committer.is_over && self.workers.iter().all(|worker| worker.is_over);
+        is_over && self.durable.as_ref().is_none_or(|(logger, checkpointer)| logger.is_over && checkpointer.is_over)
+    }
+
+    /// Passes on what the watcher of a run sees, and that it has looked.
+    fn look(&self) {
+        self.on.control.note(&self.on.failure);
+        self.on.control.polls.fetch_add(1, Ordering::Release);
+        if let Some(ending) = self.ending.as_ref().filter(|_| self.gate.is_over && self.committer.is_over) {
+            ending.hurry();
+        }
+    }
+
+    /// Ends a run that is over: what it did, or its first failure.
+    pub fn end(self) -> Result<Summary, RunError> {
+        assert!(self.is_over(), "a run ends when its actors are over");
+        let Run { on, started, gate, committer, durable, ending, .. } = self;
+        if let Some(error) = on.failure.take() {
+            return Err(error);
+        }
+        let log = durable.and_then(|(logger, _)| logger.actor.end());
+        let gathered = gate.actor.end(log);
+        let report = committer.actor.end();
+        let durability = match (ending, gathered.left) {
+            (Some(ending), Some(left)) => Some(ending.end(&on.machine, left)?),
+            _ => None,
+        };
+        let elapsed = on.environment.now() - started;
+        let summary = report.summary(&on.machine.program, &gathered.positions, gathered.stopped, elapsed);
+        Ok(Summary { durability, ..summary })
+    }
+
+    /// Runs to the end, each actor on a thread of its own. `tick` is called now and then on this thread.
+    pub fn on_threads(self, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
+        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending } = self;
+        let control = on.control.clone();
+        let mut look = || {
+            control.note(&on.failure);
+            control.polls.fetch_add(1, Ordering::Release);
+            tick();
+        };
+        // Should this thread panic, or be refused another, those that there are leave.
+        let guard = SetOnPanic(&on.failure);
+        let threads = Threads { environment: &on.environment, failure: &on.failure };
+        let workers: Vec<_> = workers.into_iter().map(|worker| threads.spawn("worker", worker, work)).collect();
+        let durable = durable.map(|(logger, checkpointer)| {
+            (threads.spawn("log", logger, life), threads.spawn("checkpoint", checkpointer, life))
+        });
+        let committer = threads.spawn("committer", committer, life);
+        let gate = threads.spawn("gate", gate, life);
+        let readers: Vec<_> = readers.into_iter().map(|reader| threads.spawn("source", reader, life)).collect();
+        let committer = committer.watched(&mut look);
+        let gate = gate.watched(&mut look);
+        std::mem::forget(guard);
+        ending.iter().for_each(Ending::hurry);
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.joined(&on.failure)).collect();
+        let durable = durable.map(|(logger, checkpointer)| {
+            // The state is in use until the log has come to rest.
+            (logger.joined(&on.failure), checkpointer.joined(&on.failure))
+        });
+        let committer = committer.joined(&on.failure);
+        let gate = gate.joined(&on.failure);
+        if !on.control.stops() && !on.failure.is_set() {
+            // Otherwise a source may wait for input that never comes; its reader ends with the next record.
+            readers.into_iter().for_each(|reader| _ = reader.joined(&on.failure));
+        }
+        if let Some(error) = on.failure.take() {
+            return Err(error);
+        }
+        let early = || RunError::Panic("a thread ended early".into());
+        let durable = match durable {
+            Some((logger, checkpointer)) => Some((logger.ok_or_else(early)?, checkpointer.ok_or_else(early)?)),
+            None => None,
+        };
+        let workers = workers.into_iter().collect::<Option<_>>().ok_or_else(early)?;
+        let (committer, gate) = (committer.ok_or_else(early)?, gate.ok_or_else(early)?);
+        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending }.end()
+    }
+}
+
+/// The life of most actors.
+fn life<A: Actor>(driven: &mut Driven<A>, environment: &dyn Environment) {
+    drive(&mut driven.actor, &driven.bell, environment);
+}
+
+/// The life of a worker.
+fn work(driven: &mut Driven<StageWorker>, _: &dyn Environment) {
+    driven.actor.run();
+}
+
+/// Gives actors threads.
+struct Threads<'a> {
+    environment: &'a Arc<dyn Environment>,
+    failure: &'a Arc<Failure>,
+}
+
+/// An actor on its thread.
+struct Thread<A> {
+    thread: Box<dyn Joined>,
+    /// The actor, when it is over.
+    over: Receiver<Driven<A>>,
+}
+
+impl Threads<'_> {
+    /// Starts an actor's thread. If it panics, all others leave rather than wait for it. The actor, with its ends of
+    /// mailboxes, is dropped when they can see that: the end of a mailbox is not to be taken for that of a run.
+    fn spawn<A: Actor + 'static>(
+        &self,
+        name: &str,
+        driven: Driven<A>,
+        life: fn(&mut Driven<A>, &dyn Environment),
+    ) -> Thread<A> {
+        let (done, over): (Sender<Driven<A>>, _) = bounded(1);
+        let (environment, failure) = (self.environment.clone(), self.failure.clone());
+        let body = move || {
+            // Locals are dropped in reverse.
+            let mut driven = driven;
+            let guard = SetOnPanic(&failure);
+            life(&mut driven, &*environment);
+            std::mem::forget(guard);
+            driven.is_over = true;
+            let _ = done.send(driven);
+        };
+        Thread { thread: self.environment.spawn(name, Box::new(body)), over }
+    }
+}
+
+impl<A> Thread<A> {
+    /// Waits until it is over; meanwhile, and then once more, `look` is called now and then.
+    fn watched(self, look: &mut dyn FnMut()) -> Watched<A> {
+        let over = loop {
+            match self.over.recv_timeout(TICK) {
+                Ok(driven) => break Some(driven),
+                Err(RecvTimeoutError::Timeout) => look(),
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        look();
+        Watched { thread: self.thread, over }
+    }
+
+    /// Waits until it is over; none where it panicked.
+    fn joined(self, failure: &Failure) -> Option<Driven<A>> {
+        let over = self.over;
+        Watched { thread: self.thread, over: None }.joined(failure).or_else(|| over.try_recv().ok())
+    }
+}
+
+/// An actor whose thread is about to end.
+struct Watched<A> {
+    thread: Box<dyn Joined>,
+    over: Option<Driven<A>>,
+}
+
+impl<A> Watched<A> {
+    fn joined(self, failure: &Failure) -> Option<Driven<A>> {
+        if let Err(message) = self.thread.join() {
+            failure.set(RunError::Panic(message));
+        }
+        self.over
+    }
+}
+
+/// Sets a failure when a thread panics.
+struct SetOnPanic<'a>(&'a Failure);
+
+impl Drop for SetOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.set(RunError::Panic("a thread of the run panicked".into()));
+    }
+}

@@ -1,0 +1,194 @@
+//! Following each event through all that it causes before the next: serial, one
+//! transaction at a time, because the keys of a cascaded transaction are known only when the
+//! transaction before it has run, and dependent keys only when its turn has come.
+
+use crate::access::serial::run_one;
+use crate::epoch::Epoch;
+use crate::input::Identity;
+use crate::machine::{Machine, Scratch};
+use crate::prepare::changes::{self, Transactions};
+use crate::prepare::keys::{Fields, resolve_captured, resolve_roles};
+use crate::prepare::{computed_of, pipeline_of};
+use crate::stream_state::root_view;
+use crate::wiring::{InputId, Outlet};
+use tidemill_compile::abi::InputView;
+use tidemill_compile::{AccessContext, NativeColumn, OutputColumn, OutputPlan};
+use tidemill_plan::StreamId;
+
+/// An event that a transaction emitted: the stream, and its place in the stream's log.
+type Emitted = (StreamId, usize);
+
+/// Runs a prepared epoch of a program that cascades.
+pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
+    let mut cascade = Cascade { machine, scratch, epoch };
+    let mut rows = vec![0usize; machine.wiring.sources.len()];
+    let mut next = vec![0usize; machine.wiring.inputs.len()];
+    for m in 0..cascade.epoch.merge.len() {
+        let (source, count) = cascade.epoch.merge[m];
+        let root = machine.wiring.sources[source as usize];
+        for _ in 0..count {
+            let row = rows[source as usize];
+            rows[source as usize] += 1;
+            let mut emitted = Vec::new();
+            for &id in &machine.wiring.deliveries[root] {
+                let input = &cascade.epoch.inputs[id];
+                if next[id] < input.len && input.row(next[id]) == row {
+                    next[id] += 1;
+                    cascade.execute(id, next[id] - 1, &mut emitted);
+                }
+            }
+            emitted.into_iter().for_each(|event| cascade.follow(event));
+        }
+    }
+}
+
+struct Cascade<'a> {
+    machine: &'a Machine,
+    scratch: &'a mut Scratch,
+    epoch: &'a mut Epoch,
+}
+
+impl Cascade<'_> {
+    /// Processes an emitted event: every transaction that it reaches, then what they emitted.
+    fn follow(&mut self, (stream, place): Emitted) {
+        let code = pipeline_of(self.machine, stream);
+        let schema = &self.machine.program.streams[stream].schema;
+        let mut log = self.epoch.logs[stream].take().expect("a stream that is followed has a log");
+        let views = log.column_views(schema);
+        self.scratch.identity.ensure(log.len);
+        let mut pipeline = std::mem::take(&mut self.epoch.pipelines[stream]);
+        let view = root_view(&views, &self.scratch.identity);
+        pipeline.run(code, &mut self.scratch.context, &view, Some(&[place as u32]), 1, 0);
+        let mut arrived = Vec::new();
+        for &id in &self.machine.wiring.deliveries[stream] {
+            let wiring = &self.machine.wiring.inputs[id];
+            let input = &mut self.epoch.inputs[id];
+            let node = pipeline.nodes.get_mut(wiring.node);
+            let row = match &node {
+                Some(n) if n.len == input.len => continue,
+                Some(n) => n.index[input.len],
+                None => place as u32,
+            };
+            let i = input.len;
+            input.len += 1;
+            input.index.get_or_insert_default().push(row);
+            let (computed, computed_views) = computed_of(node);
+            let fields = Fields {
+                arrays: None,
+                natives: Some(&log.columns),
+                root_schema: schema,
+                root_layout: &code.plan.nodes[0].layout,
+                node: &code.plan.nodes[wiring.node],
+                computed,
+            };
+            let machine = self.machine;
+            let keys = &mut self.scratch.keys;
+            resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, (i, i + 1), keys);
+            input.ensure_results(i + 1);
+            input.point(&views, &computed_views);
+            arrived.push((id, i));
+        }
+        self.epoch.pipelines[stream] = pipeline;
+        self.epoch.logs[stream] = Some(log);
+        let mut emitted = Vec::new();
+        for (id, i) in arrived {
+            self.execute(id, i, &mut emitted);
+        }
+        emitted.into_iter().for_each(|event| self.follow(event));
+    }
+
+    /// Runs one transaction; appends what it emitted to streams that lead on to transactions.
+    fn execute(&mut self, id: InputId, i: usize, emitted: &mut Vec<Emitted>) {
+        let Cascade { machine, scratch, epoch } = self;
+        scratch.identity.ensure(i + 1);
+        depend(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
+        changes::mark_and_save(machine, epoch, Transactions::One(id, i));
+        run_one(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
+        Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), 1);
+        let wiring = &machine.wiring.inputs[id];
+        let transaction = &machine.program.transactions[wiring.transaction];
+        let code = &machine.code.transactions[wiring.transaction][wiring.input];
+        let owner = (id as u32, i as u32);
+        let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
+        let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
+        for (number, place) in order {
+            let emit = number as usize - code.emit_base;
+            let stream = transaction.emits[emit].stream;
+            if leads_on(stream) {
+                let columns = scratch.context.emissions(number as usize).columns();
+                push(epoch, stream, &code.emits[emit], columns, place as usize, owner, emitted);
+            }
+        }
+        let (outlet, stream) = match epoch.inputs[id].verdicts[i] {
+            0 => (Outlet::Committed, transaction.committed.stream),
+            tidemill_compile::abi::COMMITTED_SILENTLY => return,
+            _ => (Outlet::Aborted, transaction.aborted),
+        };
+        if leads_on(stream) {
+            let input = &mut epoch.inputs[id];
+            let (plan, columns) = match outlet {
+                Outlet::Committed => (&code.committed, std::mem::take(&mut input.captures)),
+                _ => (&code.aborted, std::mem::take(&mut input.seen)),
+            };
+            push(epoch, stream, plan, &columns, i, owner, emitted);
+            let input = &mut epoch.inputs[id];
+            match outlet {
+                Outlet::Committed => input.captures = columns,
+                _ => input.seen = columns,
+            }
+        }
+    }
+}
+
+/// Reads the dependent keys of a transaction, in the order of roles, and finds their rows.
+fn depend(
+    machine: &Machine,
+    epoch: &mut Epoch,
+    id: InputId,
+    i: usize,
+    context: &mut AccessContext,
+    identity: &Identity,
+) {
+    let wiring = &machine.wiring.inputs[id];
+    let code = &machine.code.transactions[wiring.transaction][wiring.input];
+    let roles = &machine.program.transactions[wiring.transaction].roles;
+    let input = &mut epoch.inputs[id];
+    for (r, key) in code.keys.iter().enumerate() {
+        let Some(key) = key else { continue };
+        let captures: Vec<_> = input.keys[r].iter_mut().map(NativeColumn::view).collect();
+        let mut verdict = 0u32;
+        let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
+        let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(identity) };
+        #[allow(unsafe_code)]
+        // SAFETY: as for the transaction itself (`run_one`); it reads the rows of earlier roles, and writes a key
+        // to its place and a verdict, both of which are there.
+        unsafe {
+            (key.run)(context, &view, i as u64, 1);
+        }
+        let table = &machine.tables[roles[r].table];
+        input.rows[r][i] = if verdict == 0 { resolve_captured(table, &input.keys[r], i) } else { 0 };
+    }
+}
+
+fn push(
+    epoch: &mut Epoch,
+    stream: StreamId,
+    plan: &OutputPlan,
+    columns: &[tidemill_compile::NativeColumn],
+    at: usize,
+    owner: (u32, u32),
+    emitted: &mut Vec<Emitted>,
+) {
+    let log = epoch.logs[stream].as_mut().expect("a stream that leads on has a log");
+    log.push(&captured_fields(plan), columns, at, owner);
+    emitted.push((stream, log.len - 1));
+}
+
+/// For each field of an output, the captured column that holds it.
+pub fn captured_fields(plan: &OutputPlan) -> Vec<Option<usize>> {
+    let captured = |column: &OutputColumn| match column {
+        OutputColumn::Captured(c) => Some(*c),
+        _ => None,
+    };
+    plan.columns.iter().map(captured).collect()
+}

@@ -1,0 +1,20 @@
+//! The access stage: the transactions of an epoch run against the tables.
+//!
+//! [`stage`] chooses how and has it done.
+//! [`serial`] runs them in order on one worker; [`cascade`] follows one event at a time where a transaction feeds
+//! another that shares tables with it; [`waves`] runs those that follow without sharing any. Under a parallel policy
+//! the workers run the epoch [`together`], in one [`part`] or in one for each [group](grouping) of transactions that
+//! share no row; [`versions`] holds the values of operations that run apart from their transactions.
+
+pub mod cascade;
+pub mod costs;
+pub mod grouping;
+pub mod part;
+pub mod scheduling;
+pub mod serial;
+pub mod shape;
+pub mod snapshot;
+pub mod stage;
+pub mod together;
+pub mod versions;
+pub mod waves;

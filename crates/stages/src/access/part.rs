@@ -1,0 +1,225 @@
+//! A part of an epoch's transactions that are accessed under one policy: all of them, or those of some groups.
+
+use crate::access::grouping::GroupSet;
+use crate::access::serial::{Located, RowWork};
+use crate::access::versions::{Desk, VersionWork, Versions};
+use crate::environment::Environment;
+use crate::epoch::Epoch;
+use crate::input::Identity;
+use crate::machine::Machine;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidemill_compile::AccessContext;
+use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker, run_serially};
+use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
+
+/// What a part needs; kept from epoch to epoch.
+pub struct Memory {
+    located: Located,
+    runs: Vec<Run>,
+    versions: Versions,
+    executor: Executor,
+    baseline: Baseline,
+    surveyor: Surveyor,
+    /// One per worker.
+    desks: Vec<Mutex<(Box<AccessContext>, Desk)>>,
+}
+
+impl Memory {
+    /// For workers on these sockets.
+    pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
+        let desk = |_: &usize| Mutex::new((machine.context(false), Desk::default()));
+        Memory {
+            located: Located::default(),
+            runs: Vec::new(),
+            versions: Versions::new(machine),
+            executor: Executor::on_sockets(sockets),
+            baseline: Baseline::new(),
+            surveyor: Surveyor::default(),
+            desks: sockets.iter().map(desk).collect(),
+        }
+    }
+
+    /// Looks at the first transactions of some groups in a part of an epoch's order, of about so many operations.
+    /// `cost`: what those of each input cost.
+    pub fn survey(
+        &mut self,
+        machine: &Machine,
+        epoch: &Epoch,
+        (range, groups, most): (&Range<usize>, GroupSet, u32),
+        (workers, cost): (usize, &dyn Fn(usize) -> f64),
+    ) -> Survey {
+        let Memory { located, versions, surveyor, .. } = self;
+        located.fill(machine, epoch, range, (groups, most as usize));
+        versions.fill(machine, epoch, located, true);
+        let weight = |transaction: u32| cost(located.at()[transaction as usize].0 as usize);
+        surveyor.survey(located.buffer(), &versions.uses, workers, weight)
+    }
+}
+
+/// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
+/// taken back.
+pub fn may_redo(machine: &Machine) -> bool {
+    machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
+}
+
+/// A part on its way.
+pub struct Part {
+    /// How it is run.
+    pub method: Method,
+    /// Whose transactions these are.
+    pub groups: GroupSet,
+    memory: Memory,
+    /// Serially: whether a worker has it.
+    claimed: AtomicBool,
+    done: AtomicBool,
+    /// Of the workers that took part.
+    breakdown: Mutex<Breakdown>,
+    /// Their time in it, nanoseconds.
+    busy: AtomicU64,
+}
+
+impl Part {
+    /// Locates the transactions of some groups in a part of the epoch's order, and arranges for how they are run.
+    pub fn new(
+        machine: &Machine,
+        mut memory: Memory,
+        epoch: &Epoch,
+        (range, groups): (&Range<usize>, GroupSet),
+        method: Method,
+    ) -> Part {
+        let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
+        located.fill(machine, epoch, range, (groups, usize::MAX));
+        match method {
+            method if method.is_serial() => {}
+            Method::Policy(policy) => {
+                // What comes back are those of the epoch before.
+                runs.resize_with(1, Run::new);
+                runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
+                executor.prepare(runs);
+                if policy.on_versions() {
+                    versions.fill(machine, epoch, located, policy.speculates());
+                }
+                executor.arrange(policy, located.accesses(), &versions.uses);
+            }
+            Method::Scheme(scheme) => {
+                match scheme.on_versions() {
+                    true => versions.fill(machine, epoch, located, scheme.speculates() && may_redo(machine)),
+                    false => versions.fill_uses(machine, epoch, located),
+                }
+                baseline.prepare(scheme, located.accesses(), &versions.uses);
+            }
+        }
+        Part {
+            method,
+            groups,
+            memory,
+            claimed: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            breakdown: Mutex::new(Breakdown::default()),
+            busy: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether all of it has run, and its effects can be seen.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody can help with it: it is done, or a worker runs it alone.
+    pub fn is_taken(&self) -> bool {
+        self.is_done() || self.claimed.load(Ordering::Relaxed)
+    }
+
+    /// Takes part: until all has run if the worker `waits`, else as long as there is something to do.
+    pub fn help(
+        &self,
+        machine: &Machine,
+        environment: &dyn Environment,
+        (epoch, identity): (&Epoch, &Identity),
+        worker: &mut Worker,
+        waits: bool,
+    ) {
+        if self.is_done() || self.method.is_serial() && self.claimed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let start = environment.now();
+        let Memory { located, versions, desks, .. } = &self.memory;
+        let is_done = if self.method.on_versions() {
+            let (graph, flow) = self.flow();
+            let work = VersionWork::new(machine, environment, epoch, located, versions, graph, flow, desks, identity);
+            self.work(worker, &work, waits)
+        } else {
+            self.work(worker, &RowWork::new(machine, environment, epoch, located, desks, identity), waits)
+        };
+        if is_done {
+            self.done.store(true, Ordering::Release);
+        }
+        let took = environment.now() - start;
+        let mut times = worker.take_times();
+        times.other += took.saturating_sub(times.total());
+        self.breakdown.lock().add(&times);
+        self.busy.fetch_add(took, Ordering::Relaxed);
+    }
+
+    /// Whether all has run.
+    fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
+        let Memory { located, versions, executor, baseline, .. } = &self.memory;
+        match self.method {
+            method if method.is_serial() => {
+                let count = located.at().len() as u32;
+                worker.account(execute, |id| run_serially(id, 0..count, execute));
+            }
+            Method::Policy(_) if waits => executor.work(worker, execute),
+            Method::Policy(_) => return executor.help(worker, execute) == Progress::Done,
+            Method::Scheme(_) => baseline.work(worker, located.accesses(), &versions.uses, execute),
+        }
+        true
+    }
+
+    fn flow(&self) -> (&Graph, &Flow) {
+        let Memory { executor, baseline, .. } = &self.memory;
+        match self.method {
+            Method::Scheme(_) => (baseline.graph(), baseline.flow()),
+            Method::Policy(_) => (executor.graph(), executor.flow()),
+        }
+    }
+
+    /// Ends it, when all has run: what it took goes to the epoch. What is kept.
+    pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
+        let Memory { located, versions, executor, baseline, desks, .. } = &mut self.memory;
+        let (graph, flow) = match self.method {
+            Method::Scheme(_) => (baseline.graph(), baseline.flow()),
+            Method::Policy(_) => (executor.graph(), executor.flow()),
+        };
+        if self.method.on_versions() {
+            versions.install(located, graph, flow);
+        }
+        let redone = if let Method::Policy(_) = self.method { executor.redone() } else { 0 };
+        for desk in desks {
+            let (context, desk) = desk.get_mut();
+            epoch.gathered.push(context.take());
+            desk.take_sampled(&mut epoch.sampled);
+        }
+        let breakdown = *self.breakdown.get_mut();
+        epoch.breakdown.add(&breakdown);
+        let busy = *self.busy.get_mut();
+        (Ended { method: self.method, groups: self.groups, redone, busy, useful: breakdown.useful }, self.memory)
+    }
+}
+
+/// What a part took.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How it was run.
+    pub method: Method,
+    /// Whose transactions it had.
+    pub groups: GroupSet,
+    /// How often one was run again because of an abort.
+    pub redone: u32,
+    /// Time of all workers in it, nanoseconds.
+    pub busy: u64,
+    /// Of it, in transactions.
+    pub useful: u64,
+}

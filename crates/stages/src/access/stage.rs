@@ -1,0 +1,319 @@
+//! The access stage as a whole: chooses how an epoch is accessed, has it done, and learns from what it cost.
+//!
+//! This is the one place where configuration ([`Scheduling`]) and measurement ([`Decision`]) become a policy for each
+//! group of an epoch's transactions. One epoch at a time is accessed, by one worker, or by all that join its [`Job`].
+
+use crate::access::costs::Costs;
+use crate::access::grouping::{GroupSet, Scheduled};
+use crate::access::scheduling::Scheduling;
+use crate::access::serial::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
+use crate::access::snapshot::begin_snapshots;
+use crate::access::together::{Job, Memory, Role, may_redo};
+use crate::access::{cascade, waves};
+use crate::environment::Environment;
+use crate::epoch::Epoch;
+use crate::input::Input;
+use crate::machine::{Machine, Scratch};
+use crate::prepare::changes;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, Worker};
+
+/// Transactions that are run to know what transactions cost.
+const SAMPLED_MAX: usize = 256;
+/// The time after which that is known, nanoseconds.
+const SAMPLED_NS: u64 = 100_000;
+/// The first few, which warm up, do not count.
+const WARM_UP: usize = 8;
+
+/// Where an epoch that all free workers may access is made known to them; none when it is done.
+pub type Publish<'a> = dyn Fn(Option<Arc<Job>>) + 'a;
+
+/// The access stage.
+pub struct AccessStage {
+    machine: Arc<Machine>,
+    environment: Arc<dyn Environment>,
+    scheduling: Scheduling,
+    workers: usize,
+    /// Written by the worker that accesses an epoch, and by those that finish one ([`AccessStage::learn`]).
+    state: Mutex<State>,
+}
+
+struct State {
+    /// By group of transactions.
+    decisions: Vec<Decision>,
+    costs: Costs,
+    /// Kept between jobs.
+    spare: Vec<Memory>,
+}
+
+impl AccessStage {
+    /// For so many workers.
+    pub fn new(
+        machine: Arc<Machine>,
+        environment: Arc<dyn Environment>,
+        scheduling: Scheduling,
+        workers: usize,
+    ) -> AccessStage {
+        let model = match scheduling {
+            Scheduling::MorphStream => Model::MorphStream,
+            _ => Model::Measured,
+        };
+        let state = State {
+            decisions: vec![Decision::new(workers, model, may_redo(&machine)); machine.groups.names.len()],
+            costs: Costs::new(machine.wiring.inputs.len()),
+            spare: Vec::new(),
+        };
+        AccessStage { machine, environment, scheduling, workers, state: Mutex::new(state) }
+    }
+
+    /// Accesses an epoch, the next in order. Its snapshot, if one is due, begins at the end.
+    pub fn run(
+        &self,
+        scratch: &mut Scratch,
+        worker: &mut Worker,
+        mut epoch: Box<Epoch>,
+        publish: &Publish<'_>,
+    ) -> Box<Epoch> {
+        let start = self.environment.now();
+        changes::save(&self.machine, &epoch);
+        let range = self.choose(scratch, &mut epoch);
+        let decided = self.environment.now();
+        let is_serial = epoch.scheduled.iter().all(|s| s.choice.method.is_serial());
+        if self.machine.wiring.cascades {
+            cascade::run(&self.machine, scratch, &mut epoch);
+            epoch.breakdown.useful += self.environment.now() - decided;
+        } else if is_serial {
+            self.access_serially(scratch, &mut epoch, (range, CALLS_PER_SAMPLE));
+        } else {
+            epoch = self.access_together(scratch, worker, epoch, range, publish);
+        }
+        epoch.gathered.push(scratch.context.take());
+        let end = self.environment.now();
+        epoch.decided = end - decided;
+        if epoch.scheduled.iter().all(|scheduled| scheduled.access == 0) {
+            self.account(&mut epoch);
+        }
+        waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
+        let over = self.environment.now();
+        epoch.breakdown.useful += over - end;
+        epoch.times.access = over - start;
+        if let Some(due) = epoch.snapshot_due.take() {
+            begin_snapshots(&self.machine, due);
+            epoch.has_snapshot = true;
+        }
+        epoch
+    }
+
+    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: (Range<usize>, u32)) {
+        let start = self.environment.now();
+        ensure_identity(epoch, &mut scratch.identity);
+        let worker = (&mut *scratch.context, &scratch.identity);
+        run_serially(&self.machine, self.environment.as_ref(), epoch, worker, range);
+        epoch.breakdown.useful += self.environment.now() - start;
+    }
+
+    /// Divides what an epoch took that was accessed in one part among its groups, by what their transactions cost.
+    fn account(&self, epoch: &mut Epoch) {
+        let Epoch { scheduled, decided, breakdown, .. } = epoch;
+        if let [whole] = &mut scheduled[..] {
+            (whole.access, whole.useful) = (*decided, breakdown.useful);
+            return;
+        }
+        let costs = self.state.lock().costs.clone();
+        let mut weights = vec![0.0; self.machine.groups.names.len()];
+        for (id, input) in epoch.inputs.iter().enumerate() {
+            (0..input.len).for_each(|i| weights[epoch.grouping.of(id, i)] += costs.of(id));
+        }
+        let in_all: f64 = weights.iter().sum();
+        for scheduled in &mut epoch.scheduled {
+            let share = scheduled.group.map_or(1.0, |group| weights[group] / in_all.max(1.0));
+            scheduled.access = (epoch.decided as f64 * share) as u64;
+            scheduled.useful = (epoch.breakdown.useful as f64 * share) as u64;
+        }
+    }
+
+    /// Chooses how to access an epoch; what of its order is still to be.
+    fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
+        let all = 0..epoch.transactions();
+        let choice = match self.scheduling {
+            _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
+            Scheduling::Fixed(policy) => self.asked_for(policy),
+            Scheduling::Baseline(asked @ Scheme::NoLock) if self.sets_text() => {
+                Choice::given(Policy::EPOCH, Reason::Racing { asked })
+            }
+            Scheduling::Baseline(scheme) => Choice::scheme(scheme),
+            Scheduling::ByGroup(policies) => {
+                self.group(epoch, &all);
+                for scheduled in &mut epoch.scheduled {
+                    let policy = policies.of(scheduled.group.unwrap_or(0));
+                    scheduled.choice = self.asked_for(policy);
+                }
+                return all;
+            }
+            Scheduling::Auto | Scheduling::MorphStream => return self.decide(scratch, epoch, all),
+        };
+        epoch.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
+        all
+    }
+
+    /// A policy that was asked for; without speculation where the program forbids it.
+    fn asked_for(&self, policy: Policy) -> Choice {
+        match policy.speculates() && !may_redo(&self.machine) {
+            true => Choice::given(Policy { abort: Abort::VoteFirst, ..policy }, Reason::Final { asked: policy }),
+            false => Choice::given(policy, Reason::Fixed),
+        }
+    }
+
+    /// Finds the groups of an epoch's transactions and those that have any in a part of its order.
+    fn group(&self, epoch: &mut Epoch, range: &Range<usize>) {
+        let groups = self.machine.groups.names.len();
+        if groups == 1 {
+            epoch.scheduled.push(Scheduled { transactions: range.len() as u32, ..Scheduled::default() });
+            return;
+        }
+        let Epoch { grouping, inputs, .. } = &mut *epoch;
+        grouping.fill(&self.machine, inputs);
+        let mut counts = vec![0u32; groups];
+        epoch.each_in(&self.machine.wiring.joints, range, |id, i| {
+            counts[epoch.grouping.of(id, i)] += 1;
+            true
+        });
+        let some = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        let fresh = |(group, count)| Scheduled { group: Some(group), transactions: count, ..Scheduled::default() };
+        epoch.scheduled.extend(some.map(fresh));
+        if epoch.scheduled.is_empty() {
+            epoch.scheduled.push(Scheduled::default());
+        }
+    }
+
+    /// Chooses by what is known of transactions, and where need be finds out.
+    fn decide(&self, scratch: &mut Scratch, epoch: &mut Epoch, mut range: Range<usize>) -> Range<usize> {
+        let count = range.len() as u32;
+        if self.state.lock().decisions.iter().any(|decision| decision.wants_sample(count)) {
+            range.start = self.sample(scratch, epoch);
+        }
+        let start = self.environment.now();
+        self.group(epoch, &range);
+        let per_transaction = epoch.operations() as f64 / epoch.transactions().max(1) as f64;
+        let mut scheduled = std::mem::take(&mut epoch.scheduled);
+        for scheduled in &mut scheduled {
+            let group = scheduled.group.unwrap_or(0);
+            let count = (f64::from(scheduled.transactions) * per_transaction) as u32;
+            let mut state = self.state.lock();
+            if let Some(operations) = state.decisions[group].wants_survey(count) {
+                drop(state);
+                self.survey(epoch, &range, (scheduled.group, operations));
+                state = self.state.lock();
+            }
+            let decision = &mut state.decisions[group];
+            scheduled.choice = decision.choose(count);
+            epoch.survey = epoch.survey.or(decision.survey().copied());
+        }
+        epoch.scheduled = scheduled;
+        epoch.times.decide = self.environment.now() - start;
+        range
+    }
+
+    /// Looks at the transactions of a group, at so many operations of them.
+    fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, (group, operations): (Option<usize>, u32)) {
+        let costs = self.state.lock().costs.clone();
+        let start = self.environment.now();
+        let mut memory = self.memory();
+        let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
+        let (part, cost) = ((range, groups, operations), |input| costs.of(input));
+        let survey = memory.survey(&self.machine, epoch, part, (self.workers, &cost));
+        let took = self.environment.now() - start;
+        epoch.breakdown.construct += took;
+        let mut state = self.state.lock();
+        state.spare.push(memory);
+        state.decisions[group.unwrap_or(0)].surveyed(survey, took);
+    }
+
+    /// Runs the first transactions of an epoch serially to see what those of each input cost, and so all of them;
+    /// how many they were.
+    fn sample(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> usize {
+        let (all, operations) = (epoch.transactions(), epoch.operations());
+        let mut at = WARM_UP.min(all);
+        self.access_serially(scratch, epoch, (0..at, CALLS_PER_SAMPLE));
+        let (first, start) = (at, self.environment.now());
+        while at < all.min(SAMPLED_MAX) && self.environment.now() - start < SAMPLED_NS {
+            let next = (at + WARM_UP.max(at - first)).min(all).min(SAMPLED_MAX);
+            self.access_serially(scratch, epoch, (at..next, 1));
+            at = next;
+        }
+        let mut state = self.state.lock();
+        state.costs.add(&epoch.sampled);
+        let of_input = |(id, input): (usize, &Input)| input.len as f64 * state.costs.of(id);
+        let access_ns = epoch.inputs.iter().enumerate().map(of_input).sum::<f64>() as u64;
+        let others_ns = epoch.times.prepare;
+        state.decisions.iter_mut().for_each(|d| d.sample(operations as u32, access_ns, others_ns));
+        at
+    }
+
+    /// The memory of jobs.
+    fn memory(&self) -> Memory {
+        let spare = self.state.lock().spare.pop();
+        spare.unwrap_or_else(|| {
+            let sockets = (0..self.workers).map(|worker| self.environment.socket(worker, self.workers));
+            Memory::new(&self.machine, &sockets.collect::<Vec<_>>())
+        })
+    }
+
+    /// Whether a transaction sets texts. Workers that race must not: both would free the memory of the text before.
+    fn sets_text(&self) -> bool {
+        let program = &self.machine.program;
+        program.transactions.iter().any(|transaction| transaction.sets_text(program))
+    }
+
+    /// Accesses a part of an epoch's order together with the workers that are free.
+    fn access_together(
+        &self,
+        scratch: &mut Scratch,
+        worker: &mut Worker,
+        epoch: Box<Epoch>,
+        range: Range<usize>,
+        publish: &Publish<'_>,
+    ) -> Box<Epoch> {
+        let start = self.environment.now();
+        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range));
+        let begun = self.environment.now();
+        publish(Some(job.clone()));
+        job.help(&self.machine, self.environment.as_ref(), (scratch, worker), Role::Owner);
+        let done = self.environment.now();
+        publish(None);
+        let (mut epoch, memories) = Job::end(job, self.workers);
+        self.state.lock().spare.extend(memories);
+        epoch.breakdown.construct += begun - start;
+        epoch.breakdown.other += self.environment.now() - done;
+        epoch
+    }
+
+    /// Lets decisions know what an epoch cost: each what was its group's, and its share of the other stages.
+    pub fn learn(&self, epoch: &Epoch) {
+        if !matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) || self.machine.wiring.cascades {
+            return;
+        }
+        // The decision was about the first wave.
+        let first = |id| self.machine.wiring.is_first(id);
+        let aborted: Vec<u32> = epoch.scheduled.iter().map(|s| epoch.aborted_of(s.group, first)).collect();
+        let operations = epoch.operations_of(first) as f64;
+        let others = (epoch.times.prepare + epoch.times.finish) as f64;
+        let in_all: u32 = epoch.scheduled.iter().map(|s| s.transactions).sum();
+        let mut state = self.state.lock();
+        state.costs.add(&epoch.sampled);
+        for (scheduled, aborted) in epoch.scheduled.iter().zip(aborted) {
+            let share = f64::from(scheduled.transactions) / f64::from(in_all.max(1));
+            state.decisions[scheduled.group.unwrap_or(0)].record(EpochCost {
+                choice: scheduled.choice,
+                transactions: scheduled.transactions,
+                operations: (operations * share) as u32,
+                aborted,
+                access_ns: scheduled.access,
+                useful_ns: scheduled.useful,
+                other_ns: (others * share) as u64,
+            });
+        }
+    }
+}

@@ -1,0 +1,623 @@
+//! An epoch's transactions as operations over versions of rows: every operation that writes leaves the
+//! row's value in a place of its own, and the last one's is put into the row when all is done.
+//!
+//! Which versions exist and who reads which, the [`Flow`] says; when each part runs, the schedule. Here a
+//! part is a call of compiled code on a handful of addresses: copies of what it may write, and the sources
+//! themselves of what it only reads.
+//!
+//! # Why the unsafe is sound
+//!
+//! A version is written by the units of its transaction alone (by the one part that writes the row), or, in
+//! repair, by the one worker that repairs while nobody runs. It is read by units that the schedule runs
+//! after that one. Both are what [`Execute`] promises. Rows are only read until all units have run, and then
+//! written by one worker. Key cells are never written: the next epoch's prepare compares them meanwhile.
+
+use crate::access::serial::{Call, Located};
+use crate::environment::Environment;
+use crate::epoch::{Epoch, Sampled};
+use crate::input::Identity;
+use crate::machine::Machine;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
+use tidemill_compile::{AccessContext, AccessFn, OperationCode, OperationsCode, resize_zeroed};
+use tidemill_plan::RoleId;
+use tidemill_schedule::Execute;
+use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
+
+/// What a worker needs beside its context. Kept from epoch to epoch.
+#[derive(Default)]
+pub struct Desk {
+    /// Addresses of the rows of the unit at hand, role by role.
+    rows: Vec<u64>,
+    /// Where each role's begin, moved so that the event's number leads there.
+    roles: Vec<*const u64>,
+    /// By role, where the rows of events start; needed where code has more roles than its transaction.
+    starts: Vec<*const u32>,
+    /// Copies of rows for a judge.
+    copies: Vec<u64>,
+    /// The versions of a transaction before it is redone.
+    before: Vec<u64>,
+    /// By input: what transactions were seen to cost.
+    sampled: Vec<Sampled>,
+}
+
+impl Desk {
+    /// This part of a transaction of this input, its share of 1, took so long.
+    pub fn sampled(&mut self, input: usize, time: u64, part: f64) {
+        if self.sampled.len() <= input {
+            self.sampled.resize(input + 1, Sampled::default());
+        }
+        self.sampled[input].time += time;
+        self.sampled[input].transactions += part;
+    }
+
+    /// Hands over what was seen.
+    pub fn take_sampled(&mut self, all: &mut [Sampled]) {
+        for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
+            all.time += some.time;
+            all.transactions += some.transactions;
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the addresses are only meaningful during a call that fills them first.
+unsafe impl Send for Desk {}
+
+/// The versions of an epoch. Reused from epoch to epoch.
+pub struct Versions {
+    /// What the schedule is told.
+    pub uses: UseBuffer,
+    /// First part of each transaction among `parts` and `failed`.
+    part_start: Vec<u32>,
+    parts: Vec<Part>,
+    /// Per part: whether it failed when it last ran.
+    failed: Vec<AtomicBool>,
+    /// Slot → where its version begins among `words`, or [`NO_PLACE`].
+    place: Vec<u32>,
+    /// Slot → its table.
+    table: Vec<u32>,
+    words: Vec<u64>,
+    superseded: Vec<bool>,
+    /// By table.
+    shapes: Vec<Shape>,
+}
+
+/// A part of a transaction: an operation, or one for some elements of its list.
+#[derive(Clone, Debug)]
+struct Part {
+    operation: u32,
+    /// Empty where the operation is not by element.
+    elements: Range<u32>,
+}
+
+const NO_PLACE: u32 = u32::MAX;
+
+/// More rows than this are sorted rather than compared each with each.
+const ROWS_COMPARED_MAX: usize = 32;
+
+/// What is fixed about rows of a table.
+#[derive(Clone, Debug)]
+struct Shape {
+    /// Eight-byte words of a row.
+    words: usize,
+    /// The words that are not the key's.
+    changing: Vec<usize>,
+}
+
+impl Versions {
+    /// Without an epoch.
+    pub fn new(machine: &Machine) -> Self {
+        Versions {
+            uses: UseBuffer::default(),
+            part_start: Vec::new(),
+            parts: Vec::new(),
+            failed: Vec::new(),
+            place: Vec::new(),
+            table: Vec::new(),
+            words: Vec::new(),
+            superseded: Vec::new(),
+            shapes: machine.tables.iter().map(Shape::of).collect(),
+        }
+    }
+
+    /// Takes in an epoch whose transactions were located. `apart`: those that can be are taken apart.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located, apart: bool) {
+        let Versions { uses, part_start, parts, failed, place, table, words, shapes, .. } = self;
+        uses.clear();
+        part_start.clear();
+        parts.clear();
+        place.clear();
+        table.clear();
+        let mut word_count = 0;
+        let accesses = located.accesses();
+        for (t, &(id, i)) in located.at().iter().enumerate() {
+            let input = &epoch.inputs[id as usize];
+            let wiring = &machine.wiring.inputs[id as usize];
+            let roles = &machine.program.transactions[wiring.transaction].roles;
+            let operations = machine.code.transactions[wiring.transaction][wiring.input].operations.as_ref();
+            let meets = meet(accesses.rows_of(t));
+            let operations = operations.filter(|o| apart && o.operations.len() <= PARTS_MAX && !meets);
+            let rows_of = |r: RoleId| input.rows_of(r, i as usize, roles[r].over.is_some());
+            let first = parts.len();
+            if let Some(operations) = operations {
+                let length = |list: usize| {
+                    let over = roles.iter().position(|role| role.over == Some(list));
+                    rows_of(over.expect("an operation by element has a role over the list")).len() as u32
+                };
+                take_apart(operations, length, parts);
+                let has_all = |operation: &OperationCode| operation.roles.len() == roles.len();
+                if parts.len() == first + 1 && operations.operations.iter().all(has_all) {
+                    // As good as whole.
+                    parts.truncate(first);
+                }
+            }
+            part_start.push(first as u32);
+            let own = &parts[first..];
+            uses.parts.push(own.len() as u8);
+            for (r, role) in roles.iter().enumerate() {
+                for (element, _) in (0..).zip(rows_of(r)).filter(|(_, row)| **row != 0) {
+                    let mask = operations.map_or(0, |o| parts_of((o, own), (r, role.over), element));
+                    uses.uses.push(Use::new(mask, role.written));
+                    table.push(role.table as u32);
+                    // Where roles meet in a row, the first of them carries it, written or not.
+                    let needs_place = role.written || meets;
+                    place.push(if needs_place { word_count as u32 } else { NO_PLACE });
+                    word_count += if needs_place { shapes[role.table].words } else { 0 };
+                    assert!(word_count < NO_PLACE as usize, "the versions of an epoch are numbered by u32");
+                }
+            }
+        }
+        failed.clear();
+        failed.resize_with(parts.len(), AtomicBool::default);
+        if words.len() < word_count {
+            resize_zeroed(words, word_count);
+        }
+    }
+
+    /// Takes in only which accesses write.
+    pub fn fill_uses(&mut self, machine: &Machine, epoch: &Epoch, located: &Located) {
+        let uses = &mut self.uses;
+        uses.clear();
+        for &(id, i) in located.at() {
+            let transaction = machine.wiring.inputs[id as usize].transaction;
+            uses.parts.push(0);
+            for (r, role) in machine.program.transactions[transaction].roles.iter().enumerate() {
+                let rows = epoch.inputs[id as usize].rows_of(r, i as usize, role.over.is_some());
+                let there = rows.iter().filter(|&&row| row != 0);
+                uses.uses.extend(there.map(|_| Use::new(0, role.written)));
+            }
+        }
+    }
+
+    /// Puts the last version of each row into the row. Call it when all units have run.
+    pub fn install(&mut self, located: &Located, graph: &Graph, flow: &Flow) {
+        let rows = located.accesses().rows();
+        self.superseded.clear();
+        self.superseded.resize(rows.len(), false);
+        let written = |slot: u32| flow.operation(slot) == slot && flow.use_of(slot).writes();
+        debug_assert_eq!(graph.transactions() as usize, located.at().len());
+        for slot in (0..rows.len() as u32).filter(|&slot| written(slot)) {
+            if let Some(source) = flow.source(slot) {
+                self.superseded[source as usize] = true;
+            }
+        }
+        for slot in (0..rows.len() as u32).filter(|&slot| written(slot) && !self.superseded[slot as usize]) {
+            let version = &self.words[self.place_of(slot)..];
+            let row = rows[slot as usize].0 as *mut u64;
+            for &word in &self.shapes[self.table[slot as usize] as usize].changing {
+                #[allow(unsafe_code)]
+                // SAFETY: a row of the table, which nobody else accesses now; the words of its key are left out.
+                unsafe {
+                    row.add(word).write(version[word]);
+                }
+            }
+        }
+    }
+
+    /// Where the version of a written operation begins.
+    fn place_of(&self, operation: u32) -> usize {
+        let place = self.place[operation as usize];
+        debug_assert_ne!(place, NO_PLACE);
+        place as usize
+    }
+}
+
+/// The parts of a transaction whose lists have these lengths: of an operation by element one for each, or as many as
+/// there may be, over about as many elements each. For an empty list it has one, too: what stands outside of the loops
+/// may fail.
+fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<Part>) {
+    let by_element = operations.operations.iter().filter(|operation| operation.list.is_some()).count();
+    let most = (PARTS_MAX - (operations.operations.len() - by_element)) / by_element.max(1);
+    for (operation, code) in (0..).zip(&operations.operations) {
+        let Some(list) = code.list else {
+            parts.push(Part { operation, elements: 0..0 });
+            continue;
+        };
+        let length = length(list);
+        let pieces = length.clamp(1, most as u32);
+        let start = |piece: u32| (u64::from(piece) * u64::from(length) / u64::from(pieces)) as u32;
+        parts.extend((0..pieces).map(|piece| Part { operation, elements: start(piece)..start(piece + 1) }));
+    }
+}
+
+/// The parts of a transaction that use the row of a role, for this element where it is over a list.
+fn parts_of(
+    (operations, parts): (&OperationsCode, &[Part]),
+    (role, over): (RoleId, Option<usize>),
+    element: u32,
+) -> u32 {
+    let uses = |part: &Part| {
+        let code = &operations.operations[part.operation as usize];
+        let is_other = code.list.is_some() && over.is_some() && !part.elements.contains(&element);
+        code.roles.contains(&role) && !is_other
+    };
+    (0..).zip(parts).filter(|(_, part)| uses(part)).fold(0, |all, (p, _): (u32, _)| all | 1 << p)
+}
+
+/// Whether any two accesses of a transaction meet in one row.
+fn meet(rows: &[tidemill_txn::RowId]) -> bool {
+    if rows.len() <= ROWS_COMPARED_MAX {
+        return rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row));
+    }
+    let mut sorted = rows.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+impl Shape {
+    fn of(table: &tidemill_state::Table) -> Shape {
+        let words = table.layout().size() / 8;
+        let key: Vec<usize> = table.definition().key.iter().map(|&c| table.layout().cell(c) / 8).collect();
+        Shape { words, changing: (0..words).filter(|word| !key.contains(word)).collect() }
+    }
+}
+
+/// An epoch's transactions as the schedule runs them on versions.
+pub struct VersionWork<'a> {
+    machine: &'a Machine,
+    environment: &'a dyn Environment,
+    epoch: &'a Epoch,
+    located: &'a Located,
+    versions: &'a Versions,
+    graph: &'a Graph,
+    flow: &'a Flow,
+    calls: Vec<Call<'a>>,
+    desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+    words: *mut u64,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the views in `calls` are read only; of the versions and of what the views lead to, workers write
+// disjoint parts, by the promises of `Execute`.
+unsafe impl Sync for VersionWork<'_> {}
+
+/// Which code runs on a transaction.
+#[derive(Clone, Copy)]
+enum Code {
+    Whole,
+    Part(u32),
+}
+
+impl<'a> VersionWork<'a> {
+    /// Over an epoch that was filled in and whose flow was followed; one desk per worker.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
+    pub fn new(
+        machine: &'a Machine,
+        environment: &'a dyn Environment,
+        epoch: &'a Epoch,
+        located: &'a Located,
+        versions: &'a Versions,
+        graph: &'a Graph,
+        flow: &'a Flow,
+        desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+        identity: &Identity,
+    ) -> Self {
+        let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let words = versions.words.as_ptr().cast_mut();
+        VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, desks, words }
+    }
+
+    fn operations_code(&self, transaction: u32) -> &OperationsCode {
+        let (id, _) = self.located.at()[transaction as usize];
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
+        code.operations.as_ref().expect("a transaction in parts has their code")
+    }
+
+    fn words_of(&self, operation: u32) -> usize {
+        self.versions.shapes[self.versions.table[operation as usize] as usize].words
+    }
+
+    fn version(&self, operation: u32) -> *mut u64 {
+        self.words.wrapping_add(self.versions.place_of(operation))
+    }
+
+    /// What an operation starts from.
+    fn source(&self, operation: u32) -> *const u64 {
+        match self.flow.source(operation) {
+            Some(source) => self.version(source),
+            None => self.located.accesses().rows()[operation as usize].0 as *const u64,
+        }
+    }
+
+    fn written(&self, transaction: u32) -> impl Iterator<Item = u32> {
+        self.graph.operations(transaction).filter(|&operation| self.flow.use_of(operation).writes())
+    }
+
+    /// Copies the source of an operation.
+    fn copy_source(&self, operation: u32, to: *mut u64) {
+        #[allow(unsafe_code)]
+        // SAFETY: both are as long as rows of the operation's table; nobody writes the source now, and `to` is
+        // the caller's alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.source(operation), to, self.words_of(operation));
+        }
+    }
+
+    /// A version's words.
+    fn value(&self, operation: u32) -> &[u64] {
+        #[allow(unsafe_code)]
+        // SAFETY: the version is among `words`; by the promises of `Execute` nobody writes it now.
+        unsafe {
+            std::slice::from_raw_parts(self.version(operation), self.words_of(operation))
+        }
+    }
+
+    /// Puts the source into the version; whether that changes it.
+    fn put_back(&self, operation: u32) -> bool {
+        #[allow(unsafe_code)]
+        // SAFETY: as in `copy_source`.
+        let source = unsafe { std::slice::from_raw_parts(self.source(operation), self.words_of(operation)) };
+        if self.value(operation) == source {
+            return false;
+        }
+        self.copy_source(operation, self.version(operation));
+        true
+    }
+
+    /// Calls a function on one event, with for each role and operation the row that `row` gives; behind the
+    /// transaction's own roles come those named. Of a list only those `elements` are there, if any are named. The
+    /// verdict goes to the input's, or where `verdict` says.
+    fn call(
+        &self,
+        (context, desk): (&mut AccessContext, &mut Desk),
+        transaction: u32,
+        (run, further): (AccessFn, &[RoleId]),
+        (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut u32>),
+        row: impl Fn(RoleId, u32) -> u64,
+    ) {
+        let (id, i) = self.located.at()[transaction as usize];
+        let (input, i) = (&self.epoch.inputs[id as usize], i as usize);
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        let all_rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
+        let given = |role: RoleId| match &elements {
+            Some((list, elements)) if roles[role].over == Some(*list) => elements.start as usize..elements.end as usize,
+            _ => 0..all_rows_of(role).len(),
+        };
+        let rows_of = |role: RoleId| &all_rows_of(role)[given(role)];
+        // A key that is null has no row and no slot.
+        let count = |rows: &[u64]| rows.iter().filter(|&&address| address != 0).count() as u32;
+        let there = |role: RoleId| count(all_rows_of(role));
+        desk.rows.clear();
+        let start = self.graph.slots_of(transaction).start;
+        let mut own = start;
+        for (at, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
+            let first = if at < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
+            let mut slot = first + count(&all_rows_of(role)[..given(role).start]);
+            for &address in rows_of(role) {
+                let there = address != 0;
+                desk.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
+                slot += u32::from(there);
+            }
+            own = if at < roles.len() { first + there(role) } else { own };
+        }
+        desk.roles.clear();
+        desk.starts.clear();
+        let mut first = 0;
+        for role in (0..roles.len()).chain(further.iter().copied()) {
+            let number = if roles[role].over.is_some() { input.starts[role][i] as usize } else { i };
+            desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number + given(role).start));
+            first += rows_of(role).len();
+            if !further.is_empty() {
+                desk.starts.push(input.starts[role].as_ptr());
+            }
+        }
+        let view = &self.calls[id as usize].view;
+        let starts = if further.is_empty() { view.starts } else { desk.starts.as_ptr() };
+        let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
+        let view = InputView { rows: desk.roles.as_ptr(), starts, verdicts, ..*view };
+        context.write_in_place(false);
+        #[allow(unsafe_code)]
+        // SAFETY: as in `Call::run`, with rows that are this unit's copies, or sources that nobody writes
+        // now; addresses that are moved by the event's number lead back to where they came from.
+        unsafe {
+            run(context, &view, i as u64, 1);
+        }
+    }
+
+    /// Runs a part, or the whole, on its versions. Whether it aborts or fails.
+    fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
+        let part = if let Code::Part(part) = code { part } else { 0 };
+        let uses = |operation: u32| self.flow.use_of(operation).by(part);
+        let unit = self.flow.units_of(transaction).start + part;
+        let operations = self.flow.operations(self.graph, unit);
+        for operation in operations.filter(|&operation| self.flow.use_of(operation).writes()) {
+            self.copy_source(operation, self.version(operation));
+        }
+        let row = |_: RoleId, operation: u32| match uses(operation) {
+            false => 0,
+            true if self.flow.use_of(operation).writes() => self.version(operation) as u64,
+            true => self.source(operation) as u64,
+        };
+        let (context, desk) = desk;
+        match code {
+            Code::Whole => {
+                let (id, i) = self.located.at()[transaction as usize];
+                self.call((context, desk), transaction, (self.calls[id as usize].run, &[]), (None, None), row);
+                self.aborted(id, i)
+            }
+            Code::Part(part) => {
+                let mut verdict = 0;
+                let place = (self.versions.part_start[transaction as usize] + part) as usize;
+                let Part { operation, elements } = self.versions.parts[place].clone();
+                let code = &self.operations_code(transaction).operations[operation as usize];
+                context.set_elements(elements.clone());
+                let elements = code.list.map(|list| (list, elements));
+                self.call((context, desk), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
+                let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
+                self.versions.failed[place].store(failed, Ordering::Relaxed);
+                failed
+            }
+        }
+    }
+
+    /// Whether the last function that gave a verdict on an event aborted it.
+    fn aborted(&self, id: u32, i: u32) -> bool {
+        let verdicts = self.calls[id as usize].view.verdicts;
+        #[allow(unsafe_code)]
+        // SAFETY: the event's place; this worker wrote it last.
+        let verdict = unsafe { verdicts.add(i as usize).read() };
+        verdict != 0 && verdict != COMMITTED_SILENTLY
+    }
+
+    /// Runs a function on the rows as they are before the transaction, on copies of them in roles that it
+    /// updates, and behind those on the outcomes named. Whether it aborts. No two roles meet in a row.
+    fn try_out(
+        &self,
+        (context, desk): &mut (Box<AccessContext>, Desk),
+        transaction: u32,
+        code: (AccessFn, &[RoleId]),
+        updates: impl Fn(RoleId) -> bool,
+    ) -> bool {
+        let (id, i) = self.located.at()[transaction as usize];
+        let roles = self.machine.program.transactions[self.machine.wiring.inputs[id as usize].transaction].roles.len();
+        let mut copies = std::mem::take(&mut desk.copies);
+        // The versions of a transaction lie side by side; so do the copies.
+        let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
+        let last = self.written(transaction).last();
+        let end = last.map_or(first, |operation| self.versions.place_of(operation) + self.words_of(operation));
+        copies.resize((end - first).max(copies.len()), 0);
+        let base = copies.as_mut_ptr();
+        let row = |role: RoleId, operation: u32| {
+            if role >= roles {
+                self.version(operation) as u64
+            } else if updates(role) {
+                let copy = base.wrapping_add(self.versions.place_of(operation) - first);
+                self.copy_source(operation, copy);
+                copy as u64
+            } else {
+                self.source(operation) as u64
+            }
+        };
+        self.call((context, desk), transaction, code, (None, None), row);
+        desk.copies = copies;
+        self.aborted(id, i)
+    }
+
+    /// Runs a whole transaction that is in parts, to know whether it aborts and why.
+    fn try_whole(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+        let (id, _) = self.located.at()[transaction as usize];
+        let wiring = &self.machine.wiring.inputs[id as usize];
+        let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        self.try_out(desk, transaction, (self.calls[id as usize].run, &[]), |role| roles[role].written)
+    }
+
+    fn judge_at(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+        let code = self.operations_code(transaction);
+        let first = self.versions.part_start[transaction as usize] as usize;
+        let count = self.versions.uses.parts[transaction as usize] as usize;
+        let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
+        if !failed && !self.try_out(desk, transaction, (code.judge, &code.outcomes), |role| code.again[role]) {
+            return false;
+        }
+        // Some part fails, so the whole does, and says why.
+        assert!(self.try_whole(desk, transaction), "transaction {transaction} fails in parts and not as a whole");
+        true
+    }
+
+    /// Never contended: a worker uses its own desk only. The lock is what makes that checked.
+    fn desk(&self, worker: usize) -> parking_lot::MutexGuard<'_, (Box<AccessContext>, Desk)> {
+        self.desks[worker].try_lock().expect("a desk belongs to one worker")
+    }
+}
+
+impl Execute for VersionWork<'_> {
+    fn execute(&self, worker: usize, unit: u32) {
+        let (transaction, part) = self.flow.unit(unit);
+        let code = if self.is_apart(transaction) { Code::Part(part) } else { Code::Whole };
+        self.run(&mut self.desk(worker), transaction, code);
+    }
+
+    fn now(&self) -> u64 {
+        self.environment.now()
+    }
+
+    fn took(&self, worker: usize, unit: u32, ns: u64) {
+        let (transaction, _) = self.flow.unit(unit);
+        let (input, _) = self.located.at()[transaction as usize];
+        // As if all units of the transaction took as long.
+        let units = self.flow.units_of(transaction).len() as f64;
+        self.desk(worker).1.sampled(input as usize, ns, 1.0 / units);
+    }
+
+    fn is_apart(&self, transaction: u32) -> bool {
+        self.versions.uses.parts[transaction as usize] > 0
+    }
+
+    fn judge(&self, worker: usize, transaction: u32) -> bool {
+        self.judge_at(&mut self.desk(worker), transaction)
+    }
+
+    fn skip(&self, _worker: usize, unit: u32) {
+        let operations = self.flow.operations(self.graph, unit);
+        for operation in operations.filter(|&operation| self.flow.use_of(operation).writes()) {
+            self.copy_source(operation, self.version(operation));
+        }
+    }
+
+    fn would_abort(&self, worker: usize, transaction: u32) -> bool {
+        self.try_whole(&mut self.desk(worker), transaction)
+    }
+
+    fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+        self.written(transaction).filter(|&operation| self.put_back(operation)).for_each(changed);
+    }
+
+    fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
+        let desk = &mut *self.desk(worker);
+        let mut before = std::mem::take(&mut desk.1.before);
+        before.clear();
+        self.written(transaction).for_each(|operation| before.extend_from_slice(self.value(operation)));
+        let aborts = if self.is_apart(transaction) {
+            for part in 0..u32::from(self.versions.uses.parts[transaction as usize]) {
+                if parts >> part & 1 == 1 {
+                    self.run(desk, transaction, Code::Part(part));
+                }
+            }
+            let aborts = judged && self.judge_at(desk, transaction);
+            if aborts {
+                self.written(transaction).for_each(|operation| {
+                    self.put_back(operation);
+                });
+            }
+            aborts
+        } else {
+            self.run(desk, transaction, Code::Whole)
+        };
+        let mut at = 0;
+        for operation in self.written(transaction) {
+            let words = self.words_of(operation);
+            if self.value(operation) != &before[at..at + words] {
+                changed(operation);
+            }
+            at += words;
+        }
+        assert_eq!(at, before.len(), "what was there before is that of transaction {transaction} alone");
+        desk.1.before = before;
+        aborts
+    }
+}

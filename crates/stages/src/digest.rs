@@ -1,0 +1,65 @@
+//! A digest of what an epoch came to, to compare it with a replay, another run or the reference interpreter.
+
+use arrow_array::RecordBatch;
+use std::fmt::Write;
+use tidemill_model::StreamDigest;
+use tidemill_plan::{Origin, Program, Stream, StreamId};
+
+/// What came of an epoch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EpochDigest {
+    /// By sink.
+    pub sinks: Vec<StreamDigest>,
+    /// By transaction: how many committed and how many aborted.
+    pub transactions: Vec<(u64, u64)>,
+    /// By transaction: the events of its `committed`, where logging is full; else empty.
+    pub committed: Vec<Option<RecordBatch>>,
+}
+
+impl EpochDigest {
+    /// How another differs, for people; none where they are equal.
+    pub fn difference(&self, other: &EpochDigest, program: &Program, names: [&str; 2]) -> Option<String> {
+        let mut text = String::new();
+        for (t, (one, two)) in self.transactions.iter().zip(&other.transactions).enumerate() {
+            if one != two {
+                let name = &program.transactions[t].name;
+                let _ = write!(
+                    text,
+                    "; transaction {name}: {} committed and {} aborted in {}, {} and {} in {}",
+                    one.0, one.1, names[0], two.0, two.1, names[1]
+                );
+            }
+        }
+        for (s, (one, two)) in self.sinks.iter().zip(&other.sinks).enumerate().filter(|(_, (one, two))| one != two) {
+            let (name, stream) = (&program.sinks[s].name, &program.streams[program.sinks[s].stream].name);
+            let _ = match one.events == two.events {
+                true => write!(text, "; sink {name} ({stream}): other values in its {} events", one.events),
+                false => write!(
+                    text,
+                    "; sink {name} ({stream}): {} events in {}, {} in {}",
+                    one.events, names[0], two.events, names[1]
+                ),
+            };
+        }
+        // Either may have been logged without.
+        for (t, (one, two)) in
+            self.committed.iter().zip(&other.committed).enumerate().filter(|(_, (one, two))| one != two)
+        {
+            let name = &program.transactions[t].name;
+            let rows =
+                |batch: &Option<RecordBatch>, at| batch.as_ref().filter(|b| at < b.num_rows()).map(|b| b.slice(at, 1));
+            let first = 1 + (0..).find(|&at| rows(one, at) != rows(two, at)).expect("they differ");
+            let _ = write!(text, "; transaction {name}: another event is number {first} of those that committed");
+        }
+        if self.sinks.len() != other.sinks.len() || self.transactions.len() != other.transactions.len() {
+            text.push_str("; they are of different programs");
+        }
+        (!text.is_empty()).then(|| text.split_off(2))
+    }
+}
+
+/// The streams of what transactions give that commit, by transaction.
+pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
+    let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
+    (0..program.transactions.len()).map(move |t| program.streams.iter().position(of(t)).expect("each has one"))
+}

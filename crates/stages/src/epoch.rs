@@ -1,0 +1,280 @@
+//! An epoch: all that is known of a run of events between two punctuations, from the gate to the
+//! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
+//! allocates little.
+
+use crate::access::grouping::{Grouping, Scheduled, within};
+use crate::access::snapshot::SnapshotDue;
+use crate::digest::EpochDigest;
+use crate::input::Input;
+use crate::io::BadRecord;
+use crate::stream_state::{EventLog, PipelineState};
+use crate::wiring::{InputId, Joint, JointId, Wiring};
+use arrow_array::RecordBatch;
+use std::ops::Range;
+use tidemill_compile::abi::COMMITTED_SILENTLY;
+use tidemill_compile::{Code, Gathered};
+use tidemill_plan::Program;
+use tidemill_schedule::Breakdown;
+use tidemill_state::Generation;
+use tidemill_txn::Survey;
+
+/// A run of consecutive events of a joint: of each, the transactions of all its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The joint.
+    pub joint: u32,
+    /// How many of its events, in order.
+    pub count: u32,
+}
+
+/// What a source gave to an epoch.
+#[derive(Default)]
+pub struct SourceSlice {
+    /// Its events in position order.
+    pub events: Option<RecordBatch>,
+    /// Its late events, in order of arrival.
+    pub late: Vec<RecordBatch>,
+    /// Its undecodable records.
+    pub bad: Vec<BadRecord>,
+}
+
+/// Time that code was sampled for, and transactions that ran in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampled {
+    /// Nanoseconds.
+    pub time: u64,
+    /// Transactions; a part of one counts as its share of its units.
+    pub transactions: f64,
+}
+
+/// How an epoch of a durable run marks the rows that it may write.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// The mark: one for each interval between checkpoints.
+    pub generation: Generation,
+    /// What is left out, for tests that plant a bug.
+    pub omits: Option<Omission>,
+}
+
+/// A bug that tests plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Omission {
+    /// Epochs of even number mark nothing.
+    Marks,
+    /// Nothing is saved.
+    Saves,
+}
+
+/// Time that an epoch spent in its stages, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StageTimes {
+    /// Stateless, before access.
+    pub prepare: u64,
+    /// Transactions.
+    pub access: u64,
+    /// Of it, looking at the epoch and deciding how to schedule it.
+    pub decide: u64,
+    /// Stateless, after access.
+    pub finish: u64,
+}
+
+/// An epoch.
+pub struct Epoch {
+    /// From 1, or behind that of an earlier run of the same state; without gaps.
+    pub number: u64,
+    /// Whether an earlier run has logged it.
+    pub replayed: bool,
+    /// Events of all sources.
+    pub events: usize,
+    /// When the gate had room for it (clock).
+    pub opened: u64,
+    /// When they arrived (clock) and how many.
+    pub arrivals: Vec<(u64, u64)>,
+    /// By source number.
+    pub sources: Vec<SourceSlice>,
+    /// The sources' events in position order: source and how many.
+    pub merge: Vec<(u32, u32)>,
+    /// By stream: for roots.
+    pub pipelines: Vec<PipelineState>,
+    /// By stream: for streams that transactions feed and code reads.
+    pub logs: Vec<Option<EventLog>>,
+    /// By input.
+    pub inputs: Vec<Input>,
+    /// The transactions in position order. Where the program cascades, access writes it.
+    pub order: Vec<Run>,
+    /// What the workers' contexts gathered; alive as long as captured columns may point into it.
+    pub gathered: Vec<Gathered>,
+    /// By sink.
+    pub outputs: Vec<Vec<RecordBatch>>,
+    /// By transaction: committed, then aborts by reason.
+    pub counts: Vec<Vec<u64>>,
+    /// By stream: events that failed in its filter or map.
+    pub failed: Vec<u64>,
+    /// The groups of its transactions, where there are several and they are told apart.
+    pub grouping: Grouping,
+    /// How it was scheduled, and why: as a whole, or group by group.
+    pub scheduled: Vec<Scheduled>,
+    /// In a durable run: what came of it, once it is finished.
+    pub digest: Option<EpochDigest>,
+    /// In a durable run: how it marks the rows that it changes.
+    pub changes: Option<Changes>,
+    /// A checkpoint is due with it: a snapshot begins when it has been accessed.
+    pub snapshot_due: Option<SnapshotDue>,
+    /// Whether that snapshot has begun.
+    pub has_snapshot: bool,
+    /// Where its time went.
+    pub times: StageTimes,
+    /// And that of the workers in access.
+    pub breakdown: Breakdown,
+    /// Wall time of the access of what was decided about: without what was run first to know what transactions cost.
+    /// Nanoseconds.
+    pub decided: u64,
+    /// By input: what transactions were seen to cost.
+    pub sampled: Vec<Sampled>,
+    /// What was known of epochs like it when it was decided about.
+    pub survey: Option<Survey>,
+    /// Time that workers had nothing to do before it was finished, and since the epoch before.
+    pub idle: u64,
+}
+
+impl Epoch {
+    /// An empty epoch with room for nothing yet.
+    pub fn new(program: &Program, code: &Code, wiring: &Wiring) -> Self {
+        let streams = &program.streams;
+        let input = |id: InputId| {
+            let wired = &wiring.inputs[id];
+            let roles = program.transactions[wired.transaction].roles.len();
+            Input::new(&code.transactions[wired.transaction][wired.input], roles)
+        };
+        let log = |s: usize| {
+            let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
+            fed.then(|| EventLog::new(&streams[s].schema))
+        };
+        Epoch {
+            number: 0,
+            replayed: false,
+            events: 0,
+            opened: 0,
+            arrivals: Vec::new(),
+            sources: wiring.sources.iter().map(|_| SourceSlice::default()).collect(),
+            merge: Vec::new(),
+            pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
+            logs: (0..streams.len()).map(log).collect(),
+            inputs: (0..wiring.inputs.len()).map(input).collect(),
+            order: Vec::new(),
+            gathered: Vec::new(),
+            outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
+            counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
+            failed: vec![0; streams.len()],
+            grouping: Grouping::default(),
+            scheduled: Vec::new(),
+            digest: None,
+            changes: None,
+            snapshot_due: None,
+            has_snapshot: false,
+            times: StageTimes::default(),
+            breakdown: Breakdown::default(),
+            decided: 0,
+            sampled: vec![Sampled::default(); wiring.inputs.len()],
+            survey: None,
+            idle: 0,
+        }
+    }
+
+    /// The number of its transactions. (Of a program that cascades, once they have run.)
+    pub fn transactions(&self) -> usize {
+        self.inputs.iter().map(|input| input.len).sum()
+    }
+
+    /// The number of rows that its transactions access.
+    pub fn operations(&self) -> usize {
+        self.operations_of(|_| true)
+    }
+
+    /// The same, of the transactions on some inputs.
+    pub fn operations_of(&self, inputs: impl Fn(usize) -> bool) -> usize {
+        // What an input without events holds is of an earlier epoch.
+        let some = self.inputs.iter().enumerate().filter(|(id, input)| input.len > 0 && inputs(*id));
+        some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
+    }
+
+    /// Calls `each` with the input and the event of each transaction in a part of the order, as long as it returns true.
+    pub fn each_in(&self, joints: &[Joint], range: &Range<usize>, mut each: impl FnMut(InputId, usize) -> bool) {
+        let mut next = vec![0; joints.len()];
+        let mut at = 0;
+        for run in &self.order {
+            if at >= range.end {
+                return;
+            }
+            let (joint, inputs) = (run.joint as usize, joints[run.joint as usize].inputs.clone());
+            let transactions = run.count as usize * inputs.len();
+            let (skipped, wanted) = within(range, at, transactions);
+            let (mut event, mut id) = (next[joint], inputs.start);
+            if skipped > 0 {
+                (event, id) = (event + skipped / inputs.len(), id + skipped % inputs.len());
+            }
+            for _ in 0..wanted {
+                if !each(id, event) {
+                    return;
+                }
+                id += 1;
+                if id == inputs.end {
+                    (event, id) = (event + 1, inputs.start);
+                }
+            }
+            next[joint] += run.count as usize;
+            at += transactions;
+        }
+    }
+
+    /// The number of its transactions that aborted. Counted when it is finished.
+    pub fn aborted(&self) -> u64 {
+        self.counts.iter().flat_map(|counts| &counts[1..]).sum()
+    }
+
+    /// Of the transactions on some inputs, those that aborted: all, or those of a group.
+    pub fn aborted_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> u32 {
+        let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
+        let of_input = |(id, input): (usize, &Input)| {
+            let aborts = (0..input.len).filter(|&i| is_abort(input.verdicts[i]));
+            aborts.filter(|&i| group.is_none_or(|group| self.grouping.of(id, i) == group)).count() as u32
+        };
+        self.inputs.iter().enumerate().filter(|(id, _)| inputs(*id)).map(of_input).sum()
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.replayed = false;
+        self.digest = None;
+        self.changes = None;
+        self.snapshot_due = None;
+        self.has_snapshot = false;
+        self.events = 0;
+        self.arrivals.clear();
+        self.sources.iter_mut().for_each(|s| *s = SourceSlice::default());
+        self.merge.clear();
+        self.pipelines.iter_mut().for_each(PipelineState::clear);
+        self.logs.iter_mut().flatten().for_each(EventLog::clear);
+        self.inputs.iter_mut().for_each(Input::clear);
+        self.order.clear();
+        self.gathered.clear();
+        self.outputs.iter_mut().for_each(Vec::clear);
+        self.counts.iter_mut().for_each(|c| c.fill(0));
+        self.failed.fill(0);
+        self.scheduled.clear();
+        self.times = StageTimes::default();
+        self.breakdown = Breakdown::default();
+        self.decided = 0;
+        self.sampled.fill(Sampled::default());
+        self.survey = None;
+    }
+
+    /// Appends to the order, putting together runs of one joint.
+    #[inline(always)]
+    pub fn ran(order: &mut Vec<Run>, joint: JointId, count: u32) {
+        match order.last_mut() {
+            Some(last) if last.joint == joint as u32 => last.count += count,
+            _ => order.push(Run { joint: joint as u32, count }),
+        }
+    }
+}

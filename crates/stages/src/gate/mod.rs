@@ -1,0 +1,574 @@
+//! The gate: takes batches from sources, tells late events from punctual ones, and lets events
+//! through in position order, an epoch at a time.
+//!
+//! # Invariant
+//!
+//! An event is let through only when no event with a smaller position can come any more: each source
+//! bounds the times of what it may still deliver by the greatest time it has shown less its lateness
+//! (its *low mark*; it is the source's punctuation). What is late is decided by the source's own
+//! records alone, so neither the other sources nor where epochs are cut can change it.
+//!
+//! Batches are held as *segments*, each sorted by time and all in order; a batch that is in order, as
+//! most are, becomes a segment without a copy, and one that is not is merged with the end that it
+//! overlaps.
+
+use crate::epoch::Epoch;
+use crate::io::{BadRecord, SourceBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use std::collections::VecDeque;
+use tidemill_model::Type;
+use tidemill_plan::{Origin, Program, StreamId};
+
+/// Segments smaller than this are joined into one batch where an epoch takes several.
+const SEGMENT_ALONE_MIN: usize = 2048;
+
+/// Events of one source in position order.
+struct Segment {
+    batch: RecordBatch,
+    times: ScalarBuffer<i64>,
+    arrived: Arrived,
+}
+
+/// When a segment's events arrived.
+#[derive(Clone)]
+enum Arrived {
+    /// All at once.
+    Together(u64),
+    /// Each at its own time: several batches are merged in it.
+    Apart(ScalarBuffer<u64>),
+}
+
+impl Arrived {
+    fn at(&self, event: usize) -> u64 {
+        match self {
+            Arrived::Together(time) => *time,
+            Arrived::Apart(times) => times[event],
+        }
+    }
+
+    fn slice(&self, from: usize, len: usize) -> Arrived {
+        match self {
+            Arrived::Together(time) => Arrived::Together(*time),
+            Arrived::Apart(times) => Arrived::Apart(times.slice(from, len)),
+        }
+    }
+
+    /// Appends times and how many events each for the first `len` events.
+    fn count(&self, len: usize, arrivals: &mut Vec<(u64, u64)>) {
+        match self {
+            Arrived::Together(time) => arrivals.push((*time, len as u64)),
+            Arrived::Apart(times) => {
+                for run in times[..len].chunk_by(|a, b| a == b) {
+                    arrivals.push((run[0], run.len() as u64));
+                }
+            }
+        }
+    }
+}
+
+/// What is held of one source.
+struct Queue {
+    time_field: Option<(usize, Type)>,
+    lateness: i64,
+    /// The greatest time seen; for a source without event time, the next counter less one.
+    greatest: Option<i64>,
+    segments: VecDeque<Segment>,
+    late: Vec<RecordBatch>,
+    bad: Vec<BadRecord>,
+    ended: bool,
+    /// It had ended when it was made to stand where it stood.
+    ended_before: bool,
+    taken: u64,
+    last_time: Option<i64>,
+}
+
+/// Where a source stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcePosition {
+    /// Punctual events let through.
+    pub events: u64,
+    /// The event time of the last of them, where the source has event time.
+    pub time: Option<i64>,
+    /// Events that came but were not let through.
+    pub held: u64,
+    /// Whether it had ended in an earlier run, so that nothing was asked of it.
+    pub ended_before: bool,
+}
+
+/// All that the gate knows of a source between two epochs: with what comes next of it, this decides
+/// everything that follows.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The greatest time that it has shown.
+    pub greatest: Option<i64>,
+    /// Events let through.
+    pub passed: u64,
+    /// The time of the last of them.
+    pub last_time: Option<i64>,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// The events that are held back, in order.
+    pub held: Vec<RecordBatch>,
+}
+
+/// Which of the held events an epoch takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Up to so many of those that may pass, in position order.
+    Most(usize),
+    /// Exactly so many of each source, as another cut of the same events took them.
+    Exactly(Vec<usize>),
+}
+
+/// Holds events back until their epoch.
+pub struct Gate {
+    queues: Vec<Queue>,
+}
+
+impl Gate {
+    /// For the sources of a program, given their streams.
+    pub fn new(program: &Program, sources: &[StreamId]) -> Self {
+        let queue = |&stream: &StreamId| {
+            let stream = &program.streams[stream];
+            let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
+            let ty = |f: usize| stream.schema.fields[f].scalar_type().expect("event time is a scalar").ty;
+            Queue {
+                time_field: stream.event_time.map(|f| (f, ty(f))),
+                lateness,
+                greatest: None,
+                segments: VecDeque::new(),
+                late: Vec::new(),
+                bad: Vec::new(),
+                ended: false,
+                ended_before: false,
+                taken: 0,
+                last_time: None,
+            }
+        };
+        Gate { queues: sources.iter().map(queue).collect() }
+    }
+
+    /// Takes a batch of a source that arrived at time `now` of the clock.
+    pub fn ingest(&mut self, source: usize, batch: SourceBatch, now: u64) {
+        let queue = &mut self.queues[source];
+        queue.bad.extend(batch.bad);
+        if batch.events.num_rows() > 0 {
+            queue.ingest(batch.events, now);
+        }
+    }
+
+    /// A source has ended.
+    pub fn end(&mut self, source: usize) {
+        self.queues[source].ended = true;
+    }
+
+    /// Whether a source has ended.
+    pub fn has_ended(&self, source: usize) -> bool {
+        self.queues[source].ended
+    }
+
+    /// Whether all sources have ended.
+    pub fn ended(&self) -> bool {
+        self.queues.iter().all(|q| q.ended)
+    }
+
+    /// Whether there are late or bad records that no epoch has taken.
+    pub fn has_rejects(&self) -> bool {
+        self.queues.iter().any(|q| !q.late.is_empty() || !q.bad.is_empty())
+    }
+
+    /// The source that holds the others back: that with the least low mark, of those that go on.
+    pub fn slowest(&self) -> Option<usize> {
+        let open = (0..self.queues.len()).filter(|&s| !self.queues[s].ended);
+        open.min_by_key(|&s| (self.queues[s].low(), s))
+    }
+
+    /// When the event that will be let through first (of each source; the oldest of these) arrived.
+    pub fn oldest_arrival(&self) -> Option<u64> {
+        self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived.at(0)).min()
+    }
+
+    /// Where each source stands.
+    pub fn positions(&self) -> Vec<SourcePosition> {
+        let of = |q: &Queue| SourcePosition {
+            events: q.taken,
+            time: q.last_time.filter(|_| q.time_field.is_some()),
+            held: q.held() as u64,
+            ended_before: q.ended_before,
+        };
+        self.queues.iter().map(of).collect()
+    }
+
+    /// Where each source stands, right after an epoch was cut.
+    pub fn standings(&self) -> Vec<Standing> {
+        debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
+        let of = |q: &Queue| Standing {
+            greatest: q.greatest,
+            passed: q.taken,
+            last_time: q.last_time,
+            ended: q.ended,
+            held: q.segments.iter().map(|s| s.batch.clone()).collect(),
+        };
+        self.queues.iter().map(of).collect()
+    }
+
+    /// Has a source stand where it stood. To be called before anything else comes of it.
+    pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
+        let queue = &mut self.queues[source];
+        let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
+        queue.greatest = standing.greatest;
+        queue.taken = standing.passed;
+        queue.last_time = standing.last_time;
+        queue.ended = standing.ended;
+        queue.ended_before = standing.ended;
+        // Without event time those held are the last that came.
+        let mut counter = match (queue.time_field, standing.greatest) {
+            (None, Some(greatest)) => greatest + 1 - held as i64,
+            _ => 0,
+        };
+        for batch in standing.held.into_iter().filter(|batch| batch.num_rows() > 0) {
+            let len = batch.num_rows() as i64;
+            let times = queue.times(&batch).unwrap_or_else(|| (counter..counter + len).collect());
+            counter += len;
+            queue.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
+        }
+    }
+
+    /// The greatest time up to which events of a source may pass.
+    fn limit(&self, source: usize) -> Option<i64> {
+        let mut limit = i64::MAX;
+        for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.ended) {
+            // At an equal time the smaller source number goes first.
+            let low = queue.low()?;
+            limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
+        }
+        Some(limit)
+    }
+
+    /// How many events may pass now, counted up to `enough`.
+    pub fn ready(&self, enough: usize) -> usize {
+        let mut ready = 0;
+        for (s, queue) in self.queues.iter().enumerate() {
+            let Some(limit) = self.limit(s) else { return 0 };
+            for segment in &queue.segments {
+                let passing = segment.passing(limit);
+                ready += passing;
+                if passing < segment.times.len() || ready >= enough {
+                    break;
+                }
+            }
+            if ready >= enough {
+                return ready;
+            }
+        }
+        ready
+    }
+
+    /// Lets events pass into an epoch, with all late and bad records so far. False, and nothing is let through, where
+    /// it should take more events of a source than are held.
+    pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
+        let held_before = self.held();
+        match cut {
+            Cut::Most(most) => self.cut_most(*most, epoch),
+            Cut::Exactly(counts) if self.has(counts) => self.cut_exactly(counts, epoch),
+            Cut::Exactly(_) => return false,
+        }
+        assert_eq!(held_before, self.held() + epoch.events, "each event is held or has passed");
+        assert!(!self.has_rejects(), "an epoch takes all late and bad records");
+        true
+    }
+
+    /// Events that are held back.
+    fn held(&self) -> usize {
+        self.queues.iter().map(Queue::held).sum()
+    }
+
+    /// Whether so many events of each source are held.
+    fn has(&self, counts: &[usize]) -> bool {
+        counts.len() == self.queues.len() && self.queues.iter().zip(counts).all(|(queue, &count)| count <= queue.held())
+    }
+
+    /// How many events of each source are among the first of those that may pass: what [`Cut::Exactly`] takes for an
+    /// epoch of so many.
+    pub fn first(&self, events: usize) -> Vec<usize> {
+        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
+        let mut taken = vec![0usize; self.queues.len()];
+        let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
+        self.merge(passes, events, &mut taken, &mut Vec::new());
+        taken
+    }
+
+    fn cut_most(&mut self, most: usize, epoch: &mut Epoch) {
+        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
+        let mut taken = vec![0usize; self.queues.len()];
+        match (self.queues.len(), limits.first()) {
+            (1, Some(Some(limit))) => {
+                taken[0] = self.queues[0].passing_together(*limit, most);
+                if taken[0] > 0 {
+                    epoch.merge.push((0, taken[0] as u32));
+                }
+            }
+            _ => {
+                let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
+                self.merge(passes, most, &mut taken, &mut epoch.merge)
+            }
+        }
+        self.take(taken, epoch);
+    }
+
+    fn cut_exactly(&mut self, counts: &[usize], epoch: &mut Epoch) {
+        let mut taken = vec![0usize; self.queues.len()];
+        self.merge(|s, _, taken| taken < counts[s], counts.iter().sum(), &mut taken, &mut epoch.merge);
+        assert_eq!(taken, counts, "all of them are held");
+        self.take(taken, epoch);
+    }
+
+    /// Moves the first events of each queue to an epoch, with all late and bad records so far.
+    fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
+        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.sources) {
+            slice.late = std::mem::take(&mut queue.late);
+            slice.bad = std::mem::take(&mut queue.bad);
+        }
+        for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+            epoch.sources[s].events = Some(self.queues[s].take(count, &mut epoch.arrivals));
+            epoch.events += count;
+        }
+    }
+
+    /// Merges the heads of several sources in position order. `passes` says whether an event may: by its
+    /// source, its time, and how many of the source go before it. Appends the runs of sources to `order`.
+    fn merge(
+        &self,
+        passes: impl Fn(usize, i64, usize) -> bool,
+        most: usize,
+        taken: &mut [usize],
+        order: &mut Vec<(u32, u32)>,
+    ) {
+        let mut cursors: Vec<Cursor<'_>> = self.queues.iter().map(Cursor::new).collect();
+        let mut left = most;
+        let head = |cursor: &Cursor<'_>, s: usize, before: usize| {
+            cursor.time().filter(|&time| passes(s, time, before)).map(|time| (time, s))
+        };
+        while left > 0 {
+            let mut heads: Vec<(i64, usize)> =
+                cursors.iter().enumerate().filter_map(|(s, cursor)| head(cursor, s, taken[s])).collect();
+            heads.sort_unstable();
+            let Some(&(_, first)) = heads.first() else { break };
+            let rival = heads.get(1).copied();
+            let start = taken[first];
+            let next = |cursor: &Cursor<'_>, taken: &[usize]| {
+                head(cursor, first, taken[first]).is_some_and(|own| rival.is_none_or(|r| own < r))
+            };
+            while left > 0 && next(&cursors[first], taken) {
+                cursors[first].advance();
+                taken[first] += 1;
+                left -= 1;
+            }
+            assert!(taken[first] > start, "the least head passes");
+            order.push((first as u32, (taken[first] - start) as u32));
+        }
+    }
+}
+
+/// A place in a queue.
+struct Cursor<'a> {
+    queue: &'a Queue,
+    segment: usize,
+    row: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        Cursor { queue, segment: 0, row: 0 }
+    }
+
+    fn time(&self) -> Option<i64> {
+        self.queue.segments.get(self.segment).map(|s| s.times[self.row])
+    }
+
+    fn advance(&mut self) {
+        self.row += 1;
+        if self.row == self.queue.segments[self.segment].times.len() {
+            self.segment += 1;
+            self.row = 0;
+        }
+    }
+}
+
+impl Segment {
+    /// How many of its events have a time of at most `limit`.
+    fn passing(&self, limit: i64) -> usize {
+        match self.times.last() {
+            Some(&last) if last <= limit => self.times.len(),
+            _ => self.times.partition_point(|&t| t <= limit),
+        }
+    }
+
+    fn slice(&self, from: usize, len: usize) -> Segment {
+        Segment {
+            batch: self.batch.slice(from, len),
+            times: self.times.slice(from, len),
+            arrived: self.arrived.slice(from, len),
+        }
+    }
+}
+
+impl Queue {
+    /// Events that are held back.
+    fn held(&self) -> usize {
+        self.segments.iter().map(|segment| segment.times.len()).sum()
+    }
+
+    /// A bound from below on the times of events still to come; none before the first.
+    fn low(&self) -> Option<i64> {
+        match self.time_field {
+            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)),
+            None => Some(self.greatest.map_or(0, |g| g + 1)),
+        }
+    }
+
+    /// The event times of a batch, where the source has event time.
+    fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
+        let (field, ty) = self.time_field?;
+        let column = batch.column(field);
+        Some(match ty {
+            Type::Int => column.as_primitive::<Int64Type>().values().clone(),
+            _ => column.as_primitive::<TimestampMicrosecondType>().values().clone(),
+        })
+    }
+
+    fn ingest(&mut self, batch: RecordBatch, now: u64) {
+        let Some(times) = self.times(&batch) else {
+            let first = self.greatest.map_or(0, |g| g + 1);
+            self.greatest = Some(first + batch.num_rows() as i64 - 1);
+            let times = (first..first + batch.num_rows() as i64).collect();
+            self.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
+            return;
+        };
+        let (punctual, late) = self.divide(&times);
+        let segment = match late {
+            None => Segment { batch, times, arrived: Arrived::Together(now) },
+            Some(late) => {
+                self.late.push(rows(&batch, &late));
+                let kept = punctual.iter().map(|&row| times[row as usize]).collect();
+                Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
+            }
+        };
+        if !segment.times.is_empty() {
+            self.append(segment);
+        }
+    }
+
+    /// Rows that are punctual and, if there are any, rows that are late. Moves the greatest time.
+    fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
+        let mut greatest = self.greatest.unwrap_or(i64::MIN);
+        let lateness = self.lateness;
+        let mut late_row = |time: i64| {
+            let late = time < greatest.saturating_sub(lateness);
+            greatest = greatest.max(time);
+            late
+        };
+        let first_late = times.iter().position(|&time| late_row(time));
+        let divided = first_late.map(|first| {
+            let mut punctual: Vec<u32> = (0..first as u32).collect();
+            let mut late = vec![first as u32];
+            for (row, &time) in times.iter().enumerate().skip(first + 1) {
+                if late_row(time) { late.push(row as u32) } else { punctual.push(row as u32) }
+            }
+            (punctual, late)
+        });
+        self.greatest = Some(greatest);
+        match divided {
+            None => (Vec::new(), None),
+            Some((punctual, late)) => (punctual, Some(late)),
+        }
+    }
+
+    /// Adds events behind those that are held, in order of time; equal times keep their order.
+    fn append(&mut self, segment: Segment) {
+        let sorted = segment.times.is_sorted();
+        let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
+        if sorted && behind {
+            self.segments.push_back(segment);
+            return;
+        }
+        let least = *segment.times.iter().min().expect("a segment is not empty");
+        let mut parts = vec![segment];
+        while let Some(last) = self.segments.back() {
+            let before = last.times.partition_point(|&t| t <= least);
+            if before == last.times.len() {
+                break;
+            }
+            let last = self.segments.pop_back().expect("just looked at");
+            parts.push(last.slice(before, last.times.len() - before));
+            if before > 0 {
+                self.segments.push_back(last.slice(0, before));
+                break;
+            }
+        }
+        parts.reverse();
+        let batches: Vec<&RecordBatch> = parts.iter().map(|p| &p.batch).collect();
+        let batch = concat_batches(&parts[0].batch.schema(), batches).expect("batches of one source have one schema");
+        let times: Vec<i64> = parts.iter().flat_map(|p| p.times.iter().copied()).collect();
+        let arrivals: Vec<u64> =
+            parts.iter().flat_map(|p| (0..p.times.len()).map(|event| p.arrived.at(event))).collect();
+        let mut order: Vec<u32> = (0..times.len() as u32).collect();
+        order.sort_by_key(|&row| times[row as usize]);
+        let times = order.iter().map(|&row| times[row as usize]).collect();
+        let arrived = Arrived::Apart(order.iter().map(|&row| arrivals[row as usize]).collect());
+        self.segments.push_back(Segment { batch: rows(&batch, &order), times, arrived });
+    }
+
+    /// How many events of at most `limit` to take as one batch: up to `most`, and only from the first
+    /// segment where that is worth a batch of its own.
+    fn passing_together(&self, limit: i64, most: usize) -> usize {
+        let mut count = 0;
+        for segment in &self.segments {
+            let passing = segment.passing(limit);
+            if count > 0 && count + passing > most.min(2 * SEGMENT_ALONE_MIN) && count >= SEGMENT_ALONE_MIN {
+                break;
+            }
+            count += passing;
+            if passing < segment.times.len() || count >= most {
+                break;
+            }
+        }
+        count.min(most)
+    }
+
+    /// Takes the first `count` events.
+    fn take(&mut self, count: usize, arrivals: &mut Vec<(u64, u64)>) -> RecordBatch {
+        let mut parts = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let segment = self.segments.pop_front().expect("counted before");
+            let len = segment.times.len().min(left);
+            segment.arrived.count(len, arrivals);
+            self.last_time = Some(segment.times[len - 1]);
+            if len < segment.times.len() {
+                self.segments.push_front(segment.slice(len, segment.times.len() - len));
+                parts.push(segment.batch.slice(0, len));
+            } else {
+                parts.push(segment.batch);
+            }
+            left -= len;
+        }
+        self.taken += count as u64;
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
+        }
+    }
+}
+
+fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
+    take_record_batch(batch, &UInt32Array::from(rows.to_vec())).expect("rows of the batch")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The gate against its definition: admit by each source's own records, then sort all by position.
+
+use super::*;
+use crate::wiring::Wiring;
+use std::collections::BTreeMap;
+use tidemill_compile::Code;
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_model::{Schema, Value};
+use tidemill_plan::analyze;
+use tidemill_plan::build::PlanBuilder;
+
+/// A small generator of numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) as usize % bound
+    }
+}
+
+/// Sources and what they deliver: the times of their events, in order of arrival.
+struct Case {
+    program: Program,
+    schema: Schema,
+    lateness: Option<i64>,
+    times: Vec<Vec<i64>>,
+}
+
+/// (source, ordinal of arrival) of each event.
+type Events = Vec<(usize, i64)>;
+
+impl Case {
+    /// `lateness`: none for sources without event time.
+    fn new(lateness: Option<i64>, ty: Type, times: Vec<Vec<i64>>) -> Case {
+        let source = |plan: PlanBuilder, s: usize| {
+            plan.source(format!("source{s}"), |source| match lateness {
+                Some(lateness) => source.event_time("at", ty).field("n", Type::Int).lateness(lateness),
+                None => source.field("at", ty).field("n", Type::Int),
+            })
+        };
+        let plan = (0..times.len()).fold(PlanBuilder::new("gate"), source).build();
+        let program = analyze(&plan).expect("a valid plan");
+        let schema = program.streams[0].schema.clone();
+        Case { program, schema, lateness, times }
+    }
+
+    fn batch(&self, source: usize, from: usize, to: usize) -> SourceBatch {
+        let is_time = self.schema.fields[0].scalar_type().is_some_and(|ty| ty.ty == Type::Time);
+        let at = |at: i64| if is_time { Value::Time(at) } else { Value::Int(at) };
+        let record = |n: usize| vec![at(self.times[source][n]), Value::Int(n as i64)];
+        let records: Vec<Vec<Value>> = (from..to).map(record).collect();
+        SourceBatch { events: batch_of(&self.schema, &records), bad: Vec::new() }
+    }
+
+    /// What the law says: punctual events in position order, and late ones by source.
+    fn expected(&self) -> (Events, Vec<Vec<i64>>) {
+        let (mut punctual, mut late) = (Vec::new(), vec![Vec::new(); self.times.len()]);
+        for (s, times) in self.times.iter().enumerate() {
+            let mut greatest: Option<i64> = None;
+            for (n, &time) in (0..).zip(times) {
+                match self.lateness {
+                    None => punctual.push((n, s, n)),
+                    Some(lateness) if greatest.is_some_and(|g| (time as i128) < g as i128 - lateness as i128) => {
+                        late[s].push(n);
+                    }
+                    Some(_) => punctual.push((time, s, n)),
+                }
+                greatest = greatest.max(Some(time));
+            }
+        }
+        punctual.sort_unstable();
+        (punctual.into_iter().map(|(_, s, n)| (s, n)).collect(), late)
+    }
+
+    /// Runs it through a gate, with batches, arrivals of sources and epochs as chance has it.
+    fn run(&self, random: &mut Random) -> (Events, Vec<Vec<i64>>) {
+        let code = Code::compile(&self.program, &vec![false; self.program.streams.len()]).expect("no code to speak of");
+        let wiring = Wiring::of(&self.program, &code);
+        let mut gate = Gate::new(&self.program, &wiring.sources);
+        let mut epoch = Epoch::new(&self.program, &code, &wiring);
+        let mut given = vec![0; self.times.len()];
+        let mut seen = (Vec::new(), vec![Vec::new(); self.times.len()]);
+        let batch_max = [1, 3, 50, 1000][random.below(4)];
+        let epoch_max = [1, 2, 7, 100, 10_000][random.below(5)];
+        let in_turn = random.below(2) == 0;
+        while !gate.ended() {
+            let source = if in_turn {
+                gate.slowest().expect("one goes on")
+            } else {
+                let open: Vec<usize> = (0..given.len()).filter(|&s| !gate.queues[s].ended).collect();
+                open[random.below(open.len())]
+            };
+            let from = given[source];
+            let to = (from + 1 + random.below(batch_max)).min(self.times[source].len());
+            given[source] = to;
+            if from == to {
+                gate.end(source);
+            } else {
+                gate.ingest(source, self.batch(source, from, to), from as u64);
+            }
+            if random.below(3) > 0 {
+                self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen);
+            }
+        }
+        self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen);
+        let positions = gate.positions();
+        assert!(positions.iter().all(|p| p.held == 0), "all sources have ended, so nothing is held");
+        seen
+    }
+
+    fn drain(&self, gate: &mut Gate, epoch: &mut Epoch, most: usize, seen: &mut (Events, Vec<Vec<i64>>)) {
+        while gate.ready(1) > 0 || gate.has_rejects() {
+            let ready = gate.ready(most);
+            epoch.clear();
+            assert!(gate.cut(&Cut::Most(most), epoch));
+            assert!(epoch.events <= most, "no more than asked for");
+            assert!(ready == 0 || epoch.events > 0, "what is ready passes");
+            assert_eq!(epoch.arrivals.iter().map(|&(_, count)| count).sum::<u64>(), epoch.events as u64);
+            let column = |batch: &RecordBatch| rows(batch, &self.schema).iter().filter_map(|r| r[1].word()).collect();
+            let taken: Vec<Vec<i64>> =
+                epoch.sources.iter().map(|s| s.events.as_ref().map_or_else(Vec::new, &column)).collect();
+            let mut next = vec![0; taken.len()];
+            for &(source, count) in &epoch.merge {
+                for _ in 0..count {
+                    seen.0.push((source as usize, taken[source as usize][next[source as usize]]));
+                    next[source as usize] += 1;
+                }
+            }
+            assert!(next.iter().zip(&taken).all(|(n, t)| *n == t.len()), "the merge covers what was taken");
+            for (late, slice) in seen.1.iter_mut().zip(&epoch.sources) {
+                slice.late.iter().for_each(|batch| late.extend::<Vec<i64>>(column(batch)));
+            }
+        }
+    }
+}
+
+fn check(case: &Case, random: &mut Random, runs: usize) {
+    let expected = case.expected();
+    for run in 0..runs {
+        let seen = case.run(random);
+        assert_eq!(seen.1, expected.1, "late events, lateness {:?}, run {run}, {:?}", case.lateness, case.times);
+        assert_eq!(seen.0, expected.0, "order, lateness {:?}, run {run}, {:?}", case.lateness, case.times);
+    }
+}
+
+#[test]
+fn random_sources_are_merged_in_position_order() {
+    let mut random = Random(1);
+    for round in 0..150 {
+        let sources = 1 + random.below(3);
+        let lateness = [None, Some(0), Some(1), Some(5), Some(1_000_000)][random.below(5)];
+        let step = [1, 2, 10][random.below(3)];
+        let back = [0, 1, 4, 30][random.below(4)];
+        let mut time = 0;
+        let mut at = |random: &mut Random| {
+            time += random.below(step) as i64;
+            time - random.below(back + 1) as i64
+        };
+        let times = (0..sources).map(|_| (0..random.below(120)).map(|_| at(&mut random)).collect()).collect();
+        let ty = if round % 2 == 0 { Type::Int } else { Type::Time };
+        check(&Case::new(lateness, ty, times), &mut random, 6);
+    }
+}
+
+/// Exactly at the bound is in time, one below is late; a late event moves nothing.
+#[test]
+fn lateness_is_exact_at_its_bound() {
+    let mut random = Random(2);
+    let case = Case::new(Some(10), Type::Int, vec![vec![100, 90, 89, 110, 100, 99, 90, 100, 101]]);
+    assert_eq!(case.expected().1, [vec![2, 5, 6]]);
+    check(&case, &mut random, 40);
+}
+
+#[test]
+fn times_at_the_ends_of_their_range_do_not_overflow() {
+    let mut random = Random(3);
+    for lateness in [0, 1, i64::MAX] {
+        let left = vec![i64::MIN, i64::MIN + 1, i64::MIN, 0, -1, i64::MAX, i64::MAX - 1, i64::MIN];
+        let right = vec![i64::MAX, i64::MAX, i64::MIN, 5];
+        check(&Case::new(Some(lateness), Type::Int, vec![left, right]), &mut random, 40);
+    }
+}
+
+/// At one time the source decides, then the offset.
+#[test]
+fn ties_go_by_source_and_offset() {
+    let mut random = Random(4);
+    let case = Case::new(Some(0), Type::Time, vec![vec![1, 1, 2, 2], vec![1, 1, 1, 2], vec![0, 1, 2, 2]]);
+    check(&case, &mut random, 100);
+}
+
+#[test]
+fn without_event_time_sources_take_turns() {
+    let mut random = Random(5);
+    let times = vec![vec![9; 5], vec![3; 2], vec![7; 9]];
+    let case = Case::new(None, Type::Int, times);
+    let (events, _) = case.expected();
+    assert_eq!(events[..4], [(0, 0), (1, 0), (2, 0), (0, 1)]);
+    check(&case, &mut random, 60);
+}
+
+/// A source that has shown nothing could still show anything.
+#[test]
+fn a_silent_source_holds_the_others_back_until_it_ends() {
+    let case = Case::new(Some(0), Type::Int, vec![vec![1, 2, 3], vec![]]);
+    let code = Code::compile(&case.program, &vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    gate.ingest(0, case.batch(0, 0, 3), 0);
+    assert_eq!(gate.ready(10), 0);
+    assert_eq!(gate.slowest(), Some(1));
+    gate.end(1);
+    // The first still could deliver more events of time 3; those of its past are known.
+    assert_eq!(gate.ready(10), 3);
+}
+
+/// A source's own low mark lets its own events of that time pass, as offsets only grow; those of a
+/// source behind it must wait.
+#[test]
+fn equal_times_wait_for_the_sources_before() {
+    let case = Case::new(Some(0), Type::Int, vec![vec![5], vec![5]]);
+    let code = Code::compile(&case.program, &vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    gate.ingest(0, case.batch(0, 0, 1), 0);
+    gate.ingest(1, case.batch(1, 0, 1), 0);
+    assert_eq!(gate.ready(10), 1, "source 0 may go on at time 5, and would come first");
+    let waiting: BTreeMap<usize, u64> = gate.positions().iter().map(|p| p.held).enumerate().collect();
+    assert_eq!(waiting, BTreeMap::from([(0, 1), (1, 1)]));
+    gate.end(0);
+    assert_eq!(gate.ready(10), 2);
+}

@@ -1,0 +1,23 @@
+//! The life of an epoch, stage by stage: [`gate`], [`prepare`], [`access`], [`finish`].
+//!
+//! A stage is a function over the [`Machine`](machine::Machine), which all workers share and none changes but for
+//! rows, and one [`Epoch`](epoch::Epoch), which one worker owns at a time. This crate starts no thread, opens no file
+//! and reads no clock but that of its [`Environment`](environment::Environment). `tidemill-recovery` logs and restores
+//! what passes through; `tidemill-runtime` drives both.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+pub mod access;
+pub mod actor;
+pub mod digest;
+pub mod environment;
+pub mod epoch;
+pub mod finish;
+pub mod gate;
+pub mod input;
+pub mod io;
+pub mod machine;
+pub mod prepare;
+pub mod stream_state;
+pub mod views;
+pub mod wiring;

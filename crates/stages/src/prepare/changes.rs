@@ -1,0 +1,93 @@
+//! Which rows an epoch of a durable run may change: they are marked for the next checkpoint, and saved as they are for
+//! one that is under way.
+//!
+//! The rows of an epoch are known before its access, so this is a pass over their addresses. Where the program follows
+//! events one by one, and in the waves after the first, rows are known when the transaction's turn has come.
+
+use crate::epoch::{Changes, Epoch, Omission};
+use crate::machine::Machine;
+use crate::wiring::InputId;
+use std::ops::Range;
+use tidemill_state::{Generation, RowAddress, Table};
+
+/// Transactions of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub enum Transactions {
+    /// Those of an input.
+    Of(InputId),
+    /// That of one event of an input.
+    One(InputId, usize),
+}
+
+fn marks(changes: Changes, epoch: &Epoch) -> bool {
+    !(changes.omits == Some(Omission::Marks) && epoch.number.is_multiple_of(2))
+}
+
+fn saves(changes: Changes, machine: &Machine) -> bool {
+    changes.omits != Some(Omission::Saves) && machine.tables.iter().any(Table::is_in_snapshot)
+}
+
+/// Marks the rows that a prepared epoch may write. May run beside the access of earlier epochs.
+pub fn mark(machine: &Machine, epoch: &Epoch) {
+    let Some(changes) = epoch.changes.filter(|&changes| marks(changes, epoch)) else { return };
+    if !machine.wiring.cascades {
+        each_input(epoch, |of| note(machine, epoch, of, (Some(changes.generation), false)));
+    }
+}
+
+/// Saves the rows that an epoch is about to write for the checkpoint that is under way, if one is. To be called right
+/// before the epoch's access.
+pub fn save(machine: &Machine, epoch: &Epoch) {
+    let saves = epoch.changes.is_some_and(|changes| saves(changes, machine));
+    if saves && !machine.wiring.cascades {
+        each_input(epoch, |of| note(machine, epoch, of, (None, true)));
+    }
+}
+
+/// Both, for transactions that are about to run and whose rows were not known when their epoch was prepared.
+pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
+    let Some(changes) = epoch.changes else { return };
+    let mark = marks(changes, epoch).then_some(changes.generation);
+    note(machine, epoch, of, (mark, saves(changes, machine)));
+}
+
+fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
+    (0..epoch.inputs.len()).map(Transactions::Of).for_each(each);
+}
+
+/// Marks or saves, or both, the rows that transactions write.
+fn note(machine: &Machine, epoch: &Epoch, of: Transactions, (mark, saves): (Option<Generation>, bool)) {
+    each_written(machine, epoch, of, |table, rows| {
+        #[allow(unsafe_code)]
+        // SAFETY: the rows of a role are slots of its table, and no transaction that touches them runs.
+        unsafe {
+            if let Some(generation) = mark {
+                table.mark(rows, generation);
+            }
+            if saves {
+                table.save(rows);
+            }
+        }
+    });
+}
+
+/// The rows of the roles that transactions write.
+fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(&Table, &[RowAddress])) {
+    let (Transactions::Of(id) | Transactions::One(id, _)) = of;
+    let input = &epoch.inputs[id];
+    if input.len == 0 {
+        // Its rows are those of an earlier epoch, whose slots may be others' by now.
+        return;
+    }
+    let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
+    for (r, role) in roles.iter().enumerate().filter(|(_, role)| role.written) {
+        let range: Range<usize> = match (of, role.over) {
+            (Transactions::Of(_), _) => 0..input.rows[r].len(),
+            (Transactions::One(_, event), None) => event..event + 1,
+            (Transactions::One(_, event), Some(_)) => {
+                input.starts[r][event] as usize..input.starts[r][event + 1] as usize
+            }
+        };
+        each(&machine.tables[role.table], &input.rows[r][range]);
+    }
+}
