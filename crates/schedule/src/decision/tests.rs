@@ -334,7 +334,7 @@ fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f6
 }
 
 fn serial(choices: &[Choice]) -> usize {
-    choices.iter().filter(|choice| policy_of(&choice) == Policy::EPOCH).count()
+    choices.iter().filter(|choice| policy_of(choice) == Policy::EPOCH).count()
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_wrong_belief_about_the_loop_is_not_carried_to_what_was_measured_in_parallel
 fn nothing_is_probed_where_work_is_shared_out_nearly_evenly() {
     let cost = |policy, _| if policy == Policy::EPOCH { (20_000.0, 20_000.0) } else { (10_300.0, 20_100.0) };
     let choices = recorded(20_000.0, 500, cost);
-    assert!(choices.iter().all(|choice| policy_of(&choice) == Policy::CHAIN));
+    assert!(choices.iter().all(|choice| policy_of(choice) == Policy::CHAIN));
 }
 
 /// The time that surveys take, which are slow here, over the time that epochs take.
