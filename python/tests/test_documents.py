@@ -110,9 +110,9 @@ def checker():
 @pytest.mark.parametrize(
     "written",
     [
-        "`crates/runtime/src/gate.rs`",
-        "`gate.rs` (`Gate`)",
-        "`Gate`",
+        "`crates/txn/src/graph.rs`",
+        "`graph.rs` (`Graph`)",
+        "`Graph`",
         "`durability::Storage`",
         "`Executor::new`",
         "`tidemill run bank.py --state ./state`",
@@ -130,10 +130,10 @@ def test_what_exists_passes(checker, written):
 @pytest.mark.parametrize(
     "written",
     [
-        "`crates/runtime/src/gates.rs`",
-        "`gate.rs` (`Committer`)",
-        "`gate.rs`, `Gate`, `Committer`",
-        "`txn`, `gate.rs`",
+        "`crates/txn/src/graphs.rs`",
+        "`graph.rs` (`Committer`)",
+        "`graph.rs`, `Graph`, `Committer`",
+        "`txn`, `policy.rs`",
         "`GateKeeper`",
         "`gate_keeper`",
         "`durability::Stowage`",
