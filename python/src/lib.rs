@@ -17,17 +17,21 @@ mod values;
 use plan::read_plan;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidemill_plan::Program;
+use tidemill_plan::{Program, Stream};
 
 /// Batches come and go with every epoch, and are freed by other threads than those that made them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Checks and types a plan: `{"program": ...}` or `{"errors": [...]}`.
+/// Checks and types a plan: `{"program": {"streams": [...]}}`, each stream with its name and schema, or
+/// `{"errors": [...]}`.
 #[pyfunction]
 fn analyze(plan_json: &str) -> PyResult<String> {
     let answer = match tidemill_plan::analyze(&read_plan(plan_json)?) {
-        Ok(program) => serde_json::json!({ "program": program }),
+        Ok(program) => {
+            let stream = |s: &Stream| serde_json::json!({ "name": s.name, "schema": s.schema });
+            serde_json::json!({ "program": { "streams": program.streams.iter().map(stream).collect::<Vec<_>>() } })
+        }
         Err(errors) => serde_json::json!({ "errors": errors }),
     };
     Ok(answer.to_string())

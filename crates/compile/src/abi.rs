@@ -1,8 +1,11 @@
 //! What compiled code and the engine pass to each other: plain structs of addresses. Compiled code
 //! reads them by offset, so every one is `repr(C)`.
 //!
-//! Who keeps them alive: whoever calls. All addresses must stay valid for the call, and those of
+//! The caller keeps them alive. All addresses must stay valid for the call, and those of
 //! texts for as long as captured columns that may point to them are read.
+
+use std::ops::Range;
+use tidemill_plan::ReasonId;
 
 /// An input column in Arrow form, or in native form ([`NativeView`]) under the same struct.
 #[repr(C)]
@@ -18,6 +21,26 @@ pub struct ColumnView {
     pub values_offset: u64,
     /// Arrow: where the first validity bit stands.
     pub validity_offset: u64,
+}
+
+impl ColumnView {
+    /// The bytes of the texts at these places of an Arrow column of texts; of nulls none.
+    ///
+    /// # Safety
+    /// The column is one of texts in Arrow form, and has these places.
+    pub(crate) unsafe fn text_bytes(&self, places: Range<u64>) -> i64 {
+        let (offsets, bits) = (self.values.cast::<i32>(), self.validity);
+        let text = |place: u64| {
+            let bit = self.validity_offset + place;
+            // SAFETY: by the caller; a text has an offset at its place and at the next, and a bit where there are bits.
+            unsafe {
+                let is_null = !bits.is_null() && *bits.add((bit / 8) as usize) >> (bit % 8) & 1 == 0;
+                let len = *offsets.add(place as usize + 1) - *offsets.add(place as usize);
+                if is_null { 0 } else { i64::from(len) }
+            }
+        };
+        places.map(text).sum()
+    }
 }
 
 /// An output column of words: ints, float bits, bools, or the address of a text.
@@ -48,12 +71,55 @@ pub struct InputView {
     pub captures: *const NativeView,
     /// Captured columns of the abort, by `i`.
     pub seen: *const NativeView,
-    /// What became of event `i`: 0, [`COMMITTED_SILENTLY`], or 1 + the reason.
+    /// What became of event `i`: the word of a [`Verdict`].
     pub verdicts: *mut u32,
 }
 
-/// The transaction committed without emitting a record.
-pub const COMMITTED_SILENTLY: u32 = u32::MAX;
+/// How a transaction ended, as the word that compiled code stores.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict(u32);
+
+impl Verdict {
+    /// The transaction committed and its event is on `committed`.
+    pub const COMMITTED: Verdict = Verdict(0);
+    /// The transaction committed and put nothing on `committed`.
+    pub const COMMITTED_SILENTLY: Verdict = Verdict(u32::MAX);
+
+    /// The transaction aborted.
+    pub fn aborted(reason: ReasonId) -> Verdict {
+        assert!(reason < u32::MAX - 1, "reason {reason} has the word of another verdict");
+        Verdict(reason + 1)
+    }
+
+    /// The verdict of a stored word.
+    pub const fn of(word: u32) -> Verdict {
+        Verdict(word)
+    }
+
+    /// The stored word: 0, [`u32::MAX`], or 1 + the reason.
+    pub const fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Whether the transaction committed, with or without an event on `committed`.
+    pub const fn is_committed(self) -> bool {
+        self.0 == Self::COMMITTED.0 || self.0 == Self::COMMITTED_SILENTLY.0
+    }
+
+    /// Whether the transaction committed with an event on `committed`.
+    pub const fn passes_record(self) -> bool {
+        self.0 == Self::COMMITTED.0
+    }
+
+    /// Why the transaction aborted, if it did.
+    pub const fn reason(self) -> Option<ReasonId> {
+        if self.is_committed() { None } else { Some(self.0 - 1) }
+    }
+}
+
+/// The word of [`Verdict::COMMITTED_SILENTLY`].
+pub const COMMITTED_SILENTLY: u32 = Verdict::COMMITTED_SILENTLY.word();
 
 /// What a pipeline writes for one derived stream or delivery.
 #[repr(C)]
@@ -81,4 +147,21 @@ pub struct UndoEntry {
     pub address: u64,
     /// What it held.
     pub word: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_and_their_words() {
+        let aborted = Verdict::aborted(3);
+        assert_eq!((aborted.word(), aborted.reason(), aborted.is_committed()), (4, Some(3), false));
+        for committed in [Verdict::COMMITTED, Verdict::COMMITTED_SILENTLY] {
+            assert_eq!((committed.is_committed(), committed.reason()), (true, None));
+            assert_eq!(Verdict::of(committed.word()), committed);
+        }
+        assert!(Verdict::COMMITTED.passes_record() && !Verdict::COMMITTED_SILENTLY.passes_record());
+        assert!(!aborted.passes_record());
+    }
 }

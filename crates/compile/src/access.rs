@@ -6,12 +6,13 @@
 //! transaction that checks first and writes last needs no log at all, and one like a transfer, whose
 //! second addition may still overflow, logs all but its last write.
 
-use crate::abi::{COMMITTED_SILENTLY, InputView};
+use crate::abi::{InputView, Verdict};
 use crate::body::{Body, Element, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
 use crate::helpers;
 use crate::layout::{OutputColumn, OutputPlan};
 use crate::lower::{Val, trusted};
+use crate::transaction::{Request, Undo};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -26,17 +27,9 @@ use tidemill_state::EXISTS;
 /// What the statements of one transaction need to know beyond [`Body`].
 pub struct Access<'a, 'f> {
     pub body: Body<'a, 'f>,
-    pub transaction: &'a Transaction,
-    /// The list that loops are over only as far as the context says, if any.
-    pub by_element: Option<usize>,
-    pub committed: &'a OutputPlan,
-    pub committed_schema: &'a Schema,
-    pub aborted: &'a OutputPlan,
+    pub request: &'a Request<'a>,
     pub aborted_schema: &'a Schema,
-    pub emits: &'a [OutputPlan],
     pub emit_schemas: Vec<&'a Schema>,
-    /// Number of the transaction's first emission.
-    pub emit_base: usize,
     pub input: Value,
     /// Next event; takes no parameters.
     pub next: Block,
@@ -52,7 +45,7 @@ pub struct Access<'a, 'f> {
 }
 
 impl Access<'_, '_> {
-    /// Lowers statements. `later` says whether anything behind them may abort. Returns false where
+    /// Lowers statements. `later` says whether anything after them may abort. Returns false where
     /// control does not reach the end.
     pub fn block(&mut self, stmts: &[Stmt], later: bool) -> bool {
         for (i, stmt) in stmts.iter().enumerate() {
@@ -63,43 +56,26 @@ impl Access<'_, '_> {
         true
     }
 
-    /// Whether anything behind a statement may abort, given the rows that are known to exist at this point.
-    fn aborts_behind(&self, stmt: &Stmt, rest: &[Stmt]) -> bool {
+    /// Whether anything after a statement may abort, given the rows that are known to exist at this point.
+    fn aborts_after(&self, stmt: &Stmt, rest: &[Stmt]) -> bool {
         let deletes = stmt.deletes() || rest.iter().any(Stmt::deletes);
         let exists = |role: RoleId| !deletes && self.body.roles[role].known;
         rest.iter().any(|stmt| stmt.may_abort(&exists))
     }
 
     fn stmt(&mut self, stmt: &Stmt, rest: &[Stmt], later: bool) -> bool {
-        if let Stmt::Set {
-            role,
-            element,
-            column,
-            value: Expr { node: Node::WindowAdd { window, cell, time, value }, .. },
-        } = stmt
-            && matches!(cell.node, Node::Cell { role: r, element: e, column: c } if (r, e, c) == (*role, *element, *column))
-        {
-            if !self.body.roles[*role].role.create {
-                // Here reading the cell fails.
-                self.writable_row(*role, *element);
-            }
-            let time = self.body.expr(time).word;
-            let [value, len] = self.body.window_item(window, value);
-            let row = self.writable_row(*role, *element);
-            let later = later || self.aborts_behind(stmt, rest);
-            let cell = (row, self.body.roles[*role].layout.cell(*column));
-            self.add_to_window(*role, cell, window, [time, value, len], later);
+        if self.window_add(stmt, rest, later).is_some() {
             return true;
         }
         if let Stmt::Set { role, element, column, value } = stmt {
             let value = self.body.expr(value);
             let row = self.writable_row(*role, *element);
             // By now more rows are known to exist.
-            let later = later || self.aborts_behind(stmt, rest);
+            let later = later || self.aborts_after(stmt, rest);
             self.set_cell(*role, row, *column, value, later);
             return true;
         }
-        let later = later || self.aborts_behind(stmt, rest);
+        let later = later || self.aborts_after(stmt, rest);
         match stmt {
             Stmt::Set { .. } => unreachable!("done above"),
             Stmt::Assign { local, value } => {
@@ -126,6 +102,7 @@ impl Access<'_, '_> {
                 self.body.fail(*reason);
                 return false;
             }
+            Stmt::Count { count, reason } => self.body.count(*count, *reason),
             Stmt::Insert { role, element, values } => self.insert(*role, *element, values, later),
             Stmt::Delete { role, element } => {
                 let row = self.body.row_of(*role, *element);
@@ -142,6 +119,33 @@ impl Access<'_, '_> {
             }
         }
         true
+    }
+
+    /// A statement that adds to the window in the cell that it sets; none where it is another one.
+    fn window_add(&mut self, stmt: &Stmt, rest: &[Stmt], later: bool) -> Option<()> {
+        let Stmt::Set { role, element, column, value } = stmt else { return None };
+        let Node::WindowAdd { window, cell, time, value } = &value.node else { return None };
+        let (is_counted, place) = match &cell.node {
+            Node::Counted { value, .. } => (true, &**value),
+            _ => (false, &**cell),
+        };
+        if !matches!(place.node, Node::Cell { role: r, element: e, column: c } if (r, e, c) == (*role, *element, *column))
+        {
+            return None;
+        }
+        if is_counted {
+            self.body.expr(cell);
+        } else if !self.body.roles[*role].role.create {
+            // Here reading the cell fails.
+            self.writable_row(*role, *element);
+        }
+        let time = self.body.expr(time).word;
+        let [value, len] = self.body.window_item(window, value);
+        let row = self.writable_row(*role, *element);
+        let later = later || self.aborts_after(stmt, rest);
+        let cell = (row, self.body.roles[*role].layout.cell(*column));
+        self.add_to_window(*role, cell, window, [time, value, len], later);
+        Some(())
     }
 
     fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt], later: bool) -> bool {
@@ -200,9 +204,9 @@ impl Access<'_, '_> {
     }
 
     fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
-        let list = self.transaction.loops[loop_id];
+        let list = self.request.transaction.loops[loop_id];
         let (first, end) = self.body.list_bounds(list);
-        let (start, behind) = if self.by_element == Some(list) {
+        let (start, past) = if self.request.by_element == Some(list) {
             let context = self.body.l.context;
             let elements = offset_of!(AccessContext, elements);
             (self.body.l.load(context, elements), self.body.l.load(context, elements + 8))
@@ -217,7 +221,7 @@ impl Access<'_, '_> {
         self.looped(
             |a| {
                 let at = a.body.l.b.use_var(number);
-                a.body.l.compare(IntCC::SignedLessThan, at, behind)
+                a.body.l.compare(IntCC::SignedLessThan, at, past)
             },
             |a| {
                 let at = a.body.l.b.use_var(number);
@@ -388,14 +392,14 @@ impl Access<'_, '_> {
         let [time, value, len] = item;
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
         let window = self.body.window_address(window);
-        let last = self.body.l.int(i64::from(!later));
+        let last = self.body.l.int(i64::from(!later && self.request.undo == Undo::ToBeginning));
         let arguments = [self.body.l.context, window, self.table_of(role), cell, time, value, len, last];
         self.body.l.call(helpers::window_add_to as *const () as usize, &arguments, None);
     }
 
     /// Writes a word of a row, logging what it held where the transaction may still abort.
     fn write_word(&mut self, row: Value, offset: usize, word: Value, later: bool) {
-        if later {
+        if later || self.request.undo == Undo::ToMarks {
             self.log(row, offset);
         }
         self.body.l.store(word, row, offset);
@@ -440,13 +444,13 @@ impl Access<'_, '_> {
     }
 
     fn emit(&mut self, output: usize, fields: &[OutputField]) {
-        let plan = &self.emits[output];
+        let plan = &self.request.emits[output];
         let values = self.record(fields, plan);
         if !plan.wanted {
             return;
         }
         let context = self.body.l.context;
-        let number = self.emit_base + output;
+        let number = self.request.emit_base + output;
         let number_value = self.body.l.int(number as i64);
         let arguments = [context, number_value, self.body.event.dense];
         let place = self.body.l.call_word(helpers::emit as *const () as usize, &arguments);
@@ -468,31 +472,44 @@ impl Access<'_, '_> {
     /// Commits and goes to the next event.
     pub fn commit(&mut self, fields: Option<&[OutputField]>) {
         let dense = self.body.event.dense;
-        let mut verdict = COMMITTED_SILENTLY;
-        let values = if self.transaction.committed.passes_event {
+        let mut verdict = Verdict::COMMITTED_SILENTLY;
+        let values = if self.request.transaction.committed.passes_event {
             Some(self.passed_event())
         } else {
-            fields.map(|fields| self.record(fields, self.committed))
+            fields.map(|fields| self.record(fields, self.request.committed))
         };
         if let Some(values) = values {
-            verdict = 0;
-            if self.committed.wanted {
+            verdict = Verdict::COMMITTED;
+            if self.request.committed.wanted {
                 let views = self.body.input_pointer(self.input, offset_of!(InputView, captures));
-                self.store_captured(views, dense, self.committed, self.committed_schema, &values);
+                self.store_captured(views, dense, self.request.committed, self.request.committed_schema, &values);
             }
         }
-        if self.tell_commit {
-            self.body.l.call(helpers::commit as *const () as usize, &[self.body.l.context], None);
-        }
-        let verdict = self.body.l.b.ins().iconst(I32, verdict as i64);
+        self.tell_commit();
+        let verdict = self.body.l.b.ins().iconst(I32, i64::from(verdict.word()));
         self.set_verdict(verdict);
         self.body.l.b.ins().jump(self.next, &[]);
     }
 
+    /// Tells the context, where it has to know.
+    fn tell_commit(&mut self) {
+        let context = self.body.l.context;
+        match self.body.undo_top {
+            Some(top) if self.request.undo == Undo::ToMarks => {
+                let top = self.body.l.b.use_var(top);
+                self.body.l.call(helpers::commit_undoable as *const () as usize, &[context, top], None);
+            }
+            _ if self.tell_commit => {
+                self.body.l.call(helpers::commit as *const () as usize, &[context], None);
+            }
+            _ => {}
+        }
+    }
+
     /// The event's own scalar fields, where they must be captured.
     fn passed_event(&mut self) -> Vec<Option<Val>> {
-        let plan = self.committed;
-        let schema = &self.transaction.schema;
+        let plan = self.request.committed;
+        let schema = &self.request.transaction.schema;
         let capture = |(f, column): (usize, &OutputColumn)| match (column, schema.fields[f].scalar_type()) {
             (OutputColumn::Captured(_), Some(ty)) if plan.wanted => Some(self.body.field(f, ty)),
             _ => None,
@@ -528,9 +545,11 @@ impl Access<'_, '_> {
             let top = self.undo_start;
             self.roll_back(top);
         }
-        if self.aborted.wanted {
+        self.body.release_texts();
+        if self.request.aborted.wanted {
             self.show(reason, reasons);
         }
+        // The word of `Verdict::aborted`.
         let code = self.body.l.b.ins().iadd_imm_s(reason, 1);
         let code = self.body.l.b.ins().ireduce(I32, code);
         self.set_verdict(code);
@@ -543,26 +562,26 @@ impl Access<'_, '_> {
 
     /// Captures what `aborted` shows.
     fn show(&mut self, reason: Value, reasons: &[String]) {
-        let width = self.transaction.schema.fields.len();
+        let width = self.request.transaction.schema.fields.len();
         let mut values: Vec<Option<Val>> = Vec::new();
-        for (f, column) in self.aborted.columns.iter().enumerate() {
+        for (f, column) in self.request.aborted.columns.iter().enumerate() {
             let OutputColumn::Captured(_) = column else {
                 values.push(None);
                 continue;
             };
             let value = if f < width {
-                let ty = self.transaction.schema.fields[f].scalar_type().expect("only scalars are captured");
+                let ty = self.request.transaction.schema.fields[f].scalar_type().expect("only scalars are captured");
                 self.body.field(f, ty)
             } else if f == width {
                 self.reason_text(reason, reasons)
             } else {
-                let seen = self.transaction.seen[f - width - 1];
+                let seen = self.request.transaction.seen[f - width - 1];
                 self.seen(seen.role, seen.column)
             };
             values.push(Some(value));
         }
         let views = self.body.input_pointer(self.input, offset_of!(InputView, seen));
-        self.store_captured(views, self.body.event.dense, self.aborted, self.aborted_schema, &values);
+        self.store_captured(views, self.body.event.dense, self.request.aborted, self.aborted_schema, &values);
     }
 
     fn reason_text(&mut self, reason: Value, reasons: &[String]) -> Val {

@@ -2,6 +2,7 @@
 
 use crate::abi::InputView;
 use crate::layout::{By, FieldSource, Format};
+use crate::limits::Sums;
 use crate::lower::{Lower, Slot, Val, constant, trusted};
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -68,6 +69,8 @@ pub struct Body<'a, 'f> {
     /// Takes the reason as its one parameter.
     pub failure: Block,
     pub undo_top: Option<Variable>,
+    /// What is counted against the limits, where anything is.
+    pub sums: Option<Sums>,
 }
 
 impl Body<'_, '_> {
@@ -115,7 +118,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where the elements of the event's list lie in the child columns: first, and behind the last.
+    /// Where the elements of the event's list lie in the child columns: the first, and one past the last.
     pub fn list_bounds(&mut self, field: usize) -> (Value, Value) {
         let FieldValue::Source(FieldSource::List { offsets, .. }) = self.event.fields[field] else {
             unreachable!("analysis refuses to read a list that another transaction passed on")
@@ -287,7 +290,7 @@ impl Body<'_, '_> {
         Val { word: start, len: Some(len), null }
     }
 
-    /// Address and length of the text behind a handle.
+    /// Address and length of the text of a handle.
     fn load_blob(&mut self, handle: Value) -> (Value, Value) {
         let (full, done) = (self.l.b.create_block(), self.l.b.create_block());
         self.l.b.append_block_param(done, I64);

@@ -4,6 +4,7 @@ use crate::context::{AccessFn, PipelineFn};
 use crate::layout::{OutputColumn, OutputPlan, StreamLayout, aborted_plan, committed_plan, emitted_plan};
 use crate::lower::Constants;
 use crate::pipeline::PipelinePlan;
+use crate::transaction::Undo;
 use crate::{pipeline, transaction};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::types::I64;
@@ -67,10 +68,10 @@ pub struct OperationsCode {
     /// By group of roles.
     pub operations: Vec<OperationCode>,
     /// Decides whether it commits, and captures what it returns.
-    pub judge: AccessFn,
-    /// The roles whose rows, as the operations leave them, are those of the judge's further roles.
+    pub verdict: AccessFn,
+    /// The roles whose rows, as the operations leave them, are those of its further roles.
     pub outcomes: Vec<RoleId>,
-    /// By role: whether the judge updates its row.
+    /// By role: whether the verdict operation updates its row.
     pub again: Vec<bool>,
 }
 
@@ -85,7 +86,7 @@ pub struct OperationCode {
     pub list: Option<usize>,
 }
 
-/// The code of what is behind a root.
+/// The code of everything that derives from a root.
 pub struct PipelineCode {
     /// Runs it; none where there is nothing to compute.
     pub run: Option<PipelineFn>,
@@ -95,7 +96,7 @@ pub struct PipelineCode {
     pub joints: Vec<JointCode>,
 }
 
-/// Transactions on the same events that run one behind the other: joint operators, as TStream calls them (2020, §V). One
+/// Transactions on the same events that run one after the other: joint operators, as TStream calls them (2020, §V). One
 /// function runs them all on an event before the next, which takes less than to call each by itself.
 pub struct JointCode {
     /// Which of the pipeline's.
@@ -134,9 +135,10 @@ impl Drop for Code {
     }
 }
 
-/// Functions on their way.
+/// Functions in the making.
 struct Unit {
     module: JITModule,
+    undo: Undo,
     context: Context,
     builder_context: FunctionBuilderContext,
     constants: Constants,
@@ -145,7 +147,7 @@ struct Unit {
 }
 
 impl Unit {
-    fn new() -> Result<Self, CompileError> {
+    fn new(undo: Undo) -> Result<Self, CompileError> {
         let mut flags = settings::builder();
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         for (name, value) in [("opt_level", "speed"), ("is_pic", "false"), ("enable_verifier", verifier)] {
@@ -160,6 +162,7 @@ impl Unit {
         Ok(Unit {
             context: module.make_context(),
             module,
+            undo,
             builder_context: FunctionBuilderContext::new(),
             constants: Constants::default(),
             function_count: 0,
@@ -200,10 +203,10 @@ struct Pending {
     code: TransactionCode,
 }
 
-/// Each operation with its function, and the judge.
+/// Each operation with its function, and the verdict operation.
 struct PendingParts {
     operations: Vec<(Operation, FuncId)>,
-    judge: FuncId,
+    verdict: FuncId,
     outcomes: Vec<RoleId>,
     again: Vec<bool>,
 }
@@ -211,7 +214,16 @@ struct PendingParts {
 impl Code {
     /// Compiles a program. `wanted` says of each stream whether its events are needed as output.
     pub fn compile(program: &Program, wanted: &[bool]) -> Result<Code, CompileError> {
-        let mut unit = Unit::new()?;
+        Code::compile_for(program, wanted, Undo::ToBeginning)
+    }
+
+    /// Compiles a program whose transactions can be undone so far.
+    pub fn compile_for(program: &Program, wanted: &[bool], undo: Undo) -> Result<Code, CompileError> {
+        tidemill_plan::with_deep_stack(|| Code::compile_all(program, wanted, undo))
+    }
+
+    fn compile_all(program: &Program, wanted: &[bool], undo: Undo) -> Result<Code, CompileError> {
+        let mut unit = Unit::new(undo)?;
         let mut emission_types = Vec::new();
         let mut transactions: Vec<Vec<Pending>> = Vec::new();
         for id in 0..program.transactions.len() {
@@ -245,7 +257,7 @@ impl Code {
         let finish = |pending: Pending| {
             let operations = pending.parts.map(|parts| OperationsCode {
                 operations: parts.operations.into_iter().map(operation).collect(),
-                judge: access(parts.judge),
+                verdict: access(parts.verdict),
                 outcomes: parts.outcomes,
                 again: parts.again,
             });
@@ -299,6 +311,7 @@ fn compile_input(
         let (layout, emits) = (&layout, &emits[..]);
         let request = transaction::Request {
             program,
+            undo: unit.undo,
             transaction: part,
             by_element,
             layout,
@@ -324,16 +337,16 @@ fn compile_input(
     }
     let parts = match Operations::of(program, id) {
         None => None,
-        Some(Operations { operations, judge }) => {
+        Some(Operations { operations, verdict }) => {
             let mut functions = Vec::new();
             for (o, operation) in operations.into_iter().enumerate() {
                 let update = (&operation.update, operation.list);
                 let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema)?;
                 functions.push((operation, id));
             }
-            let again = judge.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
-            let function = make(&format!("{name} judge"), (&judge.body, None), [&committed, &unseen], schema)?;
-            Some(PendingParts { operations: functions, judge: function, outcomes: judge.outcomes, again })
+            let again = verdict.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
+            let function = make(&format!("{name} verdict"), (&verdict.body, None), [&committed, &unseen], schema)?;
+            Some(PendingParts { operations: functions, verdict: function, outcomes: verdict.outcomes, again })
         }
     };
     let code = TransactionCode {
@@ -366,7 +379,7 @@ unsafe extern "C" fn unset(_: *mut crate::context::AccessContext, _: *const crat
     std::process::abort()
 }
 
-/// What is behind a root, on its way.
+/// What derives from a root, in the making.
 struct PendingPipeline {
     id: Option<FuncId>,
     plan: PipelinePlan,
@@ -420,6 +433,7 @@ fn compile_joint(
         let transaction = &program.transactions[id];
         requests.push(transaction::Request {
             program,
+            undo: unit.undo,
             transaction,
             by_element: None,
             layout: &code.layout,

@@ -6,6 +6,7 @@
 
 use crate::abi::{InputView, NativeView, UndoEntry};
 use crate::native::NativeColumn;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_model::ColumnType;
 use tidemill_state::TextBytes;
@@ -18,9 +19,17 @@ pub const UNDO_UNCHECKED_MAX: usize = 1024;
 #[derive(Default)]
 pub struct Arena {
     chunks: Vec<Vec<u8>>,
+    /// The bytes of all texts in them. Compiled code reads it.
+    pub(crate) kept: u64,
 }
 
 const ARENA_CHUNK: usize = 16 << 10;
+
+/// How many of the texts that the running transaction set last are looked through for one that is edited again.
+const OWN_TEXTS_MAX: usize = 4;
+
+/// Entries of the undo log that are kept from one epoch to the next.
+const UNDO_KEPT_MAX: usize = 64 * UNDO_UNCHECKED_MAX;
 
 impl Arena {
     /// Keeps a copy of these parts in a row; its address is stable until the arena is dropped.
@@ -32,7 +41,22 @@ impl Arena {
         let chunk = self.chunks.last_mut().expect("a chunk with room was just made sure of");
         let start = chunk.len();
         parts.iter().for_each(|p| chunk.extend_from_slice(p));
+        self.kept += len as u64;
         (chunk[start..].as_ptr(), len)
+    }
+
+    /// Drops the newest texts, to which nothing points, until `kept` bytes are left.
+    pub(crate) fn release(&mut self, kept: u64) {
+        assert!(kept <= self.kept, "{kept} bytes cannot be left of {}", self.kept);
+        while self.kept > kept {
+            let chunk = self.chunks.last_mut().expect("the bytes that are kept lie in chunks");
+            let gone = (self.kept - kept).min(chunk.len() as u64);
+            chunk.truncate(chunk.len() - gone as usize);
+            self.kept -= gone;
+            if chunk.is_empty() {
+                self.chunks.pop();
+            }
+        }
     }
 }
 
@@ -48,7 +72,7 @@ impl Garbage {
         Garbage { tables: text_bytes.map(|text_bytes| (text_bytes.clone(), Vec::new())).collect() }
     }
 
-    fn push(&mut self, table: u32, handle: u64) {
+    pub(crate) fn push(&mut self, table: u32, handle: u64) {
         if handle != 0 {
             self.tables[table as usize].1.push(handle);
         }
@@ -70,9 +94,9 @@ pub struct Emissions {
     columns: Vec<NativeColumn>,
     views: Vec<NativeView>,
     /// For each event, the input event (`i`) that caused it.
-    owners: Vec<u32>,
-    /// Events of committed transactions; those behind belong to the running one.
-    committed: usize,
+    pub(crate) owners: Vec<u32>,
+    /// Events of committed transactions; those after them belong to the running one.
+    pub(crate) committed: usize,
 }
 
 // SAFETY: the views point into the columns of the same value; compiled code uses them only through
@@ -122,10 +146,10 @@ pub struct Gathered {
 }
 
 /// A text cell that was set: its table, its address and the handle that it held.
-struct TextUndo {
-    table: u32,
+pub(crate) struct TextUndo {
+    pub(crate) table: u32,
     address: u64,
-    old: u64,
+    pub(crate) old: u64,
 }
 
 /// A worker's context. Compiled code reads and writes the fields up to `scratch` by offset.
@@ -133,11 +157,13 @@ struct TextUndo {
 pub struct AccessContext {
     /// First entry of the undo log.
     pub(crate) undo_start: *mut UndoEntry,
-    /// Behind the last entry that may be written without asking for room.
+    /// One past the last entry that may be written without asking for room.
     pub(crate) undo_end: *mut UndoEntry,
+    /// Where the next transaction's entries begin: at the first entry, unless marks keep those of others.
+    pub(crate) undo_top: *mut UndoEntry,
     /// Per emission number: the address of its views.
     pub(crate) emit_views: *const *const NativeView,
-    /// Of a list, the first element that an operation is performed for, and the one behind the last.
+    /// Of a list, the first element that an operation is performed for, and one past the last.
     pub(crate) elements: [u64; 2],
     /// Where helpers leave their results.
     pub(crate) scratch: [u64; 2],
@@ -145,18 +171,22 @@ pub struct AccessContext {
     emit_view_addresses: Vec<*const NativeView>,
     emission_types: Vec<Vec<ColumnType>>,
     /// Where `ordered`, each emission since the last [`AccessContext::drain_order`]: number and place.
-    order: Vec<(u32, u32)>,
+    pub(crate) order: Vec<(u32, u32)>,
     ordered: bool,
-    order_committed: usize,
+    pub(crate) order_committed: usize,
     /// Whether rows are written where they are, not copies of them that share texts.
     in_place: bool,
     /// Room for a text in the making.
     buffer: Vec<u8>,
     /// Text cells set by the running transaction.
-    text_log: Vec<TextUndo>,
+    pub(crate) text_log: Vec<TextUndo>,
+    /// Entries of the undo log that belong to transactions that have committed and can still be undone.
+    pub(crate) kept_entries: usize,
+    /// Text cells that these set.
+    pub(crate) kept_texts: Vec<TextUndo>,
     /// By table: what its texts take, and the bytes of those made here that it does not count yet.
     text_bytes: Vec<(TextBytes, usize)>,
-    gathered: Gathered,
+    pub(crate) gathered: Gathered,
 }
 
 // SAFETY: the addresses point into the context's own buffers or are only used during a call, and a
@@ -170,6 +200,7 @@ impl AccessContext {
         let mut context = Box::new(AccessContext {
             undo_start: std::ptr::null_mut(),
             undo_end: std::ptr::null_mut(),
+            undo_top: std::ptr::null_mut(),
             emit_views: std::ptr::null(),
             elements: [0; 2],
             scratch: [0; 2],
@@ -183,6 +214,8 @@ impl AccessContext {
             buffer: Vec::new(),
             text_log: Vec::new(),
             text_bytes: text_bytes.into_iter().map(|text_bytes| (text_bytes, 0)).collect(),
+            kept_entries: 0,
+            kept_texts: Vec::new(),
             gathered: Gathered::default(),
         });
         context.point_undo();
@@ -190,9 +223,11 @@ impl AccessContext {
         context
     }
 
-    fn point_undo(&mut self) {
+    pub(crate) fn point_undo(&mut self) {
+        assert!(self.kept_entries + UNDO_UNCHECKED_MAX <= self.undo.len(), "a transaction may log without asking");
         self.undo_start = self.undo.as_mut_ptr();
         self.undo_end = self.undo_start.wrapping_add(self.undo.len() - UNDO_UNCHECKED_MAX);
+        self.undo_top = self.undo_start.wrapping_add(self.kept_entries);
     }
 
     /// Names the elements, all of them in the list of the event at hand, for which the next operation by element is
@@ -204,6 +239,12 @@ impl AccessContext {
     /// Takes what was gathered since the last call and starts afresh.
     pub fn take(&mut self) -> Gathered {
         assert!(self.text_log.is_empty(), "taken from within a transaction");
+        assert!(self.kept_entries == 0 && self.kept_texts.is_empty(), "taken while transactions can be undone");
+        if self.undo.len() > UNDO_KEPT_MAX {
+            self.undo.truncate(UNDO_KEPT_MAX);
+            self.undo.shrink_to_fit();
+            self.point_undo();
+        }
         let emissions = self.emission_types.iter().map(|types| Emissions::new(types)).collect();
         let garbage = Garbage::new(self.text_bytes.iter().map(|(text_bytes, _)| text_bytes));
         let fresh = Gathered { emissions, garbage, arena: Arena::default() };
@@ -268,12 +309,12 @@ impl AccessContext {
         self.buffer = buffer;
     }
 
-    /// Edits the text in a cell as `edit` says, which writes what comes behind it. `last`: the transaction cannot abort any
+    /// Edits the text in a cell as `edit` says, which writes what is appended. `last`: the transaction cannot abort any
     /// more.
     ///
     /// # Safety
-    /// As of [`AccessContext::set_text`]; no column of results points to the text, and where it is `last` and rows are
-    /// written in place, nobody else reads it.
+    /// As of [`AccessContext::set_text`]; no column of results points to the text or to one that the running transaction
+    /// set before, and where it is `last` and rows are written in place, nobody else reads it.
     pub(crate) unsafe fn edit_text(
         &mut self,
         table: u32,
@@ -287,9 +328,19 @@ impl AccessContext {
         unsafe {
             let handle = (address as *const u64).read();
             let edit = edit(blob::bytes(handle), &mut tail);
-            let here = last && self.in_place;
+            // No other thread has seen what the running transaction made.
+            let own = self.text_log.iter().rev().take(OWN_TEXTS_MAX).any(|text| text.address == address);
+            let here = own || (last && self.in_place);
             if edit.changes(tail.len()) && !(here && blob::edit(handle, &edit, &tail)) {
-                self.set_text(table, address, &edit.pieces(blob::bytes(handle), &tail));
+                let pieces = edit.pieces(blob::bytes(handle), &tail);
+                if own {
+                    let made = &mut self.text_bytes[table as usize].1;
+                    *made += blob::size(pieces.iter().map(|piece| piece.len()).sum());
+                    (address as *mut u64).write(blob::of(&pieces));
+                    *made -= blob::free(handle);
+                } else {
+                    self.set_text(table, address, &pieces);
+                }
             }
         }
         self.return_buffer(tail);
@@ -297,9 +348,11 @@ impl AccessContext {
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.
     pub(crate) fn commit(&mut self) {
-        for TextUndo { table, old, .. } in self.text_log.drain(..) {
-            self.gathered.garbage.push(table, old);
-        }
+        self.text_log.drain(..).for_each(|text| self.gathered.garbage.push(text.table, text.old));
+        self.commit_emissions();
+    }
+
+    pub(crate) fn commit_emissions(&mut self) {
         for emissions in &mut self.gathered.emissions {
             emissions.committed = emissions.owners.len();
         }
@@ -319,20 +372,12 @@ impl AccessContext {
     /// # Safety
     /// The log up to `top` and the text log hold addresses that this worker may write now.
     pub(crate) unsafe fn roll_back(&mut self, top: *mut UndoEntry) {
-        // SAFETY: `top` lies in the undo log, behind entries that compiled code wrote.
+        // SAFETY: `top` lies in the undo log, after entries that compiled code wrote.
         let count = unsafe { top.offset_from(self.undo_start) } as usize;
-        for entry in self.undo[..count].iter().rev() {
-            // Atomic, since one scheme that is only measured lets workers race for rows.
-            // SAFETY: by the caller.
-            unsafe { AtomicU64::from_ptr(entry.address as *mut u64) }.store(entry.word, Ordering::Relaxed);
-        }
-        while let Some(TextUndo { table, address, old }) = self.text_log.pop() {
-            let cell = address as *mut u64;
-            // SAFETY: by the caller; the blob in the cell was made by this transaction.
-            unsafe {
-                self.gathered.garbage.push(table, cell.read());
-                cell.write(old);
-            }
+        // SAFETY: by the caller.
+        unsafe {
+            restore_words(&self.undo[self.kept_entries..count]);
+            restore_texts(&mut self.text_log, 0, &mut self.gathered.garbage);
         }
         for emissions in &mut self.gathered.emissions {
             emissions.owners.truncate(emissions.committed);
@@ -342,11 +387,53 @@ impl AccessContext {
 
     /// More room in the undo log; the new place of `top`.
     pub(crate) fn grow_undo(&mut self, top: *mut UndoEntry) -> *mut UndoEntry {
-        // SAFETY: `top` lies in the undo log.
-        let count = unsafe { top.offset_from(self.undo_start) } as usize;
+        let count = self.entries_before(top);
+        self.double_undo();
+        self.undo_start.wrapping_add(count)
+    }
+
+    pub(crate) fn double_undo(&mut self) {
         self.undo.resize(self.undo.len() * 2, UndoEntry { address: 0, word: 0 });
         self.point_undo();
-        self.undo_start.wrapping_add(count)
+    }
+
+    pub(crate) fn entries_before(&self, top: *mut UndoEntry) -> usize {
+        let count = (top as usize - self.undo_start as usize) / size_of::<UndoEntry>();
+        assert!(count <= self.undo.len(), "{count} entries of {}", self.undo.len());
+        count
+    }
+
+    /// The entries of the undo log from one to before another.
+    pub(crate) fn entries(&self, range: Range<usize>) -> &[UndoEntry] {
+        &self.undo[range]
+    }
+}
+
+/// Undoes the writes of these entries, newest first.
+///
+/// # Safety
+/// They hold addresses of words that this worker may write now.
+pub(crate) unsafe fn restore_words(entries: &[UndoEntry]) {
+    for entry in entries.iter().rev() {
+        // Atomic, since one scheme that is only measured lets workers race for rows.
+        // SAFETY: by the caller.
+        unsafe { AtomicU64::from_ptr(entry.address as *mut u64) }.store(entry.word, Ordering::Relaxed);
+    }
+}
+
+/// Puts back the texts that the cells from entry `first` held, newest first. Those that are in them now are garbage.
+///
+/// # Safety
+/// The entries hold addresses of text cells that this worker may write now, each with a blob that was made after the one
+/// in the entry.
+pub(crate) unsafe fn restore_texts(log: &mut Vec<TextUndo>, first: usize, garbage: &mut Garbage) {
+    for TextUndo { table, address, old } in log.drain(first..).rev() {
+        let cell = address as *mut u64;
+        // SAFETY: by the caller.
+        unsafe {
+            garbage.push(table, cell.read());
+            cell.write(old);
+        }
     }
 }
 

@@ -33,6 +33,11 @@ impl Body<'_, '_> {
                 }
                 Val { null: None, ..value }
             }
+            Node::Counted { measure, value, reason } => {
+                let value = self.expr(value);
+                self.counted(*measure, value, *reason);
+                value
+            }
             Node::IsNull(value) => {
                 let value = self.expr(value);
                 plain(value.null.unwrap_or_else(|| self.l.byte(false)))

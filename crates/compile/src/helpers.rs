@@ -3,7 +3,7 @@
 //! Texts arrive as address and length; a text result is left in the context's scratch words. A helper
 //! that can fail returns 0 for failure. All are `extern "C"` and must not unwind.
 
-use crate::abi::UndoEntry;
+use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
@@ -98,8 +98,7 @@ helpers! {
     }
     /// 1 if it does.
     fn contains(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
-        let (l, r) = (bytes(l, ll), bytes(r, rl));
-        (r.is_empty() || l.windows(r.len()).any(|w| w == r)) as i64
+        memchr::memmem::find(bytes(l, ll), bytes(r, rl)).is_some() as i64
     }
     /// Parses an int.
     fn text_to_int(context: *mut AccessContext, s: *const u8, len: u64) -> i64 {
@@ -156,7 +155,7 @@ helpers! {
         leave(&mut *context, &edit.pieces(window, &tail));
         (*context).return_buffer(tail);
     }
-    /// Adds a value to the window in a cell; `last`: nothing behind can abort.
+    /// Adds a value to the window in a cell; `last`: nothing after it can abort.
     fn window_add_to(
         context: *mut AccessContext, spec: *const Window, table: u64, cell: u64, time: i64, value: u64, len: u64, last: u64
     ) {
@@ -177,6 +176,14 @@ helpers! {
         (*context).scratch[0] = word;
         found
     }
+    /// The bytes of the texts of a column, in Arrow form, from `first` to before `end`.
+    fn text_column_bytes(column: *const ColumnView, first: u64, end: u64) -> i64 {
+        (*column).text_bytes(first..end)
+    }
+    /// Drops texts that were made for an event that failed.
+    fn release_texts(context: *mut AccessContext, kept: u64) {
+        (*context).arena().release(kept)
+    }
     /// Room for one more emission.
     fn emit(context: *mut AccessContext, number: u64, owner: u64) -> u64 {
         (*context).emit(number as usize, owner as u32)
@@ -184,6 +191,10 @@ helpers! {
     /// The running transaction commits.
     fn commit(context: *mut AccessContext) {
         (*context).commit()
+    }
+    /// The running transaction commits, and can still be undone.
+    fn commit_undoable(context: *mut AccessContext, top: *mut UndoEntry) {
+        (*context).commit_undoable(top)
     }
     /// The running transaction aborts.
     fn roll_back(context: *mut AccessContext, top: *mut UndoEntry) {

@@ -55,7 +55,7 @@ pub enum FieldSource {
 pub struct StreamLayout {
     /// In schema order.
     pub fields: Vec<FieldSource>,
-    /// How many views the root stream has; views behind them are the stream's own computed columns.
+    /// How many views the root stream has; the views after them are the stream's own computed columns.
     pub root_views: usize,
     /// The fields that are computed for this stream, in the order of their columns.
     pub computed: Vec<usize>,

@@ -1,7 +1,7 @@
 //! Transactions and pipelines as machine code (Cranelift), and the unsafe that calling it needs.
 //!
 //! One function per transaction and input runs a whole transaction on each event of a run, in order
-//! ([`AccessFn`]); one function per root stream runs the filters, maps and key expressions behind it
+//! ([`AccessFn`]); one function per root stream runs the filters, maps and key expressions after it
 //! ([`PipelineFn`]). Both read Arrow buffers and write native columns through the plain structs of
 //! [`abi`]; `layout` decides beforehand which column is where.
 
@@ -15,7 +15,9 @@ mod context;
 mod expression;
 mod helpers;
 mod layout;
+mod limits;
 mod lower;
+mod marks;
 mod native;
 mod pipeline;
 mod transaction;
@@ -24,5 +26,7 @@ mod window;
 pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
+pub use marks::UndoMark;
 pub use native::{NativeColumn, resize_zeroed};
 pub use pipeline::{DeliveryKeys, KeySource, PipelineNode, PipelinePlan};
+pub use transaction::Undo;

@@ -43,7 +43,7 @@ pub fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
 }
 
-/// Memory that nobody writes during the call.
+/// Memory that no thread writes during the call.
 pub fn constant() -> MemFlagsData {
     MemFlagsData::trusted().with_readonly()
 }

@@ -5,7 +5,7 @@ use tidemill_model::ColumnType;
 
 /// A column of words, lengths (for text) and null bytes, kept from epoch to epoch.
 ///
-/// Content behind what compiled code wrote is arbitrary but initialized.
+/// Content after what compiled code wrote is arbitrary but initialized.
 pub struct NativeColumn {
     ty: ColumnType,
     words: Vec<u64>,
@@ -92,7 +92,7 @@ impl NativeColumn {
     }
 }
 
-/// Makes a buffer so long, by zeros. Fresh memory is zero: what has none yet is not written to.
+/// Extends a buffer to a length with zeros. Fresh memory is zero already, so it is not written to.
 pub fn resize_zeroed<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
     match buffer.capacity() == 0 {
         true => *buffer = vec![T::default(); len],

@@ -1,10 +1,11 @@
-//! The filters, maps and key expressions behind one root stream, fused into one function: each event
+//! The filters, maps and key expressions of one root stream, fused into one function: each event
 //! is read once, goes as far as it goes, and what is computed of it stays in registers until it is
 //! stored for a stream that it reached.
 
 use crate::abi::OutputView;
 use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX};
 use crate::layout::StreamLayout;
+use crate::limits::{Sums, expression_counts, fields_count};
 use crate::lower::{Constants, Lower, Val, constant, trusted};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -36,7 +37,7 @@ pub struct DeliveryKeys {
     pub roles: Vec<Vec<KeySource>>,
 }
 
-/// A stream behind a root, and what the pipeline writes for it.
+/// A stream that derives from a root, and what the pipeline writes for it.
 #[derive(Clone, Debug)]
 pub struct PipelineNode {
     /// The stream; the root itself comes first.
@@ -45,13 +46,13 @@ pub struct PipelineNode {
     pub layout: StreamLayout,
     /// The types of the columns written for it: its computed fields, then computed keys.
     pub columns: Vec<ColumnType>,
-    /// Behind the fields: the computed keys as (expression, the list that its role runs over).
+    /// After the fields: the computed keys as (expression, the list that its role runs over).
     keys: Vec<(Expr, Option<usize>)>,
     /// The nodes that derive from it.
     children: Vec<usize>,
 }
 
-/// Everything behind one root stream.
+/// Everything that derives from one root stream.
 pub struct PipelinePlan {
     /// The root first, then its derived streams, inputs before what derives from them.
     pub nodes: Vec<PipelineNode>,
@@ -60,7 +61,7 @@ pub struct PipelinePlan {
 }
 
 impl PipelinePlan {
-    /// Plans what is behind a root.
+    /// Plans what derives from a root.
     pub fn of(program: &Program, root: StreamId) -> PipelinePlan {
         let mut plan = PipelinePlan { nodes: vec![PipelineNode::of(program, root)], deliveries: Vec::new() };
         for (s, stream) in program.streams.iter().enumerate() {
@@ -124,6 +125,15 @@ impl PipelineNode {
     }
 }
 
+/// Whether a filter or map counts anything.
+fn derivation_counts(origin: &Origin) -> bool {
+    match origin {
+        Origin::Filter { predicate, .. } => expression_counts(predicate),
+        Origin::Map { fields, .. } => fields_count(fields),
+        _ => false,
+    }
+}
+
 /// The function under construction.
 struct Pipeline<'a, 'f> {
     body: Body<'a, 'f>,
@@ -176,6 +186,7 @@ pub fn build(
         roles: Vec::new(),
         failure: unreached,
         undo_top: None,
+        sums: None,
     };
     let mut pipeline = Pipeline { body, program, plan, outputs };
     pipeline.arrive(0);
@@ -210,7 +221,7 @@ fn selected(l: &mut Lower<'_, '_>, selection: Value, place: Value) -> Value {
 }
 
 impl<'a> Pipeline<'a, '_> {
-    /// The event has reached a node with its fields in `self.body.event`: store it, go on behind it.
+    /// The event has reached a node with its fields in `self.body.event`: store it, then go on to what derives from it.
     fn arrive(&mut self, node: usize) {
         let here = &self.plan.nodes[node];
         let output = self.output(node);
@@ -263,7 +274,7 @@ impl<'a> Pipeline<'a, '_> {
         self.body.l.store_native(view, at, value, ty);
     }
 
-    /// A computed key per element, behind those of the events before.
+    /// A computed key per element, after those of earlier events.
     fn element_keys(&mut self, output: Value, column: usize, key: &Expr, list: usize) {
         let counts = self.body.l.load(output, offset_of!(OutputView, element_counts));
         let base = self.body.l.load(counts, 8 * column);
@@ -302,7 +313,11 @@ impl<'a> Pipeline<'a, '_> {
         let program: &'a Program = self.program;
         let outer_schema = self.body.event.schema;
         let outer_fields = self.body.event.fields.clone();
-        match &program.streams[stream].origin {
+        let origin = &program.streams[stream].origin;
+        let outer_sums = self.body.sums;
+        let sums = derivation_counts(origin).then(|| Sums::start(&mut self.body.l, program.limits));
+        self.body.sums = sums;
+        match origin {
             Origin::Filter { predicate, .. } => {
                 let holds = self.body.expr(predicate).word;
                 if self.plan.nodes[node].is_list_of_events() {
@@ -310,6 +325,7 @@ impl<'a> Pipeline<'a, '_> {
                     self.body.l.b.ins().jump(done, &[]);
                     self.body.failure = outer_failure;
                     self.failed(node, failed, done);
+                    self.body.sums = outer_sums;
                     self.body.l.b.switch_to_block(done);
                     return;
                 }
@@ -327,7 +343,9 @@ impl<'a> Pipeline<'a, '_> {
         self.body.event.fields = outer_fields;
         self.body.event.schema = outer_schema;
         self.body.failure = outer_failure;
+        // Those of what derives from this stream have been put back.
         self.failed(node, failed, done);
+        self.body.sums = outer_sums;
         self.body.l.b.switch_to_block(done);
     }
 
@@ -343,6 +361,7 @@ impl<'a> Pipeline<'a, '_> {
     fn failed(&mut self, node: usize, failed: Block, done: Block) {
         self.body.l.b.switch_to_block(failed);
         let reason = self.body.l.b.block_params(failed)[0];
+        self.body.release_texts();
         let output = self.output(node);
         let count = self.body.l.load(output, offset_of!(OutputView, failure_count));
         let failures = self.body.l.load(output, offset_of!(OutputView, failures));

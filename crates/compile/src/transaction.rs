@@ -6,6 +6,7 @@ use crate::access::{Access, unchecked_writes};
 use crate::body::{Body, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
 use crate::layout::{OutputPlan, StreamLayout};
+use crate::limits::{Sums, body_counts};
 use crate::lower::{Constants, Lower, constant};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -17,9 +18,21 @@ use tidemill_model::Schema;
 use tidemill_plan::{Program, Transaction};
 use tidemill_state::RowLayout;
 
+/// How far what a transaction did can be undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Undo {
+    /// To its own beginning, where it aborts.
+    #[default]
+    ToBeginning,
+    /// To any [`crate::UndoMark`], also after it has committed.
+    ToMarks,
+}
+
 /// What one transaction's function depends on.
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub program: &'a Program,
+    pub undo: Undo,
     /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
     pub transaction: &'a Transaction,
     /// The list that loops are over only as far as the context says, if any.
@@ -87,7 +100,13 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
     let row = l.b.ins().uload32(constant(), address, 0);
     load_rows(&mut l, &mut roles, dense);
     let writes = transaction.roles.iter().any(|r| r.written);
-    let undo_start = l.load(l.context, offset_of!(AccessContext, undo_start));
+    let undo_start = l.load(
+        l.context,
+        match request.undo {
+            Undo::ToBeginning => offset_of!(AccessContext, undo_start),
+            Undo::ToMarks => offset_of!(AccessContext, undo_top),
+        },
+    );
     let undo_top = writes.then(|| {
         let variable = l.b.declare_var(I64);
         l.b.def_var(variable, undo_start);
@@ -99,18 +118,13 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
     let fields = request.layout.fields.iter().cloned().map(FieldValue::Source).collect();
     let event = Event { schema: &transaction.schema, fields, columns, dense, row };
     let elements = vec![None; transaction.loops.len()];
+    let sums = body_counts(&transaction.body).then(|| Sums::start(&mut l, request.program.limits));
     let schema_of = |stream: usize| &request.program.streams[stream].schema;
     let mut access = Access {
-        body: Body { l, event, elements, locals, roles, failure, undo_top },
-        transaction,
-        by_element: request.by_element,
-        committed: request.committed,
-        committed_schema: request.committed_schema,
-        aborted: request.aborted,
+        body: Body { l, event, elements, locals, roles, failure, undo_top, sums },
+        request,
         aborted_schema: schema_of(transaction.aborted),
-        emits: request.emits,
         emit_schemas: transaction.emits.iter().map(|e| schema_of(e.stream)).collect(),
-        emit_base: request.emit_base,
         input,
         next,
         undo_start,

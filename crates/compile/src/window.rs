@@ -1,7 +1,7 @@
 //! Windows, on their bytes. What the bytes mean is said in `tidemill_plan`'s `window`.
 //!
-//! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: old entries go in
-//! front, one may go in between, one comes behind; so most are done where the bytes are.
+//! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: it drops old entries at the
+//! front and perhaps one in between, and appends one; so most are done where the bytes are.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -107,7 +107,7 @@ impl<N: Number> Summary<N> {
         Summary { count: self.count + later.count, sum: self.sum.plus(later.sum), least, greatest }
     }
 
-    /// Of the bytes of a slice behind its number.
+    /// Of the bytes of a slice after its number.
     fn read(bytes: &[u8]) -> Self {
         let at = |start: usize| bytes.get(start..).unwrap_or_default();
         Summary { count: word(bytes), sum: N::read_sum(at(8)), least: N::read(at(24)), greatest: N::read(at(32)) }
@@ -292,7 +292,7 @@ fn entries_len(window: &Window, bytes: &[u8]) -> usize {
     stride(window).map_or_else(|| entries(window, bytes).count(), |stride| bytes.len() / stride)
 }
 
-/// Where an entry begins, counted from the oldest; behind the last at most.
+/// Where an entry begins, counted from the oldest; one past the last at most.
 fn nth(window: &Window, bytes: &[u8], entry: usize) -> usize {
     match stride(window) {
         Some(stride) => (entry * stride).min(bytes.len()),

@@ -1,8 +1,10 @@
 //! Hand-written histories, each of which looks for one kind of trouble.
 
 mod arithmetic;
+mod deep;
 mod flows;
 mod groups;
+mod limits;
 mod rows;
 mod transfers;
 mod undo;
@@ -47,5 +49,11 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("windows at slice edges", windows::edges()),
         ("windows in place", windows::in_place()),
         ("windows of what comes late", windows::late()),
+        ("deep bodies and expressions", deep::deep()),
+        ("too many steps", limits::of_steps()),
+        ("too many steps, taken apart", limits::of_steps_apart()),
+        ("too much memory", limits::of_memory()),
+        ("too much to read", limits::of_reading()),
+        ("too much in filters and maps", limits::of_derived_streams()),
     ]
 }

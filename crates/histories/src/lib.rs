@@ -23,7 +23,7 @@ pub use plans::{PlanSize, random_plan};
 pub use random::Random;
 
 use tidemill_model::Value;
-use tidemill_plan::{Plan, TableId, analyze};
+use tidemill_plan::{Limits, Plan, TableId, analyze};
 
 /// A plan and everything that happens to it.
 #[derive(Clone, Debug)]
@@ -38,17 +38,28 @@ pub struct History {
 
 /// A random plan of any kind: what a seed means to the differential test.
 pub fn mixed_plan(seed: u64) -> Plan {
-    match seed % 4 {
+    let plan = match seed % 4 {
         0 => random_plan(seed, PlanSize::Large),
         1 if (seed / 4).is_multiple_of(2) => random_apart_plan(seed),
         1 => random_group_plan(seed),
         _ => random_plan(seed, PlanSize::Small),
+    };
+    Plan { limits: random_limits(seed), ..plan }
+}
+
+/// In every third plan limits so low that its transactions meet them. They come of numbers of their own, so that the
+/// rest of a plan is the same with and without.
+fn random_limits(seed: u64) -> Limits {
+    let mut random = Random::new(seed ^ 0x1131);
+    match random.chance(33) {
+        true => Limits { steps: random.between(1, 12) as i64, memory: random.between(8, 600) as i64 },
+        false => Limits::default(),
     }
 }
 
 /// A random plan with random data.
 pub fn random_history(seed: u64, size: PlanSize) -> History {
-    let plan = random_plan(seed, size);
+    let plan = Plan { limits: random_limits(seed), ..random_plan(seed, size) };
     let program = analyze(&plan).expect("random plans are valid");
     let (preload, sources) = random_data(&program, seed, DataShape::random(seed));
     History { plan, preload, sources }

@@ -79,3 +79,37 @@ fn a_crossed_emission_keeps_the_order_of_emission() {
     // First on the event itself (0 + 0 after `before`), then on the 100 that `before` emitted.
     assert_eq!(firsts, ["0", "100"]);
 }
+
+/// Transactions that come up to a limit and not beyond.
+const WITHIN: [(&str, &str); 5] = [
+    ("too many steps", "work2"),
+    ("too many steps", "work4"),
+    ("too many steps", "work6"),
+    ("too much memory", "work3"),
+    ("too much to read", "work2"),
+];
+
+#[test]
+fn limits_are_met_from_both_sides() {
+    for (name, expected) in [
+        ("too many steps", "too many steps"),
+        ("too many steps, taken apart", "too many steps"),
+        ("too much memory", "too much memory"),
+        ("too much to read", "too many steps"),
+    ] {
+        let (program, seen) = named(name);
+        for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
+            let reasons = transaction.reasons.iter().zip(&counts.aborted);
+            let beyond: u64 = reasons.filter(|(reason, _)| *reason == expected).map(|(_, count)| count).sum();
+            println!("{name}, {}: {} committed, {:?}", transaction.name, counts.committed, counts.aborted);
+            assert!(counts.committed > 0, "{name}: {} never commits", transaction.name);
+            let is_within = WITHIN.contains(&(name, transaction.name.as_str()));
+            assert_eq!(beyond == 0, is_within, "{name}: {} aborts {beyond} times", transaction.name);
+        }
+    }
+    let (program, seen) = named("too much in filters and maps");
+    for (stream, fails) in [("small", false), ("large", true), ("larger", true), ("same", true), ("some", true)] {
+        assert_eq!(count(&program, &seen, &format!("{stream}.failed")) > 0, fails, "{stream}");
+        assert!(count(&program, &seen, stream) > 0, "{stream}");
+    }
+}

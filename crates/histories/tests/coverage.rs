@@ -58,7 +58,7 @@ fn every_plan_is_valid_and_all_is_reached() {
 }
 
 /// What must abort now and then.
-const ABORTS: [&str; 10] = [
+const ABORTS: [&str; 12] = [
     "None",
     "conversion failed",
     "decimal overflow",
@@ -69,6 +69,8 @@ const ABORTS: [&str; 10] = [
     "row exists",
     "not enough",
     "refused",
+    "too many steps",
+    "too much memory",
 ];
 
 /// The first words of a reason, which say its kind.
@@ -82,7 +84,7 @@ fn abort_kind(reason: &str) -> String {
 #[rustfmt::skip]
 const KINDS: &[&str] = &[
     "Assign", "Set", "If", "ForEach", "ForRange", "Break", "Continue", "Require", "Abort", "Insert", "Delete", "Emit",
-    "Return",
+    "Return", "Count", "Step", "Memory", "List", "Counted", "Counted Read", "Counted Made",
     "Const", "Field", "Element", "Local", "Cell", "Exists", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
     "FloatNeg", "FloatAbs", "And", "Or", "Not", "IfElse", "Concat", "Len", "List",
     "Word Add", "Word Sub", "Word Mul", "Word FloorDiv", "Word Mod", "Word DecimalDiv", "Word Min", "Word Max",
@@ -125,7 +127,7 @@ fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
 }
 
 fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
-    for name in ["op", "cast", "aggregate"] {
+    for name in ["op", "cast", "aggregate", "measure"] {
         if let Some(part) = inner.get(name) {
             kinds(part, &format!("{node} "), found);
         }

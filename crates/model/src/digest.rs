@@ -120,7 +120,7 @@ fn each_piece(batch: &RecordBatch, mut each: impl FnMut(&[u64])) {
 fn hash(columns: &[ArrayRef], hashes: &mut [u64]) {
     hashes.fill(START);
     columns.iter().for_each(|column| add(hashes, column));
-    // Once more: the last cell was added behind the product.
+    // Once more: the last cell was added after the product.
     hashes.iter_mut().for_each(|hash| *hash = fold(*hash, 0));
 }
 

@@ -16,11 +16,11 @@ pub enum Type {
     Int,
     /// IEEE 754 double.
     Float,
-    /// Exact decimal: `digits` in all, `scale` of them behind the point. Stored unscaled.
+    /// Exact decimal: `digits` in all, `scale` of them after the point. Stored unscaled.
     Decimal {
         /// Digits in all, 1 to [`DECIMAL_DIGITS_MAX`].
         digits: u8,
-        /// Digits behind the point, at most `digits`.
+        /// Digits after the point, at most `digits`.
         scale: u8,
     },
     /// An instant, microseconds since 1970 UTC.

@@ -71,7 +71,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The text of an unscaled decimal: sign, digits, and exactly `scale` digits behind the point.
+/// The text of an unscaled decimal: sign, digits, and exactly `scale` digits after the point.
 pub fn format_decimal(unscaled: i64, scale: u8) -> String {
     if scale == 0 {
         return unscaled.to_string();
@@ -82,7 +82,7 @@ pub fn format_decimal(unscaled: i64, scale: u8) -> String {
 }
 
 /// The unscaled value of a decimal text (`[+-]digits[.digits]`), or none where it is no decimal,
-/// has more than `scale` digits behind the point, or more than `digits` in all.
+/// has more than `scale` digits after the point, or more than `digits` in all.
 pub fn parse_decimal(text: &str, digits: u8, scale: u8) -> Option<i64> {
     let (negative, rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -14,7 +14,7 @@ impl Stmt {
                 !(element.is_none() && exists(*role)) || value.may_fail_where(exists)
             }
             Stmt::Insert { .. } | Stmt::Delete { .. } => true,
-            Stmt::Require { .. } | Stmt::Abort { .. } => true,
+            Stmt::Require { .. } | Stmt::Abort { .. } | Stmt::Count { .. } => true,
             _ => {
                 self.expressions().into_iter().any(|expr| expr.may_fail_where(exists))
                     || self.blocks().into_iter().flatten().any(|stmt| stmt.may_abort(exists))
@@ -47,6 +47,7 @@ impl Expr {
             // The row may be missing.
             Node::Cell { role, element, .. } => !(element.is_none() && exists(*role)),
             Node::Unwrap { .. } | Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
+            Node::Counted { .. } => true,
             Node::Float { op, .. } => {
                 !matches!(op, FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Min | FloatOp::Max)
             }

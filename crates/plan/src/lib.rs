@@ -9,10 +9,12 @@
 mod analyze;
 pub mod build;
 mod dependencies;
+mod depth;
 mod error;
 mod explain;
 mod fail;
 mod groups;
+mod limits;
 mod operations;
 mod plan;
 mod print;
@@ -24,15 +26,17 @@ mod window;
 
 use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
+pub use depth::{BLOCK_DEPTH_MAX, EXPRESSION_DEPTH_MAX, with_deep_stack};
 pub use error::PlanError;
 pub use explain::{explain, expression_text, warnings};
 pub use groups::{GROUPS_MAX, GroupOf, Groups};
-pub use operations::{Judge, Operation, Operations};
+pub use limits::Limits;
+pub use operations::{Operation, Operations, VerdictOperation};
 pub use plan::*;
 pub use program::{
-    Cast, Column, CommittedOutput, Delivery, EmitOutput, FloatOp, KeyGroups, Local, LocalId, LoopId, Missing, Node,
-    Origin, OutputField, Program, ReasonId, Role, RoleId, Seen, Sink, Stream, StreamId, Table, TableId, TextOp,
-    TextTest, Transaction, TransactionId, WordOp, bad_schema,
+    Cast, Column, CommittedOutput, Count, Delivery, EmitOutput, FloatOp, KeyGroups, Local, LocalId, LoopId, Measure,
+    Missing, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId,
+    Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
 pub use window::{Keep, SLICE_BYTES, Slices, Window};

@@ -3,8 +3,8 @@
 //!
 //! **What.** An [`Operation`] is a group of roles whose updates decide about each other, with the
 //! part of the body that performs them, as a transaction of its own: no requirement is checked, nothing
-//! is emitted. The [`Judge`] is the part that decides whether the transaction commits, and what it
-//! returns; it runs behind the operations and reads what they left, so that it need not compute it again.
+//! is emitted. The [`VerdictOperation`] is the part that decides whether the transaction commits, and what it
+//! returns; it runs after the operations and reads what they left, so that it need not compute it again.
 //! Parts are slices of the body: a statement is kept if it is wanted, or if a statement that is kept depends
 //! on it.
 //!
@@ -14,7 +14,7 @@
 //!
 //! **Law.** Given for each role the row that the serial order gives it, and no two roles in one row:
 //! 1. if the transaction commits, no part aborts, the operations leave in the rows of their roles what the
-//!    transaction leaves there, and the judge returns what it returns;
+//!    transaction leaves there, and the verdict operation returns what it returns;
 //! 2. if it aborts, some part does. Which reason it gives is not known then: where several parts fail, only the
 //!    body knows which comes first.
 //!
@@ -39,12 +39,12 @@ pub struct Operations {
     /// By first role; together they have each role that is written.
     pub operations: Vec<Operation>,
     /// Decides, and returns.
-    pub judge: Judge,
+    pub verdict: VerdictOperation,
 }
 
 /// What decides about a transaction, and what it returns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judge {
+pub struct VerdictOperation {
     /// The slice. Behind the transaction's own roles, whose rows it finds as they are before the transaction
     /// (and updates, where `written` says so), it has a role for each of `outcomes`.
     pub body: Transaction,
@@ -86,7 +86,12 @@ impl Operations {
         if operations.is_empty() || operations.iter().any(whole) {
             return None;
         }
-        Some(Operations { operations, judge: judge(transaction, &performed) })
+        let verdict = verdict_operation(transaction, &performed);
+        // The limits are those of all parts together, so one of them must count everything.
+        if verdict.body.counted_points() < transaction.counted_points() {
+            return None;
+        }
+        Some(Operations { operations, verdict })
     }
 }
 
@@ -152,9 +157,9 @@ fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut B
 
 /// What decides about the transaction, and what it returns.
 ///
-/// What operations perform is left to them; where one of them fails, the transaction aborts whatever the judge
-/// says. Only updates of roles that are read between two of them are performed again, on a row of the judge's own.
-fn judge(transaction: &Transaction, performed: &BTreeSet<usize>) -> Judge {
+/// What operations perform is left to them; where one of them fails, the transaction aborts whatever the verdict
+/// operation says. Only updates of roles that are read between two of them are performed again, on a row of its own.
+fn verdict_operation(transaction: &Transaction, performed: &BTreeSet<usize>) -> VerdictOperation {
     let count = transaction.roles.len();
     let mut placed = transaction.body.clone();
     Moments { transaction }.block(&mut placed, &BTreeSet::new(), &BTreeSet::new());
@@ -163,6 +168,7 @@ fn judge(transaction: &Transaction, performed: &BTreeSet<usize>) -> Judge {
         let wanted = |number: usize, stmt: &Stmt| match stmt {
             Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } => again.contains(role),
             Stmt::Require { .. } | Stmt::Abort { .. } | Stmt::Return { .. } | Stmt::Break | Stmt::Continue => true,
+            Stmt::Count { .. } => true,
             other => other.evaluation_may_fail() && !performed.contains(&number),
         };
         let mut body = Slice::of(&placed, wanted).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
@@ -183,25 +189,25 @@ fn judge(transaction: &Transaction, performed: &BTreeSet<usize>) -> Judge {
         let mut roles: Vec<Role> =
             own.map(|(r, role)| Role { written: role.written && again.contains(&r), ..role.clone() }).collect();
         roles.extend(outcomes.iter().map(|&role| Role { written: false, ..transaction.roles[role].clone() }));
-        return Judge { body: Transaction { body, roles, ..transaction.clone() }, outcomes };
+        return VerdictOperation { body: Transaction { body, roles, ..transaction.clone() }, outcomes };
     }
 }
 
 /// At which moment an expression reads a row. Of `n` roles, role `r` stands for the row before all updates of it,
-/// `n + r` for the row behind all, `2n + r` for that between some and others.
+/// `n + r` for the row after all, `2n + r` for that between some and others.
 struct Moments<'a> {
     transaction: &'a Transaction,
 }
 
 impl Moments<'_> {
-    /// Places the reads of a block. `before`: roles that may be updated before it; `after`: behind it.
+    /// Places the reads of a block. `before` and `after`: the roles that may be updated before and after it.
     fn block(&self, block: &mut [Stmt], before: &BTreeSet<RoleId>, after: &BTreeSet<RoleId>) {
         let mut before = before.clone();
         for i in 0..block.len() {
-            let (at, behind) = block[i..].split_first_mut().expect("there is a statement");
-            // Nothing comes behind what ends the transaction.
+            let (at, rest) = block[i..].split_first_mut().expect("there is a statement");
+            // A statement that ends the transaction is the last.
             let ends = matches!(at, Stmt::Return { .. });
-            let after = if ends { BTreeSet::new() } else { &updated(behind) | after };
+            let after = if ends { BTreeSet::new() } else { &updated(rest) | after };
             let inside = updated(std::slice::from_ref(at));
             let rounds = match at {
                 Stmt::ForEach { .. } | Stmt::ForRange { .. } => &inside - &self.once_per_round(at),
@@ -291,7 +297,7 @@ fn roles_read(block: &[Stmt]) -> BTreeSet<RoleId> {
     roles
 }
 
-/// Which locals a part needs. Statements are numbered as they stand, those of blocks behind their own.
+/// Which locals a part needs. Statements are numbered in order, each before those of its blocks.
 struct Slice {
     locals: BTreeSet<usize>,
 }
@@ -333,13 +339,23 @@ impl Slice {
         let mut number = first;
         let mut statements = Vec::new();
         for stmt in block {
-            if let Some(statement) = self.statement(stmt, number, wanted, records, kept) {
-                kept.insert(number);
-                statements.push(statement);
-            }
+            statements.push((number, self.statement(stmt, number, wanted, records, kept)));
             number += size(stmt);
         }
-        statements
+        // Where anything is kept, so is what is counted beside it: no part may run without end.
+        if statements.iter().any(|(_, statement)| statement.is_some()) {
+            for ((_, statement), stmt) in statements.iter_mut().zip(block) {
+                if matches!(stmt, Stmt::Count { .. }) {
+                    statement.get_or_insert_with(|| stmt.clone());
+                }
+            }
+        }
+        let keep = |(number, statement): (usize, Option<Stmt>)| {
+            statement.inspect(|_| {
+                kept.insert(number);
+            })
+        };
+        statements.into_iter().filter_map(keep).collect()
     }
 
     fn statement(
@@ -365,7 +381,7 @@ impl Slice {
             }
             Stmt::ForRange { local, start, stop, step, body } => {
                 let body = inner(body, number + 1);
-                // The counter may be read behind the loop.
+                // The counter may be read after the loop.
                 let empty = body.is_empty() && !self.locals.contains(local);
                 let (start, stop) = (start.clone(), stop.clone());
                 (Stmt::ForRange { local: *local, start, stop, step: *step, body }, empty)
@@ -411,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn the_judge_reads_what_operations_leave() {
-        let Operations { operations, judge } = parts(|b| {
+    fn the_verdict_reads_what_operations_leave() {
+        let Operations { operations, verdict } = parts(|b| {
             b.require(cell("from", "balance").ge(event("amount")), "too little");
             // Expensive, and it can fail: in the operation only.
             b.assign("fee", cell("from", "balance") * 3);
@@ -421,39 +437,39 @@ mod tests {
             b.give([("left", cell("from", "balance"))]);
         });
         assert_eq!(operations.len(), 2);
-        assert_eq!(judge.outcomes, [0]);
-        assert_eq!(judge.body.body.len(), 2, "{:?}", judge.body.body);
-        assert!(judge.body.roles.iter().all(|role| !role.written));
+        assert_eq!(verdict.outcomes, [0]);
+        assert_eq!(verdict.body.body.len(), 2, "{:?}", verdict.body.body);
+        assert!(verdict.body.roles.iter().all(|role| !role.written));
         let reads: Vec<BTreeSet<RoleId>> =
-            judge.body.body.iter().map(|stmt| roles_read(std::slice::from_ref(stmt))).collect();
+            verdict.body.body.iter().map(|stmt| roles_read(std::slice::from_ref(stmt))).collect();
         assert_eq!(reads, [BTreeSet::from([0]), BTreeSet::from([2])]);
     }
 
     #[test]
     fn what_is_read_between_two_updates_is_computed_again() {
-        let Operations { judge, .. } = parts(|b| {
+        let Operations { verdict, .. } = parts(|b| {
             b.set("from", "balance", cell("from", "balance") - event("amount"));
             b.require(cell("from", "balance").ge(0), "too little");
             b.set("from", "balance", cell("from", "balance") - 1);
             b.set("to", "balance", cell("to", "balance") + event("amount"));
             b.give([("left", cell("from", "balance")), ("got", cell("to", "balance"))]);
         });
-        assert_eq!(judge.outcomes, [1]);
-        assert_eq!(updates(&judge.body.body), 2);
-        assert_eq!(judge.body.roles.iter().map(|role| role.written).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(verdict.outcomes, [1]);
+        assert_eq!(updates(&verdict.body.body), 2);
+        assert_eq!(verdict.body.roles.iter().map(|role| role.written).collect::<Vec<_>>(), [true, false, false]);
     }
 
     #[test]
     fn in_a_loop_what_comes_behind_may_come_before() {
-        let Operations { judge, .. } = parts(|b| {
+        let Operations { verdict, .. } = parts(|b| {
             b.for_range("round", 0, event("amount"), |b| {
                 b.require(cell("from", "balance").ge(0), "too little");
                 b.set("from", "balance", cell("from", "balance") - 1);
             });
             b.set("to", "balance", cell("to", "balance") + event("amount"));
         });
-        assert_eq!(judge.outcomes, [] as [RoleId; 0]);
-        assert_eq!(updates(&judge.body.body), 1);
+        assert_eq!(verdict.outcomes, [] as [RoleId; 0]);
+        assert_eq!(updates(&verdict.body.body), 1);
     }
 
     /// A list of rows, and what is done with them.
@@ -498,7 +514,7 @@ mod tests {
             });
         });
         assert_eq!(sum, None);
-        // The last one that was set is read by those behind it.
+        // Later statements read the last one that was set.
         let last = over_lines(|b| {
             b.assign("last", event("amount"));
             b.for_each("line", "lines", |b| {

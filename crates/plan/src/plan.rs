@@ -3,6 +3,7 @@
 //! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
+use crate::Limits;
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
@@ -31,6 +32,9 @@ pub struct Plan {
     /// Streams that leave the application.
     #[serde(default)]
     pub sinks: Vec<SinkDef>,
+    /// How much one transaction may do.
+    #[serde(default, skip_serializing_if = "Limits::is_default")]
+    pub limits: Limits,
 }
 
 /// Of an application that does not say.
@@ -253,7 +257,7 @@ pub struct Span {
     pub column: u32,
     /// Last line.
     pub end_line: u32,
-    /// Column behind the last.
+    /// The column after the last.
     pub end_column: u32,
 }
 

@@ -9,7 +9,7 @@
 //! way to the delivery's stream (an event may be dropped there, or fail) and, where it arrives, run
 //! the transaction. Then process the events that these transactions emitted, one by one in the order
 //! of emission, each with all that follows from it, before the next. A failure in a derived stream is
-//! emitted once, on its `Failed` stream, and nothing behind that point sees the event.
+//! emitted once, on its `Failed` stream, and no stream after that point sees the event.
 //!
 //! # One transaction
 //!
@@ -23,7 +23,7 @@
 //! over that list at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Window};
+use crate::{Aggregate, Limits, Window};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Value};
 
@@ -57,6 +57,9 @@ pub struct Program {
     pub transactions: Vec<Transaction>,
     /// In declaration order.
     pub sinks: Vec<Sink>,
+    /// How much one transaction may do.
+    #[serde(default, skip_serializing_if = "Limits::is_default")]
+    pub limits: Limits,
 }
 
 /// A table.
@@ -354,6 +357,8 @@ pub enum Stmt {
     Emit { output: usize, fields: Vec<OutputField> },
     /// Commit; with fields, emit them on `committed`.
     Return { fields: Option<Vec<OutputField>> },
+    /// Count something against a limit of [`Program::limits`]; abort where the sum is then beyond it.
+    Count { count: Count, reason: ReasonId },
 }
 
 /// A typed expression. Operands are evaluated left to right; the first failure aborts.
@@ -432,7 +437,36 @@ pub enum Node {
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
     /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
     Len(Box<Expr>),
+    /// The operand, a text or bytes, possibly null. Once it is evaluated, its bytes (0 of a null) are counted against a
+    /// limit of [`Program::limits`]; aborts with `reason` where the sum is then beyond it.
+    Counted { measure: Measure, value: Box<Expr>, reason: ReasonId },
 }
+
+/// What a [`Stmt::Count`] adds, to the steps or to the bytes of memory of the transaction at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Count {
+    /// One step.
+    Step,
+    /// So many bytes.
+    Memory(i64),
+    /// The bytes of a text field of the event.
+    Text(usize),
+    /// A list field of the event, which comes straight from a source: 16 bytes for each value of its elements, and the
+    /// bytes of their texts.
+    List(usize),
+}
+
+/// What the bytes of a text count as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Measure {
+    /// Steps: one for each [`STEP_BYTES`] of them, rounded down, as an operation is about to read them all.
+    Read,
+    /// Memory: each of them, as they are made or copied.
+    Made,
+}
+
+/// How many bytes of a text count as one step when they are read.
+pub const STEP_BYTES: i64 = 256;
 
 /// Word arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,76 +1,94 @@
 //! The children of the program's expressions and statements.
+//!
+//! Each walk exists for reading and for changing. One text makes both, so that they cannot come apart.
 
 use crate::program::{Expr, Node, OutputField, Stmt};
 
-impl Expr {
-    /// The operands, in the order of evaluation.
-    pub fn children(&self) -> Vec<&Expr> {
-        match &self.node {
-            Node::Const(_)
-            | Node::Field(_)
-            | Node::Element { .. }
-            | Node::Local(_)
-            | Node::Cell { .. }
-            | Node::Exists { .. }
-            | Node::Length(_) => vec![],
-            Node::Unwrap { value, .. }
-            | Node::WordNeg { value, .. }
-            | Node::WordAbs { value, .. }
-            | Node::Cast { value, .. }
-            | Node::Text { value, .. } => vec![value],
-            Node::IsNull(value)
-            | Node::FloatNeg(value)
-            | Node::FloatAbs(value)
-            | Node::Not(value)
-            | Node::Len(value) => {
-                vec![value]
+/// The walks over shared references, or with `mut` over mutable ones.
+macro_rules! walks {
+    ($children:ident, $expressions:ident, $blocks:ident, $value:ident, $iter:ident $(, $mutable:tt)?) => {
+        impl Expr {
+            /// The operands, in the order of evaluation.
+            pub fn $children(&$($mutable)? self) -> Vec<&$($mutable)? Expr> {
+                match &$($mutable)? self.node {
+                    Node::Const(_)
+                    | Node::Field(_)
+                    | Node::Element { .. }
+                    | Node::Local(_)
+                    | Node::Cell { .. }
+                    | Node::Exists { .. }
+                    | Node::Length(_) => vec![],
+                    Node::Unwrap { value, .. }
+                    | Node::WordNeg { value, .. }
+                    | Node::WordAbs { value, .. }
+                    | Node::Cast { value, .. }
+                    | Node::Text { value, .. }
+                    | Node::Counted { value, .. }
+                    | Node::IsNull(value)
+                    | Node::FloatNeg(value)
+                    | Node::FloatAbs(value)
+                    | Node::Not(value)
+                    | Node::Len(value) => vec![value],
+                    Node::Word { left, right, .. }
+                    | Node::Float { left, right, .. }
+                    | Node::Compare { left, right, .. }
+                    | Node::Equal { left, right, .. }
+                    | Node::TextTest { left, right, .. }
+                    | Node::And(left, right)
+                    | Node::Or(left, right)
+                    | Node::Concat(left, right) => vec![left, right],
+                    Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
+                    Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
+                    Node::WindowRead { cell, time, .. } => vec![cell, time],
+                }
             }
-            Node::Word { left, right, .. }
-            | Node::Float { left, right, .. }
-            | Node::Compare { left, right, .. }
-            | Node::Equal { left, right, .. }
-            | Node::TextTest { left, right, .. } => vec![left, right],
-            Node::And(left, right) | Node::Or(left, right) | Node::Concat(left, right) => vec![left, right],
-            Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
-            Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
-            Node::WindowRead { cell, time, .. } => vec![cell, time],
         }
-    }
 
-    /// The operands, to be changed.
-    fn children_mut(&mut self) -> Vec<&mut Expr> {
-        match &mut self.node {
-            Node::Const(_)
-            | Node::Field(_)
-            | Node::Element { .. }
-            | Node::Local(_)
-            | Node::Cell { .. }
-            | Node::Exists { .. }
-            | Node::Length(_) => vec![],
-            Node::Unwrap { value, .. }
-            | Node::WordNeg { value, .. }
-            | Node::WordAbs { value, .. }
-            | Node::Cast { value, .. }
-            | Node::Text { value, .. }
-            | Node::IsNull(value)
-            | Node::FloatNeg(value)
-            | Node::FloatAbs(value)
-            | Node::Not(value)
-            | Node::Len(value) => vec![value],
-            Node::Word { left, right, .. }
-            | Node::Float { left, right, .. }
-            | Node::Compare { left, right, .. }
-            | Node::Equal { left, right, .. }
-            | Node::TextTest { left, right, .. }
-            | Node::And(left, right)
-            | Node::Or(left, right)
-            | Node::Concat(left, right) => vec![left, right],
-            Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
-            Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
-            Node::WindowRead { cell, time, .. } => vec![cell, time],
+        impl Stmt {
+            /// The expressions of the statement itself, without those of its blocks.
+            pub fn $expressions(&$($mutable)? self) -> Vec<&$($mutable)? Expr> {
+                match self {
+                    Stmt::Assign { value, .. } | Stmt::Set { value, .. } => vec![value],
+                    Stmt::If { condition, .. } | Stmt::Require { condition, .. } => vec![condition],
+                    Stmt::ForRange { start, stop, .. } => vec![start, stop],
+                    Stmt::Insert { values, .. } => values.$iter().map(|(_, value)| value).collect(),
+                    Stmt::Emit { fields, .. } | Stmt::Return { fields: Some(fields) } => {
+                        fields.$iter().filter_map($value).collect()
+                    }
+                    Stmt::ForEach { .. }
+                    | Stmt::Break
+                    | Stmt::Continue
+                    | Stmt::Abort { .. }
+                    | Stmt::Count { .. }
+                    | Stmt::Delete { .. }
+                    | Stmt::Return { fields: None } => vec![],
+                }
+            }
+
+            /// The blocks of the statement.
+            pub fn $blocks(&$($mutable)? self) -> Vec<&$($mutable)? Vec<Stmt>> {
+                match self {
+                    Stmt::If { then, otherwise, .. } => vec![then, otherwise],
+                    Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => vec![body],
+                    _ => vec![],
+                }
+            }
         }
-    }
 
+        /// The expression of a field; none of a list that is passed on.
+        fn $value(field: &$($mutable)? OutputField) -> Option<&$($mutable)? Expr> {
+            match field {
+                OutputField::Value(value) => Some(value),
+                OutputField::List(_) => None,
+            }
+        }
+    };
+}
+
+walks!(children, expressions, blocks, value, iter);
+walks!(children_mut, expressions_mut, blocks_mut, value_mut, iter_mut, mut);
+
+impl Expr {
     /// Calls `change` for this and every expression within.
     pub(crate) fn each_mut(&mut self, change: &mut impl FnMut(&mut Expr)) {
         change(self);
@@ -87,61 +105,6 @@ impl Expr {
 }
 
 impl Stmt {
-    /// The expressions of the statement itself, without those of its blocks.
-    pub fn expressions(&self) -> Vec<&Expr> {
-        match self {
-            Stmt::Assign { value, .. } | Stmt::Set { value, .. } => vec![value],
-            Stmt::If { condition, .. } | Stmt::Require { condition, .. } => vec![condition],
-            Stmt::ForRange { start, stop, .. } => vec![start, stop],
-            Stmt::Insert { values, .. } => values.iter().map(|(_, value)| value).collect(),
-            Stmt::Emit { fields, .. } | Stmt::Return { fields: Some(fields) } => values(fields),
-            Stmt::ForEach { .. }
-            | Stmt::Break
-            | Stmt::Continue
-            | Stmt::Abort { .. }
-            | Stmt::Delete { .. }
-            | Stmt::Return { fields: None } => vec![],
-        }
-    }
-
-    /// The expressions of the statement itself, to be changed.
-    pub(crate) fn expressions_mut(&mut self) -> Vec<&mut Expr> {
-        match self {
-            Stmt::Assign { value, .. } | Stmt::Set { value, .. } => vec![value],
-            Stmt::If { condition, .. } | Stmt::Require { condition, .. } => vec![condition],
-            Stmt::ForRange { start, stop, .. } => vec![start, stop],
-            Stmt::Insert { values, .. } => values.iter_mut().map(|(_, value)| value).collect(),
-            Stmt::Emit { fields, .. } | Stmt::Return { fields: Some(fields) } => {
-                fn value(field: &mut OutputField) -> Option<&mut Expr> {
-                    match field {
-                        OutputField::Value(value) => Some(value),
-                        OutputField::List(_) => None,
-                    }
-                }
-                fields.iter_mut().filter_map(value).collect()
-            }
-            _ => vec![],
-        }
-    }
-
-    /// The blocks of the statement, to be changed.
-    pub(crate) fn blocks_mut(&mut self) -> Vec<&mut Vec<Stmt>> {
-        match self {
-            Stmt::If { then, otherwise, .. } => vec![then, otherwise],
-            Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => vec![body],
-            _ => vec![],
-        }
-    }
-
-    /// The blocks of the statement.
-    pub fn blocks(&self) -> Vec<&[Stmt]> {
-        match self {
-            Stmt::If { then, otherwise, .. } => vec![then, otherwise],
-            Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => vec![body],
-            _ => vec![],
-        }
-    }
-
     /// Calls `visit` for this and every statement within, in order.
     pub fn each<'a>(&'a self, visit: &mut impl FnMut(&'a Stmt)) {
         visit(self);
@@ -149,15 +112,4 @@ impl Stmt {
             statement.each(visit);
         }
     }
-}
-
-/// The expressions of a record, without the lists that it passes on.
-fn values(fields: &[OutputField]) -> Vec<&Expr> {
-    fields
-        .iter()
-        .filter_map(|field| match field {
-            OutputField::Value(value) => Some(value),
-            OutputField::List(_) => None,
-        })
-        .collect()
 }

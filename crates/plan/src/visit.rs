@@ -53,7 +53,7 @@ impl Stmt {
         }
     }
 
-    /// Whether control never goes on to the statement behind.
+    /// Whether control never reaches the next statement.
     fn ends_block(&self) -> bool {
         match &self.node {
             StmtNode::Return { .. } | StmtNode::Abort { .. } | StmtNode::Break | StmtNode::Continue => true,

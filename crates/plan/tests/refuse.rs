@@ -108,7 +108,7 @@ fn tables() {
     let table = |fill: fn(tidemill_plan::build::TableBuilder) -> tidemill_plan::build::TableBuilder| {
         errors(PlanBuilder::new("p").table("t", fill)).remove(0)
     };
-    let digits = "a decimal has 1 to 18 digits, of which at most all behind the point";
+    let digits = "a decimal has 1 to 18 digits, of which at most all after the point";
     for (found, expected) in [
         (table(|t| t.column("n", Type::Int)), "no column is the key; mark at least one column as key".to_owned()),
         (table(|t| t.key("n", Type::Int).column("n", Type::Int)), "column 'n' is declared twice".into()),
@@ -261,7 +261,7 @@ fn arithmetic() {
     refuse_expr(none() + 1, "None is no operand");
     refuse_expr(
         decimal("0.0000000001") * decimal("0.0000000001"),
-        "Decimal(\"0.0000000001\") * Decimal(\"0.0000000001\") would have 20 digits behind the point; \
+        "Decimal(\"0.0000000001\") * Decimal(\"0.0000000001\") would have 20 digits after the point; \
          round an operand first, as in round(x, 2)",
     );
     refuse_expr(

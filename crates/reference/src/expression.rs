@@ -2,6 +2,7 @@
 
 use crate::Record;
 use crate::arithmetic::{cast, float, word};
+use crate::limits::Sums;
 use std::cmp::Ordering;
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Node};
@@ -25,6 +26,11 @@ pub trait Scope {
     /// A cell of a role's row as of now.
     fn cell(&self, _role: RoleId, _element: Option<LoopId>, _column: usize) -> Result<Value, ReasonId> {
         unreachable!("there are no roles here")
+    }
+
+    /// What was counted so far.
+    fn sums(&self) -> &Sums {
+        unreachable!("nothing is counted here")
     }
 
     /// Whether a role's row exists as of now.
@@ -121,6 +127,11 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::WindowRead { window, cell, time, within, aggregate, reason } => {
             let (cell, time) = (eval(cell)?, as_word(time)?);
             crate::window::read(window, bytes(&cell), time, *within, *aggregate).ok_or(*reason)?
+        }
+        Node::Counted { measure, value, reason } => {
+            let value = eval(value)?;
+            scope.sums().text(*measure, &value, *reason)?;
+            value
         }
         Node::Len(value) => Value::Int(match eval(value)? {
             Value::Str(text) => text.chars().count() as i64,

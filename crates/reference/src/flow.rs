@@ -1,11 +1,12 @@
 //! How one event flows: through filters and maps to transactions, and on to what these emit.
 
 use crate::expression::{Scope, evaluate, output_fields};
+use crate::limits::Sums;
 use crate::transaction::{self, Outcome};
 use crate::{Record, Reference};
 use std::collections::BTreeMap;
 use tidemill_model::Value;
-use tidemill_plan::{Origin, ReasonId, StreamId};
+use tidemill_plan::{Limits, Origin, ReasonId, StreamId};
 
 /// An event on its root stream and on each stream derived from that which it reached.
 struct Arrivals {
@@ -14,11 +15,18 @@ struct Arrivals {
 }
 
 /// An event outside any transaction.
-struct EventScope<'a>(&'a Record);
+struct EventScope<'a> {
+    event: &'a Record,
+    sums: Sums,
+}
 
 impl Scope for EventScope<'_> {
     fn field(&self, index: usize) -> &Value {
-        &self.0[index]
+        &self.event[index]
+    }
+
+    fn sums(&self) -> &Sums {
+        &self.sums
     }
 }
 
@@ -41,7 +49,7 @@ impl Reference<'_> {
                 continue;
             };
             let Some(event) = events.get(input) else { continue };
-            match derive(&stream.origin, event) {
+            match derive(&stream.origin, event, program.limits) {
                 Ok(Some(derived)) => {
                     self.outputs[id].push(derived.clone());
                     events.insert(id, derived);
@@ -87,8 +95,8 @@ impl Reference<'_> {
 }
 
 /// What a filter or map makes of an event.
-fn derive(origin: &Origin, event: &Record) -> Result<Option<Record>, ReasonId> {
-    let scope = EventScope(event);
+fn derive(origin: &Origin, event: &Record, limits: Limits) -> Result<Option<Record>, ReasonId> {
+    let scope = EventScope { event, sums: Sums::new(limits) };
     match origin {
         Origin::Filter { predicate, .. } => {
             let holds = evaluate(predicate, &scope)? == Value::Bool(true);

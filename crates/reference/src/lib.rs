@@ -2,7 +2,7 @@
 //!
 //! It processes one event after the other in position order, each with its whole cascade, on plain
 //! ordered maps. It is small and slow on purpose, and shares no code with the engine beyond the
-//! program: whatever both get wrong in the same way, nobody would notice.
+//! program: a mistake that both make in the same way would go unnoticed.
 //!
 //! Where the program's comments leave a choice, this crate takes the simplest:
 //!
@@ -22,6 +22,7 @@
 mod arithmetic;
 mod expression;
 mod flow;
+mod limits;
 mod table;
 mod trace;
 mod transaction;
@@ -30,7 +31,7 @@ mod window;
 use std::collections::BTreeMap;
 use table::Table;
 use tidemill_model::{Position, Value};
-use tidemill_plan::{Origin, Program, StreamId, TableId};
+use tidemill_plan::{Origin, Program, StreamId, TableId, with_deep_stack};
 pub use trace::{Step, TransactionTrace};
 pub use window::text as window_text;
 
@@ -119,10 +120,12 @@ impl<'p> Reference<'p> {
             }
         }
         events.sort_by_key(|(position, _)| *position);
-        for (position, event) in events {
-            let stream = self.sources[position.source as usize].stream;
-            self.process_root(stream, event);
-        }
+        with_deep_stack(|| {
+            for (position, event) in events {
+                let stream = self.sources[position.source as usize].stream;
+                self.process_root(stream, event);
+            }
+        });
     }
 
     /// The position of a source's next record, or none where it is late.
@@ -144,7 +147,7 @@ impl<'p> Reference<'p> {
         Some(Position { time, source, offset })
     }
 
-    /// Has a source stand where another execution left it: so many records taken of it, the greatest time
+    /// Has a source stand where another execution left it: how many records were taken of it, the greatest time
     /// that it had shown (where it has event times), and the events held back, in order.
     pub fn stand(&mut self, source: usize, taken: u64, greatest: Option<i64>, held: Vec<Vec<Value>>) {
         let field = self.program.streams[self.sources[source].stream].event_time;
@@ -178,7 +181,7 @@ impl<'p> Reference<'p> {
         self.outputs[bad].push(record);
     }
 
-    /// The first event in position order of the next so many of each source, which then has one less. None
+    /// The first event in position order among the next `passing` of each source, which then has one less. None
     /// where all are 0; panics where more are let through than are held.
     pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
         let first = |s: &usize| *self.sources[*s].held.keys().next().expect("what is let through is held");

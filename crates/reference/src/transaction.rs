@@ -2,6 +2,7 @@
 
 use crate::Record;
 use crate::expression::{Scope, evaluate, output_fields};
+use crate::limits::Sums;
 use crate::table::{Key, Table, default_row};
 use crate::trace::{Step, TransactionTrace};
 use std::cell::RefCell;
@@ -38,6 +39,7 @@ pub fn run(
         before: BTreeMap::new(),
         emitted: Vec::new(),
         dependent: BTreeMap::new(),
+        sums: Sums::new(program.limits),
         steps: traces.is_some().then(RefCell::default),
     };
     for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
@@ -91,6 +93,8 @@ struct Run<'a> {
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,
+    /// What it has counted against the limits.
+    sums: Sums,
     /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
     steps: Option<RefCell<Vec<Step>>>,
 }
@@ -134,6 +138,7 @@ impl Run<'_> {
                 }
             }
             Stmt::Abort { reason } => return Err(*reason),
+            Stmt::Count { count, reason } => self.sums.count(*count, self.event, *reason)?,
             Stmt::Insert { role, element, values } => self.insert(*role, *element, values)?,
             Stmt::Delete { role, element } => self.delete(*role, *element)?,
             Stmt::Emit { output, fields } => {
@@ -331,6 +336,10 @@ impl Scope for Run<'_> {
 
     fn element(&self, loop_id: LoopId, column: usize) -> &Value {
         &self.current(loop_id)[column]
+    }
+
+    fn sums(&self) -> &Sums {
+        &self.sums
     }
 
     fn local(&self, local: LocalId) -> &Value {

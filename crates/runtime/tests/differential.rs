@@ -5,6 +5,7 @@
 //! failure prints its seed and configuration, which reproduce it.
 
 mod durable;
+mod limits;
 mod memory;
 mod pace;
 mod support;

@@ -245,7 +245,7 @@ pub fn comes_and_goes() -> History {
     body.push(give_back(vec![("there", exists("r")), ("same", exists("s"))]));
     let work = transaction("work", vec![named("changes")], roles, body);
     let plan = plan("comes_and_goes", vec![table("rows", columns)], vec![source("changes", schema)], vec![work]);
-    // Every kind behind every other.
+    // Every kind after every other.
     let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
     let events = pairs
         .flat_map(|(a, b)| [(a, str("x")), (b, str("x")), (b, long('y'))])

@@ -82,7 +82,7 @@ pub fn all_abort() -> History {
 }
 
 /// The verdict comes after the writes. Whoever takes over what an aborted transfer wrote comes to
-/// another verdict, and so does everybody behind.
+/// another verdict, and so does each one after it.
 pub fn flipped_verdicts() -> History {
     let body = vec![
         increase("dst", "balance", event("amount")),

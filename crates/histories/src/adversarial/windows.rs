@@ -65,7 +65,7 @@ fn record_of(at: i64, number: i64) -> Vec<Value> {
     ]
 }
 
-/// Times around every edge: just before it, on it, behind it; again at once, a window later, many windows later, and
+/// Times around every edge: just before it, on it, after it; again at once, a window later, many windows later, and
 /// at the ends of what a time can be.
 fn times() -> Vec<i64> {
     let mut times = vec![i64::MIN, i64::MIN + 1, -31, -30, -21, -20, -11, -10, -9, -1, 0, 0, 1, 4, 5, 9, 10, 10, 11];
@@ -102,7 +102,7 @@ fn give_back_all() -> Stmt {
     give_back(answers.iter().map(|(name, answer)| (name.as_str(), answer.clone())).collect())
 }
 
-/// Every edge in order, everything asked before and after each add; a sum that does not fit aborts behind it all.
+/// Every edge in order, everything asked before and after each add; a sum that does not fit aborts after all of it.
 pub fn edges() -> History {
     let mut body = vec![emit("before", {
         let asked = columns();
@@ -114,7 +114,7 @@ pub fn edges() -> History {
     history("window_edges", 0, body, times())
 }
 
-/// The same, with nothing behind the adds that could abort, so that they work in place; other windows are asked then.
+/// The same, with nothing after the adds that could abort, so that they work in place; other windows are asked then.
 pub fn in_place() -> History {
     let mut body = vec![when(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(1)), vec![abort("no")], vec![])];
     // A first use may find the role's key wrong, and abort.

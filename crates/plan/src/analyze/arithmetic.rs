@@ -8,7 +8,7 @@ use crate::program::{Cast, Expr as Typed, FloatOp, Node, WordOp};
 use crate::{BinaryOp, Expr, ReasonId};
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Type, Value};
 
-/// Digits behind the point that a quotient of decimals has at least.
+/// Digits after the point that a quotient of decimals has at least.
 const QUOTIENT_SCALE_MIN: u8 = 6;
 
 /// An operation being typed: its operands, made non-null, and how it was written.
@@ -113,7 +113,7 @@ impl Scope<'_> {
         let (l, r) = (scale(&left), scale(&right));
         match op {
             BinaryOp::Mul if l + r > DECIMAL_DIGITS_MAX => {
-                Err(Fault::new(format!("{surface} would have {} digits behind the point", l + r))
+                Err(Fault::new(format!("{surface} would have {} digits after the point", l + r))
                     .hint("round an operand first, as in round(x, 2)"))
             }
             BinaryOp::Mul => {

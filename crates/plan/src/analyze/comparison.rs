@@ -1,7 +1,7 @@
 //! Typing of comparisons.
 
 use super::coerce::constant;
-use super::expressions::{boolean, not};
+use super::expressions::{boolean, joined, not};
 use super::fault::{Checked, Fault};
 use super::scope::Scope;
 use super::types::join;
@@ -59,15 +59,9 @@ impl Scope<'_> {
 
     /// `value in (options)`: a chain of equalities, each with its own copy of the (pure) value.
     pub fn one_of(&mut self, surface: &Expr, value: &Expr, options: &[Expr]) -> Checked<Typed> {
-        let mut whole: Option<Typed> = None;
-        for option in options {
-            let equal = self.compare(surface, CompareOp::Eq, value, option)?;
-            whole = Some(match whole {
-                None => equal,
-                Some(before) => boolean(Node::Or(Box::new(before), Box::new(equal))),
-            });
-        }
-        whole.ok_or_else(|| Fault::new(format!("{surface} has nothing to be equal to")))
+        let equal = |option| self.compare(surface, CompareOp::Eq, value, option);
+        let parts = options.iter().map(equal).collect::<Checked<Vec<Typed>>>()?;
+        joined(parts, &Node::Or).ok_or_else(|| Fault::new(format!("{surface} has nothing to be equal to")))
     }
 }
 

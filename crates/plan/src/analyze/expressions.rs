@@ -13,6 +13,28 @@ pub(super) fn boolean(node: Node) -> Typed {
     Typed { ty: Type::Bool.into(), node }
 }
 
+/// Most conditions that are joined one after the other.
+pub(crate) const CHAIN_MAX: usize = 8;
+
+/// Conditions joined by `and` or `or`, evaluated from left to right; none of none. Many are joined in pairs, pairs of
+/// pairs and so on, which is evaluated in the same order and is not as deep as they are many.
+pub(super) fn joined(parts: Vec<Typed>, operation: &dyn Fn(Box<Typed>, Box<Typed>) -> Node) -> Option<Typed> {
+    let join = |left, right| boolean(operation(Box::new(left), Box::new(right)));
+    let mut level = parts;
+    while level.len() > CHAIN_MAX {
+        let mut rest = level.into_iter();
+        let mut next = Vec::new();
+        while let Some(left) = rest.next() {
+            next.push(match rest.next() {
+                Some(right) => join(left, right),
+                None => left,
+            });
+        }
+        level = next;
+    }
+    level.into_iter().reduce(join)
+}
+
 impl Scope<'_> {
     /// Any expression. A fault is placed at the innermost expression that has a place.
     pub fn expression(&mut self, expr: &Expr) -> Checked<Typed> {
@@ -63,15 +85,8 @@ impl Scope<'_> {
         neutral: bool,
         operation: impl Fn(Box<Typed>, Box<Typed>) -> Node,
     ) -> Checked<Typed> {
-        let mut whole: Option<Typed> = None;
-        for part in parts {
-            let part = self.condition(part)?;
-            whole = Some(match whole {
-                None => part,
-                Some(before) => boolean(operation(Box::new(before), Box::new(part))),
-            });
-        }
-        Ok(whole.unwrap_or_else(|| constant(Type::Bool, Value::Bool(neutral))))
+        let parts = parts.iter().map(|part| self.condition(part)).collect::<Checked<Vec<Typed>>>()?;
+        Ok(joined(parts, &operation).unwrap_or_else(|| constant(Type::Bool, Value::Bool(neutral))))
     }
 
     fn if_else(&mut self, condition: &Expr, then: &Expr, otherwise: &Expr) -> Checked<Typed> {

@@ -1,4 +1,4 @@
-//! A mistake on its way to becoming a [`PlanError`]: whoever knows the place adds it.
+//! A mistake on its way to becoming a [`PlanError`]: the caller that knows the place adds it.
 
 use crate::{PlanError, Span};
 use std::fmt::Display;

@@ -13,7 +13,7 @@ pub(super) enum FlowNode {
     Transaction(usize),
 }
 
-/// How the named stream or transaction behind a reference is called.
+/// The name of the stream or transaction that a reference means.
 pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
     use StreamRef::*;
     match reference {

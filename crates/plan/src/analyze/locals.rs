@@ -60,7 +60,7 @@ struct Assignment<'a> {
 type Set<'a> = BTreeSet<&'a str>;
 
 impl<'a> Assignment<'a> {
-    /// The names set behind the block, or none where control never gets there.
+    /// The names that are set after the block, or none where control never gets there.
     fn block(&self, block: &'a [Stmt], mut set: Set<'a>) -> Checked<Option<Set<'a>>> {
         for statement in reachable(block) {
             for expr in statement.expressions() {
@@ -106,8 +106,8 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Finds the types of the scope's locals. Faults of expressions are left for whoever types the
-/// body afterwards.
+/// Finds the types of the scope's locals. Faults of expressions are left to the
+/// typing of the body, which follows.
 pub(super) fn infer(body: &[Stmt], scope: &mut Scope<'_>) -> Checked<()> {
     for _ in 0..=ROUNDS_PER_LOCAL * (scope.locals.len() + 1) {
         let mut next: Vec<Option<ColumnType>> = vec![None; scope.locals.len()];

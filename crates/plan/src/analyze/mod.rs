@@ -16,6 +16,7 @@ mod expressions;
 mod fault;
 mod flow;
 mod functions;
+mod limits;
 mod locals;
 mod reasons;
 mod records;
@@ -31,8 +32,9 @@ mod windows;
 
 use crate::{
     CommittedOutput, EmitOutput, Origin, Plan, PlanError, Program, Sink, StreamRef, Transaction, TransactionDef,
-    TransactionId,
+    TransactionId, depth,
 };
+pub(crate) use expressions::CHAIN_MAX;
 use flow::FlowNode;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
@@ -40,6 +42,14 @@ use transactions::{Draft, Input, OutputDraft};
 
 /// Checks and types a plan. All errors that do not follow from others are given.
 pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
+    let errors = depth::check(plan);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    depth::with_deep_stack(|| analyze_within_limits(plan))
+}
+
+fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut errors = Vec::new();
     whole::check(plan, &mut errors);
     let tables = tables::tables(plan, &mut errors);
@@ -75,6 +85,7 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         streams: streams.list,
         transactions,
         sinks,
+        limits: plan.limits,
     };
     whole::connect(&mut program);
     Ok(program)

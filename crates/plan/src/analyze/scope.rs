@@ -1,4 +1,4 @@
-//! What an expression can see, and what it leaves behind: reasons, and the cells that it read.
+//! What an expression can see, and what it records: reasons, and the cells that it read.
 
 use super::fault::{Checked, Fault};
 use super::reasons::Reasons;
@@ -85,7 +85,7 @@ impl<'a> Scope<'a> {
         Scope { tables, roles, usage, ..Scope::new(Site::Body, event, lists_open) }
     }
 
-    /// Forgets what expressions left behind, for another round over the same body.
+    /// Drops what expressions recorded, for another pass over the same body.
     pub fn restart(&mut self) {
         self.usage.fill(Usage::default());
         self.loops.clear();

@@ -3,6 +3,7 @@
 
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
+use super::limits;
 use super::records::Outputs;
 use super::scope::{Scope, Site};
 use super::transactions::with_reason;
@@ -200,7 +201,8 @@ impl<'a> Streams<'a> {
     fn filter(&mut self, def: &StreamDef, input: StreamId, predicate: &Expr) -> Checked<()> {
         let stream = &self.list[input];
         let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
-        let predicate = scope.condition(predicate)?;
+        let mut predicate = scope.condition(predicate)?;
+        limits::count_expression(&mut predicate, &mut scope.reasons);
         let reasons = scope.reasons.finish();
         let origin = Origin::Filter { input, predicate, reasons, failed: self.next_id() + 1 };
         let (schema, time) = (stream.schema.clone(), stream.event_time);
@@ -215,7 +217,8 @@ impl<'a> Streams<'a> {
         outputs.record(&mut scope, None, record)?;
         outputs.settle()?;
         scope.restart();
-        let fields = outputs.record(&mut scope, None, record)?;
+        let mut fields = outputs.record(&mut scope, None, record)?;
+        limits::count_fields(&mut fields, &mut scope.reasons);
         let reasons = scope.reasons.finish();
         let settled = outputs.finish().remove(0);
         let origin = Origin::Map { input, fields, reasons, failed: self.next_id() + 1 };

@@ -1,11 +1,11 @@
 //! A transaction by itself: everything about it that does not depend on the numbers of streams.
 
 use super::fault::{Checked, Fault, check_identifier};
-use super::locals;
 use super::records::Outputs;
 use super::roles::{RoleDraft, roles};
 use super::scope::Scope;
 use super::statements::Body;
+use super::{limits, locals};
 use crate::program::{Node, Stmt};
 use crate::{Local, Role, Seen, Table, TransactionDef};
 use std::collections::BTreeSet;
@@ -54,10 +54,11 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Tab
     Body::new(&mut scope, &mut outputs).block(&def.body)?;
     outputs.settle()?;
     let mut pass = Body::new(&mut scope, &mut outputs);
-    let body = pass.block(&def.body)?;
+    let mut body = pass.block(&def.body)?;
     let loops = pass.loops;
 
     let Scope { locals, mut usage, mut reasons, .. } = scope;
+    limits::count_body(&mut body, input.lists_open, &mut reasons);
     for part in drafts.iter().flat_map(|draft| &draft.key) {
         if let Node::Cell { role, column, .. } = part.node {
             usage[role].reads.insert(column);

@@ -36,7 +36,7 @@ pub(super) fn check_column_type(name: &str, ty: Type) -> Checked<()> {
         Type::Null => Err(Fault::new(format!("'{name}' has no type but None"))),
         Type::Decimal { digits, scale } if digits == 0 || digits > DECIMAL_DIGITS_MAX || scale > digits => {
             Err(Fault::new(format!("'{name}' is {ty}"))
-                .hint(format!("a decimal has 1 to {DECIMAL_DIGITS_MAX} digits, of which at most all behind the point")))
+                .hint(format!("a decimal has 1 to {DECIMAL_DIGITS_MAX} digits, of which at most all after the point")))
         }
         _ => Ok(()),
     }

@@ -32,7 +32,7 @@ pub use expression::{
 pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};
 
-use crate::{Expr, OriginDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef};
+use crate::{Expr, Limits, OriginDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef};
 
 /// A plan in the making.
 #[derive(Clone, Debug)]
@@ -53,6 +53,7 @@ impl PlanBuilder {
                 streams,
                 transactions,
                 sinks,
+                limits: Limits::default(),
             },
         }
     }
@@ -99,6 +100,12 @@ impl PlanBuilder {
     ) -> Self {
         let builder = TransactionBuilder::new(name.into(), inputs.into_iter().collect());
         self.plan.transactions.push(transaction(builder).build());
+        self
+    }
+
+    /// Sets how much one transaction may do.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.plan.limits = limits;
         self
     }
 

@@ -51,7 +51,7 @@ impl<'a> Names<'a> {
             Node::Cell { role, column, .. } => atom(self.cell(*role, *column)),
             Node::Exists { role, .. } => atom(format!("{}.exists", self.body_of().roles[*role].name)),
             Node::Length(list) => atom(format!("len(ev.{})", self.event.fields[*list].name)),
-            Node::Unwrap { value, .. } => self.text(value),
+            Node::Unwrap { value, .. } | Node::Counted { value, .. } => self.text(value),
             Node::Word { op, left, right, .. } => self.word(op, left, right),
             Node::Float { op, left, right, .. } => self.float(*op, left, right),
             Node::WordNeg { value, .. } | Node::FloatNeg(value) => {
@@ -62,8 +62,13 @@ impl<'a> Names<'a> {
             Node::Equal { left, right, negated } => {
                 self.infix(if *negated { "!=" } else { "==" }, Level::Comparison, left, right)
             }
-            Node::And(left, right) => self.infix("and", Level::And, left, right),
-            Node::Or(left, right) => self.infix("or", Level::Or, left, right),
+            // Nothing depends on how several of one kind are put together.
+            Node::And(left, right) => {
+                (format!("{} and {}", self.at(left, Level::And), self.at(right, Level::And)), Level::And)
+            }
+            Node::Or(left, right) => {
+                (format!("{} or {}", self.at(left, Level::Or), self.at(right, Level::Or)), Level::Or)
+            }
             Node::Concat(left, right) => self.infix("+", Level::Sum, left, right),
             Node::Not(inner) => match &inner.node {
                 Node::IsNull(value) => (format!("{} is not None", self.at(value, Level::Sum)), Level::Comparison),

@@ -4,11 +4,15 @@ mod expression;
 mod flow;
 mod transaction;
 
-use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, Waves};
+use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, Waves, with_deep_stack};
 use std::fmt::Write;
 
 /// A readable account of the whole program.
 pub fn explain(program: &Program) -> String {
+    with_deep_stack(|| account(program))
+}
+
+fn account(program: &Program) -> String {
     let mut text = format!("application {}\n", program.name);
     if !program.tables.is_empty() {
         text.push_str("\ntables\n");

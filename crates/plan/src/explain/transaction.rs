@@ -155,7 +155,7 @@ fn execution(program: &Program, id: TransactionId) -> String {
     if Waves::of(program).is_some() {
         return match cause {
             None => "whole epochs at a time".into(),
-            Some(cause) => format!("whole epochs at a time, behind {}", cause.name),
+            Some(cause) => format!("whole epochs at a time, after {}", cause.name),
         };
     }
     if transaction.cascades {

@@ -123,7 +123,7 @@ impl Check<'_> {
                     self.expr(condition, Type::Bool.into());
                     self.reason(*reason);
                 }
-                Stmt::Abort { reason } => self.reason(*reason),
+                Stmt::Abort { reason } | Stmt::Count { reason, .. } => self.reason(*reason),
                 Stmt::Emit { output, fields } => {
                     self.record(fields, &program.streams[transaction.emits[*output].stream].schema);
                 }
@@ -156,6 +156,11 @@ impl Check<'_> {
             Node::Exists { role, element } => self.element(*role, *element),
             Node::Unwrap { value, reason } => {
                 assert!(value.ty.nullable && !ty.nullable && value.ty.ty == ty.ty, "{expr:?}");
+                self.reason(*reason);
+                self.node(value);
+            }
+            Node::Counted { value, reason, .. } => {
+                assert!(ty.ty.is_bytes() && value.ty == ty, "{expr:?}");
                 self.reason(*reason);
                 self.node(value);
             }

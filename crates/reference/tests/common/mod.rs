@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
     AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, OriginDef, Plan, Program, Record, RoleDef, Stmt,
     StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, analyze,
@@ -114,8 +115,7 @@ pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Pr
     let n =
         ColumnDef { name: "n".into(), ty: Type::Int.into(), key: false, default: Some(Value::Int(5)), window: None };
     let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n], groups: None }];
-    let plan =
-        Plan { version: 1, name: "test".into(), schema_version: 1, tables, streams, transactions, sinks: vec![] };
+    let plan = Plan { tables, streams, transactions, ..PlanBuilder::new("test").build() };
     analyze(&plan).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 

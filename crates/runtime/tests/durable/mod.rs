@@ -375,6 +375,18 @@ fn random_histories_with_crashes() {
     });
 }
 
+/// Events beyond the limits are logged, replayed and recovered like others.
+#[test]
+fn events_beyond_the_limits_recover() {
+    for (name, history) in crate::limits::histories() {
+        let subject = Subject::new(history);
+        let mut engine = Engine::new(subject.program.clone()).expect(name);
+        for seed in 0..12 {
+            engine = endure(&subject, engine, seed);
+        }
+    }
+}
+
 /// Sums of a hundred amounts.
 fn sums() -> Subject {
     let plan = PlanBuilder::new("sums")

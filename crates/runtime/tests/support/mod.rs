@@ -132,6 +132,7 @@ fn check_records(records: &Kept, summary: &Summary) {
 }
 
 /// What an execution left behind: outputs by sink, tables, and what was counted.
+#[derive(Default)]
 pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,

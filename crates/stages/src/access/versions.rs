@@ -531,7 +531,7 @@ impl<'a> VersionWork<'a> {
         let first = self.versions.part_start[transaction as usize] as usize;
         let count = self.versions.uses.parts[transaction as usize] as usize;
         let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
-        if !failed && !self.try_out(desk, transaction, (code.judge, &code.outcomes), |role| code.again[role]) {
+        if !failed && !self.try_out(desk, transaction, (code.verdict, &code.outcomes), |role| code.again[role]) {
             return false;
         }
         // Some part fails, so the whole does, and says why.
