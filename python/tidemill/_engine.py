@@ -10,6 +10,7 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol, TypeVar, cast
 
 from . import _native, ir
+from .compile.deep import with_room
 from .errors import PlanError
 
 Json = dict[str, Any]
@@ -93,16 +94,21 @@ def check_options(options: Mapping[str, str]) -> None:
         raise PlanError(message, place=option)
 
 
+def plan_text(plan: ir.Plan) -> str:
+    """A plan as JSON, however deep its expressions are."""
+    return with_room(lambda: json.dumps(plan))
+
+
 def analyze(plan: ir.Plan) -> tuple[Json | None, list[ir.Fault]]:
-    """The program of a plan, or what is wrong with it (the plan's ``PlanError``s)."""
-    answer = json.loads(_native.analyze(json.dumps(plan)))
+    """The streams of a plan's program, or what is wrong with the plan (its ``PlanError``s)."""
+    answer = json.loads(_native.analyze(plan_text(plan)))
     return answer.get("program"), answer.get("errors", [])
 
 
 def explain(plan: ir.Plan) -> str:
     """The flow graph and the transactions of a plan, as text. Raises ``PlanError``."""
     try:
-        return _native.explain(json.dumps(plan))
+        return _native.explain(plan_text(plan))
     except ValueError as error:
         raise PlanError(str(error)) from None
 

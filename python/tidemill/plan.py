@@ -6,10 +6,10 @@ was written; one that is refused leaves the plan as it was.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
+from .compile.deep import with_room
 from .errors import PlanError
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ def _content(node: Any) -> Any:
     return [_content(value) for value in node] if isinstance(node, (list, tuple)) else node
 
 
+def _is_same(one: object, other: object) -> bool:
+    return with_room(lambda: bool(_content(one) == _content(other)))
+
+
 class PlanBuilder:
     """The declarations so far, as the JSON of the plan."""
 
@@ -55,7 +59,7 @@ class PlanBuilder:
 
     def to_json(self) -> str:
         """The plan as text."""
-        return json.dumps(self._plan)
+        return _engine.plan_text(self._plan)
 
     @property
     def plan(self) -> ir.Plan:
@@ -75,8 +79,8 @@ class PlanBuilder:
 
     def find(self, kind: Kind, definition: ir.Definition) -> str | None:
         """The name of a declaration of the kind that is the same but for its name and place in the file."""
-        wanted = _content({**definition, "name": ""})
-        return next((str(d["name"]) for d in self._declared(kind) if _content({**d, "name": ""}) == wanted), None)
+        nameless = {**definition, "name": ""}
+        return next((str(d["name"]) for d in self._declared(kind) if _is_same({**d, "name": ""}, nameless)), None)
 
     def free_name(self, kind: Kind, stem: str) -> str:
         """A name that nothing of the kind has: the stem, or the stem and a number."""
@@ -101,7 +105,7 @@ class PlanBuilder:
         place = f"{_KINDS[kind]} '{name}'"
         at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
         before = declared[at : at + 1]
-        if before and _content(before[0]) == _content(definition):
+        if before and _is_same(before[0], definition):
             return False
         if before and not replace:
             raise declared_otherwise(place)

@@ -17,6 +17,7 @@ from typing import Any
 from . import _engine
 from ._engine import COLLECT, Frame
 from .app import App, Data
+from .compile.deep import with_room
 from .errors import PlanError
 from .names import foreign
 from .options import Epoch, RunOptions
@@ -71,6 +72,6 @@ def run(app: App, data: Data | None = None, /, *, workers: int | None = 1, epoch
     job = app._job(data, RunOptions(workers=workers, epoch=epoch))
     streams = app.streams()
     sinks = [{"name": s.label, "stream": s._ref} for s in streams]
-    plan = json.dumps({**json.loads(job.plan), "sinks": sinks})
+    plan = with_room(lambda: json.dumps({**json.loads(job.plan), "sinks": sinks}))
     outcome = _engine.run(replace(job, plan=plan, sinks={s.label: COLLECT for s in streams}))
     return Ran(app, RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from .. import ir
 from ..names import foreign, type_name
 from ..roles import Role
+from .deep import with_room
 from .expressions import Expressions
 from .lambdas import expression_of
 from .records import Records
@@ -35,15 +36,24 @@ class Compiled(NamedTuple, Generic[N]):
 
 def compile_filter(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled[ir.Expr]:
     """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
-    scope, definition = _of_one_event(function, place, lists)
-    return _compiled(Expressions(scope).translate(expression_of(scope.source, definition)), scope.source, definition)
+
+    def translate() -> Compiled[ir.Expr]:
+        scope, definition = _of_one_event(function, place, lists)
+        expression = Expressions(scope).translate(expression_of(scope.source, definition))
+        return _compiled(expression, scope.source, definition)
+
+    return with_room(translate)
 
 
 def compile_map(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled[ir.Record]:
     """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
-    scope, definition = _of_one_event(function, place, lists)
-    records = Records(Expressions(scope))
-    return _compiled(records.translate(expression_of(scope.source, definition)), scope.source, definition)
+
+    def translate() -> Compiled[ir.Record]:
+        scope, definition = _of_one_event(function, place, lists)
+        records = Records(Expressions(scope))
+        return _compiled(records.translate(expression_of(scope.source, definition)), scope.source, definition)
+
+    return with_room(translate)
 
 
 def compile_transaction(
@@ -53,6 +63,12 @@ def compile_transaction(
 
     Raises ``CompileError``.
     """
+    return with_room(lambda: _compile_transaction(app, function, name, inputs, lists))
+
+
+def _compile_transaction(
+    app: App, function: Callable[..., Any], name: str, inputs: list[ir.StreamRef], lists: Collection[str] | None
+) -> Compiled[ir.TransactionDef]:
     source, definition = find(function, f"transaction '{name}'")
     if isinstance(definition, ast.AsyncFunctionDef):
         hint = "a transaction waits for nothing: write a plain def"
