@@ -191,7 +191,7 @@ REFUSED = [
     ),
     (
         lambda a: a.source(CardTransfer, lateness="2 weeks"),
-        "stream 'card_transfers': the lateness '2 weeks' is no duration; write a whole number and us, ms, s, m, h or d, such as '2s'",
+        "stream 'card_transfers': the lateness '2 weeks' is not a duration; write a whole number and us, ms, s, m, h or d, such as '2s'",
     ),
     (
         lambda a: a.source(Tick, lateness="2s"),
@@ -209,7 +209,7 @@ REFUSED = [
     (lambda a: a.table(Plain), "Plain cannot be a table; make it a subclass of tm.Row"),
     (
         lambda a: a.source(Plain, "x.csv"),
-        "stream 'plains': a str is no connector; write tm.csv(...) or another connector; give data to app.run({'plains': ...})",
+        "stream 'plains': a str is not a connector; write tm.csv(...) or another connector; give data to app.run({'plains': ...})",
     ),
     (lambda a: (a.source(Plain), a.source(Tick, name="plains")), f"stream 'plains': {OTHERWISE}"),
     (lambda a: (a.source(Plain), a.source(Plain, tm.csv("x.csv"))), f"stream 'plains': {OTHERWISE}"),
@@ -221,7 +221,7 @@ REFUSED = [
     ),
     (
         lambda a: a.source(Plain, name="a b"),
-        "source: 'a b' is no name; write letters, digits and _, such as 'transfers'",
+        "source: 'a b' is not a name; write letters, digits and _, such as 'transfers'",
     ),
     (lambda a: a.transaction(), "a transaction runs on one or several streams; write @app.transaction(transfers)"),
     (
@@ -234,9 +234,12 @@ REFUSED = [
     ),
     (
         lambda a: a.sink(1, tm.csv("x")),
-        "an int is no stream; write transfer.committed, transfers.late or another stream",
+        "an int is not a stream; write transfer.committed, transfers.late or another stream",
     ),
-    (lambda a: a.sink(a.source(Plain), 1), "an int is no sink; give a connector such as tm.jsonl(...), or a function"),
+    (
+        lambda a: a.sink(a.source(Plain), 1),
+        "an int is not a sink; give a connector such as tm.jsonl(...), or a function",
+    ),
     (lambda a: a.sink(a.source(Plain), tm.csv(["a", "b"])), "a csv sink has 2 paths; a sink writes one file"),
     (lambda a: a.sink(a.source(Plain), tm.generator()), "generator cannot be a sink"),
     (lambda a: a.source(Plain, tm.null()) and a._job(), "null cannot be a source"),
@@ -246,9 +249,9 @@ REFUSED = [
     ),
     (
         lambda a: a.table(Account).row(1),
-        "table 'accounts': 1 is no key; write the path of a field, such as \"src\", or a lambda",
+        "table 'accounts': 1 is not a key; write the path of a field, such as \"src\", or a lambda",
     ),
-    (lambda a: a.table(Account).new("a", owner="b"), "table 'accounts': 'owner' is no column; columns are balance"),
+    (lambda a: a.table(Account).new("a", owner="b"), "table 'accounts': 'owner' is not a column; columns are balance"),
     (lambda a: a.table(Account).new("a", id="b"), "table 'accounts': 'id' is a key column; columns are balance"),
     (lambda a: a.run({"x": []}), "there is no source 'x'; sources: there is none"),
     (lambda a: tm.csv([]), "a connector without paths; give at least one path"),
@@ -258,7 +261,7 @@ REFUSED = [
         lambda a: tm.generator(n=object),
         "<class 'object'> is a type, which cannot be generated; give a value of the field's type",
     ),
-    (lambda a: tm.App(""), "'' is no name for an application; write tm.App('bank')"),
+    (lambda a: tm.App(""), "'' is not a name for an application; write tm.App('bank')"),
 ]
 
 

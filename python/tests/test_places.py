@@ -174,7 +174,7 @@ def test_errors_of_declarations_show_the_calls_of_the_user_alone(module):
             getattr(loaded, name)()
         frames = traceback.extract_tb(raised.value.__traceback__)
         assert [frame.name for frame in frames[1:]] == [name], frames
-    # What is no error of the user's keeps all its calls.
+    # What is not an error of the user's keeps all its calls.
     with pytest.raises(TypeError) as raised:
         loaded.transfers.filter(1, 2, 3)
     assert raised.value.__traceback__ is not None

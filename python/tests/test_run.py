@@ -416,7 +416,7 @@ def test_nat_is_none():
     app.run({"seens": [{"at": at, "again": nat}, {"at": nat, "again": at}]})
     assert good.to_pylist() == [{"at": at, "again": None}]
     assert [(row["column"], row["reason"]) for row in bad.to_pylist()] == [("at", "Time is wanted, not NaT")]
-    with pytest.raises(tm.SchemaError, match="the default NaT does not fit Time: NaT is no instant"):
+    with pytest.raises(tm.SchemaError, match="the default NaT does not fit Time: NaT is not an instant"):
 
         class Wrong(tm.Row):
             id: int = tm.key()

@@ -205,7 +205,7 @@ REFUSED = [
     (
         "Row",
         "a: tm.Decimal(19, 2)",
-        "Decimal(19, 2) is no decimal type; write tm.Decimal(digits, scale) with 1 to 18 digits and scale at most digits",
+        "Decimal(19, 2) is not a decimal type; write tm.Decimal(digits, scale) with 1 to 18 digits and scale at most digits",
     ),
     ("Row", "exists: bool", "X.exists has the name of an operation on rows; choose another name"),
     ("Event", "a: list[int] = []", "X.a is a list with a default; lists have none; leave it out"),

@@ -87,8 +87,8 @@ def test_rows_begin_with_empty_windows():
         (lambda: tm.window(), "a window has a span or keeps the last values"),
         (lambda: tm.window("5m", last=3), "a window has a span or keeps the last values"),
         (lambda: tm.window(last=3, slide="1m"), "a window of the last values has no slide"),
-        (lambda: tm.window("soon"), "the span 'soon' is no duration"),
-        (lambda: tm.window(1.5), "1.5 is no span"),
+        (lambda: tm.window("soon"), "the span 'soon' is not a duration"),
+        (lambda: tm.window(1.5), "1.5 is not a span"),
     ],
 )
 def test_spans_that_are_none(declare, message):

@@ -5,7 +5,7 @@ from typing import Any
 
 def analyze(plan_json: str) -> str:
     """Checks and types a plan: ``{"program": ...}`` or ``{"errors": [PlanError, ...]}``. Raises
-    ``ValueError`` where the text is no plan."""
+    ``ValueError`` where the text is not a plan."""
 
 def explain(plan_json: str) -> str:
     """A plan for people to read. Raises ``ValueError`` where it has errors."""

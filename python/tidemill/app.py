@@ -48,9 +48,9 @@ class App:
 
     def __init__(self, name: str, *, version: int = 1) -> None:
         if not isinstance(name, str) or not name:
-            raise PlanError(f"{name!r} is no name for an application", "write tm.App('bank')")
+            raise PlanError(f"{name!r} is not a name for an application", "write tm.App('bank')")
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 2**63:
-            raise PlanError(f"{version!r} is no version of a schema", "give a number from 1, and raise it")
+            raise PlanError(f"{version!r} is not a version of a schema", "give a number from 1, and raise it")
         self.name = name
         self.version = version
         self._plan = PlanBuilder(name, version)
@@ -136,7 +136,7 @@ class App:
         name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
             hint = f"write tm.csv(...) or another connector; give data to app.run({{{name!r}: ...}})"
-            raise PlanError(f"{type_name(connector)} is no connector", hint, f"stream '{name}'")
+            raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{name}'")
         units = lateness_of(lateness, schema, f"stream '{name}'")
         source: Source[E] = Source(self, name, schema, connector, units)
         if not self._plan.add("streams", source._definition(), replace=replace):
@@ -229,7 +229,7 @@ class App:
         elif callable(to):
             self._add_sink(stream, to, name, replace)
         else:
-            raise PlanError(f"{type_name(to)} is no sink", "give a connector such as tm.jsonl(...), or a function")
+            raise PlanError(f"{type_name(to)} is not a sink", "give a connector such as tm.jsonl(...), or a function")
 
     @declaration
     def collect(self, stream: Stream[Any], name: str | None = None, *, replace: bool = False) -> Collected:
@@ -240,7 +240,7 @@ class App:
     def _add_sink(self, stream: Stream[Any], output: Output, name: str | None, replace: bool) -> str:
         if not isinstance(stream, Stream):
             hint = "write transfer.committed, transfers.late or another stream"
-            raise PlanError(f"{type_name(stream)} is no stream", hint)
+            raise PlanError(f"{type_name(stream)} is not a stream", hint)
         self._check_own(stream)
         if name is None:
             declared = (n for n, s in self._plan.sinks() if s == stream._ref and is_same_output(self._sinks[n], output))

@@ -69,7 +69,7 @@ class Records:
         return self._items
 
     def batch(self, records: Sequence[object]) -> object:
-        """The next records of the iterator as a batch. Raises ``SchemaError`` where one is no record."""
+        """The next records of the iterator as a batch. Raises ``SchemaError`` where one is not a record."""
         if any(is_arrow(record) for record in records):
             raise SchemaError("Arrow batches and records are mixed in one iterable", "give one or the other")
         first, self._next = self._next, self._next + len(records)

@@ -63,7 +63,7 @@ def generator(
     if events is not None and events < 0:
         raise PlanError(f"events={events} is negative", "leave it out for no end")
     if rate is not None and not (rate > 0 and math.isfinite(rate)):
-        raise PlanError(f"rate={rate} is no rate", "give events per second, or leave it out")
+        raise PlanError(f"rate={rate} is not a rate", "give events per second, or leave it out")
     columns = [(n, f if isinstance(f, Generated) else constant(f)) for n, f in fields.items()]
     return Generator(events, rate, seed, tuple(columns))
 

@@ -30,7 +30,7 @@ def lateness_of(value: Lateness, schema: RecordSchema, place: str) -> int:
             message = f"the lateness {value!r} is a duration but the event time '{field.name}' is an int"
             raise PlanError(message, "write a number in the unit of the event time", place)
     else:
-        raise PlanError(f"the lateness {value!r} is no duration", "write a text such as '2s'", place)
+        raise PlanError(f"the lateness {value!r} is not a duration", "write a text such as '2s'", place)
     if units and field is None:
         hint = f"mark a field of {schema.name} with tm.event_time(), or leave lateness out"
         raise PlanError("a lateness without an event time", hint, place)

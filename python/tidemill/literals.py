@@ -22,7 +22,7 @@ def is_constant(value: object) -> bool:
 
 
 def plan_value(value: object) -> ir.Value:
-    """The plan's ``Value`` of a constant that is no decimal. Raises ``ValueError`` with what is wrong."""
+    """The plan's ``Value`` of a constant that is not a decimal. Raises ``ValueError`` with what is wrong."""
     if isinstance(value, enum.Enum):
         return plan_value(value.value)
     if value is None:

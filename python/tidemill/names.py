@@ -43,7 +43,7 @@ def type_name(value: object) -> str:
 def checked(name: str, place: str) -> str:
     """The name, if it can stand in a program. Raises ``PlanError``."""
     if not isinstance(name, str) or not name.isidentifier():
-        raise PlanError(f"{name!r} is no name", "write letters, digits and _, such as 'transfers'", place)
+        raise PlanError(f"{name!r} is not a name", "write letters, digits and _, such as 'transfers'", place)
     return name
 
 

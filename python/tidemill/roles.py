@@ -19,7 +19,7 @@ an earlier parameter (``"src.owner"``), or a function of the
 event (``lambda e: e.src.lower()``), or with ``over=`` of the event and an element."""
 
 Value = str | Callable[..., Any] | int | float | bool | bytes | None
-"""A column's value in ``table.new``: as a key, or a constant that is no text."""
+"""A column's value in ``table.new``: as a key, or a constant that is not a text."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,7 +70,7 @@ class Table(Rows, Generic[R]):
             spec = self._schema.field(name)
             if spec is None or spec.key:
                 known = ", ".join(f.name for f in self._schema.fields if not f.key)
-                what = "is a key column" if spec else "is no column"
+                what = "is a key column" if spec else "is not a column"
                 raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
         return self._role(key, "row", over, columns)
 
@@ -84,6 +84,6 @@ class Table(Rows, Generic[R]):
         for part in key:
             if not isinstance(part, (str, Callable)):  # type: ignore[arg-type]
                 hint = 'write the path of a field, such as "src", or a lambda'
-                raise PlanError(f"{part!r} is no key", hint, f"table '{self.name}'")
+                raise PlanError(f"{part!r} is not a key", hint, f"table '{self.name}'")
         # A role has the columns of the row class in the eyes of editors and type checkers.
         return cast(R, Role(self._app, self.name, key, access, over, values is not None, values or {}))

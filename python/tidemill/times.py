@@ -68,7 +68,7 @@ def days(n: float) -> timedelta:
 def time_to_microseconds(value: datetime) -> int:
     """Microseconds since 1970 UTC. Exact; no float is involved. Raises ``ValueError`` for pandas' ``NaT``."""
     if value != value:
-        raise ValueError(f"{value} is no instant")
+        raise ValueError(f"{value} is not an instant")
     aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // _MICROSECOND
 
@@ -85,5 +85,5 @@ def parse_duration(text: str) -> int:
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no duration; write a whole number and us, ms, s, m, h or d, such as '2s'")
+        raise ValueError(f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, such as '2s'")
     return int(match[1]) * _UNITS[match[2]]

@@ -87,11 +87,11 @@ def Decimal(first: str | int | decimal.Decimal, scale: int | None = None, /) -> 
         try:
             return decimal.Decimal(first)
         except decimal.InvalidOperation:
-            raise SchemaError(f"{first!r} is no decimal", "write a text such as tm.Decimal('9.99')") from None
+            raise SchemaError(f"{first!r} is not a decimal", "write a text such as tm.Decimal('9.99')") from None
     sizes = all(isinstance(n, int) and not isinstance(n, bool) for n in (first, scale))
     if not sizes or not (1 <= int(first) <= DECIMAL_DIGITS_MAX and 0 <= scale <= int(first)):
         raise SchemaError(
-            f"Decimal({first!r}, {scale!r}) is no decimal type",
+            f"Decimal({first!r}, {scale!r}) is not a decimal type",
             f"write tm.Decimal(digits, scale) with 1 to {DECIMAL_DIGITS_MAX} digits and scale at most digits",
         )
     return ScalarType("decimal", int(first), scale)

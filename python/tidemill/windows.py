@@ -95,7 +95,7 @@ def window(
         if slide is not None or distinct:
             raise SchemaError("a window of the last values has no slide and keeps all of them", "leave out the rest")
         if not isinstance(last, int) or isinstance(last, bool):
-            raise SchemaError(f"last={last!r} is no number of values", "write tm.window(last=10)")
+            raise SchemaError(f"last={last!r} is not a number of values", "write tm.window(last=10)")
         return WindowSpec({"last": last})
     assert span is not None
     slide_value = None if slide is None else span_value(slide)
@@ -113,7 +113,7 @@ def span_value(span: Span) -> ir.Value:
             return {"duration": duration_to_microseconds(span)}
     except ValueError as error:
         raise SchemaError(f"the span {error}") from None
-    raise SchemaError(f"{span!r} is no span", "write a text such as '5m', or an int where the event time is one")
+    raise SchemaError(f"{span!r} is not a span", "write a text such as '5m', or an int where the event time is one")
 
 
 def _body_only(what: str) -> SchemaError:

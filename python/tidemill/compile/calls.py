@@ -173,7 +173,7 @@ class Calls:
             raise self._refuse(node, "'add' has no value", "write it on a line of its own")
         if name not in _AGGREGATES:
             hint = f"ask for an aggregate: {ast.unparse(node)}.mean()"
-            raise self._refuse(node, f"a part of '{shown}' is no value", hint)
+            raise self._refuse(node, f"a part of '{shown}' is not a value", hint)
         self.arguments(node, name, 0, 0)
         asked: ir.Window = {"role": column[0], "column": column[1], "part": part, "aggregate": name}
         return ir.expr({"window": asked}, self._scope.source.span(node))
@@ -208,7 +208,7 @@ class Calls:
         if _is_in(function, _STATEMENTS):
             return self._refuse(node, f"'{shown}' has no value", "write it on a line of its own")
         if isinstance(function, type) and issubclass(function, Record):
-            return self._refuse(node, "an event is no value here", f"return it or emit it: tm.emit({shown}(...))")
+            return self._refuse(node, "an event is not a value here", f"return it or emit it: tm.emit({shown}(...))")
         if function is bool:
             return self._refuse(
                 node, "bool() cannot be compiled", "write the comparison: x != 0, x != '', x is not None"

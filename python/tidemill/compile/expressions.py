@@ -113,9 +113,9 @@ class Expressions:
     def _name(self, node: ast.Name) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
         if node.id == scope.event:
-            raise self._refuse(node, "the event as a whole is no value", f"use its fields: {node.id}.name")
+            raise self._refuse(node, "the event as a whole is not a value", f"use its fields: {node.id}.name")
         if node.id in scope.roles:
-            raise self._refuse(node, "a row as a whole is no value", f"use its columns: {node.id}.name")
+            raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
             return ir.expr({"element": {"variable": scope.elements[node.id].variable, "field": ""}}, span)
         if node.id in scope.locals:
@@ -128,7 +128,7 @@ class Expressions:
         shown = ast.unparse(node)
         if isinstance(value, (list, tuple, set, frozenset)):
             hint = f"it may be used after 'in': x in {shown}"
-            raise self._refuse(node, f"'{shown}' is {type_name(value)}, which is no value here", hint)
+            raise self._refuse(node, f"'{shown}' is {type_name(value)}, which is not a value here", hint)
         hint = "constants are int, float, bool, str, bytes, None, Decimal, datetime, timedelta and enums of these"
         raise self._refuse(node, f"'{shown}' is {type_name(value)}, which cannot be used as a value", hint)
 

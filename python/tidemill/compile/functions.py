@@ -128,7 +128,7 @@ def _event_parameter(source: Source, definition: Definition, roles: Collection[s
         )
     if len(names) > 1:
         hint = f"write {names[1].arg}=table.row('key')"
-        raise source.refuse(names[1], f"the parameter '{names[1].arg}' is no role", hint)
+        raise source.refuse(names[1], f"the parameter '{names[1].arg}' is not a role", hint)
     return names[0].arg
 
 

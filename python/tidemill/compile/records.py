@@ -50,7 +50,7 @@ class Records:
         function = self._scope.static(node.func) if isinstance(node, ast.Call) else UNKNOWN
         if isinstance(function, type) and issubclass(function, Record):
             raise self._refuse(node, f"{function.__name__} is a row, not an event", "make it a subclass of tm.Event")
-        raise self._refuse(node, f"'{ast.unparse(node)}' is no event", _FORMS)
+        raise self._refuse(node, f"'{ast.unparse(node)}' is not an event", _FORMS)
 
     def _from_dict(self, node: ast.Dict) -> ir.Record:
         fields: list[tuple[str, ir.Expr]] = []

@@ -65,7 +65,7 @@ class RoleCompiler:
         if not all(p.isidentifier() for p in path.split(".")) or "." in rest:
             element, row = '"lines.name" for a field of each element', '"row.name" for a column of a row'
             hint = f'write "name" for a field, {element}, {row}'
-            raise self._refuse(node, f"{path!r} is no path of a field", hint)
+            raise self._refuse(node, f"{path!r} is not a path of a field", hint)
         if dot and first in self._earlier and not self._scope.is_list(first):
             return ir.expr({"cell": {"role": first, "column": rest}}, span)
         if dot and first in self._scope.roles and not self._scope.is_list(first):
