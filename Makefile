@@ -45,6 +45,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 test-rust: machine ## the crates, with 100,000 random histories and 10,000 crashes
 	cargo test --workspace
 	cargo test -p tidemill-schedule --features loom --test loom
+	cargo test -p tidemill-state --features loom --test loom
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
 	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 

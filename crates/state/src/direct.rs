@@ -10,9 +10,7 @@
 
 use crate::memory::{FAR, advise_huge, prefetch};
 use crate::rows::RowAddress;
-use parking_lot::Mutex;
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, value_of, zeroed};
 
 /// How many keys ahead a large array is asked for.
 const AHEAD: usize = 64;
@@ -120,7 +118,7 @@ impl Direct {
     pub fn grow(&mut self, len: usize) {
         let mut rows = zeroed(len + 1);
         advise_huge(&mut rows);
-        rows.iter_mut().zip(&mut self.rows).for_each(|(new, old)| *new.get_mut() = *old.get_mut());
+        rows.iter_mut().zip(&mut self.rows).for_each(|(new, old)| *new = AtomicU64::new(value_of(old)));
         self.rows = rows;
     }
 
@@ -130,7 +128,7 @@ impl Direct {
         if 4 * len > self.len() {
             return Vec::new();
         }
-        let beyond = self.rows[len..].iter_mut().map(|row| *row.get_mut()).filter(|&row| row != 0).collect();
+        let beyond = self.rows[len..].iter_mut().map(value_of).filter(|&row| row != 0).collect();
         self.rows.truncate(len);
         self.rows.push(AtomicU64::new(0));
         self.rows.shrink_to_fit();
@@ -151,14 +149,6 @@ impl Direct {
     pub fn bytes(&self) -> usize {
         self.rows.len() * 8
     }
-}
-
-/// Zeroed pages of the system: what no key falls on is never touched.
-fn zeroed(len: usize) -> Vec<AtomicU64> {
-    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
-    let mut words = ManuallyDrop::new(vec![0u64; len]);
-    // SAFETY: an atomic word has the size and the values of a word, and here the alignment, too.
-    unsafe { Vec::from_raw_parts(words.as_mut_ptr().cast(), words.len(), words.capacity()) }
 }
 
 /// Bits that a key takes: it is below 2 to the power of these, and not below the power before.

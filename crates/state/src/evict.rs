@@ -13,8 +13,8 @@ use crate::index::Index;
 use crate::marks::Generation;
 use crate::memory::{Arena, prefetch};
 use crate::rows::{RowAddress, Rows};
+use crate::sync::Mutex;
 use crate::table::Table;
-use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 

@@ -6,6 +6,7 @@ use crate::hash::{hash_bytes, hash_parts, hash_word};
 use crate::layout::{EXISTS, RowLayout};
 use crate::rows::RowAddress;
 use crate::shape::RowShape;
+use crate::sync;
 use crate::table::{Table, read};
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
@@ -207,6 +208,8 @@ impl Table {
     /// `row` is a slot of this table, and nobody writes it meanwhile.
     pub unsafe fn copy_row(&self, row: RowAddress, image: &mut Image) {
         let shape = self.shape();
+        sync::reads_key(row);
+        sync::reads_row(row);
         // SAFETY: by the caller; the words lie inside the row.
         let word = |word: usize| unsafe { read(row, 8 * word) };
         // SAFETY: a text cell holds a live blob or 0 (crate invariant 4).

@@ -10,7 +10,7 @@
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
 use crate::rows::RowAddress;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// Rows of a bucket.
 const LANES: usize = 6;

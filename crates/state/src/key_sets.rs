@@ -6,6 +6,7 @@ use crate::image::{Image, KeyPart};
 use crate::keys::{KeyColumn, KeyTexts};
 use crate::memory::ask_for;
 use crate::rows::RowAddress;
+use crate::sync::reads_key;
 use crate::table::{read, write};
 use std::ops::Range;
 
@@ -98,6 +99,7 @@ impl KeySet for WordKeys<'_> {
     }
     #[inline(always)]
     fn matches(&self, key: u64, row: RowAddress) -> bool {
+        reads_key(row);
         // SAFETY: a slot of the table; its key cell is immutable (invariant 2).
         unsafe { read(row, self.offset) == key }
     }
@@ -175,6 +177,7 @@ impl<'a> KeySet for TextKeys<'a> {
     }
     #[inline(always)]
     fn matches(&self, key: &'a [u8], row: RowAddress) -> bool {
+        reads_key(row);
         // SAFETY: a slot of the table; its key cell is immutable and owns a live blob.
         unsafe { blob::bytes(read(row, self.offset)) == key }
     }

@@ -44,6 +44,7 @@ mod recent;
 mod rows;
 mod shape;
 mod snapshot;
+mod sync;
 mod table;
 mod text_bytes;
 mod transfer;
@@ -59,6 +60,8 @@ pub use marks::Generation;
 pub use recent::RecentKeys;
 pub use rows::RowAddress;
 pub use shape::RowShape;
+#[cfg(feature = "loom")]
+pub use sync::model::{reads_key, reads_row, writes_key, writes_row};
 pub use table::{Table, TableStats};
 pub use text_bytes::TextBytes;
 pub use transfer::PreloadError;

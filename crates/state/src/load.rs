@@ -6,8 +6,8 @@ use crate::hash::virtual_node_of;
 use crate::image::Image;
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
+use crate::sync::{Mutex, writes_row};
 use crate::table::{Table, write};
-use parking_lot::Mutex;
 
 /// Virtual nodes with rows, to be put into a table.
 pub struct Filled {
@@ -49,6 +49,7 @@ impl Table {
     /// Writes some words of a copied row into a fresh slot; returns the bytes of memory that their texts take.
     fn fill_words(&self, slot: RowAddress, image: &Image, row: usize, is_wanted: impl Fn(usize) -> bool) -> usize {
         let mut text_bytes = 0;
+        writes_row(slot);
         for (word, &value) in image.row(row).iter().enumerate().filter(|(word, _)| is_wanted(*word)) {
             let value = match self.shape().is_text(word) {
                 true => {

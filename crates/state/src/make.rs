@@ -11,6 +11,7 @@ use crate::key_sets::KeySet;
 use crate::look_up::GROUP;
 use crate::nodes::{Nodes, Shard, shard_of};
 use crate::rows::RowAddress;
+use crate::sync::writes_key;
 use crate::table::Table;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
@@ -133,6 +134,7 @@ impl Table {
         let arenas = self.arenas();
         let mut make = || {
             let row = rows.allocate(&arenas.rows);
+            writes_key(row);
             held.text_bytes += keys.write(key, row);
             row
         };

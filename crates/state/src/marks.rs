@@ -13,7 +13,7 @@
 use crate::layout::RowLayout;
 use crate::memory::{BLOCK_BYTES, head_of};
 use crate::rows::RowAddress;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{self, AtomicU64, Ordering, word_at};
 
 /// Whose changes: those up to a snapshot, or those behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Generation {
 }
 
 /// Bitmaps of a block: one for each generation, and the last for what is used.
-const MAPS: usize = 3;
+pub const MAPS: usize = 3;
 const USED: usize = 2;
 
 /// Where the bits of a table's rows are.
@@ -75,7 +75,7 @@ impl Marks {
     unsafe fn set_in(self, row: RowAddress, map: usize) {
         let (word, bit) = self.bit(row, map);
         // SAFETY: the word lies in the block's marks; all accesses to them are atomic.
-        let word = unsafe { &*word };
+        let word = unsafe { word_at(word) };
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }
@@ -87,7 +87,7 @@ impl Marks {
     unsafe fn take_from(self, row: RowAddress, map: usize) -> bool {
         let (word, bit) = self.bit(row, map);
         // SAFETY: as in `set_in`.
-        let word = unsafe { &*word };
+        let word = unsafe { word_at(word) };
         word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
@@ -129,7 +129,7 @@ impl Marks {
     pub unsafe fn is_set(self, row: RowAddress, generation: Generation) -> bool {
         let (word, bit) = self.bit(row, generation as usize);
         // SAFETY: as in `set_in`.
-        unsafe { (*word).load(Ordering::Relaxed) & bit != 0 }
+        unsafe { word_at(word).load(Ordering::Relaxed) & bit != 0 }
     }
 
     /// Takes a row's mark away; whether it had one.
@@ -154,7 +154,7 @@ impl Marks {
     pub unsafe fn count(self, block: *const u8, generation: Generation) -> usize {
         let first = self.first(block, generation);
         // SAFETY: as in `set_in`.
-        let word = |word| unsafe { (*first.add(word)).load(Ordering::Relaxed) };
+        let word = |word| unsafe { word_at(first.add(word)).load(Ordering::Relaxed) };
         (0..self.map_bytes() / 8).map(|at| word(at).count_ones() as usize).sum()
     }
 
@@ -164,9 +164,7 @@ impl Marks {
     /// `block` has a head of [`Marks::bytes`] for marks.
     pub unsafe fn fill(self, block: *const u8, generation: Generation, marked: bool) {
         let first = self.first(block, generation);
-        for word in 0..self.map_bytes() / 8 {
-            // SAFETY: as in `set_in`.
-            unsafe { (*first.add(word)).store(if marked { u64::MAX } else { 0 }, Ordering::Relaxed) }
-        }
+        // SAFETY: as in `set_in`.
+        unsafe { sync::fill(first, self.map_bytes() / 8, if marked { u64::MAX } else { 0 }) }
     }
 }

@@ -106,6 +106,13 @@ impl Arena {
 
     /// `len` zeroed words, at least one.
     pub fn cut(&mut self, len: usize) -> Words {
+        let words = self.cut_words(len);
+        #[cfg(feature = "loom")]
+        crate::sync::make_words(words.start().addr()..words.start().addr() + 8 * words.len(), self.head);
+        words
+    }
+
+    fn cut_words(&mut self, len: usize) -> Words {
         assert!(len > 0, "an empty run has no address");
         let len = len.next_multiple_of(LINE_WORDS);
         if len.is_power_of_two()
@@ -201,6 +208,8 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         for &(block, layout) in &self.blocks {
+            #[cfg(feature = "loom")]
+            crate::sync::forget(block.addr()..block.addr() + layout.size());
             // SAFETY: allocated in `grow` with this layout.
             unsafe { system::free(block, layout) }
         }

@@ -14,14 +14,13 @@ use crate::layout::RowLayout;
 use crate::marks::Marks;
 use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use crate::sync::{AtomicUsize, Mutex, Ordering, RwLock, RwLockReadGuard};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Shards: as many threads as that make slots at once. Whoever looks keys up takes a lock of each.
-pub const SHARDS: usize = 8;
+pub const SHARDS: usize = if cfg!(feature = "loom") { 2 } else { 8 };
 
 /// Virtual nodes of a shard.
 const SHARD_NODES: usize = VIRTUAL_NODE_COUNT / SHARDS;

@@ -1,7 +1,7 @@
 //! The rows of a virtual node: chunks that never move, and a list of free slots.
 
 use crate::memory::{Arena, Words, prefetch};
-use parking_lot::Mutex;
+use crate::sync::{Mutex, writes_key, writes_row};
 
 /// The address of a row; 0 stands for "no row" (a null key).
 pub type RowAddress = u64;
@@ -86,6 +86,8 @@ impl Rows {
     /// # Safety
     /// `address` is a slot of this node that nothing refers to any more.
     pub unsafe fn release(&mut self, address: RowAddress) {
+        writes_key(address);
+        writes_row(address);
         // SAFETY: a slot has that size.
         unsafe { (address as *mut u8).write_bytes(0, self.row_size) };
         self.free.push(address);

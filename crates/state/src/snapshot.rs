@@ -28,10 +28,9 @@ use crate::marks::Generation;
 use crate::memory::prefetch;
 use crate::rows::RowAddress;
 use crate::shape::RowShape;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use crate::table::Table;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// How many rows ahead of the one that is saved are asked for.

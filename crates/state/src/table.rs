@@ -16,10 +16,9 @@ use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
 use crate::rows::{RowAddress, Rows};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use crate::text_bytes::TextBytes;
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so

@@ -4,14 +4,14 @@
 //! and rows that go away, compiled code's context for what transactions write. A blob that was replaced counts until it is
 //! freed.
 
+use crate::sync::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of the blobs of one table. Written by each thread that makes or frees them, read by the gate.
 ///
 /// The counts of several threads arrive in any order, so the sum wraps below zero for a moment where blobs are counted as
 /// freed before they are counted as made.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct TextBytes(Arc<AtomicUsize>);
 
 impl TextBytes {
