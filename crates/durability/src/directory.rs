@@ -69,6 +69,14 @@ impl StateDirectory {
         if let Fit::Refused(why) = &fit {
             return Err(StateError::Refused(format!("the state {} {why}", path.display())));
         }
+        if let Some(nodes) =
+            manifest.as_ref().map(|manifest| manifest.checkpoint.nodes).filter(|nodes| !nodes.is_whole())
+        {
+            return Err(StateError::Refused(format!(
+                "the state {} has the rows of {nodes} only; a run needs those of all",
+                path.display()
+            )));
+        }
         let id = manifest.as_ref().map_or(id, |manifest| manifest.id);
         StateDirectory::with(storage, path, id, program, recorded, fit, manifest, lock)
     }

@@ -2,6 +2,7 @@
 //! atomically; the switch from one checkpoint to the next is that replacement.
 
 use crate::error::StateError;
+use crate::nodes::NodeRange;
 use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
 use crate::store::Run;
@@ -12,8 +13,12 @@ use tidemill_model::{Schema, StreamDigest};
 use tidemill_plan::{Origin, Plan, Program, Table};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The version of the state directory's format. Others are refused.
-pub const FORMAT: u32 = 5;
+/// The version of the state directory's format.
+pub const FORMAT: u32 = 6;
+
+/// The oldest version that is read; later ones than [`FORMAT`] are refused. Version 6 has ranges of virtual nodes, and says
+/// the same as version 5 without them.
+const FORMAT_READ_MIN: u32 = 5;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -124,6 +129,9 @@ pub struct Checkpoint {
     pub tables: Vec<TableState>,
     /// By sink: of all that went to it since the state began.
     pub outputs: BTreeMap<String, StreamDigest>,
+    /// The virtual nodes whose rows it has. A state goes on only from all of them.
+    #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
+    pub nodes: NodeRange,
 }
 
 /// Where a source stood at the end of an epoch.
@@ -155,6 +163,14 @@ pub struct TableState {
 }
 
 impl Checkpoint {
+    /// The part of it that has the rows of these nodes, in the same files; none where it has no rows of them.
+    pub fn within(&self, nodes: NodeRange) -> Option<Checkpoint> {
+        let nodes = self.nodes.and(nodes)?;
+        let run = |run: &Run| Some(Run { nodes: run.nodes.and(nodes)?, ..run.clone() });
+        let table = |table: &TableState| TableState { runs: table.runs.iter().filter_map(run).collect() };
+        Some(Checkpoint { nodes, tables: self.tables.iter().map(table).collect(), ..self.clone() })
+    }
+
     /// The numbers of the files that it needs.
     pub fn files(&self) -> BTreeSet<u64> {
         let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
@@ -202,13 +218,16 @@ impl Manifest {
         // The version first: the rest of another one may have any form.
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged(split + 1, "it is no JSON"))?;
         let format = &value["format"];
-        if *format != FORMAT {
+        if !format.as_u64().is_some_and(|format| (FORMAT_READ_MIN.into()..=FORMAT.into()).contains(&format)) {
             return Err(StateError::Refused(format!(
-                "{} has version {format} of the format; this version of tidemill reads version {FORMAT}",
+                "{} has version {format} of the format; this version of tidemill reads versions {FORMAT_READ_MIN} to {FORMAT}",
                 directory.display()
             )));
         }
-        serde_json::from_value(value).map(Some).map_err(|error| damaged(split + 1, &error.to_string()))
+        let read: Result<Manifest, _> = serde_json::from_value(value);
+        let manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
+        // It is written again as this version writes it.
+        Ok(Some(Manifest { format: FORMAT, ..manifest }))
     }
 
     /// Puts it in the stead of the one that is there.

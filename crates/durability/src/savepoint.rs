@@ -14,6 +14,7 @@
 use crate::directory::StateDirectory;
 use crate::error::StateError;
 use crate::manifest::Manifest;
+use crate::nodes::NodeRange;
 use crate::planted::Planted;
 use crate::storage::{Kind, Storage, directory_of};
 use std::io;
@@ -30,6 +31,17 @@ pub struct Savepoint {
     pub manifest: Manifest,
 }
 
+impl Savepoint {
+    /// Refuses one that has the rows of some nodes only.
+    fn refuse_part(&self, why: &str) -> Result<(), StateError> {
+        let nodes = self.manifest.checkpoint.nodes;
+        match nodes.is_whole() {
+            true => Ok(()),
+            false => Err(StateError::Refused(format!("savepoint '{}' has the rows of {nodes} only; {why}", self.name))),
+        }
+    }
+}
+
 const DIRECTORY: &str = "savepoint";
 const NAME_BYTES_MAX: usize = 100;
 
@@ -41,10 +53,21 @@ impl StateDirectory {
 
     /// Keeps the newest checkpoint under a name.
     pub fn create_savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
+        self.create_savepoint_of(name, NodeRange::default())
+    }
+
+    /// Keeps the part of the newest checkpoint that has the rows of some virtual nodes. It can be read, but no run can go on
+    /// from it. No row is written again: the part names the files of the checkpoint.
+    pub fn create_savepoint_of(&self, name: &str, nodes: NodeRange) -> Result<Savepoint, StateError> {
         self.no_savepoint(name)?;
         let Some(manifest) = self.manifest() else {
             return Err(StateError::Refused(format!("the state {} has not begun", self.path().display())));
         };
+        let checkpoint = manifest.checkpoint.within(nodes).ok_or_else(|| {
+            let there = manifest.checkpoint.nodes;
+            StateError::Refused(format!("the state {} has {there}, and none of {nodes}", self.path().display()))
+        })?;
+        let manifest = &Manifest { checkpoint, ..manifest.clone() };
         let (storage, path) = (&**self.storage(), self.savepoint_directory().join(name));
         let checkpoints = path.join("checkpoint");
         storage.create_directory(&checkpoints).map_err(StateError::io(&checkpoints, "made"))?;
@@ -100,15 +123,23 @@ impl StateDirectory {
         Err(StateError::Refused(format!("the state {} has no savepoint '{name}'; {names}", self.path().display())))
     }
 
-    /// Opens a savepoint as the state that it is.
+    /// Opens a savepoint as the state that it is. Refused where it has the rows of some nodes only.
     pub fn open_savepoint(&self, savepoint: &Savepoint) -> Result<StateDirectory, StateError> {
+        savepoint.refuse_part("this needs those of all")?;
+        self.open_savepoint_part(savepoint)
+    }
+
+    /// Opens a savepoint, of all nodes or of some, to read its rows.
+    pub fn open_savepoint_part(&self, savepoint: &Savepoint) -> Result<StateDirectory, StateError> {
         StateDirectory::open_as_it_is(self.storage().clone(), &savepoint.path, "a reader")
     }
 
-    /// Whether the log still has what came behind a savepoint.
+    /// Whether the log still has the epochs after a savepoint, so that they can be run again from there. They cannot be
+    /// from the rows of some nodes.
     pub fn has_log_behind(&self, savepoint: &Savepoint) -> bool {
         let of = |manifest: &Manifest| (manifest.id, manifest.log);
-        self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
+        let is_whole = savepoint.manifest.checkpoint.nodes.is_whole();
+        is_whole && self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
     }
 
     /// The first epoch behind which the log is held by a savepoint.
@@ -132,6 +163,7 @@ impl StateDirectory {
     /// anew.
     pub fn restore_savepoint(&mut self, name: &str) -> Result<(), StateError> {
         let savepoint = self.savepoint(name)?;
+        savepoint.refuse_part("a state goes on from those of all")?;
         let (storage, checkpoints) = (self.storage().clone(), self.checkpoints());
         link_files(&*storage, &savepoint.manifest, &savepoint.path.join("checkpoint"), &checkpoints)?;
         let was = self.manifest().expect("it has savepoints").clone();

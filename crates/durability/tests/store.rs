@@ -1,12 +1,15 @@
 //! The store against a map: rows that change, are deleted and come again, over many runs and merges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::store::{Run, Runs, due};
-use tidemill_durability::{Identity, OpenState, StateDirectory};
+use tidemill_durability::{
+    Checkpoint, Identity, NodeRange, OpenState, StateDirectory, StateError, TableState, replace,
+};
+use tidemill_histories::Random;
 use tidemill_sim::SimStorage;
-use tidemill_state::{EXISTS, Image, NOWHERE, RowShape};
+use tidemill_state::{EXISTS, Image, NOWHERE, RowShape, virtual_node_of};
 
 /// A header, a key of a number and a text, a number, a text.
 fn shape() -> Arc<RowShape> {
@@ -33,9 +36,12 @@ fn rows(image: &Image) -> Model {
     (0..image.len()).map(|row| ((image.row(row)[1], text(row, 2)), value(row))).collect()
 }
 
+fn program() -> Identity {
+    Identity { version: 1, application: "a".into(), tables: Vec::new(), sources: Vec::new(), code: 0 }
+}
+
 fn directory(storage: &SimStorage) -> StateDirectory {
-    let program = Identity { version: 1, application: "a".into(), tables: Vec::new(), sources: Vec::new(), code: 0 };
-    let storage = Arc::new(storage.clone());
+    let (program, storage) = (program(), Arc::new(storage.clone()));
     let path = Path::new("state");
     StateDirectory::open(OpenState { storage, path, holder: "a test", id: 7, program, recorded: None })
         .expect("it opens")
@@ -121,4 +127,147 @@ fn damage_is_found() {
     }
     let runs = directory.runs(&[run], &shape(), "t").expect("it opens");
     assert_eq!(all(&runs), model);
+}
+
+/// Runs of random changes: the rows that come of them, and the runs as a manifest names them.
+fn random_runs(random: &mut Random, directory: &mut StateDirectory) -> (Model, Vec<Run>) {
+    let (mut model, mut live) = (Model::new(), Vec::new());
+    for _ in 0..1 + random.below(4) {
+        let mut changed = Model::new();
+        for _ in 0..1 + random.below(2_000) {
+            let key = random.below(3_000) as u64;
+            let value = random.chance(70).then(|| (random.bits(), "x".repeat(random.below(20))));
+            changed.insert((key, format!("key {key}")), value);
+        }
+        let mut writer = directory.write_run(&shape(), (!live.is_empty()).then_some(changed.len())).expect("room");
+        writer.push(&image(&changed)).expect("room");
+        live.push(writer.finish().expect("room").run().clone());
+        model.extend(changed);
+    }
+    (model, live)
+}
+
+/// Cuts all nodes into ranges at random.
+fn ranges(random: &mut Random) -> Vec<NodeRange> {
+    let mut cuts: BTreeSet<usize> = (0..random.below(6)).map(|_| 1 + random.below(255)).collect();
+    cuts.extend([0, 256]);
+    let cuts: Vec<usize> = cuts.into_iter().collect();
+    cuts.windows(2).map(|cut| NodeRange::new(cut[0]..cut[1]).expect("a range")).collect()
+}
+
+/// All rows of some runs, in their order, as the words and texts that they consist of.
+fn in_order(runs: &Runs) -> Vec<(Vec<u64>, Vec<Vec<u8>>)> {
+    let mut all = Vec::new();
+    for part in runs.parts() {
+        let rows = runs.read(&part).expect("it reads");
+        for row in 0..rows.len() {
+            assert!(part.contains(&virtual_node_of(rows.hash(row))), "a row of another part");
+            let words = rows.row(row).iter().enumerate().filter(|(word, _)| ![2, 4].contains(word));
+            let texts = [2, 4].map(|word| rows.text(row, word).to_vec());
+            all.push((words.map(|(_, word)| *word).collect(), texts.to_vec()));
+        }
+    }
+    all
+}
+
+#[test]
+fn ranges_of_nodes_make_up_the_whole() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let storage = SimStorage::new(seed);
+        let mut directory = directory(&storage);
+        let (model, live) = random_runs(&mut random, &mut directory);
+        let whole = in_order(&directory.runs(&live, &shape(), "t").expect("they open"));
+        let tables = vec![TableState { runs: live }];
+        directory.begin(Checkpoint { epoch: 3, tables, ..Checkpoint::default() }).expect("room");
+        let written = storage.files().len();
+        let (mut union, mut rewritten) = (Vec::new(), Vec::new());
+        for (number, nodes) in ranges(&mut random).into_iter().enumerate() {
+            let savepoint = directory.create_savepoint_of(&format!("part-{number}"), nodes).expect("room");
+            let part = directory.open_savepoint_part(&savepoint).expect("it opens");
+            let runs = part.runs(&part.checkpoint().expect("it has one").tables[0].runs, &shape(), "t");
+            let runs = runs.expect("they open");
+            assert_eq!(runs.nodes(), nodes);
+            union.extend(in_order(&runs));
+            // A lookup finds the keys of these nodes alone.
+            let keys = image(&model);
+            let found = runs.get(&keys).expect("it reads");
+            for (row, place) in found.places.iter().enumerate() {
+                let exists = model[&rows_key(&keys, row)].is_some();
+                assert_eq!(*place != NOWHERE, exists && nodes.has_hash(keys.hash(row)), "seed {seed}, {nodes}");
+            }
+            // The same rows, written as a run of these nodes alone.
+            let into = directory.write_run(&shape(), None).expect("room").of_nodes(nodes);
+            let alone = runs.merge(into, true).expect("room").finish().expect("room");
+            assert_eq!(alone.run().nodes, nodes);
+            rewritten.push(alone.run().clone());
+        }
+        assert_eq!(union, whole, "seed {seed}");
+        assert!(storage.files().len() > written, "savepoints were made");
+        let runs = directory.runs(&rewritten, &shape(), "t").expect("they open");
+        assert_eq!(runs.nodes(), NodeRange::default());
+        let existing: Vec<_> = whole.into_iter().filter(|(words, _)| words[0] & EXISTS != 0).collect();
+        assert_eq!(in_order(&runs), existing, "seed {seed}");
+    }
+}
+
+fn rows_key(keys: &Image, row: usize) -> Key {
+    (keys.row(row)[1], String::from_utf8(keys.text(row, 2).to_vec()).expect("UTF-8"))
+}
+
+#[test]
+fn no_run_goes_on_from_some_nodes() {
+    let storage = SimStorage::new(1);
+    let mut directory = directory(&storage);
+    directory.begin(Checkpoint::default()).expect("room");
+    let nodes = NodeRange::new(0..64).expect("a range");
+    let savepoint = directory.create_savepoint_of("part", nodes).expect("room");
+    let refused = |result: Result<(), StateError>| result.expect_err("it has some rows only").to_string();
+    let part = "savepoint 'part' has the rows of virtual nodes 0 to 63 only; ";
+    assert_eq!(refused(directory.open_savepoint(&savepoint).map(drop)), format!("{part}this needs those of all"));
+    assert_eq!(refused(directory.restore_savepoint("part")), format!("{part}a state goes on from those of all"));
+    assert!(!directory.has_log_behind(&savepoint), "it holds no log");
+    let how = OpenState {
+        storage: Arc::new(storage.clone()),
+        path: &savepoint.path,
+        holder: "a test",
+        id: 7,
+        program: program(),
+        recorded: None,
+    };
+    let expected =
+        "the state state/savepoint/part has the rows of virtual nodes 0 to 63 only; a run needs those of all";
+    assert_eq!(refused(StateDirectory::open(how).map(drop)), expected);
+}
+
+#[test]
+fn a_state_of_the_format_before_is_read() {
+    let storage = SimStorage::new(1);
+    let mut directory = directory(&storage);
+    let (_, runs) = random_runs(&mut Random::new(1), &mut directory);
+    let checkpoint = Checkpoint { epoch: 3, tables: vec![TableState { runs }], ..Checkpoint::default() };
+    directory.begin(checkpoint.clone()).expect("room");
+    let text = |storage: &SimStorage| {
+        let bytes = storage.files().into_iter().find(|(path, _)| path.ends_with("manifest")).expect("a manifest").1;
+        String::from_utf8(bytes).expect("text").split_once('\n').expect("a first line").1.to_owned()
+    };
+    let now = text(&storage);
+    assert!(now.contains("\"format\":6"), "{now}");
+    assert!(!now.contains("nodes"), "without ranges it says what version 5 says: {now}");
+    drop(directory);
+    for (format, is_read) in [(4, false), (5, true), (7, false)] {
+        let other = now.replace("\"format\":6", &format!("\"format\":{format}"));
+        let whole = format!("tidemill state {:016x}\n{other}", xxhash_rust::xxh3::xxh3_64(other.as_bytes()));
+        replace(&storage, Path::new("state/manifest"), whole.as_bytes()).expect("room");
+        let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
+        match read {
+            Ok(directory) => assert_eq!(directory.checkpoint(), Some(&checkpoint).filter(|_| is_read)),
+            Err(error) => {
+                assert!(!is_read, "{error}");
+                let expected =
+                    format!("state has version {format} of the format; this version of tidemill reads versions 5 to 6");
+                assert_eq!(error.to_string(), expected);
+            }
+        }
+    }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Bug, Checkpoint, Planted, SourceState, StateDirectory, StateError, TableState,
+    Block, BlockReader, BlockWriter, Bug, Checkpoint, NodeRange, Planted, SourceState, StateDirectory, StateError,
+    TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -273,7 +274,7 @@ pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) ->
     let written = write_rows(machine, &before, begin)?;
     let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
-    Ok(Checkpoint { epoch, sources, tables, outputs })
+    Ok(Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() })
 }
 
 /// Where the sources stood in the newest checkpoint.

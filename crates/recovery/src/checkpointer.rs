@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_durability::store::{OpenRun, Runs};
-use tidemill_durability::{Bug, Checkpoint, StateDirectory, StateError};
+use tidemill_durability::{Bug, Checkpoint, NodeRange, StateDirectory, StateError};
 use tidemill_model::StreamDigest;
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::environment::Environment;
@@ -264,7 +264,8 @@ impl Checkpointer {
         let planted = self.directory.lock().planted();
         let tables = tables(&before, &written, planted)?;
         let outputs = outputs_by_name(&self.machine.program, outputs);
-        Ok(Work::Committing(Box::new(Checkpoint { epoch: cut.epoch, sources, tables, outputs }), written))
+        let checkpoint = Checkpoint { epoch: cut.epoch, sources, tables, outputs, nodes: NodeRange::default() };
+        Ok(Work::Committing(Box::new(checkpoint), written))
     }
 
     /// Makes a checkpoint the newest as soon as its epoch is committed and durable. (In the weaker mode sinks may be

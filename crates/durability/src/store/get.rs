@@ -4,6 +4,7 @@ use super::Runs;
 use super::block::Opened;
 use super::read::OpenRun;
 use crate::error::StateError;
+use crate::nodes::NodeRange;
 use tidemill_state::{Found, Image, NOWHERE};
 
 /// How many keys ahead of the one that is looked for what leads to its block is asked for.
@@ -34,7 +35,7 @@ impl Runs {
         let (mut opened, mut buffer) = (Opened::default(), Vec::new());
         let (what, shape) = (&*self.what, &*self.shape);
         for run in self.runs.iter().rev() {
-            filter(run, &left, &mut may_be);
+            filter(run, in_nodes(&left, run.run().nodes), &mut may_be);
             find_blocks(run, &may_be, &mut here);
             let (mut at, mut asked, mut some) = (0, 0, false);
             // As keys come in order, those of one block come together.
@@ -65,6 +66,15 @@ impl Runs {
         }
         Ok(found)
     }
+}
+
+/// Those of some nodes. They are in the order of their hashes.
+fn in_nodes(left: &[Sought], nodes: NodeRange) -> &[Sought] {
+    if nodes.is_whole() {
+        return left;
+    }
+    let (first, last) = nodes.hashes();
+    &left[left.partition_point(|sought| sought.hash < first)..left.partition_point(|sought| sought.hash <= last)]
 }
 
 /// Those that a run may have.

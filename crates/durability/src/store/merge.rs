@@ -4,6 +4,7 @@ use super::block::Opened;
 use super::read::{OpenRun, Part};
 use super::{Run, RunWriter, Runs};
 use crate::error::StateError;
+use crate::nodes::NodeRange;
 use crate::planted::Bug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,9 +46,11 @@ pub struct Merge {
 impl Merge {
     /// Of runs, within some virtual nodes.
     pub fn new(runs: &Runs, part: &Part) -> Result<Merge, StateError> {
-        let (from, to) = ((part.start as u64) << 56, (part.end as u64 - 1) << 56 | (u64::MAX >> 8));
+        let part = NodeRange::new(part.clone()).expect("a part has nodes");
         let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
         for run in runs.runs.iter().rev() {
+            let Some(nodes) = run.run().nodes.and(part) else { continue };
+            let (from, to) = nodes.hashes();
             let mut cursor = Cursor::new(run, runs, from..=to);
             if let Some(head) = cursor.next()? {
                 merge.cursors.push(cursor);

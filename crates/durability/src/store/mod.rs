@@ -29,6 +29,7 @@ pub use read::{OpenRun, Part, Runs};
 pub use write::{Packed, RunWriter};
 
 use crate::manifest::Block;
+use crate::nodes::NodeRange;
 use serde::{Deserialize, Serialize};
 
 /// A run, as the manifest names it.
@@ -40,4 +41,7 @@ pub struct Run {
     pub rows: u64,
     /// Deletions among them.
     pub deletions: u64,
+    /// The nodes whose rows count; the file may have others besides. `rows` and `deletions` are those of the file.
+    #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
+    pub nodes: NodeRange,
 }

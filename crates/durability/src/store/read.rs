@@ -7,6 +7,7 @@ use super::merge::{FACTOR, Merge, Merging};
 use super::{Run, RunWriter};
 use crate::blocks::{BlockFile, BlockReader};
 use crate::error::StateError;
+use crate::nodes::NodeRange;
 use crate::planted::{Bug, Planted};
 use std::ops::Range;
 use std::sync::Arc;
@@ -151,11 +152,18 @@ impl Runs {
         self.runs.iter().map(|run| run.run.rows).sum()
     }
 
+    /// The nodes that they may have rows of.
+    pub fn nodes(&self) -> NodeRange {
+        self.runs.iter().map(|run| run.run.nodes).reduce(NodeRange::hull).unwrap_or_default()
+    }
+
     /// Shares of all rows, of about one size, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
-        let parts = self.rows().div_ceil(PART_ROWS).next_power_of_two().min(VIRTUAL_NODE_COUNT as u64) as usize;
-        let nodes = VIRTUAL_NODE_COUNT / parts;
-        (0..parts).map(move |part| part * nodes..(part + 1) * nodes)
+        let nodes = self.nodes().nodes();
+        let rows = self.rows() * nodes.len() as u64 / VIRTUAL_NODE_COUNT as u64;
+        let parts = rows.div_ceil(PART_ROWS).next_power_of_two().min(nodes.len() as u64) as usize;
+        let start = move |part: usize| nodes.start + part * nodes.len() / parts;
+        (0..parts).map(move |part| start(part)..start(part + 1))
     }
 
     /// The newest of each key's rows and deletions in a part, in the order of hashes.

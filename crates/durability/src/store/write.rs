@@ -6,6 +6,7 @@ use super::index::{ALIGNMENT, IndexBuilder};
 use super::{OpenRun, Run};
 use crate::blocks::BlockWriter;
 use crate::error::StateError;
+use crate::nodes::NodeRange;
 use crate::planted::Planted;
 use std::sync::Arc;
 use tidemill_state::{Image, RowShape};
@@ -90,6 +91,8 @@ pub struct RunWriter {
     deletions: u64,
     /// How far it is synced; none where that is not wanted.
     synced: Option<u64>,
+    /// The nodes whose rows it may have.
+    nodes: NodeRange,
 }
 
 impl RunWriter {
@@ -104,6 +107,7 @@ impl RunWriter {
             rows: 0,
             deletions: 0,
             synced: Some(0),
+            nodes: NodeRange::default(),
         }
     }
 
@@ -138,6 +142,7 @@ impl RunWriter {
     fn write(&mut self, packed: &Packed) -> Result<(), StateError> {
         let (Some(&first), Some(&last)) = (packed.hashes.first(), packed.hashes.last()) else { return Ok(()) };
         assert!(self.last <= first, "rows come in the order of their hashes");
+        assert!(self.nodes.has_hash(first) && self.nodes.has_hash(last), "a run of {} has others", self.nodes);
         self.last = last;
         self.rows += packed.rows() as u64;
         self.deletions += packed.deletions;
@@ -158,6 +163,12 @@ impl RunWriter {
             self.synced = Some(synced + SYNC_BYTES);
         }
         Ok(())
+    }
+
+    /// Of the rows of some nodes alone.
+    pub fn of_nodes(self, nodes: NodeRange) -> RunWriter {
+        assert_eq!(self.rows, 0, "the nodes of a run are given before its rows");
+        RunWriter { nodes, ..self }
     }
 
     /// Without syncs as it goes: it need not be durable soon.
@@ -182,7 +193,7 @@ impl RunWriter {
     pub fn finish_unsynced(mut self) -> Result<OpenRun, StateError> {
         self.flush()?;
         let index = self.file.write(&self.index.write(), self.rows)?;
-        let run = Run { index, rows: self.rows, deletions: self.deletions };
+        let run = Run { index, rows: self.rows, deletions: self.deletions, nodes: self.nodes };
         Ok(OpenRun::new(run, self.index.finish(), self.file.into_file()?))
     }
 
