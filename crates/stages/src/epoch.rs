@@ -232,14 +232,18 @@ impl Epoch {
         self.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
-    /// Of the transactions on some inputs, those that aborted: all, or those of a group.
-    pub fn aborted_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> u32 {
+    /// Of the transactions on some inputs, of a group or of all: how many there are, and how many of them aborted.
+    pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> (u32, u32) {
         let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
-        let of_input = |(id, input): (usize, &Input)| {
-            let aborts = (0..input.len).filter(|&i| is_abort(input.verdicts[i]));
-            aborts.filter(|&i| group.is_none_or(|group| self.grouping.of(id, i) == group)).count() as u32
-        };
-        self.inputs.iter().enumerate().filter(|(id, _)| inputs(*id)).map(of_input).sum()
+        let (mut transactions, mut aborted) = (0, 0);
+        for (id, input) in self.inputs.iter().enumerate().filter(|(id, _)| inputs(*id)) {
+            for i in (0..input.len).filter(|&i| group.is_none_or(|group| self.grouping.of(id, i) == group)) {
+                transactions += 1;
+                aborted += u32::from(is_abort(input.verdicts[i]));
+            }
+        }
+        assert!(aborted <= transactions, "a transaction aborts once");
+        (transactions, aborted)
     }
 
     /// Empties it.

@@ -297,13 +297,16 @@ impl AccessStage {
         }
         // The decision was about the first wave.
         let first = |id| self.machine.wiring.is_first(id);
-        let aborted: Vec<u32> = epoch.scheduled.iter().map(|s| epoch.aborted_of(s.group, first)).collect();
+        let outcomes: Vec<_> = epoch.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
         let operations = epoch.operations_of(first) as f64;
         let others = (epoch.times.prepare + epoch.times.finish) as f64;
         let in_all: u32 = epoch.scheduled.iter().map(|s| s.transactions).sum();
         let mut state = self.state.lock();
         state.costs.add(&epoch.sampled);
-        for (scheduled, aborted) in epoch.scheduled.iter().zip(aborted) {
+        for (scheduled, (of_group, aborted)) in epoch.scheduled.iter().zip(outcomes) {
+            // Those that were run first, to know their cost, are not among the transactions that were decided about.
+            let decided = f64::from(scheduled.transactions) / f64::from(of_group.max(1));
+            let aborted = ((f64::from(aborted) * decided).round() as u32).min(scheduled.transactions);
             let share = f64::from(scheduled.transactions) / f64::from(in_all.max(1));
             state.decisions[scheduled.group.unwrap_or(0)].record(EpochCost {
                 choice: scheduled.choice,
