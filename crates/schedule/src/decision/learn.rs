@@ -20,8 +20,8 @@ impl Decision {
         let count = f64::from(operations.max(1));
         let access = access_ns as f64 / count;
         self.others.add(cost.other_ns as f64 / count);
-        // Several transactions on one event are scheduled as one, so more can abort than are scheduled.
-        let aborted = (f64::from(cost.aborted) / f64::from(transactions.max(1))).min(1.0);
+        let aborted = f64::from(cost.aborted) / f64::from(transactions.max(1));
+        debug_assert!(aborted <= 1.0, "{} of {transactions} transactions aborted", cost.aborted);
         self.aborts = self.aborts * DECAY + aborted * (1.0 - DECAY);
         match policy.granularity {
             Granularity::Epoch => self.follow_serially(access),
