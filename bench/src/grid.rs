@@ -215,7 +215,7 @@ impl Grid {
         if self.epochs {
             let options = |way| self.open_options(way);
             let open: (&[f64], &dyn Fn(Way) -> Options) = (&self.open_loop, &options);
-            return over_time::epochs((workload, knobs), &ways, open, &mut io::stdout().lock());
+            return over_time::epochs(workload, knobs, &ways, open, &mut io::stdout().lock());
         }
         let mut session = Session::new(workload, knobs);
         let mut loop_seconds = Vec::new();

@@ -10,7 +10,7 @@ use tidemill_runtime::{Engine, Options};
 const BATCH: usize = 1 << 16;
 /// Bytes of a row's values, key included.
 const LIVE: u64 = 16;
-/// What may be held: so many times the live rows, and so much for epochs in flight.
+/// The memory that may be held: a multiple of the live rows, and a constant for epochs in flight.
 const ROWS_MAX: u64 = 3;
 const EPOCHS_MAX: u64 = 256 << 20;
 

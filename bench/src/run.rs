@@ -72,7 +72,7 @@ impl Source for Paced {
     }
 }
 
-/// Hands over one batch so many times, the event times going on.
+/// Hands over one batch a number of times, with increasing event times.
 pub struct Again {
     batch: RecordBatch,
     left: usize,

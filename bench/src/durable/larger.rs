@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use tidemill_runtime::{Control, DurabilityOptions, Options};
 
-/// The state is so many times as large as the limit.
+/// The size of the state as a multiple of the limit.
 const TIMES: usize = 10;
 
 /// Makes a state with the ledger's rows; prints what they take in memory.

@@ -125,7 +125,7 @@ impl Durable {
         let batch = ledger::events(self.shape(self.checkpoint_rows), 43);
         let state = self.fresh("checkpoint");
         let options = DurabilityOptions {
-            // One in the middle; the last is taken behind the end.
+            // One in the middle; the last is taken after the end.
             checkpoint_events: self.events as u64 / 2 + 1,
             commit_age_max: Duration::ZERO,
             ..DurabilityOptions::default()

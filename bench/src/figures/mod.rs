@@ -3,7 +3,7 @@
 //!
 //! A figure whose file is there is left out, so a sweep that was ended goes on where it was. Its file appears, by a
 //! rename, when it is complete; until then its points are in a file beside it (`.csv.part`), and a sweep that was ended
-//! or had a budget of time goes on behind the last that is whole.
+//! or ran out of time continues after the last whole point.
 
 mod catalog;
 pub mod over_time;
@@ -110,7 +110,7 @@ impl Figures {
         let (whole, points) = whole_points(figure, &fs::read_to_string(&unfinished).unwrap_or_default());
         fs::write(&unfinished, whole).expect("a file for the figure");
         let mut out = BufWriter::new(OpenOptions::new().append(true).open(&unfinished).expect("the file just written"));
-        let is_complete = self.write(figure, round_ns, (points, progress), &mut out);
+        let is_complete = self.write(figure, round_ns, points, progress, &mut out);
         out.into_inner().map_err(|error| error.into_error()).expect("a file that takes it");
         if is_complete {
             fs::rename(&unfinished, &file).expect("a file for the figure");
@@ -122,12 +122,13 @@ impl Figures {
         self.budget.is_none_or(|budget| progress.start.elapsed().as_secs_f64() < budget)
     }
 
-    /// Writes a figure behind so many points that are there. False if it ended before it was complete.
+    /// Writes the points of a figure after those that are there. False if it ended before it was complete.
     fn write(
         &self,
         figure: &Figure,
         round_ns: f64,
-        (there, progress): (usize, &mut Progress),
+        there: usize,
+        progress: &mut Progress,
         out: &mut dyn Write,
     ) -> bool {
         if !self.has_time(progress) {
@@ -144,7 +145,7 @@ impl Figures {
                         return false;
                     }
                     let knobs = self.sized(figure.kind, workload, knobs, round_ns);
-                    self.point(figure, (workload, knobs, round_ns), out);
+                    self.point(figure, workload, knobs, round_ns, out);
                     let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
                     progress.show(&what, figure.runs(self.runs) / figure.points.len());
                 }
@@ -154,7 +155,7 @@ impl Figures {
                 // A phase has to be long enough for several epochs.
                 let knobs = Knobs { events: (64 * knobs.epoch).min(self.events), ..knobs };
                 writeln!(out, "{}", over_time::EPOCHS).expect("a file that takes it");
-                over_time::epochs((workload, knobs), &figure.ways, (&[], &|_| Options::default()), out);
+                over_time::epochs(workload, knobs, &figure.ways, (&[], &|_| Options::default()), out);
                 progress.show(figure.id, figure.runs(self.runs));
             }
             Kind::Simulation => {
@@ -162,7 +163,7 @@ impl Figures {
                 for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
                     let knobs = self.sized(figure.kind, workload, knobs, round_ns);
                     let micros = (knobs.work as f64 * round_ns / 100.0).round() / 10.0;
-                    simulation::simulate(workload, knobs, (micros, self.runs), out);
+                    simulation::simulate(workload, knobs, micros, self.runs, out);
                     let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
                     progress.show(&what, figure.runs(self.runs) / figure.points.len());
                 }
@@ -187,7 +188,7 @@ impl Figures {
     }
 
     /// All ways at a point.
-    fn point(&self, figure: &Figure, (workload, knobs, round_ns): (Workload, Knobs, f64), out: &mut dyn Write) {
+    fn point(&self, figure: &Figure, workload: Workload, knobs: Knobs, round_ns: f64, out: &mut dyn Write) {
         let mut session = Session::new(workload, knobs);
         let mut loops = Vec::new();
         let mut runs: Vec<(Way, Vec<Measured>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
@@ -288,7 +289,7 @@ mod tests {
         fs::remove_dir_all(&out).expect("what was made");
     }
 
-    /// A budget of nothing measures nothing; and a figure that was torn goes on behind its last whole point.
+    /// A budget of nothing measures nothing; and a figure that was torn continues after its last whole point.
     #[test]
     fn a_figure_goes_on_where_it_was_ended() {
         let out = std::env::temp_dir().join(format!("tidemill-bench-pieces-{}", std::process::id()));

@@ -25,12 +25,13 @@ const SAMPLE: Duration = Duration::from_millis(5);
 /// The columns of [`epochs`].
 pub const EPOCHS: &str = "scheduling,load,epoch,finished_s,waited_s,took_s,events,transactions,aborted,policy,access_s,decide_s,expected_s,reason";
 
-/// A line per epoch: which, when it was finished, how long its oldest event had waited for it to be opened and how long it
-/// took from then, its events and policy, what its access took, without what was run first to know costs, what deciding
-/// took, and what it was expected to take. `open`: also with events arriving at these shares of the rate that was
+/// A line per epoch: its number, when it was finished, how long its oldest event waited for it to be opened and how long
+/// it took from then, its events and policy, the time of its access without the sampling prefix, the time of the
+/// decision, and the expected time. `open`: repeats this with events arriving at these shares of the rate that was
 /// reached, under these options.
 pub fn epochs(
-    (workload, knobs): (Workload, Knobs),
+    workload: Workload,
+    knobs: Knobs,
     ways: &[Way],
     open: (&[f64], &dyn Fn(Way) -> Options),
     out: &mut dyn Write,

@@ -26,7 +26,7 @@ fn small(workload: Workload) -> Vec<Knobs> {
     }
 }
 
-/// The rows that a table begins with; windows, which stand behind all else, are empty.
+/// The rows that a table begins with; its windows, which are its last columns, are empty.
 fn first_rows(program: &Program, table: usize, batch: &RecordBatch) -> Vec<Vec<Value>> {
     let (plain, windows): (Vec<_>, Vec<_>) = program.tables[table].columns.iter().partition(|c| c.window.is_none());
     let schema = tidemill_model::Schema::scalars(plain.iter().map(|c| (c.name.as_str(), c.ty)));

@@ -1,8 +1,8 @@
-//! A discrete-event simulation of the executor: the units of an epoch, on so many workers.
+//! A discrete-event simulation of the executor: the units of an epoch, on a number of workers.
 //!
 //! What is simulated is who runs which unit when, by the rules of `tidemill_schedule`, not how: a worker goes on with
 //! what it has made ready, else takes the ready unit that is first in position order (unstructured); takes units of a
-//! stratum as they come and waits behind it (breadth first); goes through its own share, which is of the chains that it
+//! stratum as they come and waits after it (breadth first); goes through its own share, which is of the chains that it
 //! owns or of every stratum, and waits for what its next unit waits for (depth first). Time is in nanoseconds.
 
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ pub struct Costs {
     pub unit: f64,
     /// More, where something that it waits for was run by another worker.
     pub transfer: f64,
-    /// Waiting for all behind a stratum.
+    /// The wait for all workers after a stratum.
     pub barrier: f64,
 }
 
@@ -33,13 +33,14 @@ pub fn critical_path(precedence: &impl Precedence, weight: &[f64]) -> f64 {
     longest
 }
 
-/// How long the units take on so many workers. `owners`: where chains are owned, a number for each unit, the same for
+/// How long the units take on a number of workers. `owners`: where chains are owned, a number for each unit, the same for
 /// those of one owner.
 pub fn makespan(
     precedence: &impl Precedence,
     weight: &[f64],
     costs: Costs,
-    (explore, owners): (Explore, Option<&[u32]>),
+    explore: Explore,
+    owners: Option<&[u32]>,
     workers: usize,
 ) -> f64 {
     let mut run = Run {
@@ -85,7 +86,7 @@ impl Run<'_> {
     }
 
     /// Tells those that wait for a unit; which became ready.
-    fn tell(&mut self, precedence: &impl Precedence, unit: u32, (end, worker): (f64, usize)) -> Vec<u32> {
+    fn tell(&mut self, precedence: &impl Precedence, unit: u32, end: f64, worker: usize) -> Vec<u32> {
         let mut ready = Vec::new();
         precedence.tell(unit, |told| {
             let (at, _) = self.ready_at[told as usize];
@@ -115,7 +116,7 @@ impl Run<'_> {
             }
             let Some(Reverse((end, worker, unit))) = ends.pop() else { return };
             let now = f64::from_bits(end);
-            let mut fresh = self.tell(precedence, unit, (now, worker));
+            let mut fresh = self.tell(precedence, unit, now, worker);
             // Along the chain, with the first in position order.
             fresh.sort_unstable_by_key(|&unit| Reverse(unit));
             match fresh.pop() {
@@ -134,7 +135,7 @@ impl Run<'_> {
                 let first = |a: &usize, b: &usize| self.workers[*a].total_cmp(&self.workers[*b]);
                 let worker = (0..self.workers.len()).min_by(first).expect("a worker");
                 let end = self.run(unit, worker);
-                self.tell(precedence, unit, (end, worker));
+                self.tell(precedence, unit, end, worker);
             }
             let last = self.workers.iter().copied().fold(0.0, f64::max);
             let barrier = if self.workers.len() > 1 { self.costs.barrier } else { 0.0 };
@@ -147,7 +148,7 @@ impl Run<'_> {
         for (member, &unit) in strata.members().iter().enumerate() {
             let worker = owners.map_or(member, |owners| owners[unit as usize] as usize) % self.workers.len();
             let end = self.run(unit, worker);
-            self.tell(precedence, unit, (end, worker));
+            self.tell(precedence, unit, end, worker);
         }
     }
 }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     fn time(graph: &Graph, costs: Costs, explore: Explore, workers: usize) -> f64 {
-        makespan(graph, &vec![100.0; graph.transactions() as usize], costs, (explore, None), workers)
+        makespan(graph, &vec![100.0; graph.transactions() as usize], costs, explore, None, workers)
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(time(&graph, costs, ALL[1], 1), 64.0 * 110.0);
         // Each next unit is another worker's, or the chain is one's.
         assert_eq!(time(&graph, costs, ALL[2], 2), 64.0 * 110.0 + 63.0 * 1_000.0);
-        let owned = makespan(&graph, &[100.0; 64], costs, (ALL[2], Some(&[3; 64])), 2);
+        let owned = makespan(&graph, &[100.0; 64], costs, ALL[2], Some(&[3; 64]), 2);
         assert_eq!(owned, 64.0 * 110.0);
     }
 
@@ -205,7 +206,7 @@ mod tests {
             let weight: Vec<f64> = (0..graph.transactions()).map(|_| 1.0 + random.below(100) as f64).collect();
             let (path, work) = (critical_path(&graph, &weight), weight.iter().sum::<f64>());
             for (explore, workers) in ALL.into_iter().flat_map(|explore| [1, 3, 16].map(|workers| (explore, workers))) {
-                let took = makespan(&graph, &weight, Costs::default(), (explore, None), workers);
+                let took = makespan(&graph, &weight, Costs::default(), explore, None, workers);
                 assert!(took >= path - 1e-6 && took >= work / workers as f64 - 1e-6, "{took} of {path}, {work}");
                 // Graham's bound of list scheduling, which one list has.
                 let bound = path + (work - path) / workers as f64;

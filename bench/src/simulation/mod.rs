@@ -51,7 +51,7 @@ pub const POLICIES: [&str; 8] =
 
 /// A line per policy and number of workers: events per second as predicted, as measured where there are as many
 /// processors, and at the most, by the critical path and the work.
-pub fn simulate(workload: Workload, knobs: Knobs, (micros, runs): (f64, usize), out: &mut dyn Write) {
+pub fn simulate(workload: Workload, knobs: Knobs, micros: f64, runs: usize, out: &mut dyn Write) {
     let mut session = Session::new(workload, knobs);
     session.run_loop();
     let shape = session.shape();
@@ -66,7 +66,7 @@ pub fn simulate(workload: Workload, knobs: Knobs, (micros, runs): (f64, usize), 
             all.swap_remove(all.len() / 2)
         };
         let measured = MEASURED.map(&mut run);
-        let model = Predicted::of((&shape, events), policy, &measured[0], transfer);
+        let model = Predicted::of(&shape, events, policy, &measured[0], transfer);
         for workers in WORKERS {
             let predicted = model.events_per_second(workers);
             let here = MEASURED.iter().position(|&w| w == workers);
@@ -98,7 +98,7 @@ struct Predicted {
     /// Per unit, what it does; nanoseconds, as all that follows.
     weight: Vec<f64>,
     costs: Costs,
-    /// Building the graph with one worker, and what comes behind all units.
+    /// Building the graph with one worker, and what comes after all units.
     construct: f64,
     other: f64,
     /// Running again what aborts affected; one worker does it.
@@ -110,7 +110,7 @@ struct Predicted {
 }
 
 impl Predicted {
-    fn of((shape, events): (&EpochShape, f64), policy: Policy, one: &Summary, transfer: f64) -> Predicted {
+    fn of(shape: &EpochShape, events: f64, policy: Policy, one: &Summary, transfer: f64) -> Predicted {
         let per_epoch = |seconds: f64| seconds * 1e9 * events / one.events.max(1) as f64;
         let (mut graph, mut flow) = (Graph::new(), Flow::new());
         let uses = if policy.speculates() { shape.uses.clone() } else { whole(&shape.uses) };
@@ -169,7 +169,7 @@ impl Predicted {
     }
 
     fn explored(&self, precedence: &impl Precedence, workers: usize) -> f64 {
-        makespan(precedence, &self.weight, self.costs, (self.policy.explore, self.owners.as_deref()), workers)
+        makespan(precedence, &self.weight, self.costs, self.policy.explore, self.owners.as_deref(), workers)
     }
 
     fn versions(&self) -> Versions<'_> {

@@ -11,6 +11,7 @@ use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
+use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_plan::build::{Block, PlanBuilder, TransactionBuilder, aborted, cell, committed, event, literal, named};
@@ -135,10 +136,10 @@ impl Loop {
     }
 
     #[inline(always)]
-    fn function(&self, keys: &[&[i64]], (first, accesses): (usize, usize), i: usize) -> Option<i64> {
-        let start = *self.records.get(&keys[first][i])?;
+    fn function(&self, keys: &[&[i64]], rows: Range<usize>, i: usize) -> Option<i64> {
+        let start = *self.records.get(&keys[rows.start][i])?;
         let mut sum = start;
-        for column in &keys[first + 1..first + accesses] {
+        for column in &keys[rows.start + 1..rows.end] {
             sum = sum.checked_add(*self.records.get(&column[i])?)?;
         }
         sum.checked_add(toil(start, self.knobs.work))
@@ -157,7 +158,7 @@ impl Plain for Loop {
                 true => (1, 1, &mut one),
                 false => (self.knobs.length, self.knobs.accesses, &mut all),
             };
-            let functions = (0..length).map(|o| (o * accesses, accesses));
+            let functions = (0..length).map(|o| o * accesses..(o + 1) * accesses);
             if is_read.value(i) {
                 let sum = functions.map(|rows| self.function(&keys, rows, i)).reduce(|a, b| a?.checked_add(b?));
                 let Some(Some(sum)) = sum else { continue };

@@ -18,7 +18,7 @@ use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, exists,
 const VEHICLES_PER_SEGMENT: u64 = 100;
 const SPEED_MAX: u64 = 120;
 const TOO_SLOW: i64 = -1 << 50;
-/// A toll is due above so many vehicles and below that speed.
+/// A toll is due above this number of vehicles and below this speed.
 const VEHICLES_FREE: i64 = 50;
 const SPEED_FREE: i64 = 70;
 

@@ -14,7 +14,7 @@ use tidemill_plan::{Aggregate, Plan, WindowDef};
 
 const VEHICLES_PER_SEGMENT: u64 = 100;
 const SPEED_MAX: u64 = 120;
-/// A toll is due above so many vehicles and below that speed.
+/// A toll is due above this number of vehicles and below this speed.
 const VEHICLES_FREE: i64 = 30;
 const SPEED_FREE: i64 = 65;
 /// Slices of a window.
@@ -22,7 +22,7 @@ const SLICES: i64 = 5;
 /// The length of a slice, in reports of a segment on average.
 const REPORTS_PER_SLICE: i64 = 12;
 
-/// The application; a slice is so many reports long.
+/// The application; a slice has this number of reports.
 pub fn plan(work: i64, slide: i64) -> Plan {
     let span =
         |distinct| WindowDef::Span { span: Value::Int(SLICES * slide), slide: Some(Value::Int(slide)), distinct };

@@ -4,12 +4,12 @@ use std::time::Instant;
 use tidemill_plan::build::{Block, if_else, local};
 use tidemill_plan::{Expr, Function};
 
-/// So many rounds take so many microseconds.
+/// The rounds that take this number of microseconds.
 pub fn rounds(micros: f64, round_ns: f64) -> i64 {
     (micros * 1e3 / round_ns).round() as i64
 }
 
-/// The arithmetic of a user function: 0, though no compiler can know.
+/// The arithmetic of a user function. The result is 0, which no compiler can know.
 #[inline(always)]
 pub fn toil(start: i64, rounds: i64) -> i64 {
     if rounds == 0 {

@@ -161,7 +161,8 @@ impl Scene {
     /// A command with a fault, if any, and what comes after it; the calls that it made.
     fn trial(
         &self,
-        (command, before): (Command, &Found),
+        command: Command,
+        before: &Found,
         prepare: &dyn Fn(&SimStorage),
         fault: Faulted,
     ) -> Result<Vec<Call>, String> {
@@ -230,7 +231,7 @@ impl Scene {
         ends: &mut dyn FnMut(Faulted, Result<(), String>) -> bool,
     ) {
         let before = found(self.before(command)).expect("no fault");
-        let calls = match self.trial((command, &before), prepare, None) {
+        let calls = match self.trial(command, &before, prepare, None) {
             Ok(calls) => calls,
             Err(wrong) => {
                 ends(None, Err(wrong));
@@ -239,7 +240,7 @@ impl Scene {
         };
         for (at, call) in calls.iter().enumerate() {
             for fault in call.faults() {
-                let ended = self.trial((command, &before), prepare, Some((at, fault)));
+                let ended = self.trial(command, &before, prepare, Some((at, fault)));
                 if ends(Some((at, fault)), ended.map(drop).map_err(|wrong| format!("{wrong}, {call:?}"))) {
                     return;
                 }
@@ -318,7 +319,7 @@ fn syncs_that_commands_leave_out_are_found() {
             };
             let before = found(scene.before(command)).expect("no fault");
             scene.try_all(command, &lying, &mut |fault, with| {
-                let without = || scene.trial((command, &before), &honest, fault).map(drop);
+                let without = || scene.trial(command, &before, &honest, fault).map(drop);
                 is_found = search.finds((draw, fault), with, without);
                 is_found
             });

@@ -75,7 +75,7 @@ impl Scene {
     }
 
     /// A run that the power ends; what is wrong then.
-    fn cut(&self, (seed, cut): (u64, usize), planted: Planted) -> Result<(), String> {
+    fn cut(&self, seed: u64, cut: usize, planted: Planted) -> Result<(), String> {
         let machine = new_machine(seed * 1_000 + cut as u64);
         machine.fail(self.calls * cut / CUTS, Fault::CutBefore);
         // It ends with the power, or just before.
@@ -94,7 +94,7 @@ fn what_is_released_is_recorded() {
     for seed in 1..=PLANS {
         let Some(scene) = Scene::new(seed) else { continue };
         for cut in 0..CUTS {
-            assert_eq!(scene.cut((seed, cut), Planted::default()), Ok(()), "seed {seed}, cut {cut}");
+            assert_eq!(scene.cut(seed, cut, Planted::default()), Ok(()), "seed {seed}, cut {cut}");
         }
     }
 }
@@ -105,7 +105,7 @@ fn a_release_before_its_record_is_found() {
     let mut search = Search::new(bug, &["was released and is not in the log"]);
     let found = (1..=PLANS).any(|seed| {
         Scene::new(seed).is_some_and(|scene| {
-            let run = |cut, planted| scene.cut((seed, cut), planted);
+            let run = |cut, planted| scene.cut(seed, cut, planted);
             (0..CUTS).any(|cut| search.finds((seed, cut), run(cut, bug), || run(cut, Planted::default())))
         })
     });
