@@ -16,9 +16,11 @@ INSTALL := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin deve
 # Random histories that the engine is held against the reference on.
 TIDEMILL_HISTORIES ?= 100000
 export TIDEMILL_HISTORIES
-# Crashes on simulated storage that it recovers from.
+# Crashes on simulated storage that it recovers from: of engines stepped by one thread, and of engines on threads.
 TIDEMILL_CRASHES ?= 10000
 export TIDEMILL_CRASHES
+TIDEMILL_THREAD_CRASHES ?= 1000
+export TIDEMILL_THREAD_CRASHES
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,7 +64,7 @@ torture: SHELL := /bin/bash
 torture: .SHELLFLAGS := -o pipefail -c
 torture: machine ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
 	@mkdir -p target
-	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
+	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_THREAD_CRASHES=$$(($(BUDGET) * 100000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
 	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) \
 	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture | tee target/torture.log
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture

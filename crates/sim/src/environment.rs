@@ -1,5 +1,6 @@
 //! Real threads, and a clock that moves each time it is read.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -56,9 +57,14 @@ struct Thread(JoinHandle<()>);
 
 impl Joined for Thread {
     fn join(self: Box<Self>) -> Result<(), String> {
-        self.0.join().map_err(|panic| match panic.downcast_ref::<String>() {
-            Some(message) => message.clone(),
-            None => panic.downcast_ref::<&str>().map_or("a thread panicked".into(), |m| (*m).to_owned()),
-        })
+        self.0.join().map_err(|panic| message(&*panic))
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    match panic.downcast_ref::<String>() {
+        Some(message) => message.clone(),
+        None => panic.downcast_ref::<&str>().map_or("a thread panicked".into(), |message| (*message).to_owned()),
     }
 }

@@ -8,7 +8,11 @@
 //! [`log`] runs the log alone through many crashes, [`store`] the runs of rows; [`damage`] flips bits of a state
 //! directory; [`kills`] ends real processes; [`power`] cuts the power of a real file system.
 //!
-//! `TIDEMILL_CRASHES` sets how many crashes there must have been, `TIDEMILL_SEED` the first seed.
+//! Most trials step the engine on one thread, in an order that the seed draws ([`tidemill_sim::step_through`]): a failing
+//! trial fails again, step for step ([`replays`] shows it). Some run it on threads.
+//!
+//! `TIDEMILL_CRASHES` sets how many crashes there must have been on one thread, `TIDEMILL_THREAD_CRASHES` on threads,
+//! `TIDEMILL_SEED` the first seed.
 
 mod child;
 mod commands;
@@ -21,6 +25,7 @@ mod log;
 mod oom;
 mod planted;
 mod power;
+mod replays;
 #[path = "../planted/mod.rs"]
 mod search;
 mod source;
@@ -58,7 +63,7 @@ struct Totals {
 fn plan_trials(plan: u64, trials: &mut Trials, totals: &Totals, thread: usize) {
     for at in At::of_plan(plan) {
         totals.running[thread].store(at.trial, Ordering::Relaxed);
-        let outcome = trials.run(at, Wrongs::default()).unwrap_or_else(|wrong| panic!("{at:?}: {wrong}"));
+        let outcome = trials.run(at, Wrongs::default()).unwrap_or_else(|wrong| panic!("{at}: {wrong}"));
         totals.trials.fetch_add(1, Ordering::Relaxed);
         totals.crashes.fetch_add(outcome.crashes, Ordering::Relaxed);
         totals.in_recovery.fetch_add(outcome.in_recovery, Ordering::Relaxed);
@@ -68,18 +73,28 @@ fn plan_trials(plan: u64, trials: &mut Trials, totals: &Totals, thread: usize) {
 
 #[test]
 fn random_crashes() {
-    let (wanted, first) = (number("TIDEMILL_CRASHES", 1_000), number("TIDEMILL_SEED", 1));
+    crashes(number("TIDEMILL_CRASHES", 1_000), Trials::default);
+}
+
+#[test]
+fn random_crashes_on_threads() {
+    crashes(number("TIDEMILL_THREAD_CRASHES", 300), Trials::on_threads);
+}
+
+/// Trials until so many processes have crashed.
+fn crashes(wanted: u64, trials: fn() -> Trials) {
+    let first = number("TIDEMILL_SEED", 1);
     let totals = Totals::default();
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let totals = &totals;
             scope.spawn(move || {
-                let (mut plan, mut trials) = (first + thread as u64, Trials::default());
+                let _over = Over(&totals.running[thread]);
+                let (mut plan, mut trials) = (first + thread as u64, trials());
                 while totals.crashes.load(Ordering::Relaxed) < wanted {
                     plan_trials(plan, &mut trials, totals, thread);
                     plan += 2;
                 }
-                totals.running[thread].store(u64::MAX, Ordering::Relaxed);
             });
         }
         scope.spawn(|| watch(&totals));
@@ -88,6 +103,15 @@ fn random_crashes() {
     let (trials, crashes, again) = (count(&totals.trials), count(&totals.crashes), count(&totals.in_recovery));
     let stops = count(&totals.stops);
     println!("{crashes} crashes and {stops} stops in {trials} trials, {again} after another, from seed {first}");
+}
+
+/// Says that a thread runs no more trials, also when it panics: a trial that fails does not hang.
+struct Over<'a>(&'a AtomicU64);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(u64::MAX, Ordering::Relaxed);
+    }
 }
 
 /// Aborts the tests when a trial hangs, and prints its seed.

@@ -2,6 +2,7 @@
 
 use crate::source::{Again, Records};
 use crate::support::Subject;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, Options, Request, RunError, Scheduling, Sink, Source,
-    Summary, Sync,
+    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, Options, Request, RunError, Scheduling,
+    Sink, Source, Summary, Sync,
 };
-use tidemill_sim::{Fault, SimEnvironment, SimStorage};
+use tidemill_sim::{Fault, SimEnvironment, SimStorage, SimulatedClock, SteppedEnvironment, Trace, step_through};
 
 /// A history with the bytes that its sinks must have written.
 pub struct Expected {
@@ -35,6 +36,19 @@ pub enum Whole {
     /// A prefix, as a run that was asked to end leaves it, or the file is not there yet.
     Prefix,
 }
+
+/// How an engine is driven.
+#[derive(Clone, Default)]
+pub enum Drive {
+    /// Each actor by a thread of its own.
+    #[default]
+    Threads,
+    /// All by one thread, on this machine; each process leaves the trace of its steps.
+    Steps(SimStorage, Traces),
+}
+
+/// The steps of the processes of a trial, in order.
+pub type Traces = Arc<Mutex<Vec<Trace>>>;
 
 /// What is the same in every process of a trial.
 #[derive(Clone)]
@@ -54,6 +68,8 @@ pub struct Setting {
     /// Bytes that rows may take in memory: too few for any row, or about enough for the empty indexes and a few rows, so
     /// that rows are evicted again and again.
     pub memory: Option<usize>,
+    /// How the engine is driven.
+    pub drive: Drive,
     /// Has each source ask for the end of the run after this number of its records.
     pub stop: Option<usize>,
 }
@@ -82,6 +98,7 @@ impl Setting {
             sync: Sync::Epoch,
             records: true,
             memory,
+            drive: Drive::Threads,
             stop: None,
         }
     }
@@ -310,6 +327,11 @@ pub fn process_under(
     };
     options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());
     options.checkpoint_events = checkpoint_events(setting.seed).unwrap_or(options.checkpoint_events);
+    let clock = Arc::new(SimulatedClock::default());
+    let environment: Arc<dyn Environment> = match &setting.drive {
+        Drive::Threads => Arc::new(SimEnvironment::new(setting.seed, setting.workers)),
+        Drive::Steps(..) => Arc::new(SteppedEnvironment::new(clock.clone(), setting.workers)),
+    };
     let request = Request {
         sources,
         sinks,
@@ -320,13 +342,19 @@ pub fn process_under(
             memory: setting.memory,
             ..Options::default()
         },
-        environment: Arc::new(SimEnvironment::new(setting.seed, setting.workers)),
+        environment,
         control: control.clone(),
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
     };
-    engine.run(request, &mut || {})
+    let Drive::Steps(machine, traces) = &setting.drive else { return engine.run(request, &mut || {}) };
+    let mut run = engine.begin(request, &mut || {})?;
+    let mut traces = traces.lock();
+    let seed = setting.seed ^ (traces.len() as u64).rotate_left(32);
+    let trace = step_through(&mut run, seed, &clock, machine).unwrap_or_else(|stuck| panic!("{stuck}"));
+    traces.push(trace);
+    run.end()
 }
 
 /// A fault that may end a process.
@@ -365,6 +393,9 @@ pub fn run(
     prepare: impl Fn(&SimStorage),
 ) -> (Engine, Result<Outcome, String>) {
     let storage = new_machine(setting.seed);
+    if let Drive::Steps(machine, _) = &mut setting.drive {
+        *machine = storage.clone();
+    }
     prepare(&storage);
     let mut random = Random::new(setting.seed ^ 0x5eed);
     let mut outcome = Outcome::default();

@@ -1,13 +1,14 @@
 //! Random trials by number, and what they share: a plan that was compiled, data that was interpreted.
 
 use crate::support::{Subject, with_all_sinks};
-use crate::trial::{Expected, Outcome, Setting, run};
+use crate::trial::{Drive, Expected, Outcome, Setting, Traces, new_machine, run};
+use std::fmt::{self, Display};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidemill_durability::Planted;
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
 use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{Engine, Logging};
-use tidemill_sim::SimStorage;
+use tidemill_sim::{SimStorage, Trace};
 
 /// Trials per plan and data: compiling and interpreting cost more than running.
 const DATA_PER_PLAN: u64 = 4;
@@ -19,6 +20,12 @@ pub struct At {
     pub plan: u64,
     pub data: u64,
     pub trial: u64,
+}
+
+impl Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plan seed {}, trial seed {}", self.plan, self.trial)
+    }
 }
 
 impl At {
@@ -42,18 +49,37 @@ pub struct Wrongs {
 /// Trials, one after another. What the last ones were made of is kept for the next.
 #[derive(Default)]
 pub struct Trials {
+    /// Whether each actor of the engine has a thread of its own. Otherwise one thread steps them all, and a trial does
+    /// the same each time.
+    on_threads: bool,
+    traces: Traces,
     plan: Option<(u64, Plan)>,
     engine: Option<Engine>,
     expected: Option<(u64, Expected)>,
 }
 
 impl Trials {
+    /// Trials on threads.
+    pub fn on_threads() -> Trials {
+        Trials { on_threads: true, ..Trials::default() }
+    }
+
+    /// The hashes of the steps of the last trial's processes.
+    pub fn steps(&self) -> Vec<u64> {
+        self.traces.lock().iter().map(Trace::hash).collect()
+    }
+
     /// Runs a trial; what is wrong with it. A panic is one of the things that can be.
     pub fn run(&mut self, at: At, wrongs: Wrongs) -> Result<Outcome, String> {
         self.prepare(at);
         let engine = self.engine.take().expect("one was made for this plan");
         let (_, expected) = self.expected.as_ref().expect("it was made for this data");
-        let setting = Setting::random(at.trial, wrongs.planted);
+        self.traces = Traces::default();
+        let drive = match self.on_threads {
+            true => Drive::Threads,
+            false => Drive::Steps(new_machine(at.trial), self.traces.clone()),
+        };
+        let setting = Setting { drive, ..Setting::random(at.trial, wrongs.planted) };
         let lie = |storage: &SimStorage| wrongs.lies.iter().for_each(|end| storage.lie_about(end));
         match catch_unwind(AssertUnwindSafe(|| run(expected, engine, setting, lie))) {
             Ok((engine, outcome)) => {
@@ -62,7 +88,7 @@ impl Trials {
             }
             Err(panic) => {
                 // The engine went with it.
-                *self = Trials::default();
+                *self = Trials { on_threads: self.on_threads, traces: self.traces.clone(), ..Trials::default() };
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
                 Err(format!("panic: {}", text.unwrap_or("without a text")))
