@@ -4,6 +4,7 @@
 //! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SEED` the first seed. A
 //! failure prints its seed and configuration, which reproduce it.
 
+mod driven;
 mod durable;
 mod limits;
 mod memory;

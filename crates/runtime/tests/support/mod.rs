@@ -11,7 +11,7 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Control, Engine, Environment, IoFailure, Joined, Options, Request, Sink, Source, SourceBatch, Summary,
+    Control, Cutter, Engine, Environment, IoFailure, Joined, Options, Request, Run, Sink, Source, SourceBatch, Summary,
     epoch_record_schema,
 };
 
@@ -141,6 +141,20 @@ pub struct Outcome {
     pub policies: Vec<(Option<String>, String)>,
 }
 
+/// Drives a run to its end, on the thread that it is called on.
+pub type Steps = Box<dyn FnMut(&mut Run)>;
+
+/// What is other than usual about a run.
+#[derive(Default)]
+pub struct Drive {
+    /// Where epochs are cut.
+    pub cutter: Option<Box<dyn Cutter>>,
+    /// What drives the run. None: threads.
+    pub steps: Option<Steps>,
+    /// Clock and threads.
+    pub environment: Option<Arc<dyn Environment>>,
+}
+
 /// A program and its data, ready to be run in many ways.
 pub struct Subject {
     pub program: Program,
@@ -167,6 +181,11 @@ impl Subject {
 
     /// Runs it on fresh tables of a compiled engine; on two sockets where the size of batches is odd.
     pub fn run(&self, engine: &Engine, options: Options, batch_size: usize) -> Outcome {
+        self.run_driven(engine, options, batch_size, Drive::default())
+    }
+
+    /// The same, driven and cut otherwise.
+    pub fn run_driven(&self, engine: &Engine, options: Options, batch_size: usize, drive: Drive) -> Outcome {
         let program = engine.program();
         for (table, rows) in &self.history.preload {
             let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
@@ -183,13 +202,22 @@ impl Subject {
             sources,
             sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
             options,
-            environment: Arc::new(Sockets { system: System::new(), count: 1 + batch_size % 2 }),
+            environment: drive
+                .environment
+                .unwrap_or_else(|| Arc::new(Sockets { system: System::new(), count: 1 + batch_size % 2 })),
             control: Arc::new(Control::default()),
             durability: None,
             records: Some(Box::new(records.clone())),
-            cutter: None,
+            cutter: drive.cutter,
         };
-        let summary = engine.run(request, &mut || {}).expect("a run in memory");
+        let summary = match drive.steps {
+            None => engine.run(request, &mut || {}),
+            Some(mut steps) => engine.begin(request, &mut || {}).and_then(|mut run| {
+                steps(&mut run);
+                run.end()
+            }),
+        };
+        let summary = summary.expect("a run in memory");
         check_records(&records, &summary);
         let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {
             let schema = &program.streams[sink.stream].schema;
