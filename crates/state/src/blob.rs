@@ -1,10 +1,11 @@
-//! Text and bytes outside the row: a length and the bytes, behind one pointer.
+//! Text and bytes outside the row: one pointer to a length and the bytes.
 //!
-//! A handle is the address of `[len: u64][bytes]`, or 0 for the empty value. A handle has one owner,
-//! the cell that holds it, or the garbage list that it was moved to.
+//! A handle is the address of `[len: u64][bytes]`, or 0 for the empty value. A handle has one owner: the cell that
+//! holds it, or the garbage list that it was moved to.
 //!
-//! A blob takes a multiple of 16 bytes, and of an eighth of the next power of two up to 4096: the sizes that allocators round
-//! to by themselves, or finer. So one whose length changes a little stays where it is.
+//! The size of a blob is rounded up to a multiple of 16 bytes, and of an eighth of the next power of two, at most
+//! 4096. These are the size classes of allocators, or finer ones. So a blob whose length changes a little stays in
+//! place.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Range;
@@ -12,7 +13,7 @@ use std::ops::Range;
 /// Bytes before the content.
 pub const PREFIX: usize = 8;
 
-/// What a blob is rounded up to a multiple of, at the least and at the most.
+/// The smallest and the largest step that a blob's size is rounded up to.
 const STEP_MIN: usize = 16;
 const STEP_MAX: usize = 4096;
 
@@ -22,17 +23,17 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(size.next_multiple_of(step), 8).expect("a text is smaller than the address space")
 }
 
-/// Bytes of memory that a blob with a content of that length takes.
+/// Bytes of memory of a blob whose content has this length.
 pub fn size(len: usize) -> usize {
     if len == 0 { 0 } else { layout(len).size() }
 }
 
-/// A new blob with these bytes; 0 for none.
+/// A new blob with these bytes; 0 for the empty value.
 pub fn new(bytes: &[u8]) -> u64 {
     of(&[bytes])
 }
 
-/// A new blob with these bytes in a row; 0 for none.
+/// A new blob with these pieces, concatenated; 0 for the empty value.
 pub fn of(pieces: &[&[u8]]) -> u64 {
     let len = pieces.iter().map(|piece| piece.len()).sum();
     if len == 0 {
@@ -55,7 +56,7 @@ pub fn of(pieces: &[&[u8]]) -> u64 {
     }
 }
 
-/// The bytes behind a handle.
+/// The bytes of a handle.
 ///
 /// # Safety
 /// `handle` came from [`of`] or [`new`], and is neither freed nor edited while the result lives.
@@ -68,39 +69,39 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
 }
 
-/// A change of some bytes: those before `start` go, and those of `gap`, which lies behind it. What comes is put behind
-/// those that stay.
+/// A change of some bytes: removes the bytes before `start`, and those of `gap`, which comes after `start`. New bytes
+/// are appended to the remaining ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The first that stays, unless `gap` begins there.
+    /// The first byte that stays, unless `gap` begins there.
     pub start: usize,
-    /// Those in between that go.
+    /// The bytes in between that are removed.
     pub gap: Range<usize>,
 }
 
 impl Edit {
-    /// What becomes of the bytes, in pieces.
+    /// The bytes after the edit, in pieces.
     pub fn pieces<'a>(&self, bytes: &'a [u8], tail: &'a [u8]) -> [&'a [u8]; 3] {
         [&bytes[self.start..self.gap.start], &bytes[self.gap.end..], tail]
     }
 
-    /// Whether it changes anything, where so many bytes come.
+    /// Whether the edit changes anything when `tail` bytes are appended.
     pub fn changes(&self, tail: usize) -> bool {
         self.start > 0 || !self.gap.is_empty() || tail > 0
     }
 }
 
-/// Edits a blob where it is. False, and nothing is done, where it would have to be another one.
+/// Edits a blob in place. Returns false, and changes nothing, if the result needs another allocation.
 ///
 /// # Safety
-/// `handle` came from [`new`] and is not freed, and nobody else reads it meanwhile.
+/// `handle` came from [`new`] and is not freed, and no other thread reads it meanwhile.
 pub unsafe fn edit(handle: u64, edit: &Edit, tail: &[u8]) -> bool {
     if handle == 0 {
         return false;
     }
     let blob = handle as *mut u8;
-    // SAFETY: by the caller's promise this is a live blob, laid out by `new`, that nobody else reads. What stays lies
-    // in it, and what it becomes has room in it, as the layout is the same.
+    // SAFETY: by the caller's promise this is a live blob, laid out by `new`, that no other thread reads. The
+    // remaining bytes lie in it, and the result fits, because the layout is the same.
     unsafe {
         let len = blob.cast::<u64>().read() as usize;
         let Edit { start, gap } = edit;
@@ -126,13 +127,13 @@ pub unsafe fn edit(handle: u64, edit: &Edit, tail: &[u8]) -> bool {
 /// Frees a blob; returns the bytes of memory that it took.
 ///
 /// # Safety
-/// `handle` came from [`new`], is freed once, and nothing reads it any more.
+/// `handle` came from [`new`], is freed once, and is not read afterwards.
 pub unsafe fn free(handle: u64) -> usize {
     if handle == 0 {
         return 0;
     }
     let blob = handle as *mut u8;
-    // SAFETY: the length was written by `of`, or by `edit`, which keeps the layout that it was allocated with.
+    // SAFETY: the length was written by `of`, or by `edit`, which keeps the layout of the allocation.
     unsafe {
         let layout = layout(blob.cast::<u64>().read() as usize);
         dealloc(blob, layout);
@@ -165,7 +166,7 @@ mod tests {
             let (edit, tail) = (Edit { start, gap: from..to }, vec![7; tail]);
             let expected = edit.pieces(&bytes, &tail).concat();
             let handle = new(&bytes);
-            // SAFETY: this test alone has the blobs, and frees them once.
+            // SAFETY: only this test has the blobs, and it frees them once.
             unsafe {
                 let done = super::edit(handle, &edit, &tail);
                 assert_eq!(done, !expected.is_empty() && layout(expected.len()) == layout(100), "{edit:?}");

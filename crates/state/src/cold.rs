@@ -1,13 +1,13 @@
-//! Tables of which only some rows are in memory: the others are *cold*, on the medium.
+//! Tables of which only some rows are in memory. The other rows are *cold*: they are on the medium.
 //!
-//! **What.** Where a table's rows may be cold, a key without a slot has the row that [`ColdRows`] says, or none.
-//! [`Table::resolve`] reads the rows of all keys that it does not find in one batch, and makes their slots of them;
-//! [`Table::choose`] and [`Table::remove`] take slots away again.
-//! **Invariant.** *A key without a slot has the row that [`ColdRows`] says.* A slot is made with that row before anybody
-//! can write it; and it is taken away, while nothing is in flight, only when its row is there as it is: because it has
-//! no mark, or because it was handed over to be put there. So a deletion needs no grave here: its slot bears a mark
-//! until then.
-//! **Traded away.** Such a table has no array part: it would have a place for each of the keys that are cold.
+//! **What.** In a table with cold rows, a key without a slot has the row that [`ColdRows`] returns, or none.
+//! [`Table::resolve`] reads the rows of all keys that it does not find, in one batch, and makes their slots from
+//! them. [`Table::choose`] and [`Table::remove`] evict slots.
+//! **Invariant.** *A key without a slot has the row that [`ColdRows`] returns.* A slot is made with that row before
+//! any thread can write it. It is evicted, while nothing is in flight, only if [`ColdRows`] has the same version of
+//! its row: because the row has no mark, or because it was handed over to be stored there. So a deletion needs no
+//! grave here: its slot keeps a mark until then.
+//! **Traded away.** Such a table has no array part, because the array would have an entry for each cold key.
 
 use crate::image::Image;
 use crate::marks::Generation;
@@ -15,54 +15,54 @@ use crate::nodes::Nodes;
 use crate::table::Table;
 use std::sync::Arc;
 
-/// Why cold rows cannot be read.
+/// Why cold rows could not be read.
 pub type ColdError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The place of a key without a row.
+/// The place of a key that has no row.
 pub const NOWHERE: u32 = u32::MAX;
 
 /// The rows of some keys.
 pub struct Found {
-    /// Those that there are.
+    /// The rows that exist.
     pub rows: Image,
     /// By key: the number of its row, or [`NOWHERE`].
     pub places: Vec<u32>,
 }
 
-/// The rows of a table's keys that have no slot.
+/// The rows of those keys of a table that have no slot.
 pub trait ColdRows: Send + Sync {
-    /// The rows of these keys. Where they cannot be read, whoever runs the table is told before this returns, and
-    /// releases nothing any more; what is returned does not matter then.
+    /// The rows of these keys. If they cannot be read, the owner of the run is told before this returns, and releases
+    /// nothing afterwards; the result is then irrelevant.
     fn get(&self, keys: &Image) -> Found;
 
-    /// Hands over all of them, each once, and besides rows of keys that have a slot.
+    /// Passes all of these rows to `each`, each row once. May also pass rows of keys that have a slot.
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError>;
 }
 
-/// The memory of a table whose rows may be cold.
+/// The memory of a table that may have cold rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Bytes taken for rows, index, and what a snapshot under way has copied; texts are among them.
+    /// Bytes of rows, indexes, texts, and the copies made by a snapshot in progress.
     pub held: usize,
-    /// Bytes of these that indexes take.
+    /// Bytes of indexes, included in `held`.
     pub index: usize,
-    /// Bytes of these that texts take.
+    /// Bytes of texts, included in `held`.
     pub texts: usize,
     /// Slots in use.
     pub slots: usize,
-    /// Slots that take no more memory for rows.
+    /// Slots that can be made without more memory for rows.
     pub free: usize,
-    /// Slots, in use or not, that take no more memory for indexes.
+    /// Slots, in use or not, that the indexes can hold without more memory.
     pub indexed: usize,
     /// Bytes of a row without its texts.
     pub row: usize,
 }
 
 impl Table {
-    /// Empties it: from now on its rows are cold, until they are asked for.
+    /// Empties the table: from now on its rows are cold, until they are looked up.
     ///
     /// # Safety
-    /// Nothing holds an address of its rows or reads their texts; no snapshot is under way.
+    /// Nothing holds an address of its rows or reads their texts; no snapshot is in progress.
     pub unsafe fn chill(&self, cold: Arc<dyn ColdRows>) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
@@ -71,7 +71,7 @@ impl Table {
             nodes.each_row(|row| text_bytes += self.free_texts(row));
             self.text_bytes().subtract(text_bytes);
         }
-        // SAFETY: of the nodes that used it nothing is looked at any more.
+        // SAFETY: the nodes that used the memory are not read any more.
         unsafe { self.arenas().clear(self.layout()) };
         *nodes = Nodes::new(self.layout(), self.arenas(), Some(cold));
     }
@@ -81,7 +81,7 @@ impl Table {
         self.nodes().read().cold.is_some()
     }
 
-    /// What it takes.
+    /// The memory that it takes.
     pub fn memory(&self) -> TableMemory {
         let copied = self.snapshot().bytes();
         let nodes = self.nodes().read();
@@ -103,14 +103,14 @@ impl Table {
         }
     }
 
-    /// Marks all slots, as nobody knows any more which of them are elsewhere as they are.
+    /// Marks all slots, because it is no longer known which of them the medium has in their current version.
     pub fn mark_all(&self, generation: Generation) {
         let nodes = self.nodes().read();
         // SAFETY: slots of this table.
         nodes.each_row(|row| unsafe { self.marks().set(row, generation) });
     }
 
-    /// Hands over all rows, those in memory first, and in no order.
+    /// Passes all rows to `each`, those in memory first, in no order.
     pub(crate) fn each_image(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
         let mut image = Image::new(self.shape());
         let cold = {

@@ -1,29 +1,29 @@
-//! Key → row for small whole numbers: an array that the key itself is the place in.
+//! Key → row for small whole numbers: an array indexed by the key itself.
 //!
-//! **What.** Keys given out in sequence (accounts, sensors, seats) need no hash. As a Lua table has an array
-//! beside its hash part (Ierusalimschy, de Figueiredo, Celes, "The Implementation of Lua 5.0", 2005, §4), so
-//! has a table of one-word keys: the array covers the keys below 2^k, with the largest k for which more than
-//! half of these are there, if they are half of the table or more. All other keys are in the hash indexes.
+//! **What.** Keys given out in sequence (accounts, sensors, seats) need no hash. A Lua table has an array beside its
+//! hash part (Ierusalimschy, de Figueiredo, Celes, "The Implementation of Lua 5.0", 2005, §4), and so has a table of
+//! one-word keys: the array covers the keys below 2^k, with the largest k for which more than half of these keys
+//! exist, if they are at least half of the table. All other keys are in the hash indexes.
 //! **Invariant.** A key below the array's length is in the array or nowhere.
-//! **Traded away.** Up to 16 bytes a row where half of the keys are missing, as much as an index takes. Where
-//! many keys are beyond the array, each of them is looked for in vain first.
+//! **Traded away.** Up to 16 bytes a row where half of the keys are missing, as much as an index takes. Where many
+//! keys are beyond the array, each lookup of one first misses in the array.
 
 use crate::memory::{FAR, advise_huge, prefetch};
 use crate::rows::RowAddress;
 use crate::sync::{AtomicU64, Mutex, Ordering, value_of, zeroed};
 
-/// How many keys ahead a large array is asked for.
+/// Prefetch distance in a large array, in keys.
 const AHEAD: usize = 64;
 
-/// The array part of a table. Rows may be set by one thread while others look for theirs.
+/// The array part of a table. One thread may set rows while others look theirs up.
 pub struct Direct {
-    /// By key, 0 where there is no row; one more that stays 0.
+    /// By key; 0 where there is no row. One more entry at the end stays 0.
     rows: Vec<AtomicU64>,
-    /// The table's keys, in the array or not.
+    /// Counts of the table's keys, whether they are in the array or not.
     counts: Mutex<Counts>,
 }
 
-/// Keys by their number of bits; the last are those that are not of one word.
+/// Keys by their number of bits; the last entry counts keys that are not one word.
 pub struct Counts([usize; 66]);
 
 impl Default for Counts {
@@ -39,16 +39,16 @@ impl Counts {
         self.0[word.map_or(65, bits_of)] += 1;
     }
 
-    /// How many keys.
+    /// Number of keys.
     pub fn all(&self) -> usize {
         self.0.iter().sum()
     }
 
-    /// The largest length, of at least so many bits, that the keys below it justify.
+    /// The largest length, 2 to the power of `bits` or more, that the number of keys below it justifies.
     fn best(&self, bits: usize) -> Option<usize> {
         let words = &self.0[..65];
         let all: usize = words.iter().sum();
-        // Of more keys than this no half can be there.
+        // The keys cannot fill half of a longer array.
         let most = (2 * all).max(1).ilog2() as usize;
         let mut below: usize = words[..bits.min(most)].iter().sum();
         let mut best = None;
@@ -63,7 +63,7 @@ impl Counts {
 }
 
 impl Direct {
-    /// Covers nothing.
+    /// An array that covers nothing.
     pub fn new() -> Self {
         Direct { rows: zeroed(1), counts: Mutex::default() }
     }
@@ -78,11 +78,11 @@ impl Direct {
     #[inline(always)]
     pub fn get(&self, key: u64) -> RowAddress {
         let place = key.min(self.len() as u64) as usize;
-        // SAFETY: the last place, which is always there, is `len`.
+        // SAFETY: the last index is `len`, and always exists.
         unsafe { self.rows.get_unchecked(place) }.load(Ordering::Acquire)
     }
 
-    /// As [`Direct::get`] for many keys; the places of those without a row go to `missing`.
+    /// As [`Direct::get`] for many keys; the places of keys without a row go to `missing`.
     pub fn look_up(&self, keys: impl Iterator<Item = u64> + Clone, out: &mut [RowAddress], missing: &mut Vec<usize>) {
         let mut ahead = keys.clone().skip(AHEAD);
         let far = self.rows.len() * 8 >= FAR;
@@ -100,7 +100,7 @@ impl Direct {
         }
     }
 
-    /// Counts keys that the table did not have, and says how long the array should become for them.
+    /// Counts keys that are new in the table; returns the length to which the array should grow for them, if any.
     pub fn count(&self, new: &Counts) -> Option<usize> {
         let counts = &mut self.counts.lock().0;
         counts.iter_mut().zip(&new.0).for_each(|(count, new)| *count += new);
@@ -109,12 +109,12 @@ impl Direct {
         Counts(*counts).best(bits)
     }
 
-    /// Counts a key that the table has no longer.
+    /// Uncounts a key that the table no longer has.
     pub fn discount(&mut self, key: u64) {
         self.counts.get_mut().0[bits_of(key)] -= 1;
     }
 
-    /// Makes it cover the keys below `len`, more than now.
+    /// Grows the array to cover the keys below `len`, which is more than now.
     pub fn grow(&mut self, len: usize) {
         let mut rows = zeroed(len + 1);
         advise_huge(&mut rows);
@@ -122,7 +122,7 @@ impl Direct {
         self.rows = rows;
     }
 
-    /// Where far fewer keys are left than it covers: makes it fit them, and returns the rows beyond.
+    /// Shrinks the array if far fewer keys are left than it covers; returns the rows that it no longer covers.
     pub fn shrink(&mut self) -> Vec<RowAddress> {
         let len = self.counts.get_mut().best(0).unwrap_or(0);
         if 4 * len > self.len() {
@@ -140,18 +140,18 @@ impl Direct {
         self.rows[key as usize].store(row, Ordering::Release);
     }
 
-    /// The keys that have a row, with it.
+    /// The keys that have a row, with the row.
     pub fn entries(&self) -> impl Iterator<Item = (u64, RowAddress)> + '_ {
         self.rows.iter().zip(0..).map(|(row, key)| (key, row.load(Ordering::Acquire))).filter(|(_, row)| *row != 0)
     }
 
-    /// Bytes held, of which those without keys near them are the system's.
+    /// Bytes held. Pages without keys are mostly untouched, so the system does not back them.
     pub fn bytes(&self) -> usize {
         self.rows.len() * 8
     }
 }
 
-/// Bits that a key takes: it is below 2 to the power of these, and not below the power before.
+/// Number of bits of a key: the key is below 2 to this power, and not below the power before.
 fn bits_of(key: u64) -> usize {
     (u64::BITS - key.leading_zeros()) as usize
 }

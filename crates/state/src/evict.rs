@@ -1,12 +1,12 @@
-//! Taking slots away, so that the rows of other keys have their memory: second chance (Corbató, "A paging
-//! experiment with the Multics system", 1968), by virtual node.
+//! Eviction of slots, so that rows of other keys can use their memory: second chance (Corbató, "A paging experiment
+//! with the Multics system", 1968), by virtual node.
 //!
-//! **What.** In each virtual node a hand goes round its slots, by the lanes of its index: were it to go by buckets, those
-//! before it would be overfull, and those behind it nearly empty. A row that was looked up again since the hand passed it
-//! is spared once. Rows that are only here as they are, which a mark says, are handed over to be kept elsewhere; when
-//! that is done their slots go.
-//! **Cost.** A look at three bits for each slot. Nothing may be in flight; meanwhile any number of threads take shares of
-//! the nodes, which have nothing in common.
+//! **What.** In each virtual node a clock hand goes round the slots, in the order of the lanes of its index. In
+//! bucket order, the buckets ahead of the hand would be overfull and those after it nearly empty. A row that was
+//! looked up since the hand passed it is spared once. Rows whose current version is only in memory, which a mark
+//! records, are handed over to be stored elsewhere; then their slots are freed.
+//! **Cost.** Three bits are read for each slot. Nothing may be in flight. Any number of threads take shares of the
+//! nodes, which have nothing in common.
 
 use crate::image::Image;
 use crate::index::Index;
@@ -18,10 +18,10 @@ use crate::table::Table;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// How many rows ahead of the one that is copied are asked for.
+/// Prefetch distance while rows are copied, in rows.
 const AHEAD: usize = 16;
 
-/// Where the hand is in each node.
+/// The clock hands, one per virtual node.
 pub(crate) struct Hands([u32; VIRTUAL_NODE_COUNT]);
 
 impl Default for Hands {
@@ -30,53 +30,54 @@ impl Default for Hands {
     }
 }
 
-/// What is to go.
+/// What to evict.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
-    /// This share of the slots of each node.
+    /// Share of the slots of each node.
     pub share: f64,
-    /// Whether rows without a mark are only here, too.
+    /// Whether rows without a mark are only in memory, too.
     pub keeps_all: bool,
     /// For tests.
     pub wrongly: Wrongly,
 }
 
-/// What is evicted that must not be: a bug, for the tests that find it.
+/// A planted bug: evicts rows that must stay. For the tests that must find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wrongly {
     /// Nothing.
     #[default]
     Nothing,
-    /// Rows that are nowhere else.
+    /// Rows whose current version is only in memory.
     Dirty,
-    /// Deletions that are nowhere else.
+    /// Deletions that are only in memory.
     Deletions,
 }
 
-/// Slots that go, of some nodes.
+/// Victims of some nodes.
 pub struct Victims {
     first: usize,
-    /// By node, in the order of their keys' hashes, which are kept, so that slots go without a look at the rows' keys.
+    /// By node, in the order of their keys' hashes. The hashes are kept, so that removal does not read the rows'
+    /// keys.
     nodes: Vec<Vec<(u64, RowAddress)>>,
 }
 
 impl Victims {
-    /// How many slots.
+    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.nodes.iter().map(Vec::len).sum()
     }
 }
 
-/// Nodes that are taken out of a table for as long as slots are taken away of them.
+/// Nodes that are taken out of a table while slots are removed from them.
 pub struct Removal {
     victims: Victims,
     nodes: Vec<(Index, Rows)>,
 }
 
 impl Table {
-    /// Chooses slots of some nodes that go, and hands over the rows that are only here, in the order of their keys'
-    /// hashes. They stay until they are [removed](Table::remove), if that is ever done. Several threads may choose, each
-    /// of other nodes.
+    /// Chooses victims in some nodes, and passes the rows that are only in memory to `keep`, in the order of their
+    /// keys' hashes. The victims stay in the table until they are [removed](Table::remove), if they ever are. Several
+    /// threads may choose at once, each in other nodes.
     ///
     /// # Safety
     /// The table has been [chilled](Table::chill), and nothing is in flight.
@@ -108,11 +109,11 @@ impl Table {
         Victims { first, nodes: nodes.map(choose).collect() }
     }
 
-    /// Frees the slots that were chosen, of each node at most once. `all` has each share [done](Removal::work), on any
-    /// threads, and gives them back; the table cannot be used meanwhile.
+    /// Frees the slots that were chosen, at most once for each node. `all` has each share [done](Removal::work), on
+    /// any threads, and returns them; the table cannot be used meanwhile.
     ///
     /// # Safety
-    /// Nothing was in flight since they were chosen. What was handed over then can be read again.
+    /// Nothing was in flight since they were chosen. The rows that were handed over then can be read again.
     pub unsafe fn remove(&self, victims: Vec<Victims>, all: impl FnOnce(Vec<Removal>) -> Vec<Removal>) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
@@ -138,7 +139,8 @@ impl Table {
         nodes.discount(slots);
     }
 
-    /// Has the indexes take the memory that so many slots need, and no more, though both take some meanwhile.
+    /// Fits the indexes to this many slots, and frees the rest of their memory. Needs the memory of the old
+    /// and the new indexes meanwhile.
     ///
     /// # Safety
     /// Nothing is in flight.
@@ -151,13 +153,14 @@ impl Table {
         *self.arenas().indexes.lock() = fitted.into_inner();
     }
 
-    /// So many of a node's slots that were not used since the hand passed, or longest ago.
+    /// Chooses up to `wanted` slots of a node: those that were not used since the hand passed, then the first in its
+    /// way.
     fn choose_of(&self, node: usize, rows: &[RowAddress], wanted: usize) -> Vec<RowAddress> {
         let hand = self.hands().0[node] as usize;
         let mut gone = Vec::with_capacity(wanted);
         let mut is_gone = vec![false; rows.len()];
         let mut place = hand;
-        // Whatever was spared in the first round is not in the second.
+        // A slot that is spared in the first round is not spared in the second.
         for _ in 0..2 * rows.len() {
             if gone.len() >= wanted {
                 break;
@@ -170,15 +173,15 @@ impl Table {
             }
             place += 1;
         }
-        // What goes closes up.
+        // The remaining slots close up.
         self.hands().0[node] = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
         gone
     }
 
-    /// Whether a row that goes is only here.
+    /// Whether the current version of a victim's row is only in memory.
     fn is_kept(&self, row: RowAddress, eviction: Eviction) -> bool {
         let marks = self.marks();
-        // SAFETY: a slot of this table that nobody writes now.
+        // SAFETY: a slot of this table that no thread writes now.
         unsafe {
             let is_dirty =
                 eviction.keeps_all || marks.is_set(row, Generation::Even) || marks.is_set(row, Generation::Odd);
@@ -190,7 +193,7 @@ impl Table {
         }
     }
 
-    /// Slots with the hashes of their keys, in the order of these.
+    /// Slots with the hashes of their keys, sorted by hash.
     fn in_hash_order(&self, rows: &[RowAddress]) -> Vec<(u64, RowAddress)> {
         let ask = |at: usize| rows.get(at).into_iter().for_each(|&row| prefetch(row as *const u8));
         (0..AHEAD).for_each(ask);
@@ -205,7 +208,7 @@ impl Table {
 }
 
 impl Removal {
-    /// Takes the slots away. `table` is the one that it was taken out of.
+    /// Removes the slots. `table` is the table that the nodes were taken out of.
     pub fn work(&mut self, table: &Table) {
         let mut text_bytes = 0;
         for (gone, (index, rows)) in self.victims.nodes.iter().zip(&mut self.nodes) {
@@ -215,7 +218,7 @@ impl Removal {
                     prefetch(row as *const u8);
                 }
                 index.remove(hash, row);
-                // SAFETY: by the caller of `remove` nothing refers to it; the index no longer does.
+                // SAFETY: by the caller of `remove` nothing refers to the row; the index no longer does.
                 unsafe {
                     table.marks().take(row, Generation::Even);
                     table.marks().take(row, Generation::Odd);

@@ -1,4 +1,4 @@
-//! The hash of a key. Part of the storage format: it decides a key's virtual node, so it must not
+//! The hash of a key. It is part of the storage format, because it decides a key's virtual node. So it must not
 //! depend on the machine, the process or a library's version (XXH3 is a fixed specification).
 
 use tidemill_model::VIRTUAL_NODE_COUNT;
@@ -19,13 +19,13 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// The hash of a composite key, from those of its parts in order.
+/// The hash of a composite key, folded from the hashes of its parts in order.
 #[inline]
 pub fn combine(hash: u64, part: u64) -> u64 {
     hash_word(hash.rotate_left(23) ^ part)
 }
 
-/// The hash of a key from those of its parts: one part's own, or all of them combined.
+/// The hash of a key from the hashes of its parts: that of a single part, or all of them combined.
 #[inline]
 pub fn hash_parts(mut parts: impl ExactSizeIterator<Item = u64>) -> u64 {
     match parts.len() {
@@ -46,7 +46,7 @@ pub fn virtual_node_of(hash: u64) -> usize {
     (hash >> 56) as usize
 }
 
-/// Sixteen bits that an index keeps of a hash, apart from those that choose node and place; never 0.
+/// Sixteen bits of a hash that an index keeps as a tag. Other bits choose the node and the bucket. Never 0.
 #[inline(always)]
 pub fn tag_of(hash: u64) -> u16 {
     (hash >> 40) as u16 | 1

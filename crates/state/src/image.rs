@@ -1,5 +1,5 @@
-//! Copies of rows as they were at one instant, with the texts that they own: what checkpoints are made
-//! from while the rows themselves go on changing.
+//! Copies of rows as they were at one instant, with the texts that they own. Checkpoints are made from them while the
+//! rows themselves go on changing.
 
 use crate::blob;
 use crate::hash::{hash_bytes, hash_parts, hash_word};
@@ -16,15 +16,13 @@ use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::{arrow_schema, data_type};
 
-/// Rows of one table that were copied, and keys without a row: rows whose header does not say that they
-/// exist, which stand for a deletion.
+/// Copied rows of one table, and deletions: a deletion is a key whose row's header does not say that it exists.
 #[derive(Clone)]
 pub struct Image {
     shape: Arc<RowShape>,
-    /// Row by row. The word of a text is 0 where it is empty, else one more than the place of its length in
-    /// `texts`.
+    /// Row by row. The word of a text is 0 if the text is empty, else 1 + the offset of its length in `texts`.
     words: Vec<u64>,
-    /// The length of a text as eight bytes, and its bytes.
+    /// For each text, its length as eight bytes, then its bytes.
     texts: Vec<u8>,
 }
 
@@ -35,35 +33,35 @@ pub(crate) enum KeyPart<'a> {
 }
 
 impl Image {
-    /// Without rows.
+    /// An image without rows.
     pub fn new(shape: &Arc<RowShape>) -> Image {
         Image { shape: shape.clone(), words: Vec::new(), texts: Vec::new() }
     }
 
-    /// Without rows, and with room for so many bytes of them.
+    /// An image without rows, with room for this many bytes of them.
     pub fn with_capacity(shape: &Arc<RowShape>, bytes: usize) -> Image {
         Image { shape: shape.clone(), words: Vec::with_capacity(bytes / 8), texts: Vec::new() }
     }
 
-    /// Without rows again; their memory is kept.
+    /// Removes all rows; keeps their memory.
     pub fn clear(&mut self) {
         self.words.clear();
         self.texts.clear();
     }
 
-    /// What its rows consist of.
+    /// The shape of its rows.
     #[inline]
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
     }
 
-    /// How many rows.
+    /// Number of rows.
     #[inline]
     pub fn len(&self) -> usize {
         self.words.len() / self.shape.words
     }
 
-    /// Whether there are none.
+    /// Whether it has no rows.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
@@ -75,13 +73,13 @@ impl Image {
         8 * self.words.len() + self.texts.len()
     }
 
-    /// The words of a row. One of a text says only whether there is one ([`Image::text`]).
+    /// The words of a row. The word of a text only says whether the text is empty ([`Image::text`]).
     #[inline]
     pub fn row(&self, row: usize) -> &[u64] {
         &self.words[row * self.shape.words..(row + 1) * self.shape.words]
     }
 
-    /// Whether a row exists, or is a deletion.
+    /// Whether a row exists; if not, it is a deletion.
     #[inline]
     pub fn exists(&self, row: usize) -> bool {
         self.row(row)[0] & EXISTS != 0
@@ -96,7 +94,7 @@ impl Image {
         &self.texts[at + 8..at + 8 + length as usize]
     }
 
-    /// The hash of a row's key: the one that its slot was found by.
+    /// The hash of a row's key, by which its slot is found.
     #[inline]
     pub fn hash(&self, row: usize) -> u64 {
         let part = |&word: &usize| match self.shape.is_text(word) {
@@ -106,7 +104,7 @@ impl Image {
         hash_parts(self.shape.key.iter().map(part))
     }
 
-    /// Whether two rows have one key.
+    /// Whether two rows have the same key.
     #[inline]
     pub fn same_key(&self, row: usize, other: &Image, other_row: usize) -> bool {
         self.shape.key.iter().all(|&word| match self.shape.is_text(word) {
@@ -124,7 +122,7 @@ impl Image {
         self.shape.key.iter().map(part).fold(Ordering::Equal, Ordering::then)
     }
 
-    /// Adds a row, given its words and the texts behind those that stand for one.
+    /// Adds a row, given its words and the texts of its text words.
     #[inline]
     pub fn push<'a>(&mut self, words: impl IntoIterator<Item = u64>, text: impl Fn(usize) -> &'a [u8]) {
         let start = self.words.len();
@@ -141,7 +139,7 @@ impl Image {
         }
     }
 
-    /// Adds a row that does not exist, given the parts of its key by number.
+    /// Adds a deletion, given the parts of its key by number.
     pub(crate) fn push_key<'a>(&mut self, part: impl Fn(usize) -> KeyPart<'a>) {
         let start = self.words.len();
         self.words.resize(start + self.shape.words, 0);
@@ -175,7 +173,7 @@ impl Image {
         }
     }
 
-    /// The rows in the order of their keys' hashes; of several with one key the last that was added.
+    /// The rows in the order of their keys' hashes. Of several rows with one key, the last that was added.
     pub fn newest(&self) -> Image {
         let mut order: Vec<(u64, u32)> = (0..self.len()).map(|row| (self.hash(row), row as u32)).collect();
         order.sort_unstable();
@@ -190,7 +188,7 @@ impl Image {
         sorted
     }
 
-    /// Without deletions.
+    /// The image without its deletions.
     pub fn existing(self) -> Image {
         if (0..self.len()).all(|row| self.exists(row)) {
             return self;
@@ -202,10 +200,10 @@ impl Image {
 }
 
 impl Table {
-    /// Adds a copy of a row; of one that does not exist only its key.
+    /// Adds a copy of a row; if the row does not exist, only its key.
     ///
     /// # Safety
-    /// `row` is a slot of this table, and nobody writes it meanwhile.
+    /// `row` is a slot of this table, and no thread writes it meanwhile.
     pub unsafe fn copy_row(&self, row: RowAddress, image: &mut Image) {
         let shape = self.shape();
         sync::reads_key(row);
@@ -223,7 +221,7 @@ impl Table {
         }
     }
 
-    /// Copied rows, all of which exist, as a batch of [`Table::schema`].
+    /// Copied rows, none of them a deletion, as a batch of [`Table::schema`].
     pub fn image_batch(&self, image: &Image) -> RecordBatch {
         let schema = self.schema();
         let columns = (0..schema.fields.len()).map(|column| self.image_column(image, column)).collect();

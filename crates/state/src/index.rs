@@ -1,11 +1,12 @@
 //! Hash → row, for one virtual node: buckets of one cache line, open addressing over buckets.
 //!
-//! A bucket holds six rows: eight 16-bit tags (two lanes stay empty), then six addresses. A lookup
-//! reads one line here, compares all tags at once, and reads one line of the row, which holds the key
-//! and which the transaction needs anyway. A full bucket overflows into the next, and counts the rows that went on
-//! (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019): one that has let none
-//! go on ends every search, also where rows come and go. The bits that no address has hold the first of those of the
-//! hash that say which bucket, so that an index grows without a row being read.
+//! A bucket holds six rows: eight 16-bit lanes, then six addresses. Six lanes hold tags; one marks the displaced
+//! rows, and one counts the rows that overflowed. A lookup reads one line here, compares all tags at once, and reads
+//! one line of the row, which holds the key and which the transaction needs anyway. A full bucket overflows into the
+//! next, and counts the rows that did (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash
+//! tables", 2019). A bucket without overflow ends every search, even where rows are inserted and removed. Addresses
+//! leave 16 bits of a word unused; these hold the leading bits of the part of the hash that chooses the bucket, so
+//! that an index mostly grows without reading rows.
 
 use crate::hash::tag_of;
 use crate::memory::{Arena, Words, prefetch};
@@ -20,25 +21,25 @@ const BUCKET_WORDS: usize = 8;
 const BUCKET_BYTES: usize = 8 * BUCKET_WORDS;
 /// Words of tags before a bucket's addresses.
 const TAG_WORDS: usize = 2;
-/// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often,
-/// and a lookup that goes on to a second bucket reads a second cache line.
+/// Grow beyond this share of all lanes, in percent. Fuller buckets save memory and overflow more often. A lookup that
+/// continues in a second bucket reads a second cache line.
 const LOAD_PERCENT_MAX: usize = 85;
-/// The lane whose bits above the lowest, so that it is never a tag, mark the rows that are not in the bucket where they
-/// are looked for first.
+/// The lane that marks the displaced rows: those that are not in their home bucket, where a search begins. It uses
+/// the bits above the lowest, so that it never equals a tag.
 const DISPLACED_LANE: usize = 6;
-/// The lane that counts the rows that went on behind the bucket, as it was full.
+/// The lane that counts the rows that overflowed past this bucket because it was full.
 const OVERFLOW_LANE: usize = 7;
-/// So many rows may be displaced before it is worth looking at all of them.
+/// Percentage of displaced rows up to which it is not worth moving them.
 const DISPLACED_PERCENT_MAX: usize = 4;
-/// It counts in steps of two, so that it is never a tag, which is odd.
+/// The overflow count goes in steps of two, so that it never equals a tag, which is odd.
 const OVERFLOW_STEP: u16 = 2;
-/// Where it has come to that it is not known any more how many there are.
+/// Saturated: the overflow count is no longer known.
 const OVERFLOW_MAX: u16 = u16::MAX - 1;
-/// How many rows ahead of the one that is hashed are asked for.
+/// Prefetch distance while rows are hashed, in rows.
 const AHEAD: usize = 16;
 /// Bits of an address.
 pub const ADDRESS_BITS: u32 = 48;
-/// Bits of a hash that lie beside it: the first ones of its lower half.
+/// Bits of a hash stored beside an address: the leading bits of its lower half.
 const HASH_BITS: u32 = u64::BITS - ADDRESS_BITS;
 
 const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "a bucket is a cache line");
@@ -46,20 +47,20 @@ const _: () = assert!(TAG_WORDS + LANES == BUCKET_WORDS && BUCKET_BYTES == 64, "
 /// The index of one virtual node.
 pub struct Index {
     buckets: Words,
-    /// How many buckets; the lower half of a hash says which, as a share of all.
+    /// Number of buckets. The lower half of a hash, scaled to this number, chooses the bucket.
     count: u64,
     len: usize,
-    /// Rows that are not in the bucket where they are looked for first.
+    /// Rows that are not in their home bucket, where a search begins.
     displaced: usize,
 }
 
 impl Index {
-    /// Empty.
+    /// An empty index.
     pub fn new(arena: &Mutex<Arena>) -> Self {
         Index::with_buckets(1, arena)
     }
 
-    /// In the place of one that is elsewhere for a while. Nothing is found in it, and nothing put into it.
+    /// A placeholder while the index itself is elsewhere. Nothing is found in it, and nothing is inserted.
     pub fn hollow() -> Self {
         Index { buckets: Words::none(), count: 0, len: 0, displaced: 0 }
     }
@@ -74,7 +75,7 @@ impl Index {
         self.buckets.start().wrapping_byte_add(bucket as usize * BUCKET_BYTES)
     }
 
-    /// The bucket behind one.
+    /// The bucket after this one, in a ring.
     #[inline(always)]
     fn behind(&self, bucket: *mut u64) -> *mut u64 {
         let next = bucket.wrapping_add(BUCKET_WORDS);
@@ -86,17 +87,17 @@ impl Index {
         self.count as usize
     }
 
-    /// Buckets for so many rows.
+    /// Number of buckets for this many rows.
     fn buckets_for(rows: usize) -> usize {
         (rows * 100).div_ceil(LANES * LOAD_PERCENT_MAX).max(1)
     }
 
-    /// Rows that it can have without more memory.
+    /// Rows that it can hold without more memory.
     pub fn capacity(&self) -> usize {
         self.bucket_count() * LANES * LOAD_PERCENT_MAX / 100
     }
 
-    /// Where a hash is looked for first; asks for its cache line.
+    /// The place where a search for a hash begins. Prefetches its cache line.
     #[inline(always)]
     pub fn ask(&self, hash: u64) -> Place {
         let bucket = self.bucket(hash);
@@ -104,8 +105,8 @@ impl Index {
         Place { bucket, tag: tag_of(hash) }
     }
 
-    /// Asks for what else it takes to find a hash's row or to put one in: the row if it seems to be there, or the
-    /// bucket where a search goes on. The first bucket should be there.
+    /// Prefetches the line that finding or inserting a hash needs next: the row if its tag matches, or the bucket where
+    /// the search continues. The home bucket should be in the cache.
     #[inline(always)]
     pub fn ask_further(&self, hash: u64) {
         let bucket = self.bucket(hash);
@@ -134,7 +135,7 @@ impl Index {
                 lanes &= lanes - 1;
             }
             let next = self.behind(bucket);
-            // All of them may have overflowed.
+            // Every bucket may have overflowed.
             if !has_overflowed(bucket) || next == home {
                 return None;
             }
@@ -142,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Takes a row out that is in it.
+    /// Removes a row that is in it.
     pub fn remove(&mut self, hash: u64, row: RowAddress) {
         let mut bucket = self.bucket(hash);
         loop {
@@ -160,8 +161,8 @@ impl Index {
         }
     }
 
-    /// The row with this hash for which `is_key` holds, and whether it was put in just now, as `make` gives it. `rehash`
-    /// gives the hash of a row that is in it.
+    /// The row with this hash for which `is_key` holds, and whether it was inserted now. An inserted row comes from
+    /// `make`. `rehash` returns the hash of a row that is in the index.
     #[inline]
     pub fn find_or_insert(
         &mut self,
@@ -175,7 +176,7 @@ impl Index {
             self.double(arena, rehash);
         }
         let home = self.bucket(hash);
-        // Behind a bucket that let none go on there is nothing to look for.
+        // If a bucket has no overflow, a search need not go beyond it.
         let may_be_there = matching_lanes(home, tag_of(hash)) != 0 || has_overflowed(home);
         if may_be_there && let Some(row) = self.find(hash, is_key) {
             return (row, false);
@@ -185,7 +186,7 @@ impl Index {
         (row, true)
     }
 
-    /// Adds a row that is not in it. `rehash` gives the hash of a row that is.
+    /// Inserts a row that is not in the index. `rehash` returns the hash of a row that is.
     pub fn insert(&mut self, hash: u64, address: RowAddress, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         if self.is_full() {
             self.double(arena, rehash);
@@ -193,14 +194,14 @@ impl Index {
         self.place(hash, address);
     }
 
-    /// Whether another row needs more memory.
+    /// Whether the next row needs more memory.
     #[inline(always)]
     fn is_full(&self) -> bool {
         (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX
     }
 
-    /// Moves into twice as many buckets. The rows that a bucket was the home of belong into two that nobody else has
-    /// filled as yet, so that these are written without being read; all others come afterwards.
+    /// Doubles the buckets. The rows in their home bucket move to one of two buckets that no other row has reached
+    /// yet, so that these are written without being read. Displaced rows follow afterwards.
     #[inline(never)]
     fn double(&mut self, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let old = std::mem::replace(self, Index::with_buckets(self.bucket_count() * 2, arena));
@@ -212,7 +213,7 @@ impl Index {
                 let (tag, word) = unsafe { taken(bucket, lane) };
                 let home = self.home(word, &rehash);
                 let lane = &mut filled[usize::from(home != first)];
-                // SAFETY: six rows at the most, and six lanes, of one of two buckets of this index; `&mut self`.
+                // SAFETY: at most six rows, and six lanes, of one of two buckets of this index; `&mut self`.
                 unsafe { write_lane(home, *lane, tag, word) };
                 *lane += 1;
             }
@@ -229,7 +230,7 @@ impl Index {
         unsafe { arena.lock().give_back(old.buckets) };
     }
 
-    /// Where the row of a lane is looked for first: the bits of its hash that the lane has mostly say so.
+    /// The home bucket of the row in a lane. The hash bits stored in the lane mostly suffice to find it.
     #[inline(always)]
     fn home(&self, word: u64, rehash: impl Fn(RowAddress) -> u64) -> *mut u64 {
         let least = word >> ADDRESS_BITS << (u32::BITS - HASH_BITS);
@@ -260,7 +261,7 @@ impl Index {
         self.displaced += 1;
     }
 
-    /// Where many rows had to go on, brings them nearer to where they are looked for, as far as there is room now.
+    /// If many rows are displaced, moves them nearer to their home buckets, as far as there is room now.
     pub fn settle(&mut self, rehash: impl Fn(RowAddress) -> u64) {
         if self.displaced * 100 <= self.len * DISPLACED_PERCENT_MAX {
             return;
@@ -289,7 +290,7 @@ impl Index {
         }
     }
 
-    /// Empties it and adds these rows.
+    /// Empties the index and inserts these rows.
     pub fn rebuild(&mut self, rows: &[RowAddress], arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let buckets = Index::buckets_for(rows.len()).next_power_of_two();
         let old = std::mem::replace(self, Index::with_buckets(buckets, arena));
@@ -303,7 +304,7 @@ impl Index {
         }
     }
 
-    /// Moves into another arena, with room for so many rows, or as many as it has.
+    /// Moves into another arena, with room for this many rows, or for those it has if they are more.
     pub fn fit(&mut self, rows: usize, arena: &Mutex<Arena>, rehash: impl Fn(RowAddress) -> u64) {
         let old = std::mem::replace(self, Index::with_buckets(Index::buckets_for(rows.max(self.len)), arena));
         for bucket in old.buckets() {
@@ -326,12 +327,12 @@ impl Index {
         self.buckets().flat_map(move |bucket| lanes(taken_lanes(bucket)).map(move |lane| row(bucket, lane)))
     }
 
-    /// All rows, one of each bucket before the second of any: who takes rows out in this order leaves buckets about
-    /// as full as each other, and a new row mostly comes where one was just taken out.
+    /// All rows, one from each bucket before the second from any. Removing rows in this order leaves the buckets
+    /// about equally full, and a new row mostly fits where one was just removed.
     pub fn rows_by_lane(&self) -> impl Iterator<Item = RowAddress> + '_ {
         (0..LANES).flat_map(move |lane| {
             let lane = self.buckets.start().wrapping_add(TAG_WORDS + lane);
-            // SAFETY: a lane of each bucket; an address is 0 where there is no row.
+            // SAFETY: a lane of each bucket; the address of an empty lane is 0.
             (0..self.bucket_count())
                 .map(move |b| address_of(unsafe { *lane.wrapping_add(b * BUCKET_WORDS) }))
                 .filter(|&row| row != 0)
@@ -344,12 +345,12 @@ impl Index {
     }
 }
 
-/// In the place of a row that may be behind the bucket. No row has that address.
+/// In place of a row that may be in a bucket after this one. No row has this address.
 pub const ELSEWHERE: RowAddress = 1;
 
 static EMPTY: [u64; BUCKET_WORDS] = [0; BUCKET_WORDS];
 
-/// Where a hash is looked for first.
+/// Where a search for a hash begins.
 #[derive(Clone, Copy)]
 pub struct Place {
     bucket: *const u64,
@@ -357,13 +358,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// In a bucket without rows.
+    /// A bucket without rows.
     pub const NOWHERE: Place = Place { bucket: EMPTY.as_ptr(), tag: 1 };
 
-    /// The row in the bucket that bears the tag: right nearly always, to be checked against the key. Any
-    /// of the bucket's rows, or 0, where none bears it. Where `MISSES` are frequent it then says whether there can be
-    /// one at all: 0 if not, [`ELSEWHERE`] if it may be behind the bucket. Asks for the cache line that the check will
-    /// need: the row, else the next bucket.
+    /// The row in the bucket whose tag matches: nearly always the right one, to be checked against the key. If no tag
+    /// matches, any row of the bucket, or 0. If `MISSES` are frequent, it then says whether the row can exist: 0 if
+    /// not, [`ELSEWHERE`] if it may be in a bucket after this one. Prefetches the cache line that the check will
+    /// need: the row, or the next bucket.
     #[inline(always)]
     pub fn guess<const MISSES: bool>(&self) -> RowAddress {
         let lanes = matching_lanes(self.bucket, self.tag);
@@ -382,14 +383,14 @@ impl Place {
     }
 }
 
-/// What a lane holds for a row: its address, and bits of its hash.
+/// The word of a lane: the row's address, and some bits of its hash.
 #[inline(always)]
 fn word_of(hash: u64, address: RowAddress) -> u64 {
     debug_assert!(address >> ADDRESS_BITS == 0, "an address of a process");
     address | u64::from(hash as u32 >> (u32::BITS - HASH_BITS)) << ADDRESS_BITS
 }
 
-/// The address that a lane holds.
+/// The address in a lane's word.
 #[inline(always)]
 fn address_of(word: u64) -> RowAddress {
     word & ((1 << ADDRESS_BITS) - 1)
@@ -397,7 +398,7 @@ fn address_of(word: u64) -> RowAddress {
 
 const LANE_MASK: u32 = (1 << LANES) - 1;
 
-/// A bit for each of eight lanes whose tag is `tag`. The last two lanes never have one.
+/// A bit for each of the eight lanes that equals `tag`. The last two lanes never equal a tag.
 #[inline(always)]
 fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -413,20 +414,20 @@ fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     (0..8).fold(0, |lanes, lane| lanes | (unsafe { *bucket.cast::<u16>().add(lane) == tag } as u32) << lane)
 }
 
-/// Whether a row was put behind a bucket because it was full.
+/// Whether a row overflowed past a bucket because it was full.
 #[inline(always)]
 fn has_overflowed(bucket: *const u64) -> bool {
     // SAFETY: the last of eight lanes of a bucket.
     unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) != 0 }
 }
 
-/// A bit for each lane of a bucket that has a row.
+/// A bit for each lane of a bucket that holds a row.
 #[inline(always)]
 fn taken_lanes(bucket: *const u64) -> u32 {
     free_lanes(bucket) ^ LANE_MASK
 }
 
-/// A bit for each lane of a bucket whose row is looked for elsewhere first.
+/// A bit for each lane of a bucket that holds a displaced row.
 #[inline(always)]
 fn displaced_lanes(bucket: *const u64) -> u32 {
     // SAFETY: one of the eight lanes of a bucket.
@@ -443,11 +444,11 @@ fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Puts a row into a bucket, which has room, of an index that is `&mut`.
+/// Puts a row into a bucket that has room. The index is `&mut`.
 #[inline(always)]
 fn put_in(bucket: *mut u64, tag: u16, word: u64, is_displaced: bool) {
     let lane = free_lanes(bucket).trailing_zeros() as usize;
-    // SAFETY: a lane without tag is one of the six; nobody else has the index.
+    // SAFETY: a lane without tag is one of the six; no other thread has the index.
     unsafe {
         write_lane(bucket, lane, tag, word);
         *bucket.cast::<u16>().add(DISPLACED_LANE) |= u16::from(is_displaced) << (lane + 1);
@@ -467,7 +468,7 @@ unsafe fn write_lane(bucket: *mut u64, lane: usize, tag: u16, word: u64) {
     }
 }
 
-/// The tag of a lane, and what it holds.
+/// The tag and the word of a lane.
 ///
 /// # Safety
 /// It is one of the six of a bucket.
@@ -477,7 +478,7 @@ unsafe fn taken(bucket: *const u64, lane: usize) -> (u16, u64) {
     unsafe { (*bucket.cast::<u16>().add(lane), *bucket.add(TAG_WORDS + lane)) }
 }
 
-/// Takes the row of a lane out; whether it was looked for elsewhere first.
+/// Clears a lane; returns whether its row was displaced.
 ///
 /// # Safety
 /// `lane` is one of the six of a bucket of an index that is `&mut`.
@@ -491,10 +492,10 @@ unsafe fn clear_lane(bucket: *mut u64, lane: usize) -> bool {
     }
 }
 
-/// Counts a row that goes on behind a bucket of an index that is `&mut`, or one that did and is taken out.
+/// Counts a row that overflows past a bucket, or uncounts one that did and is removed. The index is `&mut`.
 #[inline(always)]
 fn count_overflow(bucket: *mut u64, more: bool) {
-    // SAFETY: the last of eight lanes of a bucket, and nobody else has the index.
+    // SAFETY: the last of eight lanes of a bucket, and no other thread has the index.
     let count = unsafe { &mut *bucket.cast::<u16>().add(OVERFLOW_LANE) };
     match more {
         _ if *count == OVERFLOW_MAX => {}
@@ -509,7 +510,7 @@ fn has_room(bucket: *const u64) -> bool {
     free_lanes(bucket) != 0
 }
 
-/// A bit for each lane of a bucket that has no row.
+/// A bit for each lane of a bucket without a row.
 #[inline(always)]
 fn free_lanes(bucket: *const u64) -> u32 {
     matching_lanes(bucket, 0) & LANE_MASK

@@ -1,4 +1,4 @@
-//! Keys of one shape each, so that what is done for many of them is compiled for that shape.
+//! Sets of keys, one type per shape, so that loops over many keys are compiled for that shape.
 
 use crate::blob;
 use crate::hash::{combine, hash_bytes, hash_word};
@@ -17,34 +17,34 @@ pub struct KeyCell {
     pub text: bool,
 }
 
-/// Keys of one shape. `matches` and `write` are called with slots of the table at hand.
+/// Keys of one shape. `matches` and `write` are called with slots of the same table.
 pub trait KeySet: Sized {
     /// A key.
     type Key: Copy + Default;
-    /// The keys of some accesses.
+    /// The keys of a range of accesses.
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
-    /// The key at a place.
+    /// The key at one place.
     #[inline]
     fn key_at(&self, i: usize) -> Self::Key {
         self.range(i..i + 1).next().expect("one place, one key")
     }
     fn hash(&self, key: Self::Key) -> u64;
-    /// Asks for the memory of the key at a place.
+    /// Prefetches the key at a place.
     fn ask(&self, place: usize);
-    /// The hashes of the keys at some places.
+    /// The hashes of the keys at these places.
     fn hashes(&self, places: &[usize]) -> Vec<u64> {
         places.iter().map(|&i| self.hash(self.key_at(i))).collect()
     }
     fn matches(&self, key: Self::Key, row: RowAddress) -> bool;
     /// Fills the key cells of a fresh slot; returns the bytes of memory that their texts take.
     fn write(&self, key: Self::Key, row: RowAddress) -> usize;
-    /// Adds a row with that key and nothing else.
+    /// Adds a row with this key and no other content.
     fn copy(&self, key: Self::Key, image: &mut Image);
-    /// All keys, where each is one word.
+    /// All keys, if each is one word.
     fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
         None::<std::iter::Empty<u64>>
     }
-    /// A key that is one word.
+    /// The word of a key, if it is one word.
     fn word(&self, _key: Self::Key) -> Option<u64> {
         None
     }
@@ -104,7 +104,7 @@ impl KeySet for WordKeys<'_> {
         unsafe { read(row, self.offset) == key }
     }
     fn write(&self, key: u64, row: RowAddress) -> usize {
-        // SAFETY: a fresh slot that nobody else knows yet.
+        // SAFETY: a fresh slot that no other thread knows yet.
         unsafe { write(row, self.offset, key) }
         0
     }
@@ -182,7 +182,7 @@ impl<'a> KeySet for TextKeys<'a> {
         unsafe { blob::bytes(read(row, self.offset)) == key }
     }
     fn write(&self, key: &'a [u8], row: RowAddress) -> usize {
-        // SAFETY: a fresh slot that nobody else knows yet.
+        // SAFETY: a fresh slot that no other thread knows yet.
         unsafe { write(row, self.offset, blob::new(key)) }
         blob::size(key.len())
     }
@@ -197,7 +197,7 @@ pub struct CompositeKeys<'a> {
 }
 
 impl KeySet for CompositeKeys<'_> {
-    /// A place in the columns.
+    /// An index into the columns.
     type Key = usize;
     fn ask(&self, place: usize) {
         self.columns.iter().for_each(|column| match column {
@@ -219,7 +219,7 @@ impl KeySet for CompositeKeys<'_> {
             combine(hash, part)
         })
     }
-    /// Column by column, so that nothing branches on what they are for each key.
+    /// Column by column, so that the column's type is not tested for each key.
     fn hashes(&self, places: &[usize]) -> Vec<u64> {
         fn add(hashes: &mut [u64], places: &[usize], part: impl Fn(usize) -> u64) {
             hashes.iter_mut().zip(places).for_each(|(hash, &i)| *hash = combine(*hash, part(i)));

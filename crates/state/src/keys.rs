@@ -1,4 +1,4 @@
-//! Keys of many accesses at once, in columns, as prepare hands them to a table.
+//! Keys of many accesses at once, in columns, as prepare passes them to a table.
 
 use crate::memory::ask_for;
 
@@ -7,13 +7,13 @@ use crate::memory::ask_for;
 pub enum KeyColumn<'a> {
     /// Words: int, time, decimal, bool.
     Words(&'a [u64]),
-    /// Words at the places of an index.
+    /// Words selected by an index.
     Indexed(&'a [u64], &'a [u32]),
     /// Text or bytes.
     Texts(KeyTexts<'a>),
 }
 
-/// Text keys: where each starts and how long it is. The bytes live as long as the epoch's input.
+/// Text keys, as slices. The bytes live as long as the epoch's input.
 #[derive(Clone, Copy)]
 pub struct KeyTexts<'a> {
     texts: &'a [&'a [u8]],
@@ -25,7 +25,7 @@ impl<'a> KeyTexts<'a> {
         KeyTexts { texts }
     }
 
-    /// Asks for where the text of one access is.
+    /// Prefetches the slice of one access's text.
     #[inline(always)]
     pub(crate) fn ask(&self, i: usize) {
         ask_for(self.texts, i)
@@ -41,9 +41,9 @@ impl<'a> KeyTexts<'a> {
 /// The keys of a run of accesses: one column per key column of the table.
 #[derive(Clone, Copy)]
 pub struct Keys<'a> {
-    /// As many accesses in each.
+    /// Each column has one entry for each access.
     pub columns: &'a [KeyColumn<'a>],
-    /// Accesses whose key is null (true): they get no row. None: no key is null.
+    /// True for an access whose key is null: it gets no row. None if no key is null.
     pub nulls: Option<&'a [bool]>,
     /// Number of accesses.
     pub len: usize,

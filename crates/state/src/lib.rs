@@ -3,24 +3,24 @@
 //!
 //! # Slots
 //!
-//! A key that an epoch touches gets a *slot* while the epoch is prepared, whether or not its row
-//! exists; existence is a bit of the row. So the index changes only in prepare, never in access:
-//! an insert or delete is a write to the row like any other, ordered by the row's chain, and access
-//! works on row addresses alone. Slots whose row does not exist are swept when nothing is in flight.
+//! A key that an epoch touches gets a *slot* while the epoch is prepared, whether or not its row exists. A bit of the
+//! row says whether it exists. So only prepare changes the index, and access never does: an insert or delete is a
+//! write to the row like any other, ordered by the row's chain, and access works on row addresses alone. A sweep
+//! frees the slots whose row does not exist; it runs when nothing is in flight.
 //!
 //! # Invariants
 //!
-//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::remove`],
-//!    [`Table::chill`] or drop.
-//! 2. Key cells are written once, before the slot's address is published, and never change; so prepare
-//!    may compare keys while access writes other cells of the same row.
-//! 3. At any time at most one thread writes a row's other cells: the worker that executes the
-//!    transaction, chosen by the schedule.
-//! 4. A text cell holds the address of a live [`blob`] or 0 (empty); a blob that was replaced lives
-//!    until its epoch is finished.
+//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::remove`], [`Table::chill`]
+//!    or drop.
+//! 2. Key cells are written once, before the slot's address is published, and never change. So prepare may compare
+//!    keys while access writes other cells of the same row.
+//! 3. At any time at most one thread writes a row's other cells: the worker that executes the transaction, chosen by
+//!    the schedule.
+//! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
+//!    finished.
 //!
-//! `unsafe` lives in `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
-//! `rows`, `snapshot`, `table` and `transfer` and leans on these.
+//! `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
+//! `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

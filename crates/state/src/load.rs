@@ -1,5 +1,5 @@
-//! Filling a table from copies of rows, many virtual nodes at once: a share of the nodes is filled apart from
-//! the table, on any thread, and then put in its place.
+//! Filling a table from copies of rows, many virtual nodes at once. Any thread fills a share of the nodes apart from
+//! the table; then the share is put into the table.
 
 use crate::blob;
 use crate::hash::virtual_node_of;
@@ -17,8 +17,8 @@ pub struct Filled {
 }
 
 impl Table {
-    /// Makes slots of copied rows: all that exist in some virtual nodes, in the order of their hashes.
-    /// Panics if one is of another node, or none.
+    /// Makes slots from copied rows: all existing rows of some virtual nodes, in the order of their hashes. Panics if
+    /// a row is of another node, or is a deletion.
     pub fn fill_nodes(&self, nodes: std::ops::Range<usize>, image: &Image) -> Filled {
         let row_arena = Mutex::new(Arena::with_head(self.marks().bytes()));
         let (mut at, mut text_bytes) = (0, 0);
@@ -40,8 +40,8 @@ impl Table {
         Filled { first: nodes.start, nodes: filled, row_arena: row_arena.into_inner() }
     }
 
-    /// Writes the cells of a copied row, but for those of its key, into a slot of that key. Returns the bytes of memory
-    /// that their texts take.
+    /// Writes the cells of a copied row, except those of its key, into a slot with that key. Returns the bytes of
+    /// memory that their texts take.
     pub(crate) fn fill_cells(&self, slot: RowAddress, image: &Image, row: usize) -> usize {
         self.fill_words(slot, image, row, |word| !self.shape().key.contains(&word))
     }
@@ -59,13 +59,13 @@ impl Table {
                 }
                 false => value,
             };
-            // SAFETY: a fresh slot that nobody else knows; the words lie inside its layout.
+            // SAFETY: a fresh slot that no other thread knows; the words lie inside its layout.
             unsafe { write(slot, 8 * word, value) };
         }
         text_bytes
     }
 
-    /// Puts filled nodes in the stead of empty ones.
+    /// Replaces empty nodes by filled ones.
     pub fn put(&self, filled: Filled) {
         let Filled { first, nodes, row_arena } = filled;
         self.install(first, nodes, row_arena);

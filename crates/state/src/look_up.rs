@@ -1,4 +1,4 @@
-//! Looking many keys up at once, in the hash indexes.
+//! Looking up many keys at once in the hash indexes.
 
 use crate::index::{ELSEWHERE, Place};
 use crate::key_sets::{KeySet, Subset};
@@ -17,10 +17,10 @@ struct Sought<K> {
     row: RowAddress,
 }
 
-/// Looks up the keys from `start` on, as many as there is room for in `out`, in three steps, a group each, of which
-/// each works on what the step before it asked for one round earlier, so that the cache misses of three groups overlap.
-/// The steps are functions of their own to have all registers: in tables that fit the cache, every instruction is felt.
-/// Places of keys without slot go to `missing`; they are frequent where `MISSES`.
+/// Looks up the keys from `start` on, as many as `out` has room for, in three steps. Each step works on one group per
+/// round, on the lines that the step before prefetched one round earlier, so that the cache misses of three groups
+/// overlap. Each step is a function of its own, to have all registers: in tables that fit the cache, every
+/// instruction counts. The places of keys without a slot go to `missing`; `MISSES` says that they are frequent.
 pub fn look_up<const MISSES: bool, K: KeySet>(
     shards: &Shards<'_>,
     keys: &K,
@@ -48,8 +48,8 @@ pub fn look_up<const MISSES: bool, K: KeySet>(
     }
 }
 
-/// Looks up the keys at the places in `missing`, which the array does not have, in the indexes. Leaves the
-/// places of those without slot.
+/// Looks up in the indexes the keys at the places in `missing`, which the array does not have. Keeps the places of
+/// keys without a slot.
 #[cold]
 pub fn look_up_beyond<K: KeySet>(shards: &Shards<'_>, keys: &K, out: &mut [RowAddress], missing: &mut Vec<usize>) {
     let subset = Subset { keys, places: missing };
@@ -60,7 +60,7 @@ pub fn look_up_beyond<K: KeySet>(shards: &Shards<'_>, keys: &K, out: &mut [RowAd
     *missing = nowhere.into_iter().map(|i| missing[i]).collect();
 }
 
-/// Hashes a group's keys and asks for their buckets.
+/// Hashes a group's keys and prefetches their buckets.
 #[inline(never)]
 fn ask<K: KeySet>(shards: &Shards<'_>, keys: &K, range: Range<usize>, group: &mut [Sought<K::Key>; GROUP]) {
     for (sought, key) in group.iter_mut().zip(keys.range(range)) {
@@ -70,7 +70,7 @@ fn ask<K: KeySet>(shards: &Shards<'_>, keys: &K, range: Range<usize>, group: &mu
     }
 }
 
-/// Picks a group's rows by tag and asks for them.
+/// Picks a group's rows by tag and prefetches them.
 #[inline(never)]
 fn guess<const MISSES: bool, K>(group: &mut [Sought<K>; GROUP]) {
     for sought in group {
@@ -78,8 +78,8 @@ fn guess<const MISSES: bool, K>(group: &mut [Sought<K>; GROUP]) {
     }
 }
 
-/// Compares a group's keys to those of the rows picked. Where `MISSES` are frequent, no row picked means that there is
-/// none.
+/// Compares a group's keys to those of the picked rows. If `MISSES` are frequent, a key without a picked row has no
+/// slot.
 #[inline(never)]
 fn compare<const MISSES: bool, K: KeySet>(
     shards: &Shards<'_>,
@@ -102,7 +102,7 @@ fn compare<const MISSES: bool, K: KeySet>(
     }
 }
 
-/// The row of a key that was not in the place where it was looked for first.
+/// The row of a key that was not where the search began.
 #[cold]
 #[inline(never)]
 fn find<K: KeySet>(shards: &Shards<'_>, keys: &K, key: K::Key) -> Option<RowAddress> {

@@ -1,8 +1,8 @@
 //! Making the slots of many keys at once.
 //!
-//! **What.** Keys go by virtual node, so that what making their slots reads and writes lies close together, in the three
-//! steps in which keys are looked up, and finding and inserting is one. Whoever makes slots takes the shards one after
-//! another, and those first that nobody else is at.
+//! **What.** Keys are sorted by virtual node, so that the memory that making their slots reads and writes lies close
+//! together. Slots are made in the three steps of a lookup, and one call finds or inserts. A thread that makes slots
+//! takes one shard after another, those that no other thread holds first.
 //! **Cost.** Sixteen bytes for each of [`CHUNK`] keys, and as many passes over these as a radix sort by one byte.
 
 use crate::direct::Counts;
@@ -16,11 +16,11 @@ use crate::table::Table;
 use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// Keys whose slots are made together: so many that those of a virtual node are some, and so few that what is known of
-/// them stays in the second-level cache.
+/// Keys whose slots are made together: enough that each virtual node gets some, few enough that their data stays in
+/// the second-level cache.
 const CHUNK: usize = 1 << 13;
 
-/// A key whose slot is to be made: its hash, its number among those, and its place among all.
+/// A key whose slot is to be made: its hash, its number among the missing keys, and its place among all keys.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     hash: u64,
@@ -28,19 +28,19 @@ struct Wanted {
     place: u32,
 }
 
-/// Virtual nodes that a thread has for itself, and what is known of all.
+/// A shard that a thread holds exclusively, the nodes that it belongs to, and the counts of new slots.
 struct Held<'a> {
     nodes: &'a Nodes,
     shard: &'a mut Shard,
-    /// The keys that were new.
+    /// Counts of the new keys.
     new: &'a mut Counts,
     /// Bytes of memory that their texts take.
     text_bytes: usize,
 }
 
 impl Table {
-    /// Calls `made` for each key that was missing with its number among those, its place among all, its slot, and whether
-    /// that was made now: others may have been here meanwhile, and a key may be there twice.
+    /// Calls `made` for each missing key with its number among the missing keys, its place among all keys, its slot,
+    /// and whether the slot was made now. Another thread may have made it meanwhile, and a key may be missing twice.
     pub(crate) fn make_slots<K: KeySet>(
         &self,
         keys: &K,
@@ -59,8 +59,8 @@ impl Table {
         }
     }
 
-    /// Makes slots shard by shard: next one that nobody is at, and only where there is none the first one left. Returns
-    /// how long the array of one-word keys should become.
+    /// Makes slots shard by shard: next a shard that no other thread holds; if there is none, it waits for the first
+    /// one left. Returns the length to which the array of one-word keys should grow, if any.
     fn make_by_shard<K: KeySet>(
         &self,
         nodes: &Nodes,
@@ -121,7 +121,7 @@ impl Table {
         }
     }
 
-    /// The slot of a key of that hash, and whether it was made now.
+    /// The slot of a key with this hash, and whether it was made now.
     #[inline(always)]
     fn find_or_insert<K: KeySet>(&self, held: &mut Held<'_>, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
         let Nodes { direct, cold, .. } = held.nodes;
@@ -155,7 +155,8 @@ impl Table {
         (row, is_new)
     }
 
-    /// Makes the array of one-word keys so long, and moves the rows whose keys it covers then there from the indexes.
+    /// Grows the array of one-word keys to this length, and moves the rows whose keys it then covers there from the
+    /// indexes.
     pub(crate) fn grow_direct(&self, nodes: &mut Nodes, len: usize) {
         if len <= nodes.direct.len() {
             return;
@@ -173,7 +174,7 @@ impl Table {
     }
 }
 
-/// Keys by virtual node; those of one node in their order.
+/// Keys sorted by virtual node; within a node, in their order.
 fn by_node(hashes: &[u64], places: &[usize]) -> Vec<Wanted> {
     let mut next = [0; VIRTUAL_NODE_COUNT];
     hashes.iter().for_each(|&hash| next[virtual_node_of(hash)] += 1);
@@ -190,7 +191,7 @@ fn by_node(hashes: &[u64], places: &[usize]) -> Vec<Wanted> {
     wanted
 }
 
-/// Asks for the keys of a group, and for their buckets.
+/// Prefetches the keys of a group, and their buckets.
 #[inline(never)]
 fn ask(shard: &Shard, keys: &impl KeySet, group: &[Wanted]) {
     for &Wanted { hash, place, .. } in group {
@@ -199,8 +200,8 @@ fn ask(shard: &Shard, keys: &impl KeySet, group: &[Wanted]) {
     }
 }
 
-/// Asks for what else it takes to find or make the slots of a group's keys, where all before `made` have theirs.
-/// `run`: where those of the first key's virtual node begin; returns the same for the group's last.
+/// Prefetches the lines that finding or making a group's slots needs next. All keys before `made` have their slots.
+/// `run` is where the keys of the first key's virtual node begin; returns the same for the group's last key.
 #[inline(never)]
 fn ask_further(shard: &Shard, wanted: &[Wanted], group: Range<usize>, (mut run, made): (usize, usize)) -> usize {
     for i in group {

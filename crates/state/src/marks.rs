@@ -1,32 +1,33 @@
-//! Which rows were changed since the last snapshot, a bit for each row, twice; and which were used lately.
+//! Marks: one bit per row and generation for rows that changed since the last snapshot, and one bit for rows that
+//! were used lately.
 //!
-//! **What.** The blocks that rows are cut from have three bitmaps as their heads, one for each [`Generation`], and one for
-//! rows that were looked up since the hand of the clock passed them (`evict`). A row's address leads to its block
-//! and its bit by arithmetic alone.
-//! **Invariant.** A snapshot at the end of an epoch belongs to one generation, and later epochs mark in the
-//! other one. So an epoch can mark its rows as soon as it is prepared, beside the access of epochs before
-//! the snapshot. As there is one snapshot at a time, two generations suffice.
-//! **Cost.** Three bits for 16 to 64 bytes of rows; for each row that an epoch may write, a look at a bit that
-//! mostly lies in the second-level cache, and is mostly set. Runs without a state never mark, and only tables
-//! whose rows may be cold note what is used.
+//! **What.** Rows are cut from blocks whose heads are three bitmaps: one for each [`Generation`], and one for rows
+//! that were looked up since the clock hand passed them (`evict`). A row's address leads to its block and its bit by
+//! arithmetic alone.
+//! **Invariant.** A snapshot at the end of an epoch belongs to one generation, and later epochs mark in the other
+//! one. So an epoch can mark its rows as soon as it is prepared, concurrently with the access of epochs before the
+//! snapshot. There is one snapshot at a time, so two generations suffice.
+//! **Cost.** Three bits for 16 to 64 bytes of rows. For each row that an epoch may write, one bit is read, which
+//! mostly lies in the second-level cache and is mostly set. Runs without a state never mark, and only tables that may
+//! have cold rows note uses.
 
 use crate::layout::RowLayout;
 use crate::memory::{BLOCK_BYTES, head_of};
 use crate::rows::RowAddress;
 use crate::sync::{self, AtomicU64, Ordering, word_at};
 
-/// Whose changes: those up to a snapshot, or those behind it.
+/// The generation of a change: up to a snapshot, or after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generation {
     /// Up to the first snapshot, and from every second one to the next.
     #[default]
     Even,
-    /// Those between.
+    /// Between these.
     Odd,
 }
 
 impl Generation {
-    /// The one behind the next snapshot.
+    /// The generation after the next snapshot.
     pub fn next(self) -> Generation {
         match self {
             Generation::Even => Generation::Odd,
@@ -35,19 +36,19 @@ impl Generation {
     }
 }
 
-/// Bitmaps of a block: one for each generation, and the last for what is used.
+/// Bitmaps of a block: one for each generation, and the last for uses.
 pub const MAPS: usize = 3;
 const USED: usize = 2;
 
-/// Where the bits of a table's rows are.
+/// The positions of the bits of a table's rows.
 #[derive(Clone, Copy)]
 pub struct Marks {
-    /// The logarithm of the bytes that have a bit: a small row, or a cache line of a larger one.
+    /// The base-2 logarithm of the bytes per bit: a small row, or a cache line of a larger one.
     shift: u32,
 }
 
 impl Marks {
-    /// Of rows of that layout.
+    /// The marks for rows of this layout.
     pub fn of(layout: &RowLayout) -> Marks {
         Marks { shift: layout.size().min(64).ilog2() }
     }
@@ -111,7 +112,7 @@ impl Marks {
         unsafe { self.set_in(row, USED) }
     }
 
-    /// Forgets that a row was looked up; whether it was.
+    /// Clears the note that a row was looked up; returns whether it was set.
     ///
     /// # Safety
     /// As [`Marks::set`].
@@ -132,7 +133,7 @@ impl Marks {
         unsafe { word_at(word).load(Ordering::Relaxed) & bit != 0 }
     }
 
-    /// Takes a row's mark away; whether it had one.
+    /// Clears a row's mark; returns whether it was set.
     ///
     /// # Safety
     /// As [`Marks::set`].
@@ -142,12 +143,12 @@ impl Marks {
         unsafe { self.take_from(row, generation as usize) }
     }
 
-    /// The first word of the bits of a block.
+    /// The first word of a block's bitmap.
     fn first(self, block: *const u8, generation: Generation) -> *const AtomicU64 {
         block.wrapping_add(head_of(block.addr()) + generation as usize * self.map_bytes()).cast()
     }
 
-    /// How many rows of a block are marked.
+    /// Number of marked rows of a block.
     ///
     /// # Safety
     /// `block` has a head of [`Marks::bytes`] for marks.
@@ -158,7 +159,7 @@ impl Marks {
         (0..self.map_bytes() / 8).map(|at| word(at).count_ones() as usize).sum()
     }
 
-    /// Marks all rows of a block, or none.
+    /// Marks all rows of a block, or clears all their marks.
     ///
     /// # Safety
     /// `block` has a head of [`Marks::bytes`] for marks.

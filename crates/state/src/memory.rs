@@ -1,29 +1,29 @@
-//! Zeroed memory for rows and indexes, cut from large blocks on huge pages: random access to a big
-//! table is bound by address translation as much as by the cache.
+//! Zeroed memory for rows and indexes, cut from large blocks on huge pages: random access to a big table is limited
+//! by address translation as much as by the cache.
 
 use crate::index::ADDRESS_BITS;
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::Range;
 
-/// A huge page; blocks are multiples of it, in size and address.
+/// The size of a huge page. The sizes and addresses of blocks are multiples of it.
 pub const BLOCK_BYTES: usize = 2 << 20;
-/// Words of a cache line: everything is cut in multiples of it.
+/// Words of a cache line; all runs are multiples of it.
 const LINE_WORDS: usize = 8;
-/// The distance between two places where the head of a block may lie.
+/// The distance between two places where a block's head may lie.
 const HEAD_STEP: usize = 8 << 10;
-/// The logarithm of how many there are: all in the first half of a block.
+/// The base-2 logarithm of the number of these places, all in the first half of a block.
 const HEAD_PLACES_LOG: u32 = 7;
 
-/// A run of zeroed words cut from an [`Arena`], valid as long as that lives. Given back with
-/// [`Arena::give_back`], or not at all.
+/// A run of zeroed words cut from an [`Arena`], valid as long as the arena lives. It may be returned with
+/// [`Arena::give_back`].
 pub struct Words {
     start: *mut u64,
     len: usize,
 }
 
-// SAFETY: plain memory; who may touch which word when is the business of the owner (crate invariants).
+// SAFETY: plain memory; the owner decides which thread may touch which word when (crate invariants).
 unsafe impl Send for Words {}
-// SAFETY: as above; `Words` itself hands out addresses only.
+// SAFETY: as above; `Words` itself only returns addresses.
 unsafe impl Sync for Words {}
 
 impl Words {
@@ -38,23 +38,23 @@ impl Words {
         self.start
     }
 
-    /// How many words.
+    /// Number of words.
     #[allow(clippy::len_without_is_empty, reason = "only in the place of others")]
     pub fn len(&self) -> usize {
         self.len
     }
 }
 
-/// Blocks of memory that never move, freed together.
+/// Blocks of memory that never move and are freed together.
 #[derive(Default)]
 pub struct Arena {
     blocks: Vec<(*mut u8, Layout)>,
-    /// Bytes of each block, from [`head_of`] it on, that are not cut. Where there are any, all blocks have
+    /// Bytes of each block's head, from [`head_of`] on, that are never cut. If there are any, all blocks have
     /// [`BLOCK_BYTES`].
     head: usize,
-    /// Up to where the last block was cut.
+    /// The offset up to which the last block was cut.
     used: usize,
-    /// Runs given back or left over, by the logarithm of their words, which are powers of two.
+    /// Free runs, returned or left over, by the base-2 logarithm of their words, which are powers of two.
     free: Vec<Vec<*mut u64>>,
 }
 
@@ -64,8 +64,8 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// One whose blocks have so many zeroed bytes for another use, so that an address in a run leads to
-    /// them: they lie at [`head_of`] the multiple of [`BLOCK_BYTES`] before it.
+    /// An arena whose blocks have a head: this many zeroed bytes for another use, which an address in a run leads to.
+    /// The head lies at [`head_of`] the block, which begins at the multiple of [`BLOCK_BYTES`] below the address.
     pub fn with_head(head: usize) -> Arena {
         assert!(head.is_multiple_of(8 * LINE_WORDS) && head < BLOCK_BYTES / 4, "a head is whole lines of a block");
         let mut arena = Arena::default();
@@ -78,13 +78,13 @@ impl Arena {
         self.blocks.iter().map(|(block, _)| block.cast_const())
     }
 
-    /// Bytes of all blocks, but for what was not cut yet of the last one.
+    /// Bytes of all blocks, except those of the last one that were not cut yet.
     pub fn bytes(&self) -> usize {
         let behind_head = self.head_ahead().map_or(0, |head| BLOCK_BYTES - head - self.head);
         self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - self.room().len() - behind_head
     }
 
-    /// Takes over the blocks of another with such a head, and what is free there.
+    /// Takes over the blocks of another arena with heads of the same size, and its free runs.
     pub fn absorb(&mut self, mut other: Arena) {
         assert_eq!(self.head, other.head, "arenas of one kind");
         other.free_room();
@@ -94,7 +94,7 @@ impl Arena {
         for (class, runs) in std::mem::take(&mut other.free).into_iter().enumerate() {
             runs.into_iter().for_each(|run| self.put_free(class, run));
         }
-        // Before the last one, which goes on being cut.
+        // They go before the last block, which is still being cut.
         let last = self.blocks.pop();
         let was_empty = last.is_none();
         self.blocks.append(&mut other.blocks);
@@ -104,7 +104,7 @@ impl Arena {
         }
     }
 
-    /// `len` zeroed words, at least one.
+    /// A run of `len` zeroed words, at least one.
     pub fn cut(&mut self, len: usize) -> Words {
         let words = self.cut_words(len);
         #[cfg(feature = "loom")]
@@ -118,7 +118,7 @@ impl Arena {
         if len.is_power_of_two()
             && let Some(start) = self.take_free(len.trailing_zeros() as usize)
         {
-            // SAFETY: a run of `len` free words; nobody has it.
+            // SAFETY: a free run of `len` words.
             unsafe { start.write_bytes(0, len) };
             return Words { start, len };
         }
@@ -138,14 +138,15 @@ impl Arena {
     /// Takes a run back, to be cut again.
     ///
     /// # Safety
-    /// It was cut from this arena, and nobody uses its addresses any more.
+    /// It was cut from this arena, and its addresses are not used any more.
     pub unsafe fn give_back(&mut self, words: Words) {
         if words.len.is_power_of_two() {
             self.put_free(words.len.trailing_zeros() as usize, words.start);
         }
     }
 
-    /// A free run of 2^class words: the least that is large enough, of which the upper halves stay free.
+    /// A free run of 2^class words, from the smallest run that is large enough; the upper halves of that run stay
+    /// free.
     fn take_free(&mut self, class: usize) -> Option<*mut u64> {
         let found = (class..self.free.len()).find(|&larger| !self.free[larger].is_empty())?;
         let start = self.free[found].pop()?;
@@ -160,26 +161,26 @@ impl Arena {
         self.free[class].push(start);
     }
 
-    /// Where the head of the last block lies, if it was not cut up to there.
+    /// Where the head of the last block lies, if the block was not cut up to there.
     fn head_ahead(&self) -> Option<usize> {
         let head = head_of(self.blocks.last()?.0.addr());
         (self.head > 0 && self.used <= head).then_some(head)
     }
 
-    /// What the last block is cut from next, up to its head or its end.
+    /// The part of the last block that is cut next, up to its head or its end.
     fn room(&self) -> Range<usize> {
         let end = self.blocks.last().map_or(0, |(_, layout)| layout.size());
         self.used..self.head_ahead().unwrap_or(end)
     }
 
-    /// Goes on behind the head of the last block, if it is ahead.
+    /// Continues after the head of the last block, if the head is ahead.
     fn pass_head(&mut self) -> bool {
         let head = self.head_ahead();
         self.used = head.map_or(self.used, |head| head + self.head);
         head.is_some()
     }
 
-    /// Frees what the last block would be cut from next.
+    /// Frees the part of the last block that would be cut next.
     fn free_room(&mut self) {
         let Some(&(block, _)) = self.blocks.last() else { return };
         let room = self.room();
@@ -216,7 +217,8 @@ impl Drop for Arena {
     }
 }
 
-/// Blocks from the system itself: what an allocator has used before may lie on small pages, and stays on them.
+/// Blocks from the system itself. Memory that an allocator has used before may lie on small pages, and would stay
+/// there.
 #[cfg(unix)]
 mod system {
     use super::{BLOCK_BYTES, Layout, handle_alloc_error};
@@ -225,7 +227,7 @@ mod system {
     pub fn allocate(layout: Layout) -> *mut u8 {
         let bytes = layout.size() + BLOCK_BYTES;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping touches no other; what lies before and behind the block is part of it and unused.
+        // SAFETY: a new mapping touches no other; the pages before and after the block are part of it and unused.
         unsafe {
             let whole = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
             if whole == libc::MAP_FAILED {
@@ -242,17 +244,17 @@ mod system {
         }
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Safety
-    /// It was allocated here with this layout, and nobody uses it any more.
+    /// It was allocated here with this layout, and is not used any more.
     pub unsafe fn free(block: *mut u8, layout: Layout) {
         // SAFETY: by the caller.
         unsafe { libc::munmap(block.cast(), layout.size()) };
     }
 }
 
-/// Where there are no mappings, the allocator's.
+/// Blocks from the allocator, on systems without mappings.
 #[cfg(not(unix))]
 mod system {
     use super::{Layout, handle_alloc_error};
@@ -264,25 +266,25 @@ mod system {
         if block.is_null() { handle_alloc_error(layout) } else { block }
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Safety
-    /// It was allocated here with this layout, and nobody uses it any more.
+    /// It was allocated here with this layout, and is not used any more.
     pub unsafe fn free(block: *mut u8, layout: Layout) {
         // SAFETY: by the caller.
         unsafe { std::alloc::dealloc(block, layout) };
     }
 }
 
-/// Where the head of a block lies. Not at the same place of each: a cache has few places for what lies at the same place
-/// of many.
+/// The offset of a block's head. It differs between blocks, so that block heads do not compete for the same cache
+/// sets.
 #[inline(always)]
 pub fn head_of(block: usize) -> usize {
     let number = (block / BLOCK_BYTES) as u32;
     (number.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HEAD_PLACES_LOG)) as usize * HEAD_STEP
 }
 
-/// Asks for huge pages under an array that is large enough for them, before it is touched.
+/// Requests huge pages for an array that is large enough for them. Call it before the array is touched.
 pub fn advise_huge<T>(array: &mut [T]) {
     let range = array.as_mut_ptr_range();
     let start = range.start.addr().next_multiple_of(BLOCK_BYTES);
@@ -292,7 +294,7 @@ pub fn advise_huge<T>(array: &mut [T]) {
     }
 }
 
-/// Advice only: where the system has no huge pages, small ones serve.
+/// Advice only: if the system has no huge pages, small ones are used.
 fn advise(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: this advice changes no content, whatever the range.
@@ -303,11 +305,12 @@ fn advise(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Bytes from which rows or an array of them do not lie in the second-level cache beside all else.
+/// From this size, in bytes, rows or an array of their addresses no longer fit the second-level cache beside all
+/// other data.
 pub(crate) const FAR: usize = 256 << 10;
 
-/// Asks for a cache line before it is needed, into the second-level cache: a processor fetches into that twice as many
-/// lines at once as into the first, so that many random ones come in half the time. Any address is fine.
+/// Prefetches a cache line into the second-level cache. A processor fetches twice as many lines at once into it as
+/// into the first level, so many random lines arrive in half the time. Any address is valid.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -319,7 +322,7 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for an entry of an array.
+/// Prefetches an entry of an array.
 #[inline(always)]
 pub fn ask_for<T>(array: &[T], place: usize) {
     prefetch(array.as_ptr().wrapping_add(place).cast())
@@ -329,11 +332,11 @@ pub fn ask_for<T>(array: &[T], place: usize) {
 mod tests {
     use super::*;
 
-    /// Cuts runs, writes each full, and checks that none of them meet and that all came zeroed.
+    /// Cuts runs and fills each. Checks that no two overlap and that all were zeroed.
     fn fill(arena: &mut Arena, lens: impl IntoIterator<Item = usize>, taken: &mut Vec<(usize, usize)>) -> Vec<Words> {
         let cut = |len: usize| {
             let words = arena.cut(len);
-            // SAFETY: a run that was just cut; nobody else has it.
+            // SAFETY: a run that was just cut; no other thread has it.
             let slice = unsafe { std::slice::from_raw_parts_mut(words.start(), words.len()) };
             assert!(slice.iter().all(|&word| word == 0), "a run of {len} words came with content");
             slice.fill(u64::MAX);
@@ -364,7 +367,7 @@ mod tests {
     fn the_rest_of_a_block_is_not_lost() {
         let mut arena = Arena::default();
         let mut taken = Vec::new();
-        // Two thirds of a block each: a third is left over each time.
+        // Two thirds of a block each, so that a third is left over each time.
         fill(&mut arena, [BLOCK_BYTES / 8 * 2 / 3; 6], &mut taken);
         let blocks = arena.blocks.len();
         fill(&mut arena, [1 << 10; 6 * 64], &mut taken);
@@ -381,7 +384,7 @@ mod tests {
         fill(&mut other, [1 << 10; 7], &mut taken);
         arena.absorb(other);
         let blocks = arena.blocks.len();
-        // All but the heads, and the last block, which goes on being cut.
+        // All but the heads, and the last block, which is still being cut.
         let free = (blocks - 1) * (BLOCK_BYTES - HEAD) - taken.iter().map(|(from, to)| to - from).sum::<usize>();
         fill(&mut arena, std::iter::repeat_n(8, free / 64), &mut taken);
         assert_eq!(arena.blocks.len(), blocks, "what lies before a head, and what was left over, was cut");

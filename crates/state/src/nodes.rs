@@ -1,10 +1,10 @@
-//! The virtual nodes of a table, and who may read and change them when.
+//! The virtual nodes of a table, and which thread may read and change them when.
 //!
-//! **Locks.** Who has the nodes to write has all. Who has them to read shares them with others, and has a lock of each
-//! shard, a run of virtual nodes, that it touches: several to read, or one at a time to make slots there
-//! ([`crate::make`]). So many threads look keys up at once, or make slots at once, and nobody looks at an index that
-//! changes. The array of one-word keys is looked at without a shard's lock: a row is set in it whole, when its key is
-//! written.
+//! **Locks.** A thread that holds the nodes' lock to write has them all. Threads that hold it to read share the
+//! nodes, and also hold a lock of each shard (a run of virtual nodes) that they touch: to read, with others, or to
+//! write, alone, to make slots there ([`crate::make`]). So many threads look keys up at once, or make slots at once
+//! in different shards, and no thread reads an index that changes. The array of one-word keys is read without a
+//! shard's lock: the address of a row is stored in it with one atomic store, after the row's key is written.
 
 use crate::cold::ColdRows;
 use crate::direct::Direct;
@@ -19,49 +19,51 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// Shards: as many threads as that make slots at once. Whoever looks keys up takes a lock of each.
+/// Shards: the number of threads that can make slots at once. A thread that looks keys up takes a lock of each.
 pub const SHARDS: usize = if cfg!(feature = "loom") { 2 } else { 8 };
 
 /// Virtual nodes of a shard.
 const SHARD_NODES: usize = VIRTUAL_NODE_COUNT / SHARDS;
 
-/// Slots below which sweeping is not worth a pause.
+/// With fewer slots than this, sweeping is not worth the pause.
 pub const SWEEP_SLOTS_MIN: usize = 1 << 16;
 
-/// The rows of all virtual nodes, and how they are found.
+/// The rows of all virtual nodes, and their indexes.
 pub struct Nodes {
-    /// Small whole-number keys, of all virtual nodes; none where rows may be cold.
+    /// Small whole-number keys, of all virtual nodes. Empty if rows may be cold.
     pub direct: Direct,
     pub shards: Box<[RwLock<Shard>; SHARDS]>,
     slots: AtomicUsize,
-    /// How often slots were made: each time at another shard first, as who waits for one waits there.
+    /// Number of calls that made slots. Each begins at another shard, so that calls that must wait do not all wait
+    /// for the same one.
     makers: AtomicUsize,
     /// Sweep when there are this many slots.
     pub sweep_at: usize,
-    /// Where the rows of keys without a slot are, if they may have any.
+    /// Source of the rows of keys without a slot, if rows may be cold.
     pub cold: Option<Arc<dyn ColdRows>>,
-    /// Some nodes are elsewhere: while the lock is held, or for ever behind a panic.
+    /// Whether some nodes are elsewhere: while the lock is held, or for ever after a panic.
     pub torn: bool,
 }
 
-/// Indexes and rows of some virtual nodes, apart so that the indexes' heads stay in the first-level cache.
+/// Indexes and rows of some virtual nodes. They are two arrays, so that the index headers stay in the first-level
+/// cache.
 pub struct Shard {
     indexes: [Index; SHARD_NODES],
     rows: [Rows; SHARD_NODES],
 }
 
-/// What indexes and rows are cut from.
+/// The memory of indexes and rows.
 pub struct Arenas {
     pub indexes: Mutex<Arena>,
-    /// The heads of its blocks are [`Marks`].
+    /// The heads of its blocks hold the [`Marks`].
     pub rows: Mutex<Arena>,
 }
 
-/// All shards, to look keys up.
+/// All shards, locked to look keys up.
 pub struct Shards<'a>([RwLockReadGuard<'a, Shard>; SHARDS]);
 
 impl Nodes {
-    /// Of a table without rows in memory.
+    /// The nodes of a table without rows in memory.
     pub fn new(layout: &RowLayout, arenas: &Arenas, cold: Option<Arc<dyn ColdRows>>) -> Nodes {
         let shard = || Shard {
             indexes: std::array::from_fn(|_| Index::new(&arenas.indexes)),
@@ -78,12 +80,12 @@ impl Nodes {
         }
     }
 
-    /// Where the next maker of slots is to begin.
+    /// The number of the shard where the next maker of slots begins.
     pub fn turn(&self) -> usize {
         self.makers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many slots there are, but for those that are being made.
+    /// Number of slots, except those that are being made.
     pub fn slots(&self) -> usize {
         self.slots.load(Ordering::Relaxed)
     }
@@ -93,17 +95,17 @@ impl Nodes {
         self.slots.fetch_add(made, Ordering::Relaxed);
     }
 
-    /// Counts slots that are gone.
+    /// Counts slots that were removed.
     pub fn discount(&self, gone: usize) {
         self.slots.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    /// All shards to read, for as long as slots may not be made.
+    /// All shards, locked to read; no slots can be made meanwhile.
     pub fn all_shards(&self) -> Shards<'_> {
         Shards(std::array::from_fn(|shard| self.shards[shard].read()))
     }
 
-    /// The shard of a virtual node, to read.
+    /// The shard of a virtual node, locked to read.
     pub fn shard_with(&self, node: usize) -> RwLockReadGuard<'_, Shard> {
         self.shards[shard_of(node)].read()
     }
@@ -128,7 +130,7 @@ impl Nodes {
         }
     }
 
-    /// Calls `each` with all slots that have a key, in no useful order.
+    /// Calls `each` with all slots that have a key, in no particular order.
     pub fn each_row(&self, mut each: impl FnMut(RowAddress)) {
         self.direct.entries().for_each(|(_, row)| each(row));
         self.each_node(|index, _| index.rows().for_each(&mut each));
@@ -156,15 +158,15 @@ impl Shard {
 }
 
 impl Arenas {
-    /// Of which nothing is cut.
+    /// New arenas.
     pub fn new(layout: &RowLayout) -> Arenas {
         Arenas { indexes: Mutex::default(), rows: Mutex::new(Arena::with_head(Marks::of(layout).bytes())) }
     }
 
-    /// Frees all that was cut.
+    /// Frees all memory that was cut.
     ///
     /// # Safety
-    /// Nobody uses any of it any more.
+    /// None of it is used any more.
     pub unsafe fn clear(&self, layout: &RowLayout) {
         let Arenas { indexes, rows } = Arenas::new(layout);
         *self.indexes.lock() = indexes.into_inner();
@@ -173,7 +175,7 @@ impl Arenas {
 }
 
 impl Shards<'_> {
-    /// The index that has the rows of a hash.
+    /// The index of the virtual node of a hash.
     #[inline(always)]
     pub fn index_of(&self, hash: u64) -> &Index {
         let node = virtual_node_of(hash);

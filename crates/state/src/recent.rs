@@ -1,16 +1,16 @@
-//! The rows of keys that a worker has met lately: what makes small and skewed tables cheap to look up.
+//! A cache of the rows of keys that a worker looked up lately. It makes lookups in small and skewed tables cheap.
 //!
-//! An index leads to a row, and only the row says whether its key is the one that was asked for. While one
-//! worker prepares an epoch, another writes the rows of the epoch before, so the lines of hot rows go back
-//! and forth between their caches. A worker's own memory of keys is shared with nobody, and holds the keys
-//! themselves: as long as keys come again, neither index nor row is touched.
+//! An index leads to a row, and only the row says whether its key is the one sought. While one worker prepares an
+//! epoch, another writes the rows of the epoch before, so the lines of hot rows move back and forth between their
+//! caches. A worker's own cache is not shared, and holds the keys themselves: as long as keys come again, neither
+//! index nor row is touched.
 //!
-//! **What.** A set-associative cache of one-word keys, four of them and their rows to a cache line; what was
-//! not found is looked up in the table and takes a free place, or one in turn.
-//! **Invariant.** An entry is a slot of the table: slots stay where they are until a sweep, and a cache forgets
-//! everything when the table has been swept since.
-//! **Traded away.** Where keys seldom come again, every lookup would be made twice; so a cache that mostly
-//! misses is passed over for a while. One worker alone has nobody to share lines with, and no use for it.
+//! **What.** A set-associative cache of one-word keys, with four keys and their rows to a cache line. A key that
+//! misses is looked up in the table and takes a free way, or the next one in turn.
+//! **Invariant.** An entry is a slot of the table: slots stay where they are until a sweep, and a cache drops all
+//! entries when the table has been swept since.
+//! **Traded away.** Where keys seldom come again, every lookup would be made twice; so a cache that mostly misses is
+//! bypassed for a while. A single worker shares no lines, and does not need the cache.
 
 use crate::keys::{KeyColumn, Keys};
 use crate::rows::RowAddress;
@@ -18,9 +18,9 @@ use crate::table::Table;
 
 const WAYS: usize = 4;
 const SETS: usize = 1 << 12;
-/// Lookups between two judgements of whether it pays.
+/// Lookups between two checks of the miss rate.
 const JUDGED: usize = 1 << 14;
-/// Lookups that go to the table directly after it did not.
+/// Lookups that bypass the cache after a check found it useless.
 const PAUSE: usize = 1 << 19;
 
 #[derive(Clone, Copy, Default)]
@@ -31,18 +31,18 @@ struct Set {
     rows: [RowAddress; WAYS],
 }
 
-/// A worker's memory of a table's keys.
+/// A worker's cache of a table's keys.
 #[derive(Default)]
 pub struct RecentKeys {
-    /// Empty until it is first used.
+    /// Empty until the first use.
     sets: Vec<Set>,
-    /// The table's sweeps when it was filled.
+    /// The table's number of sweeps when the cache was filled.
     sweeps: u64,
     looked: usize,
     missed: usize,
-    /// Lookups still to be passed over.
+    /// Lookups still to bypass the cache.
     pause: usize,
-    /// The way that the next entry takes.
+    /// The way that the next entry replaces.
     next: usize,
     missing: Vec<u32>,
     words: Vec<u64>,
@@ -50,7 +50,7 @@ pub struct RecentKeys {
 }
 
 impl RecentKeys {
-    /// As [`Table::resolve`], for the one table that this belongs to.
+    /// As [`Table::resolve`], always with the same table.
     pub fn resolve(&mut self, table: &Table, keys: &Keys<'_>, out: &mut [RowAddress]) {
         if self.pause > 0 || keys.nulls.is_some() || table.is_direct() {
             self.pause = self.pause.saturating_sub(keys.len);
@@ -76,7 +76,7 @@ impl RecentKeys {
         let sets: &[Set; SETS] = self.sets.first_chunk().expect("as many as there are");
         for (i, (word, out)) in words.clone().zip(out.iter_mut()).enumerate() {
             let set = &sets[place(word)];
-            // At most one entry has the key. Which one is random, so nothing branches on it.
+            // At most one entry has the key. Which one is random, so the code does not branch on it.
             let mut row = 0;
             for way in 0..WAYS {
                 row |= set.rows[way] & u64::from(set.keys[way] == word).wrapping_neg();

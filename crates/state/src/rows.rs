@@ -8,15 +8,15 @@ pub type RowAddress = u64;
 
 /// Rows in the first chunk; each further chunk doubles up to [`CHUNK_BYTES_MAX`].
 const FIRST_CHUNK_ROWS: usize = 4;
-/// Small, as a node's last chunk is half empty on average, and where rows come and go each node has as many chunks as
-/// it ever needed.
+/// Small, because a node's last chunk is half empty on average, and because a node keeps as many chunks as it ever
+/// needed while rows come and go.
 const CHUNK_BYTES_MAX: usize = 8 << 10;
 
 /// All slots of a virtual node.
 pub struct Rows {
     row_size: usize,
     chunks: Vec<Words>,
-    /// What is handed out next of the last chunk, and its end.
+    /// The next slot of the last chunk, and the chunk's end.
     next: RowAddress,
     end: RowAddress,
     free: Vec<RowAddress>,
@@ -32,12 +32,12 @@ impl Rows {
         chunk.len() * 8 / self.row_size
     }
 
-    /// Rows of the last chunk that were not handed out yet.
+    /// Rows of the last chunk that were not allocated yet.
     fn left(&self) -> usize {
         (self.end - self.next) as usize / self.row_size
     }
 
-    /// Asks for the memory of the slot that is handed out when `before` others have been.
+    /// Prefetches the slot that is allocated after `before` others.
     #[inline]
     pub fn ask(&self, before: usize) {
         let free = self.free.len();
@@ -73,7 +73,7 @@ impl Rows {
         self.chunks.push(chunk);
     }
 
-    /// The slots of a chunk that were ever handed out; those taken back are zero. None behind the last one.
+    /// The slots of a chunk that were ever allocated; released ones are zero. None after the last chunk.
     pub fn chunk(&self, chunk: usize) -> Option<impl Iterator<Item = RowAddress> + '_> {
         let words = self.chunks.get(chunk)?;
         let left = if chunk + 1 == self.chunks.len() { self.left() } else { 0 };
@@ -84,16 +84,16 @@ impl Rows {
     /// Takes a slot back and zeroes it.
     ///
     /// # Safety
-    /// `address` is a slot of this node that nothing refers to any more.
+    /// `address` is a slot of this node, and nothing refers to it any more.
     pub unsafe fn release(&mut self, address: RowAddress) {
         writes_key(address);
         writes_row(address);
-        // SAFETY: a slot has that size.
+        // SAFETY: a slot has this size.
         unsafe { (address as *mut u8).write_bytes(0, self.row_size) };
         self.free.push(address);
     }
 
-    /// Bytes of slots that can be handed out without further memory.
+    /// Bytes of slots that can be allocated without more memory.
     pub fn free_bytes(&self) -> usize {
         (self.free.len() + self.left()) * self.row_size
     }

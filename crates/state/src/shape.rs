@@ -1,21 +1,21 @@
-//! What of a row its copies consist of.
+//! The parts of a row that its copies contain.
 
 use crate::layout::RowLayout;
 use tidemill_plan::Table;
 
-/// The words of a row that mean something: its header, then a cell per column.
+/// The used words of a row: its header, then a cell per column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowShape {
-    /// How many.
+    /// Number of words.
     pub words: usize,
-    /// Those of the key, in the order of its parts.
+    /// The words of the key, in the order of its parts.
     pub key: Vec<usize>,
-    /// Those that stand for a text or bytes, in order.
+    /// The words that stand for a text or bytes, in order.
     pub texts: Vec<usize>,
 }
 
 impl RowShape {
-    /// Of a table's rows.
+    /// The shape of a table's rows.
     pub fn of(table: &Table) -> RowShape {
         let layout = RowLayout::of(table);
         let word = |column: usize| layout.cell(column) / 8;

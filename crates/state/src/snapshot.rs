@@ -1,27 +1,26 @@
-//! Copies of the rows that changed, as they were at the end of an epoch, made while later epochs change them.
+//! Snapshots: copies of the rows that changed, as they were at the end of an epoch, made while later epochs change
+//! them.
 //!
 //! # Protocol
 //!
-//! 1. Epochs mark the rows that they may write ([`Table::mark`]), in the generation that the next snapshot
-//!    takes.
-//! 2. Between the accesses of two epochs a snapshot is begun ([`Table::begin_snapshot`]). Nothing is copied
-//!    then. Epochs behind it mark in the other generation.
-//! 3. Whoever takes the snapshot goes through the virtual nodes and copies marked rows, a chunk at a time, and
-//!    takes their marks away ([`Table::capture`]); before that, as much as may be in memory at once
-//!    ([`Table::copy_ahead`]), since what is copied row after row costs less than what epochs copy at 4.
-//! 4. Before an epoch is accessed meanwhile, the rows that it may write and that are still marked are copied
-//!    and their marks taken away ([`Table::save`]).
-//! 5. When all nodes are through, the snapshot is ended ([`Table::end_snapshot`]), and another may begin.
+//! 1. Epochs mark the rows that they may write ([`Table::mark`]), in the generation that the next snapshot takes.
+//! 2. A snapshot begins between the accesses of two epochs ([`Table::begin_snapshot`]). Nothing is copied then. Later
+//!    epochs mark in the other generation.
+//! 3. The thread that takes the snapshot goes through the virtual nodes. It copies marked rows, a chunk at a time,
+//!    and clears their marks ([`Table::capture`]). Before that, it copies as many as may be in memory at once
+//!    ([`Table::copy_ahead`]), because copying rows in sequence costs less than the copies of step 4.
+//! 4. While the snapshot is open, before an epoch is accessed, those rows that it may write and that are still marked
+//!    are copied, and their marks are cleared ([`Table::save`]).
+//! 5. After all nodes the snapshot ends ([`Table::end_snapshot`]), and another may begin.
 //!
 //! # Why no copy sees a later write
 //!
-//! 3 and 4 exclude each other by a lock, which is held for a chunk. A row is copied at 3 only if it has its
-//! mark under the lock; then no epoch that may write it has passed 4, so none is being accessed. A row copied
-//! at 4 is written only by the epochs up to the snapshot, whose access is over, and by the one that is about
-//! to begin.
+//! Steps 3 and 4 exclude each other by a lock, which is held for a chunk. Step 3 copies a row only if it has its mark
+//! under the lock; then no epoch that may write it has passed step 4, so none is being accessed. A row copied in step
+//! 4 is written only by the epochs up to the snapshot, whose access is over, and by the one that is about to begin.
 //!
-//! A deleted row is copied as a key without a row. Slots of deleted rows that were swept before are kept as
-//! *graves* until the next snapshot.
+//! A deleted row is copied as a key without a row. If a deleted row's slot was swept before, its key is kept as a
+//! *grave* until the next snapshot.
 
 use crate::image::Image;
 use crate::marks::Generation;
@@ -33,9 +32,9 @@ use crate::table::Table;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// How many rows ahead of the one that is saved are asked for.
+/// Prefetch distance while rows are saved, in rows.
 const AHEAD: usize = 16;
-/// Bytes of copies that lie together: to move more of them, or to ask for more fresh pages at once, would be a pause.
+/// Bytes of copies in one piece. Moving a larger piece, or requesting more fresh pages at once, would cause a pause.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Copies of rows, in pieces.
@@ -47,7 +46,7 @@ impl Copies {
         Copies(vec![image])
     }
 
-    /// Where the next row goes.
+    /// The piece that the next row goes to.
     fn piece(&mut self, shape: &Arc<RowShape>) -> &mut Image {
         if self.0.last().is_none_or(|last| last.bytes() >= PIECE_BYTES) {
             self.0.push(Image::with_capacity(shape, PIECE_BYTES));
@@ -64,29 +63,31 @@ impl Copies {
     }
 }
 
-/// How far the snapshot of a table has come.
+/// The state of a table's snapshot.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Whether there is one. Written by who begins and ends it; read by who accesses an epoch.
+    /// Whether a snapshot is in progress. Written by the thread that begins and ends it; read by the threads that
+    /// access epochs.
     open: AtomicBool,
     progress: Mutex<Progress>,
-    /// Copies by virtual node that were made before its turn. Of who captures alone.
+    /// Copies, by virtual node, that were made before the node's turn. Written only by the thread that takes the
+    /// snapshot.
     apart: Mutex<Vec<Image>>,
 }
 
 #[derive(Default)]
 struct Progress {
     generation: Generation,
-    /// All rows are taken, not only those that changed.
+    /// Whether all rows are taken, not only those that changed.
     whole: bool,
-    /// Copies that were made before the turn of their node, and were not set apart yet.
+    /// Copies that were made before the turn of their node, and were not moved to `apart` yet.
     saved: Option<Copies>,
-    /// Keys whose rows were deleted and their slots swept since the last snapshot.
+    /// Keys of rows that were deleted and whose slots were swept since the last snapshot.
     graves: Option<Image>,
 }
 
 impl Snapshot {
-    /// Bytes that it has copied and not handed over.
+    /// Bytes that it has copied and not yet handed over.
     pub fn bytes(&self) -> usize {
         let saved = self.progress.lock().saved.as_ref().map_or(0, Copies::bytes);
         saved + self.apart.lock().iter().map(Image::bytes).sum::<usize>()
@@ -94,7 +95,7 @@ impl Snapshot {
 }
 
 impl Table {
-    /// How many rows a snapshot under way has still to hand over, at the most.
+    /// Upper bound on the rows that a snapshot in progress has still to hand over.
     pub fn snapshot_rows(&self) -> usize {
         let progress = self.snapshot().progress.lock();
         // SAFETY: blocks that rows are cut from have marks as their heads.
@@ -104,10 +105,10 @@ impl Table {
         marked.min(self.nodes().read().slots()) + progress.saved.as_ref().map_or(0, Copies::rows) + apart
     }
 
-    /// Notes that these rows may be written by an epoch of that generation. Rows at 0 are none.
+    /// Notes that an epoch of this generation may write these rows. An address of 0 is skipped.
     ///
     /// # Safety
-    /// They are slots of this table.
+    /// The other addresses are slots of this table.
     #[inline]
     pub unsafe fn mark(&self, rows: &[RowAddress], generation: Generation) {
         let marks = self.marks();
@@ -117,7 +118,7 @@ impl Table {
         }
     }
 
-    /// Begins a snapshot: of the rows that a generation has marked, or of all.
+    /// Begins a snapshot of the rows that a generation has marked, or of all rows.
     ///
     /// # Safety
     /// No transaction runs now, and none of a later epoch has run. No other snapshot of this table is open.
@@ -129,30 +130,30 @@ impl Table {
         if whole {
             self.mark_blocks(generation, true);
         }
-        // A key that came again behind its grave is copied later, and the later one counts.
+        // A key that was inserted again after its grave is copied later, and the later copy counts.
         let saved = graves.filter(|_| !whole).map_or_else(Copies::default, Copies::of);
         *progress = Progress { generation, whole, saved: Some(saved), graves: None };
         *snapshot.apart.lock() = (0..VIRTUAL_NODE_COUNT).map(|_| Image::new(self.shape())).collect();
         snapshot.open.store(true, Ordering::Release);
     }
 
-    /// Whether a snapshot is under way.
+    /// Whether a snapshot is in progress.
     #[inline]
     pub fn is_in_snapshot(&self) -> bool {
         self.snapshot().open.load(Ordering::Acquire)
     }
 
-    /// Copies those of these rows that a snapshot under way has not copied yet. Rows at 0 are none.
+    /// Copies those of these rows that a snapshot in progress has not copied yet. An address of 0 is skipped.
     ///
     /// # Safety
-    /// They are slots of this table, and nobody writes them now.
+    /// The other addresses are slots of this table, and no thread writes them now.
     pub unsafe fn save(&self, rows: &[RowAddress]) {
         if !self.is_in_snapshot() {
             return;
         }
         let marks = self.marks();
         let Progress { generation, whole, saved, .. } = &mut *self.snapshot().progress.lock();
-        // Ended since it was looked at.
+        // The snapshot ended after the check above.
         let Some(saved) = saved else { return };
         for (i, &row) in rows.iter().enumerate() {
             // SAFETY: by the caller.
@@ -170,10 +171,10 @@ impl Table {
         }
     }
 
-    /// The rows of a virtual node in the snapshot under way, by hash; each node is taken once.
+    /// The rows of a virtual node in the snapshot in progress, by hash. Each node is captured once.
     ///
     /// # Safety
-    /// Between the accesses of epochs, [`Table::save`] is called for the rows of each before it begins.
+    /// Between the accesses of epochs, [`Table::save`] is called for each epoch's rows before its access begins.
     pub unsafe fn capture(&self, node: usize) -> Image {
         // SAFETY: by the caller.
         let (image, saved) = unsafe { self.copy_node(node) };
@@ -184,8 +185,8 @@ impl Table {
         all.newest()
     }
 
-    /// Copies marked rows now, node by node until there are so many bytes of copies, for [`Table::capture`] to hand
-    /// over later: what is copied before an epoch wants to change it costs that epoch nothing.
+    /// Copies marked rows now, node by node, until there are this many bytes of copies. [`Table::capture`] hands them
+    /// over later. A row that is copied before an epoch wants to change it costs that epoch nothing.
     ///
     /// # Safety
     /// As [`Table::capture`].
@@ -203,7 +204,7 @@ impl Table {
         }
     }
 
-    /// Copies of the marked rows of a node, and what was saved of any node meanwhile.
+    /// Copies of the marked rows of a node, and the rows of any node that were saved meanwhile.
     ///
     /// # Safety
     /// As [`Table::capture`].
@@ -213,21 +214,21 @@ impl Table {
         let mut copy = |chunk| {
             let progress = &mut *self.snapshot().progress.lock();
             let there = self.each_slot_of(node, chunk, |row| {
-                // SAFETY: a slot of this table; where it is marked nobody writes it (see the module's head).
+                // SAFETY: a slot of this table; no thread writes it while it is marked (see the module's head).
                 unsafe {
                     if marks.take(row, progress.generation) {
                         self.copy_marked(row, progress.whole, &mut image);
                     }
                 }
             });
-            // Where there was none, nothing of this node is marked any more, so nothing will be added.
+            // After the last chunk no row of this node is marked, so no more copies of it will be saved.
             if there { None } else { progress.saved.replace(Copies::default()) }
         };
         let saved = (0..).find_map(&mut copy).expect("a node's chunks come to an end");
         (image, saved)
     }
 
-    /// Sets apart what was saved, by node.
+    /// Moves saved copies to `apart`, by node.
     fn set_apart(&self, saved: &Copies) -> MutexGuard<'_, Vec<Image>> {
         let mut apart = self.snapshot().apart.lock();
         for piece in &saved.0 {
@@ -237,7 +238,7 @@ impl Table {
     }
 
     /// # Safety
-    /// `row` is a slot of this table that nobody writes now.
+    /// `row` is a slot of this table, and no thread writes it now.
     unsafe fn copy_marked(&self, row: RowAddress, whole: bool, image: &mut Image) {
         // SAFETY: by the caller.
         unsafe {
@@ -260,10 +261,10 @@ impl Table {
         snapshot.open.store(false, Ordering::Release);
     }
 
-    /// Keeps the key of a row that was deleted, before its slot is swept. None of its marks are left.
+    /// Keeps the key of a deleted row before its slot is swept, if the row was marked. Clears its marks.
     ///
     /// # Safety
-    /// `row` is a slot of this table that nobody uses now.
+    /// `row` is a slot of this table, and no thread uses it now.
     pub(crate) unsafe fn bury(&self, row: RowAddress) {
         let marks = self.marks();
         // SAFETY: by the caller.

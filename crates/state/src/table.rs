@@ -1,4 +1,4 @@
-//! A table: finding or making the slots of many keys at once, sweeping, and what else is done with its rows.
+//! A table: finding or making the slots of many keys at once, sweeping, and access to its rows for the other modules.
 
 use crate::blob;
 use crate::cold::{ColdRows, NOWHERE};
@@ -21,15 +21,15 @@ use crate::text_bytes::TextBytes;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// Keys of a table with cold rows that are resolved together: so many that the misses among them make a batch, and so
-/// few that what was looked at is still in the cache when their slots are made.
+/// Keys of a table with cold rows that are resolved together: enough that the misses among them make a batch, few
+/// enough that the lines read by the lookup are still in the cache when slots are made.
 const COLD_GROUP: usize = 1 << 11;
 
-/// Most keys have no slot where more than one of so many has none.
+/// Most keys have no slot if more than one in this many has none.
 const MOST: usize = 2;
 
-/// A table's rows and their index. Prepare calls [`Table::resolve`] from any thread; access works on
-/// the addresses it gave.
+/// A table's rows and their index. Any thread that prepares calls [`Table::resolve`]; access works on the addresses
+/// that it returned.
 pub struct Table {
     definition: tidemill_plan::Table,
     layout: RowLayout,
@@ -42,18 +42,18 @@ pub struct Table {
     nodes: RwLock<Nodes>,
     arenas: Arenas,
     text_bytes: TextBytes,
-    /// Which rows go next. Of who evicts alone.
+    /// CLOCK hands, one per virtual node; touched only by the threads that evict.
     hands: Mutex<Hands>,
-    /// How often it was swept.
+    /// Counts sweeps, evictions and chills. A cache of addresses is valid only while the count stays the same.
     sweeps: AtomicU64,
-    /// Whether most keys had no slot when some were looked up last.
+    /// Whether most keys of the last lookup had no slot.
     misses: AtomicBool,
 }
 
-/// What a table holds.
+/// The size of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableStats {
-    /// Slots: existing rows and keys that were touched without one.
+    /// Slots: of existing rows, and of keys that were touched and have no row.
     pub slots: usize,
     /// Bytes of rows, without text outside them.
     pub row_bytes: usize,
@@ -92,17 +92,17 @@ impl Table {
         }
     }
 
-    /// What it was made from.
+    /// The definition that it was made from.
     pub fn definition(&self) -> &tidemill_plan::Table {
         &self.definition
     }
 
-    /// Where the bits of its rows lie.
+    /// The layout of its rows.
     pub fn layout(&self) -> &RowLayout {
         &self.layout
     }
 
-    /// Finds the slot of each key, making those that are missing; 0 where the key is null.
+    /// Finds the slot of each key, and makes the missing ones; 0 for a null key.
     pub fn resolve(&self, keys: &Keys<'_>, out: &mut [RowAddress]) {
         assert_eq!(keys.columns.len(), self.key.len(), "a key of {} has another arity", self.definition.name);
         assert_eq!(keys.len, out.len());
@@ -138,7 +138,7 @@ impl Table {
                         look_up_beyond(&nodes.all_shards(), keys, out, &mut missing);
                     }
                 }
-                // To look for them first would be in vain.
+                // A lookup would mostly miss, so slots are made at once.
                 _ if self.misses.load(Ordering::Relaxed) => missing.extend(0..out.len()),
                 _ => look_up::<false, _>(&nodes.all_shards(), keys, 0, out, &mut missing),
             }
@@ -152,7 +152,7 @@ impl Table {
         self.misses.store(made * MOST > out.len(), Ordering::Relaxed);
     }
 
-    /// As `resolve_by`, where rows may be cold.
+    /// As `resolve_by`, for a table with cold rows.
     fn resolve_cold<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
         let mut missing = Vec::new();
         for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
@@ -160,7 +160,8 @@ impl Table {
             missing.clear();
             look_up::<true, _>(&self.nodes.read().all_shards(), keys, first, out, &mut missing);
             pass_nulls(nulls, first, out, &mut missing);
-            // What is used once only is not spared, so that it makes room for what is used again.
+            // A row that is fetched counts as used only when it is looked up again, so that rows used once are
+            // evicted first.
             missing.iter().for_each(|&i| out[i - first] = 0);
             // SAFETY: slots of this table.
             out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
@@ -170,10 +171,10 @@ impl Table {
         }
     }
 
-    /// Makes slots of the missing keys, with the rows that they have where it is cold.
+    /// Makes slots of the missing keys, with the rows that `cold` has for them.
     ///
-    /// The rows are read before the lock is taken: a key without a slot has the row that `cold` says, until
-    /// somebody makes its slot. Whoever comes second finds the slot, and drops what was read.
+    /// The rows are read before the lock is taken: a key without a slot has the row that `cold` returns, until a
+    /// thread makes its slot. A thread that comes second finds the slot, and drops the row that it read.
     fn fetch<K: KeySet>(
         &self,
         cold: &dyn ColdRows,
@@ -194,7 +195,7 @@ impl Table {
         self.text_bytes.add(text_bytes);
     }
 
-    /// The key in a row, where it is one word.
+    /// The key in a row, if it is one word.
     pub(crate) fn word_of_row(&self, row: RowAddress) -> u64 {
         // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
         unsafe { read(row, self.key[0].offset) }
@@ -211,29 +212,30 @@ impl Table {
         hash_parts(self.key.iter().map(part))
     }
 
-    /// Whether keys are looked up without a hash, and without a row being touched.
+    /// Whether keys are looked up without hashing and without reading a row.
     pub(crate) fn is_direct(&self) -> bool {
         self.nodes.read().direct.len() > 0
     }
 
-    /// Whether its rows are too many for the second-level cache. While somebody has the whole table, which may take
-    /// milliseconds, they are taken to be.
+    /// Whether its rows are too many for the second-level cache. True while a thread holds the whole table, which may
+    /// take milliseconds.
     pub fn is_far(&self) -> bool {
         self.nodes.try_read().is_none_or(|nodes| nodes.slots() * self.layout.size() >= FAR)
     }
 
-    /// How often it was swept. Read where no sweep can be on its way.
+    /// The count of sweeps, evictions and chills. Read when none can be in progress.
     pub(crate) fn sweeps(&self) -> u64 {
         self.sweeps.load(Ordering::Acquire)
     }
 
-    /// Whether so many slots were made since the last sweep that another may pay. Not while somebody has the whole table.
+    /// Whether enough slots were made since the last sweep that another may pay. False while a thread holds the whole
+    /// table.
     pub fn wants_sweep(&self) -> bool {
         let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
         self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
-    /// Frees the slots whose row does not exist; none while a snapshot is under way, which may need them.
+    /// Frees the slots whose row does not exist. Does nothing while a snapshot is in progress, which may need them.
     ///
     /// # Safety
     /// Nothing holds an address of this table's rows, and nothing reads their text.
@@ -262,7 +264,7 @@ impl Table {
                 nodes.direct.discount(self.word_of_row(row));
             }
             let node = virtual_node_of(self.hash_of_row(row));
-            // SAFETY: by the caller nothing refers to it; the indexes no longer do.
+            // SAFETY: by the caller nothing refers to the row; the indexes no longer do.
             unsafe {
                 self.bury(row);
                 text_bytes += self.free_texts(row);
@@ -278,7 +280,7 @@ impl Table {
         nodes.sweep_at = (2 * nodes.slots()).max(SWEEP_SLOTS_MIN);
     }
 
-    /// Has workers forget the slots that they remember.
+    /// Makes workers drop the addresses that they cached.
     pub(crate) fn forget_addresses(&self) {
         self.sweeps.fetch_add(1, Ordering::AcqRel);
     }
@@ -290,17 +292,17 @@ impl Table {
 
     /// Frees the blobs that a row owns; returns the bytes of memory that they took, for the caller to count.
     pub(crate) fn free_texts(&self, row: RowAddress) -> usize {
-        // SAFETY: called when the row goes away; the cells own their blobs (invariant 4).
+        // SAFETY: called when the row is removed; the cells own their blobs (invariant 4).
         let free = |&column: &usize| unsafe { blob::free(read(row, self.layout.cell(column))) };
         self.texts.iter().map(free).sum()
     }
 
-    /// What the texts of its rows take: for each thread that makes or frees them to count.
+    /// The memory of its texts. Each thread that makes or frees texts counts them there.
     pub fn text_bytes(&self) -> &TextBytes {
         &self.text_bytes
     }
 
-    /// What it holds.
+    /// The size of the table.
     pub fn stats(&self) -> TableStats {
         let nodes = self.nodes.read();
         let mut stats = TableStats { slots: nodes.slots(), row_bytes: 0, index_bytes: nodes.direct.bytes() };
@@ -311,7 +313,7 @@ impl Table {
         stats
     }
 
-    /// What copies of its rows consist of.
+    /// The shape of copies of its rows.
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
     }
@@ -341,14 +343,14 @@ impl Table {
         &self.snapshot
     }
 
-    /// Marks all rows in a generation, or none.
+    /// Marks all rows in a generation, or clears all their marks.
     pub(crate) fn mark_blocks(&self, generation: Generation, marked: bool) {
         // SAFETY: blocks that rows are cut from have marks as their heads.
         self.arenas.rows.lock().blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
     }
 
-    /// Calls `each` with the slots of a chunk of a virtual node; false where it has no such chunk. No slots
-    /// of that node are made meanwhile.
+    /// Calls `each` with the slots of a chunk of a virtual node; returns false if the node has no such chunk. No
+    /// slots of that node are made meanwhile.
     pub(crate) fn each_slot_of(&self, node: usize, chunk: usize, each: impl FnMut(RowAddress)) -> bool {
         let nodes = self.nodes.read();
         assert!(!nodes.torn, "an eviction was broken off: rows are missing");
@@ -356,13 +358,13 @@ impl Table {
     }
 
     /// # Safety
-    /// `row` is a slot of this table, and nobody writes its header meanwhile.
+    /// `row` is a slot of this table, and no thread writes its header meanwhile.
     pub(crate) unsafe fn exists(&self, row: RowAddress) -> bool {
         // SAFETY: by the caller.
         unsafe { read(row, 0) & EXISTS != 0 }
     }
 
-    /// Takes over rows of nodes that were filled apart, in the stead of the nodes' own, which have none.
+    /// Installs nodes that were filled apart, in place of the table's own, which are empty.
     pub(crate) fn install(&self, first: usize, filled: Vec<(Rows, Vec<RowAddress>)>, row_arena: Arena) {
         let nodes = &mut *self.nodes.write();
         self.arenas.rows.lock().absorb(row_arena);
@@ -393,7 +395,7 @@ impl Table {
         nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots());
     }
 
-    /// The slot of a copied row's key.
+    /// The slot of a copied row's key, if it has one.
     pub(crate) fn find_slot(&self, nodes: &Nodes, image: &Image, row: usize) -> Option<RowAddress> {
         let hash = image.hash(row);
         let is_key = |slot: RowAddress| {
@@ -426,7 +428,7 @@ impl Drop for Table {
     }
 }
 
-/// Null keys, of which `out` has those from `first` on, have no slot and miss none.
+/// Null keys have no slot, and none is made for them. `out` has the keys from `first` on.
 fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], missing: &mut Vec<usize>) {
     if let Some(nulls) = nulls {
         missing.retain(|&i| !nulls[i]);
@@ -437,7 +439,7 @@ fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], miss
 /// Reads a word of a row.
 ///
 /// # Safety
-/// `row` is a slot, `offset` lies inside its layout, and no one writes that word now.
+/// `row` is a slot, `offset` lies inside its layout, and no thread writes that word now.
 #[inline(always)]
 pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
     // SAFETY: by the caller.
@@ -447,7 +449,7 @@ pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
 /// Writes a word of a row.
 ///
 /// # Safety
-/// As [`read`], and no one else reads it now.
+/// As [`read`], and no other thread reads the word now.
 #[inline(always)]
 pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
     // SAFETY: by the caller.

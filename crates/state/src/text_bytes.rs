@@ -1,7 +1,7 @@
-//! How much memory the texts of a table take.
+//! The memory of a table's texts.
 //!
-//! Each place that makes or frees blobs of a table's rows counts them: the table itself for keys, rows that are loaded
-//! and rows that go away, compiled code's context for what transactions write. A blob that was replaced counts until it is
+//! Each place that makes or frees blobs of a table's rows counts them: the table itself for keys, loaded rows and
+//! removed rows; the context of compiled code for the writes of transactions. A replaced blob counts until it is
 //! freed.
 
 use crate::sync::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// Bytes of the blobs of one table. Written by each thread that makes or frees them, read by the gate.
 ///
-/// The counts of several threads arrive in any order, so the sum wraps below zero for a moment where blobs are counted as
-/// freed before they are counted as made.
+/// The counts of several threads arrive in any order, so the sum wraps below zero for a moment if blobs are counted
+/// as freed before they are counted as made.
 #[derive(Clone, Default)]
 pub struct TextBytes(Arc<AtomicUsize>);
 
@@ -29,7 +29,7 @@ impl TextBytes {
         }
     }
 
-    /// Bytes that the blobs take.
+    /// Bytes of all blobs.
     pub fn get(&self) -> usize {
         (self.0.load(Ordering::Relaxed) as isize).max(0) as usize
     }

@@ -17,7 +17,7 @@ use tidemill_model::arrow::{array_of, arrow_schema};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::Column;
 
-/// Why rows cannot be put into a table before the first event.
+/// Why rows cannot be preloaded into a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreloadError {
@@ -34,17 +34,17 @@ pub enum PreloadError {
     NullKey {
         /// The table.
         table: String,
-        /// 0-based.
+        /// The row's number, from 0.
         row: usize,
     },
-    /// Bytes are no window.
+    /// The bytes of a windowed column do not form a window.
     #[error("table '{table}' is given bytes for '{column}' that are no window (row {row} of its batch)")]
     Window {
         /// The table.
         table: String,
         /// The windowed column.
         column: String,
-        /// 0-based.
+        /// The row's number, from 0.
         row: usize,
     },
 }
@@ -55,8 +55,8 @@ impl Table {
         Schema::scalars(self.definition().columns.iter().map(|c| (c.name.as_str(), c.ty)))
     }
 
-    /// Adds rows: a batch in canonical form of [`Table::schema`], or of that without the windowed columns, which
-    /// are empty then. Call it while nothing else runs.
+    /// Adds rows: a batch in canonical form of [`Table::schema`], or of that schema without the windowed columns,
+    /// which then begin empty. Call it while nothing else runs.
     pub fn preload(&self, batch: &RecordBatch) -> Result<(), PreloadError> {
         let arrays = self.arrays(batch);
         let columns: Vec<Cells> =
@@ -82,7 +82,7 @@ impl Table {
         Ok(())
     }
 
-    /// The columns of a batch, with empty windows where it has none.
+    /// The columns of a batch, with empty windows if it has none.
     fn arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         let columns = &self.definition().columns;
         if batch.num_columns() == columns.len() {
@@ -156,12 +156,12 @@ impl Table {
         }
     }
 
-    /// All rows that exist, sorted by key. Call it while nothing else runs. Fails where cold rows cannot be read.
+    /// All existing rows, sorted by key. Call it while nothing else runs. Fails if cold rows cannot be read.
     pub fn to_batch(&self) -> Result<RecordBatch, ColdError> {
         if self.has_cold_rows() { self.all_rows_batch() } else { Ok(self.rows_in_memory()) }
     }
 
-    /// As [`Table::to_batch`], of rows in memory and others.
+    /// As [`Table::to_batch`], for a table with cold rows.
     fn all_rows_batch(&self) -> Result<RecordBatch, ColdError> {
         let mut all = Image::new(self.shape());
         self.each_image(&mut |rows| (0..rows.len()).for_each(|row| all.push_of(&rows, row)))?;
@@ -206,7 +206,7 @@ impl Table {
     }
 }
 
-/// Order of two key values of one type.
+/// The order of two key values of one type.
 fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Str(a), Value::Str(b)) => a.cmp(b),

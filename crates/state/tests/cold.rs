@@ -1,4 +1,4 @@
-//! Tables whose rows are partly elsewhere: what is evicted, what is read again, and what must not be either.
+//! Tables with cold rows: which rows are evicted, which are read again, and which must not be.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tidemill_state::{
     RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
-/// What a checkpoint has: key to value, all of them rows that exist.
+/// The rows of a checkpoint: key to value; all of them exist.
 #[derive(Default)]
 struct Store {
     rows: Mutex<BTreeMap<String, u64>>,
@@ -21,7 +21,7 @@ struct Store {
 }
 
 impl Store {
-    /// Takes over rows and deletions.
+    /// Stores rows and deletions.
     fn put(&self, image: &Image) {
         for row in 0..image.len() {
             let key = String::from_utf8(image.text(row, 1).to_vec()).expect("UTF-8");
@@ -69,12 +69,12 @@ struct Subject {
     table: Table,
     store: Arc<Store>,
     generation: Generation,
-    /// What the table must have.
+    /// The expected content of the table.
     model: BTreeMap<String, u64>,
 }
 
 impl Subject {
-    /// With so many rows, all cold.
+    /// A table with this many rows, all cold.
     fn new(count: u64) -> Subject {
         let column =
             |name: &str, ty| Column { name: name.into(), ty: ColumnType::required(ty), default: None, window: None };
@@ -84,7 +84,7 @@ impl Subject {
         *store.shape.lock() = Some(table.shape().clone());
         let model: BTreeMap<_, _> = (0..count).map(|key| (name(key), key)).collect();
         store.rows.lock().extend(model.clone());
-        // SAFETY: nothing knows a row.
+        // SAFETY: nothing holds an address of a row.
         unsafe { table.chill(store.clone()) };
         Subject { table, store, generation: Generation::Even, model }
     }
@@ -120,7 +120,7 @@ impl Subject {
         }
     }
 
-    /// A checkpoint from its beginning to its end.
+    /// A checkpoint from beginning to end.
     fn checkpoint(&mut self) {
         // SAFETY: nothing runs.
         unsafe {
@@ -136,7 +136,7 @@ impl Subject {
     fn evict(&self, share: f64, wrongly: Wrongly) -> usize {
         let eviction = Eviction { share, keeps_all: self.table.is_in_snapshot(), wrongly };
         let (table, store) = (&self.table, &self.store);
-        // Two threads, each with every second share; what is removed is in other shares than what was chosen.
+        // Two threads, each with every second share. The shares of `remove` differ from those of `choose`.
         let choose = |first: usize| {
             let shares = (first..16).step_by(2).map(|share| share * 16..(share + 1) * 16);
             // SAFETY: nothing runs.
@@ -162,7 +162,7 @@ impl Subject {
         slots
     }
 
-    /// Whether the table has what it must have.
+    /// Whether the table has the expected content.
     fn holds(&self) -> bool {
         let batch = self.table.to_batch().expect("the store reads");
         let rows = rows(&batch, &self.table.schema());
@@ -201,11 +201,11 @@ fn what_is_used_again_is_spared() {
     assert!(subject.evict(0.3, Wrongly::Nothing) >= 6_000);
     subject.store.asked.lock().clear();
     subject.resolve(again);
-    // In some virtual nodes there are few others.
+    // Some virtual nodes have few of the keys that were used once.
     assert!(subject.store.asked.lock().len() < 100);
     subject.resolve(once);
     assert!(subject.store.asked.lock().len() >= 5_900);
-    // Once is all: with no use in between those go as well.
+    // A row is spared once: without a use in between these are evicted as well.
     assert_eq!(subject.evict(1.0, Wrongly::Nothing), 20_000);
     assert!(subject.holds());
 }
@@ -226,12 +226,12 @@ fn memory_goes_to_the_rows_of_other_keys() {
     unsafe { subject.table.fit_indexes(15_000) };
     let memory = subject.table.memory();
     assert!((14_000..17_000).contains(&memory.indexed), "{memory:?}");
-    // Nodes do not have equally many keys in each round.
+    // The number of keys per node differs between rounds.
     assert!(grown < held * 3 / 2, "{held} bytes became {grown}");
     assert!(subject.holds());
 }
 
-/// Random epochs, checkpoints and evictions in between; what is wrong with the table in the end, or on the way.
+/// Random epochs with checkpoints and evictions in between; returns whether the table was right throughout.
 fn history(seed: u64, wrongly: Wrongly) -> bool {
     let random = std::cell::Cell::new(seed);
     let below = |n: u64| {
@@ -277,7 +277,7 @@ fn wrong_evictions_are_noticed() {
 fn what_a_failed_checkpoint_took_is_taken_again() {
     let mut subject = Subject::new(100);
     subject.write(&[(1, Some(7)), (2, None), (200, Some(8))]);
-    // Its marks are gone, and nobody has what it took.
+    // The marks are cleared, and the captured rows are dropped.
     // SAFETY: nothing runs.
     unsafe {
         subject.table.begin_snapshot(subject.generation, false);
@@ -291,7 +291,7 @@ fn what_a_failed_checkpoint_took_is_taken_again() {
     assert!(subject.holds());
 }
 
-/// What a panic has broken off has lost rows: a checkpoint is not taken without them.
+/// An eviction that panicked has lost rows: no checkpoint is taken without them.
 #[test]
 fn nothing_is_captured_behind_a_broken_eviction() {
     let mut subject = Subject::new(0);

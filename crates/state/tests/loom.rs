@@ -1,7 +1,7 @@
-//! What threads share of a table, under the model checker: all interleavings up to a bound on preemptions.
+//! A table shared between threads, under the model checker: all interleavings up to a bound on preemptions.
 //!
-//! Atomic words and locks are the checker's. Rows are plain memory; the checker is told of each access to a row's key and to
-//! its other cells, and fails where two accesses, one of them a write, are not ordered.
+//! Atomic words and locks are the checker's. Rows are plain memory; the checker is told of each access to a row's key
+//! and to its other cells, and fails if two accesses, one of them a write, are not ordered.
 #![cfg(feature = "loom")]
 
 use loom::thread;
@@ -13,10 +13,10 @@ use tidemill_state::{
     Wrongly, hash_of_words, reads_key, reads_row, virtual_node_of, writes_row,
 };
 
-/// Bytes of stack: a table is made on it.
+/// Bytes of stack. Large, because a table is made on it.
 const STACK: usize = 1 << 20;
 
-/// Checks all executions with so many preemptions.
+/// Checks all executions with at most this many preemptions.
 fn check(preemptions: usize, body: fn()) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -41,7 +41,7 @@ fn resolve(table: &Table, keys: &[u64]) -> Vec<RowAddress> {
     slots
 }
 
-/// Reads the key of a row, as whoever has its address may at any time.
+/// Reads the key of a row, as each thread that has its address may at any time.
 fn key_of(row: RowAddress) -> u64 {
     reads_key(row);
     // SAFETY: a slot of a table of `numbers`.
@@ -51,14 +51,14 @@ fn key_of(row: RowAddress) -> u64 {
 /// Writes a row as access does.
 fn write(row: RowAddress, value: u64) {
     writes_row(row);
-    // SAFETY: a slot of a table of `numbers`; the checker fails where another thread uses it.
+    // SAFETY: a slot of a table of `numbers`; the checker fails if another thread uses it.
     unsafe {
         (row as *mut u64).write(EXISTS);
         (row as *mut u64).add(2).write(value);
     }
 }
 
-/// Keys, none of which is so small that it is in the array part, of one virtual node.
+/// Keys of one virtual node, all too large for the array part.
 fn keys_of(node: usize) -> impl Iterator<Item = u64> {
     (1 << 40..).filter(move |&key| node_of(key) == node)
 }
@@ -87,12 +87,12 @@ fn a_key_has_one_slot() {
     });
 }
 
-/// A key that is found in the array part, without a lock, has its key cell written.
+/// If a key is found in the array part, without a lock, its key cell is written.
 #[test]
 fn a_slot_in_the_array_is_published_with_its_key() {
     check(2, || {
         let table = numbers();
-        // Makes the array cover the keys below 8.
+        // The array then covers the keys below 8.
         resolve(&table, &[0, 1, 2, 3, 4, 5]);
         let other = table.clone();
         let find = |table: &Table| {
@@ -119,8 +119,8 @@ fn a_key_is_found_while_it_moves_into_the_array() {
     });
 }
 
-/// An epoch writes rows, and makes another, while a snapshot from before it is taken: each row is copied once, as it
-/// was, and no copy is made while the row is written.
+/// An epoch writes one row and inserts another while a snapshot from before it is taken: each row is copied once, in
+/// its earlier version, and no copy is made while the row is written.
 #[test]
 fn a_snapshot_has_rows_as_they_were() {
     check(2, || {
@@ -154,7 +154,7 @@ fn a_snapshot_has_rows_as_they_were() {
         copied.sort_unstable();
         assert_eq!(copied, [(keys[0], 1), (keys[1], 1)]);
         reads_row(rows[0]);
-        // The next snapshot has what the epoch wrote.
+        // The next snapshot has the epoch's writes.
         // SAFETY: nothing runs.
         let image = unsafe {
             table.begin_snapshot(Generation::Odd, false);
@@ -164,7 +164,7 @@ fn a_snapshot_has_rows_as_they_were() {
     });
 }
 
-/// Marks of rows that share a word are all kept.
+/// All marks of rows that share a word are kept.
 #[test]
 fn marks_in_one_word_are_kept() {
     check(3, || {
@@ -189,7 +189,7 @@ fn marks_in_one_word_are_kept() {
     });
 }
 
-/// No row is anywhere but in memory.
+/// A medium without rows.
 struct Nowhere;
 
 impl ColdRows for Nowhere {
@@ -202,7 +202,7 @@ impl ColdRows for Nowhere {
     }
 }
 
-/// Rows that two threads looked up at once are not the ones that are evicted.
+/// Rows that two threads looked up at once are not evicted first.
 #[test]
 fn rows_that_were_used_are_not_evicted_first() {
     check(3, || {

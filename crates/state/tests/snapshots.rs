@@ -1,4 +1,4 @@
-//! Snapshots: what they hold of rows that change while they are taken.
+//! Snapshots of rows that change while the snapshot is taken.
 
 use std::collections::BTreeMap;
 use tidemill_model::{ColumnType, Type};
@@ -22,7 +22,7 @@ fn slots(table: &Table, keys: &[u64]) -> Vec<RowAddress> {
     slots
 }
 
-/// What an epoch does to rows: a value, or none to delete.
+/// Applies an epoch to rows: a value to write, or none to delete.
 fn access(table: &Table, generation: Generation, changes: &[(u64, Option<u64>)]) {
     let keys: Vec<u64> = changes.iter().map(|(key, _)| *key).collect();
     let slots = slots(table, &keys);
@@ -66,7 +66,7 @@ fn rows_that_change_meanwhile_are_as_they_were() {
     }
     table.end_snapshot();
     assert_eq!(captured, first.into_iter().collect());
-    // The next one has what changed since, and no more.
+    // The next one has the changes since, and no others.
     let mut changed: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     for step in 0..3u64 {
         changed.extend((0..20_000).step_by(3 + step as usize).map(|key| (key, Some(key + step + 1))));
@@ -91,13 +91,13 @@ fn swept_rows_are_deletions_until_the_next_snapshot() {
     let mut captured = BTreeMap::new();
     // SAFETY: nothing runs.
     unsafe { table.begin_snapshot(Generation::Even, false) };
-    // SAFETY: as above; with a snapshot under way it does nothing.
+    // SAFETY: as above; it does nothing while a snapshot is in progress.
     unsafe { table.sweep() };
     capture(&table, 0..256, &mut captured);
     table.end_snapshot();
     let value = |key: u64| if key == 7 { Some(2) } else { (key >= 500).then_some(1) };
     assert_eq!(captured, (0..1_000).map(|key| (key, value(key))).collect());
-    // SAFETY: as above. Freed slots are no changes.
+    // SAFETY: as above. Freed slots are not changes.
     unsafe { table.begin_snapshot(Generation::Odd, false) };
     let mut captured = BTreeMap::new();
     capture(&table, 0..256, &mut captured);

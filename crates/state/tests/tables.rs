@@ -1,4 +1,4 @@
-//! Tables from outside: slots of keys of every shape, sweeping, whole tables in and out.
+//! Tables through their public interface: slots of keys of every shape, sweeping, whole tables in and out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidemill_model::arrow::{batch_of, rows};
@@ -53,7 +53,7 @@ fn word(row: RowAddress) -> u64 {
 }
 
 fn sweep(table: &Table) {
-    // SAFETY: the tests keep no address of a missing row beyond it.
+    // SAFETY: the tests keep no address of a missing row after it.
     unsafe { table.sweep() }
 }
 
@@ -61,8 +61,7 @@ fn str(text: impl Into<String>) -> Value {
     Value::Str(text.into())
 }
 
-/// The ways in which whole-number keys lie: in sequence, beside each other far from 0, anywhere, and some so,
-/// some so.
+/// Distributions of whole-number keys: in sequence, contiguous far from 0, scattered, and a mixture.
 const SPREADS: [fn(u64) -> u64; 4] = [
     |key| key,
     |key| (key as i64 - 5_000_000) as u64,
@@ -110,7 +109,7 @@ fn are_the_same_by_an_index(spread: fn(u64) -> u64) {
 #[test]
 fn keys_with_like_hashes_are_told_apart() {
     let mut groups: HashMap<u64, Vec<u64>> = HashMap::new();
-    // Of scattered keys: the hashes of keys in a row agree less often than chance has it.
+    // Scattered keys, because the hashes of consecutive keys agree less often than by chance.
     for key in (0..3_000_000).map(hash_word) {
         groups.entry(hash_word(key) >> 41 << 2 | hash_word(key) & 3).or_default().push(key);
     }
@@ -124,7 +123,7 @@ fn keys_with_like_hashes_are_told_apart() {
     assert_eq!(resolve_words(&table, &keys), rows);
 }
 
-/// So many rows in one virtual node that its index overflows from bucket to bucket.
+/// Enough rows in one virtual node that its index overflows from bucket to bucket.
 #[test]
 fn a_crowded_node_finds_its_rows() {
     let keys: Vec<u64> =
@@ -186,9 +185,9 @@ fn composite_keys_are_all_their_parts_in_order() {
     let rows = resolve(&table, &[left, KeyColumn::Words(&words), right], keys.len());
     assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), keys.len());
     assert_eq!(resolve(&table, &[left, KeyColumn::Indexed(&words, &index), right], keys.len()), rows);
-    // A sweep hashes the keys of the rows that stay anew, from the rows.
+    // A sweep rehashes the keys of the rows that stay, from the rows.
     for row in rows.iter().enumerate().filter(|(i, _)| i % 4 > 0).map(|(_, row)| *row) {
-        // SAFETY: a slot of the table; nobody else has it.
+        // SAFETY: a slot of the table; no other thread has it.
         unsafe { (row as *mut u64).write(EXISTS) };
     }
     sweep(&table);
@@ -214,7 +213,7 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
             str("é".repeat(k as usize % 5)),
             Value::Bytes(vec![k as u8; k as usize % 9]),
         ];
-        // Every column is null in some row, and beside every other.
+        // Every column is null in some row, and together with every other.
         let values = values.into_iter().enumerate().map(move |(c, v)| if k >> c & 1 == 1 { Value::Null } else { v });
         key.into_iter().chain(values).collect::<Vec<Value>>()
     };
@@ -226,7 +225,7 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
     assert_eq!(format!("{:?}", contents(&copied(&table))), format!("{records:?}"));
 }
 
-/// Another table of what a snapshot of one holds, filled in three shares.
+/// A copy of the table, made from a snapshot of it, filled in three shares.
 fn copied(table: &Table) -> Table {
     let copy = Table::new(table.definition());
     // SAFETY: the tests run no transactions.
@@ -303,7 +302,8 @@ fn touching_a_key_does_not_make_its_row_exist() {
     assert_eq!(table.stats().slots, 3);
 }
 
-/// Few keys, more than it holds, so many that it is passed over, and again few; some several times in a batch.
+/// Few keys, more keys than the cache holds, so many that it is bypassed, and few again; some several times in a
+/// batch.
 #[test]
 fn recent_keys_are_where_the_table_has_them() {
     let table = numbers();
@@ -313,7 +313,7 @@ fn recent_keys_are_where_the_table_has_them() {
         for _ in 0..40 {
             let mut key = || {
                 state = hash_word(state + 1);
-                // Not where the array has them, which is as good as a memory.
+                // Hashed, so that the array does not have them: a lookup there is as cheap as one in the cache.
                 hash_word(state % (different + 1))
             };
             let words: Vec<u64> = (0..5000).map(|_| key()).collect();
@@ -344,7 +344,7 @@ fn recent_keys_forget_what_was_swept() {
     };
     look_up();
     sweep(&table);
-    // The slots go to other keys.
+    // Other keys get the slots.
     let others: Vec<u64> = (5000..6000).map(hash_word).collect();
     resolve_words(&table, &others);
     let rows = look_up();
@@ -369,7 +369,7 @@ fn a_sweep_frees_missing_rows_and_their_slots_are_used_again() {
     assert_eq!(table.stats().slots, 1_000);
     assert_eq!(resolve_words(&table, &(0..1_000).collect::<Vec<_>>()), kept, "rows that exist stay where they are");
     assert_eq!(contents(&table), live);
-    // As many other keys, over and over: in the same memory.
+    // The same number of other keys, several times, needs no more memory.
     for round in 1..4 {
         let others: Vec<u64> = missing.iter().map(|k| k + round * 1_000_000).collect();
         let rows = resolve_words(&table, &others);
@@ -382,8 +382,8 @@ fn a_sweep_frees_missing_rows_and_their_slots_are_used_again() {
     assert_eq!(contents(&table), live);
 }
 
-/// Whole numbers of every density, in order and in none, some of them swept now and then: at any time each key
-/// that was not swept has the slot that it had, and the array takes no more than half-empty room.
+/// Whole numbers of every density, in order and scattered, with sweeps now and then. At any time each key that was
+/// not swept keeps its slot, and the array is never more than half empty.
 #[test]
 fn keys_move_to_the_array_and_back() {
     let mut random = 1;
@@ -457,7 +457,7 @@ fn a_sweep_frees_and_reuses_text() {
     let mut sorted = live.clone();
     sorted.sort_by_key(|r| r[0].to_string());
     assert_eq!(contents(&table), sorted);
-    // A swept key is a new key.
+    // After the sweep the key can be inserted again.
     preload(&table, &[vec![str(long(1_000)), Value::Null]]).expect("it was swept");
 }
 
@@ -473,10 +473,10 @@ fn what_a_sweep_empties_can_be_filled_again() {
     assert_eq!(contents(&table).len(), 1);
 }
 
-/// The slots of keys that are made of numbers in some way.
+/// Resolves keys that are made from numbers in some way.
 type Resolve = Box<dyn Fn(&Table, &[u64]) -> Vec<RowAddress> + Sync>;
 
-/// Several threads meet in the same new keys at once, in different orders.
+/// Several threads resolve the same new keys at once, in different orders.
 #[test]
 fn threads_agree_on_slots() {
     let pairs = || Table::new(&definition(&[Type::Int, Type::Int], &[ColumnType::required(Type::Int)]));
@@ -494,18 +494,18 @@ fn threads_agree_on_slots() {
         resolve(table, &[KeyColumn::Words(&left), KeyColumn::Words(&right)], keys.len())
     };
     shapes.push((pairs(), Box::new(paired)));
-    // Few keys at a time, of which some are there; so many that each thread makes slots in every shard; and small tables
-    // that grow again and again.
+    // Few keys at a time, of which some exist; enough keys that each thread makes slots in every shard; and small
+    // tables that grow again and again.
     for (keys, of_batch) in [(10_000, 500), (60_000, 10_000)].into_iter().chain([(200, 20); 100]) {
         shapes.iter_mut().for_each(|(table, _)| *table = Table::new(table.definition()));
         shapes.iter().for_each(|(table, resolve)| agree_on_slots(table, resolve, keys, of_batch));
     }
 }
 
-/// Has four threads resolve all of these keys, each in another order, and a fifth look up what is there.
+/// Four threads resolve all of these keys, each in another order, and a fifth looks up existing ones.
 fn agree_on_slots(table: &Table, resolve: &Resolve, keys: u64, of_batch: u64) {
     let half = of_batch / 2;
-    // Each batch has half of its keys in common with the next.
+    // Each batch shares half of its keys with the next.
     let keys_of = |batch: u64, thread: usize| -> Vec<u64> {
         (0..of_batch).map(|i| (batch * half + (i * [1, 3, 7, 499][thread] + thread as u64) % of_batch) % keys).collect()
     };

@@ -1,9 +1,9 @@
-//! The index alone, on hashes that are chosen, and addresses that are numbers.
+//! Tests of the index alone, with chosen hashes, and numbers as addresses.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// An index over made-up rows: their addresses lead to their hashes, their keys are their addresses.
+/// An index over made-up rows: their addresses map to their hashes and serve as their keys.
 struct Made {
     index: Index,
     arena: Mutex<Arena>,
@@ -16,7 +16,7 @@ impl Made {
         Made { index: Index::new(&arena), arena, hashes: BTreeMap::new() }
     }
 
-    /// In an arena that it was moved to, with room for so many rows.
+    /// In an arena that it was moved to, with room for this many rows.
     fn with_room(rows: usize) -> Self {
         let mut made = Made::new();
         let arena = Mutex::<Arena>::default();
@@ -39,7 +39,8 @@ impl Made {
         self.index.find(hash, |candidate| candidate == row)
     }
 
-    /// All rows are found, by `find`, before one is inserted, and, where it says anything, by `guess`; no others are.
+    /// Checks that every row is found, by `find`, by `find_or_insert`, and by `guess` as far as it says anything; and
+    /// no other rows.
     fn check(&mut self) {
         for (row, hash) in self.hashes.clone() {
             assert_eq!(self.find(hash, row), Some(row));
@@ -91,7 +92,7 @@ fn rows_of_one_tag_and_bucket_are_told_apart_by_their_keys() {
 #[test]
 fn a_full_bucket_overflows_into_the_next_and_around_the_end() {
     let mut made = Made::new();
-    // All belong into the last bucket, whatever the size.
+    // All hash to the last bucket, at any size.
     (1..=40).for_each(|row| made.insert(hash(2 * row, u32::MAX as u64), row));
     made.check();
     let guessed =
@@ -118,7 +119,7 @@ fn a_rebuild_keeps_exactly_the_rows_given() {
         made.index.rebuild(&rows, &made.arena, |row| hashes[&row]);
         made.hashes.retain(|&row, _| row <= kept);
         made.check();
-        // And it goes on growing from there.
+        // The index can still grow afterwards.
         (2_000..3_000).for_each(|row| made.insert(crate::hash_word(row), row));
         made.check();
     }
@@ -175,7 +176,7 @@ fn memory_of_former_indexes_is_cut_again() {
     let mut made = Made::new();
     (1..=3_000).for_each(|row| made.insert(crate::hash_word(row), row));
     let words = made.arena.lock().cut(64);
-    // SAFETY: 64 words that were just cut, and that nobody else knows.
+    // SAFETY: 64 words that were just cut, and that no other thread knows.
     let dirty = unsafe { std::slice::from_raw_parts_mut(words.start(), 64) };
     assert!(dirty.iter().all(|&word| word == 0), "what was given back is zeroed when it is cut again");
     dirty.fill(u64::MAX);
@@ -238,7 +239,7 @@ fn buckets_stay_even_where_a_hand_takes_rows_out() {
             let home = made.index.bucket(crate::hash_word(u64::MAX - key));
             probes += std::iter::successors(Some(home), |&b| has_overflowed(b).then(|| made.index.behind(b))).count();
         }
-        // Of rows that are evenly spread over buckets a tenth of these overflows, and not more at one end.
+        // If rows are spread evenly over buckets, a tenth of the buckets overflow, at both ends alike.
         assert!(probes < 12_500, "{probes} buckets of {buckets} looked at for 10,000 keys in round {round}");
         // Every second row is spared.
         let rows: Vec<RowAddress> = made.index.rows_by_lane().collect();

@@ -1,7 +1,7 @@
-//! The model checker's types, with the interface of those that they stand for.
+//! The model checker's types, with the interface of the types that they replace.
 //!
-//! Memory that is not made of the checker's objects has shadows: for each atomic word in the head of a block one of its
-//! atomic words, for each row two of its cells. They go with the block.
+//! Memory that is not made of the checker's objects has shadows: one of the checker's atomic words for each atomic
+//! word in the head of a block, and two of its cells for each row. The shadows are dropped with the block.
 
 use crate::marks::MAPS;
 use crate::memory::{BLOCK_BYTES, head_of};
@@ -16,7 +16,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
-/// A lock without poison, as `parking_lot`'s.
+/// A lock without poison, like `parking_lot`'s.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -38,7 +38,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A lock without poison, as `parking_lot`'s.
+/// A lock without poison, like `parking_lot`'s.
 pub struct RwLock<T>(loom::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
@@ -74,12 +74,12 @@ fn without_poison<G>(result: TryLockResult<G>) -> Option<G> {
 #[derive(Default)]
 struct Shadows {
     words: HashMap<usize, Arc<AtomicU64>>,
-    /// By address of a row: its key, and its other cells.
+    /// By address of a row: a cell for its key, and one for its other cells.
     rows: HashMap<usize, Rc<[UnsafeCell<()>; 2]>>,
 }
 
 thread_local! {
-    /// All threads of a model are one of the system's.
+    /// All threads of a model run on one thread of the system.
     static SHADOWS: RefCell<Shadows> = RefCell::default();
 }
 
@@ -87,13 +87,13 @@ fn shadow<T>(get: impl FnOnce(&mut Shadows) -> T) -> T {
     SHADOWS.with_borrow_mut(get)
 }
 
-/// Makes the shadows of the words that have the marks of some memory. It was just cut, under the lock of its arena, so all
-/// that use these words later are ordered after this.
+/// Makes the shadows of the words that hold the marks of a run. The run was just cut, under the lock of its arena, so
+/// every later use of these words is ordered after this.
 pub fn make_words(cut: Range<usize>, head: usize) {
     let map = head / MAPS;
     for address in cut.step_by(BLOCK_BYTES / map.max(1) * 8).filter(|_| head > 0) {
         let (block, inside) = (address / BLOCK_BYTES * BLOCK_BYTES, address % BLOCK_BYTES);
-        // A word has marks of so many bytes.
+        // The bytes that one word has marks of.
         let word = inside / (BLOCK_BYTES / map * 8) * 8;
         let all = (0..MAPS).map(|number| block + head_of(block) + number * map + word);
         shadow(|shadows| {
@@ -105,12 +105,12 @@ pub fn make_words(cut: Range<usize>, head: usize) {
 /// The shadow of the word at an address.
 ///
 /// # Safety
-/// It has the marks of memory that was cut.
+/// The word holds marks of memory that was cut.
 pub unsafe fn word_at(address: *const AtomicU64) -> impl Deref<Target = AtomicU64> {
     shadow(|shadows| shadows.words[&address.addr()].clone())
 }
 
-/// Writes words in a row: those that were ever used, as all others are taken to be 0.
+/// Writes consecutive words: those that were ever used, since all others are taken to be 0.
 ///
 /// # Safety
 /// None here.
@@ -121,12 +121,12 @@ pub unsafe fn fill(first: *const AtomicU64, count: usize, value: u64) {
         let inside = shadows.words.iter().filter(|(address, _)| range.contains(address));
         inside.map(|(&address, word)| (address, word.clone())).collect()
     });
-    // The checker wants each execution to be the same as the one before up to a place.
+    // The checker requires each execution to repeat the one before up to a point, so the order is fixed.
     words.sort_unstable_by_key(|(address, _)| *address);
     words.iter().for_each(|(_, word)| word.store(value, Ordering::Relaxed));
 }
 
-/// Drops the shadows of memory that goes back to the system.
+/// Drops the shadows of memory that is returned to the system.
 pub fn forget(range: Range<usize>) {
     let gone = shadow(|shadows| {
         let words = shadows.words.extract_if(|address, _| range.contains(address)).collect::<Vec<_>>();
@@ -149,22 +149,22 @@ fn cells(row: RowAddress) -> Rc<[UnsafeCell<()>; 2]> {
     shadow(|shadows| shadows.rows.entry(row as usize).or_insert_with(new).clone())
 }
 
-/// The key cells of a row are read.
+/// Tells the checker that the key cells of a row are read.
 pub fn reads_key(row: RowAddress) {
     cells(row)[0].with(|_| ());
 }
 
-/// The key cells of a row are written.
+/// Tells the checker that the key cells of a row are written.
 pub fn writes_key(row: RowAddress) {
     cells(row)[0].with_mut(|_| ());
 }
 
-/// The header or other cells of a row are read.
+/// Tells the checker that the header or other cells of a row are read.
 pub fn reads_row(row: RowAddress) {
     cells(row)[1].with(|_| ());
 }
 
-/// The header or other cells of a row are written.
+/// Tells the checker that the header or other cells of a row are written.
 pub fn writes_row(row: RowAddress) {
     cells(row)[1].with_mut(|_| ());
 }
