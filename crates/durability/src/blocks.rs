@@ -1,5 +1,5 @@
-//! Checkpoint files: blocks of bytes, immutable once written. Who names a block says where it is and what its check
-//! is; those of rows, which an index names, begin with their check.
+//! Checkpoint files: blocks of bytes, immutable once written. A reference to a block has its place and its check.
+//! Blocks of rows, which an index refers to, begin with their check instead.
 
 use crate::error::StateError;
 use crate::manifest::Block;
@@ -14,10 +14,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const ENDING: &str = ".rows";
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are buffered before they are written.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Bytes of the check that a sealed block begins with.
+/// Bytes of the check at the start of a sealed block.
 const SEAL: usize = 8;
 
 /// The name of the checkpoint file of a number.
@@ -50,18 +50,18 @@ pub fn remove(storage: &dyn Storage, directory: &Path, number: u64) -> Result<()
     storage.remove(&path).map_err(StateError::io(&path, "removed"))
 }
 
-/// The numbers of files that somebody writes, or reads though no manifest need name them: those are not removed.
+/// The numbers of files that this process writes, or reads although no manifest may name them. They are not removed.
 #[derive(Clone, Default)]
 pub struct FilesInUse(Arc<Mutex<BTreeSet<u64>>>);
 
 impl FilesInUse {
-    /// From now on the file of a number is in use, until what is returned is dropped.
+    /// Marks the file of a number as in use, until the result is dropped.
     pub fn begin(&self, number: u64) -> FileInUse {
         self.0.lock().insert(number);
         FileInUse { number, all: self.clone() }
     }
 
-    /// Whether the file of a number is.
+    /// Whether the file of a number is in use.
     pub fn has(&self, number: u64) -> bool {
         self.0.lock().contains(&number)
     }
@@ -86,16 +86,16 @@ pub struct BlockWriter {
     file: Box<dyn File>,
     id: u64,
     number: u64,
-    /// Of what comes next.
+    /// Offset of the next block.
     offset: u64,
-    /// What is not written yet.
+    /// Bytes that are not written yet.
     waiting: Vec<u8>,
     planted: Planted,
     used: FileInUse,
 }
 
 impl BlockWriter {
-    /// Begins the file of that number; one that a crash left is overwritten.
+    /// Begins the file of this number; overwrites a file that a crash left.
     pub fn create(storage: Arc<dyn Storage>, directory: &Path, id: u64, used: FileInUse) -> Result<Self, StateError> {
         let number = used.number;
         let path = path(directory, number);
@@ -137,7 +137,7 @@ impl BlockWriter {
         Ok(block)
     }
 
-    /// Appends a block that begins with its check, filled with zeros up to a multiple of `alignment`: where it lies.
+    /// Appends a block that begins with its check, padded with zeros to a multiple of `alignment`. Returns its place.
     pub fn seal(&mut self, fill: impl FnOnce(&mut Vec<u8>), alignment: u64) -> Result<Range<u64>, StateError> {
         let start = self.waiting.len();
         self.waiting.extend_from_slice(&[0; SEAL]);
@@ -162,7 +162,7 @@ impl BlockWriter {
         written
     }
 
-    /// Makes what was written durable; its name is not yet.
+    /// Makes the written bytes durable; the file's name is not durable yet.
     pub fn sync(&mut self) -> Result<(), StateError> {
         self.flush()?;
         self.file.sync().map_err(StateError::io(&self.path(), "synced"))
@@ -173,7 +173,7 @@ impl BlockWriter {
         self.offset
     }
 
-    /// Makes the file durable, its name included.
+    /// Makes the file durable, including its name.
     pub fn finish(mut self) -> Result<(), StateError> {
         self.flush()?;
         if self.planted.is(Bug::CheckpointUnsynced) {
@@ -183,14 +183,14 @@ impl BlockWriter {
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
     }
 
-    /// The file, to be read; nothing of it need be durable yet.
+    /// The file, for reading; none of it need be durable yet.
     pub fn into_file(mut self) -> Result<BlockFile, StateError> {
         self.flush()?;
         BlockFile::of(self.storage, &self.directory, self.id, self.number, self.file, Some(self.used))
     }
 }
 
-/// A checkpoint file that is read. Any thread may.
+/// A checkpoint file open for reading, by any thread.
 pub struct BlockFile {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
@@ -198,14 +198,14 @@ pub struct BlockFile {
     id: u64,
     number: u64,
     file: Box<dyn File>,
-    /// All of it, where the system can show it as memory.
+    /// The whole file, if the system can map it into memory.
     map: Option<Box<dyn Mapped>>,
-    /// Where this process has written it.
+    /// Set if this process has written the file.
     _used: Option<FileInUse>,
 }
 
 impl BlockFile {
-    /// Opens the file of a number; `what` is lost if it is not there.
+    /// Opens the file of a number; `what` names the data that is lost if the file is missing.
     fn open(
         storage: Arc<dyn Storage>,
         directory: &Path,
@@ -232,19 +232,19 @@ impl BlockFile {
         Ok(BlockFile { storage, directory: directory.into(), path, id, number, file, map, _used: used })
     }
 
-    /// Makes what was written into it durable, and its name. Only for who has written it.
+    /// Makes the file's content and its name durable. Only for the process that has written it.
     pub fn sync(&self) -> Result<(), StateError> {
         self.file.sync().map_err(StateError::io(&self.path, "synced"))?;
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
     }
 
-    /// Bytes that are not what they should be; `what` is lost.
+    /// The error for malformed bytes; `what` names the data that is lost.
     pub fn malformed(&self, offset: u64, what: &str, reason: &str) -> StateError {
         let (file, affected) = (self.path.clone(), format!("{what} cannot be read"));
         StateError::Damaged { file, offset, what: reason.into(), affected }
     }
 
-    /// Bytes as they are, read into `buffer` where they are not in memory.
+    /// Bytes of the file, read into `buffer` unless the file is mapped.
     fn bytes<'a>(&'a self, range: Range<u64>, what: &str, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], StateError> {
         let offset = range.start;
         let short = || self.malformed(offset, what, "the file ends inside a block");
@@ -266,7 +266,7 @@ impl BlockFile {
         Ok(bytes)
     }
 
-    /// The bytes of a block whose check is kept elsewhere; `what` is lost if they are damaged.
+    /// The bytes of a block whose check is kept elsewhere; `what` names the data that is lost if they are damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
         let mut buffer = Vec::new();
         let end = block.offset.checked_add(block.length);
@@ -275,7 +275,7 @@ impl BlockFile {
         Ok(self.checked(bytes, block.check, block.offset, what)?.to_vec())
     }
 
-    /// What a block that begins with its check holds. `buffer` is for its bytes.
+    /// The content of a block that begins with its check. `buffer` is for its bytes.
     pub fn sealed<'a>(
         &'a self,
         place: Range<u64>,
@@ -289,7 +289,7 @@ impl BlockFile {
         self.checked(bytes, u64::from_le_bytes(*seal), offset, what)
     }
 
-    /// Asks for the memory of a block that will be read soon.
+    /// Prefetches a block that will be read soon.
     #[inline]
     pub fn ask(&self, place: Range<u64>) {
         const LINE: usize = 64;
@@ -308,17 +308,17 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// For the checkpoints in a directory.
+    /// A reader of the checkpoints in a directory.
     pub fn new(storage: Arc<dyn Storage>, directory: PathBuf, id: u64) -> Self {
         BlockReader { storage, directory, id }
     }
 
-    /// Opens the file of a number; `what` is lost if it is not there.
+    /// Opens the file of a number; `what` names the data that is lost if the file is missing.
     pub fn open(&self, number: u64, what: &str) -> Result<BlockFile, StateError> {
         BlockFile::open(self.storage.clone(), &self.directory, self.id, number, what)
     }
 
-    /// The bytes of a block; `what` is lost if they are damaged.
+    /// The bytes of a block; `what` names the data that is lost if they are damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
         self.open(block.file, what)?.read(block, what)
     }

@@ -1,11 +1,11 @@
 //! The state directory: one process at a time, one application for ever.
 //!
 //! ```text
-//! DIR/lock              who holds it
-//! DIR/manifest          what it is of, and its newest checkpoint
-//! DIR/log/NNN.log       the epochs since; `log.1` after the first return to a savepoint, and so on
+//! DIR/lock              a description of the process that holds it
+//! DIR/manifest          program and identity of the state, and its newest checkpoint
+//! DIR/log/NNN.log       the epochs since; `log.1` after the first restore of a savepoint, and so on
 //! DIR/checkpoint/NNN.rows
-//! DIR/savepoint/NAME/   checkpoints that are kept
+//! DIR/savepoint/NAME/   named checkpoints
 //! ```
 
 use crate::blocks::{self, BlockReader, BlockWriter, FilesInUse};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_state::RowShape;
 
-/// An open state directory. The lock goes with it.
+/// An open state directory. Dropping it releases the lock.
 pub struct StateDirectory {
     storage: Arc<dyn Storage>,
     path: PathBuf,
@@ -32,34 +32,34 @@ pub struct StateDirectory {
     fit: Fit,
     /// None until the first checkpoint.
     manifest: Option<Manifest>,
-    /// Whether it is weak when it begins.
+    /// Whether the state is weak from its beginning.
     begins_weak: bool,
     /// The number of the next checkpoint file.
     next_file: u64,
-    /// Files that this process writes, or has written and reads, whether a manifest names them or not.
+    /// Files that this process writes, or has written and reads, whether or not a manifest names them.
     in_use: FilesInUse,
     planted: Planted,
     _lock: Box<dyn Lock>,
 }
 
-/// How a state directory is opened.
+/// Options for opening a state directory.
 pub struct OpenState<'a> {
     /// Where its files are.
     pub storage: Arc<dyn Storage>,
     /// The directory; made if missing.
     pub path: &'a Path,
-    /// Who opens it, for whoever finds it locked.
+    /// Describes this process, for another process that finds the directory locked.
     pub holder: &'a str,
-    /// The identity of a state that begins now: a number that no other has.
+    /// The identity of a state that begins now: a unique number.
     pub id: u64,
     /// The program.
     pub program: Identity,
-    /// The same, to be run without its source text; none where that is not wanted.
+    /// The program in a form that runs without its source text; none if that is not wanted.
     pub recorded: Option<Recorded>,
 }
 
 impl StateDirectory {
-    /// Opens or makes it. Refuses one that another process holds, or that does not fit the program.
+    /// Opens or makes it. Refuses a directory that another process holds, or that does not fit the program.
     pub fn open(how: OpenState<'_>) -> Result<StateDirectory, StateError> {
         let OpenState { storage, path, holder, id, program, recorded } = how;
         storage.create_directory(path).map_err(StateError::io(path, "made"))?;
@@ -81,7 +81,7 @@ impl StateDirectory {
         StateDirectory::with(storage, path, id, program, recorded, fit, manifest, lock)
     }
 
-    /// Opens one that is there, whatever its program, which it then counts as opened by.
+    /// Opens an existing state of any program, as if that program had opened it.
     pub fn open_as_it_is(storage: Arc<dyn Storage>, path: &Path, holder: &str) -> Result<StateDirectory, StateError> {
         let absent = || StateError::Refused(format!("there is no state in {}", path.display()));
         if Manifest::read(&*storage, path)?.is_none() {
@@ -128,12 +128,12 @@ impl StateDirectory {
         Ok(directory)
     }
 
-    /// Whether no state was ever put here.
+    /// Whether no state was ever written here.
     pub fn is_new(&self) -> bool {
         self.manifest.is_none()
     }
 
-    /// Plants a bug in it, and in what goes on with it.
+    /// Plants a bug in it, and in the log and files that it opens.
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted;
     }
@@ -153,7 +153,7 @@ impl StateDirectory {
         &self.storage
     }
 
-    /// What tells this state's course from every other, as text.
+    /// A text that distinguishes this state's course from every other.
     pub fn owner(&self) -> String {
         match self.manifest.as_ref().map_or(0, |manifest| manifest.course) {
             0 => format!("{:016x}", self.id),
@@ -161,7 +161,7 @@ impl StateDirectory {
         }
     }
 
-    /// What it says of itself; none in a new state.
+    /// Its manifest; none in a new state.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
@@ -176,12 +176,12 @@ impl StateDirectory {
         self.manifest.as_ref().map(|manifest| &manifest.checkpoint)
     }
 
-    /// Whether epochs were logged behind the newest checkpoint.
+    /// Whether epochs were logged after the newest checkpoint.
     pub fn has_logged(&self) -> Result<bool, StateError> {
         Ok(!self.is_new() && self.log()?.next_epoch()?.is_some())
     }
 
-    /// Notes, durably, whether results may be released from now on before they are durable.
+    /// Records, durably, whether results may be released from now on before they are durable.
     pub fn weaken(&mut self, weak: bool) -> Result<(), StateError> {
         self.begins_weak = weak;
         match self.manifest.clone() {
@@ -195,20 +195,20 @@ impl StateDirectory {
         self.manifest.as_ref().is_some_and(|manifest| manifest.weak)
     }
 
-    /// Whether what it has recorded of its program is not what it was opened with.
+    /// Whether the recorded program differs from the one that it was opened with.
     pub fn is_recorded_otherwise(&self) -> bool {
         self.manifest.as_ref().is_some_and(|manifest| manifest.recorded != self.recorded)
     }
 
-    /// Makes the state one of the program that it was opened for, at a checkpoint whose blocks are durable and
-    /// behind which nothing is logged.
+    /// Makes the state one of the program that it was opened for, at a checkpoint whose blocks are durable. Nothing
+    /// is logged after this checkpoint.
     pub fn adopt(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
         let was = self.manifest.clone().expect("only what has begun can change");
         let (mut changes, mut begins) = (was.changes, was.begins);
         if self.fit != Fit::Same {
             changes.push(checkpoint.epoch);
         }
-        // A sink that is new, or leads elsewhere, has nothing of what was before.
+        // A sink that is new, or writes elsewhere, has none of the earlier output.
         let sinks = |recorded: &Recorded| -> Vec<(String, Option<serde_json::Value>)> {
             recorded.plan.sinks.iter().map(|s| (s.name.clone(), recorded.sinks.get(&s.name).cloned())).collect()
         };
@@ -223,7 +223,7 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Reads blocks of its checkpoints.
+    /// A reader of its checkpoints' blocks.
     pub fn blocks(&self) -> BlockReader {
         BlockReader::new(self.storage.clone(), self.checkpoints(), self.id)
     }
@@ -237,7 +237,7 @@ impl StateDirectory {
         Ok(writer)
     }
 
-    /// Begins a run of rows of that shape. With a filter for so many rows at the most, or none.
+    /// Begins a run of rows of this shape. With a filter for at most this many rows, or none.
     pub fn write_run(&mut self, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> Result<RunWriter, StateError> {
         Ok(RunWriter::new(self.write_blocks()?, shape, filter_rows))
     }
@@ -247,7 +247,7 @@ impl StateDirectory {
         Runs::open(&self.blocks(), runs, shape, table)
     }
 
-    /// Puts the state of a new directory there, whose blocks are durable, and begins its log.
+    /// Begins the state of a new directory with a checkpoint whose blocks are durable, and begins its log.
     pub fn begin(&mut self, checkpoint: Checkpoint) -> Result<Log, StateError> {
         assert!(self.is_new(), "a state begins once");
         let mut log = Log::create(self.storage.clone(), self.logs(), self.id, checkpoint.epoch)?;
@@ -256,8 +256,8 @@ impl StateDirectory {
         Ok(log)
     }
 
-    /// Makes a checkpoint, whose blocks are durable, the newest, and removes the files that only older
-    /// ones need.
+    /// Makes a checkpoint, whose blocks are durable, the newest, and removes the files that only older checkpoints
+    /// need.
     pub fn switch(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
         assert_eq!(self.fit, Fit::Same, "a program writes into its own state");
         let manifest = match self.manifest.clone() {
@@ -287,7 +287,7 @@ impl StateDirectory {
         self.remove_unused()
     }
 
-    /// Puts a manifest in the stead of the one that is there, with an empty log of its own.
+    /// Replaces the manifest by one with a new, empty log.
     pub(crate) fn begin_log_anew(&mut self, manifest: Manifest, log: u64) -> Result<(), StateError> {
         let directory = self.logs_of(log);
         self.storage.create_directory(&directory).map_err(StateError::io(&directory, "made"))?;
@@ -300,7 +300,7 @@ impl StateDirectory {
         self.remove_old_logs()
     }
 
-    /// The log behind the newest checkpoint.
+    /// The log after the newest checkpoint.
     pub fn log(&self) -> Result<LogReader, StateError> {
         let after = self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, after)?;
@@ -309,7 +309,7 @@ impl StateDirectory {
         Ok(reader)
     }
 
-    /// The log behind an earlier epoch, as far as it is held.
+    /// The log after an earlier epoch, as far as it is kept.
     pub fn log_behind(&self, epoch: u64) -> Result<LogReader, StateError> {
         LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)
     }
@@ -335,12 +335,12 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Where its checkpoint files are.
+    /// The directory of its checkpoint files.
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoint")
     }
 
-    /// Makes an unfinished beginning undone. What holds more than a beginning lost its manifest.
+    /// Undoes an unfinished beginning. A directory that holds more than a beginning has lost its manifest.
     fn clear(&self) -> Result<(), StateError> {
         let known = ["lock", "log", "checkpoint", "manifest.new"];
         let lost = || StateError::Damaged {
@@ -364,7 +364,7 @@ impl StateDirectory {
             for name in self.storage.list(&directory).map_err(StateError::io(&directory, "read"))? {
                 let path = directory.join(&name);
                 let first = match blocks::number(&name) {
-                    // Before there is a log, each table's rows are written.
+                    // Each table's rows are written before the log begins.
                     Some(file) => file <= self.program.tables.len() as u64,
                     None => ["00000001.log", "00000001.new"].contains(&name.as_str()),
                 };
@@ -382,14 +382,14 @@ impl StateDirectory {
     fn remove_unused(&mut self) -> Result<(), StateError> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
         let used = manifest.checkpoint.files();
-        // A savepoint may be returned to: its files keep their numbers to themselves.
+        // A savepoint may be restored, so the numbers of its files are not given again.
         let kept = self.savepoints()?.into_iter().flat_map(|savepoint| savepoint.manifest.checkpoint.files()).max();
         let last = used.last().copied().max(kept);
         self.next_file = self.next_file.max(last.map_or(1, |last| last + 1));
         self.remove_all_but(&used)
     }
 
-    /// Removes checkpoint files that neither the manifest names nor anybody uses.
+    /// Removes checkpoint files that the manifest does not name and that are not in use.
     pub fn tidy(&mut self) -> Result<(), StateError> {
         self.remove_unused()
     }
@@ -410,7 +410,7 @@ fn take(storage: &dyn Storage, path: &Path, holder: &str) -> Result<Box<dyn Lock
     let lock = path.join("lock");
     match storage.lock(&lock, holder).map_err(StateError::io(&lock, "locked"))? {
         Locked::Mine(lock) => {
-            // What an earlier process named and did not sync is seen, and a power cut may still take it back.
+            // Names that an earlier process made and did not sync are visible, but a power cut may still remove them.
             storage.sync_directory(path).map_err(StateError::io(path, "synced"))?;
             Ok(lock)
         }

@@ -1,4 +1,4 @@
-//! What can be wrong with a state directory.
+//! Errors of a state directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,48 +7,48 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The machine refused.
+    /// The operating system refused a call.
     #[error("{} cannot be {action}: {error}", file.display())]
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What was to be done with it: "written", "read", …
+        /// The attempted action: "written", "read", …
         action: &'static str,
-        /// What the machine said.
+        /// The system's error.
         error: io::Error,
     },
-    /// What was durable is not there any more as it was.
+    /// Data that was durable is missing or changed.
     #[error("{} is damaged at byte {offset}: {what}; {affected}", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// The offset in it.
         offset: u64,
-        /// What is wrong there.
+        /// The fault found there.
         what: String,
-        /// What cannot be known because of it.
+        /// The data that is lost because of it.
         affected: String,
     },
-    /// It is whole, but not for this program, or not for this version of it.
+    /// The state is intact, but not for this program, or not for this version of it.
     #[error("{0}")]
     Refused(String),
-    /// A sync failed, or a write that may stand there in part: nothing may be written any more.
+    /// A sync failed, or a write that may have been applied in part: nothing may be written any more.
     #[error("{} cannot be trusted any more: {reason}; start again, and what is durable will be read back", file.display())]
     Lost {
         /// The file.
         file: PathBuf,
-        /// What failed.
+        /// The call that failed.
         reason: String,
     },
 }
 
 impl StateError {
-    /// Whether there was no room for what was to be written: nothing of it counts, and it can be tried again.
+    /// Whether there was no room for a write: none of it counts, and it can be tried again.
     pub fn is_no_room(&self) -> bool {
         matches!(self, StateError::Io { action: "written", error, .. } if error.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// For a call about something that must be there: where it is not, `affected` says what cannot be known.
+    /// Maps the error of a call on a file that must exist. If it is missing, `affected` names the data that is lost.
     pub fn needed(file: &Path, action: &'static str, affected: String) -> impl FnOnce(io::Error) -> StateError {
         let file = file.to_owned();
         move |error| match error.kind() {
@@ -57,7 +57,7 @@ impl StateError {
         }
     }
 
-    /// For a call that the machine refused.
+    /// Maps the error of a call that the system refused.
     pub fn io(file: &Path, action: &'static str) -> impl FnOnce(io::Error) -> StateError {
         let file = file.to_owned();
         move |error| StateError::Io { file, action, error }

@@ -1,31 +1,30 @@
-//! Whether a state fits a program that wants it: as it is, after a migration, or not at all; in words for
-//! people.
+//! Whether a state fits a program: as it is, after a migration, or not at all; with reasons as text for users.
 //!
-//! What may change depends on the version of the schema, which the program says explicitly. Under one
-//! version tables and sources are the same, to the letter. Under a raised one these may differ:
+//! The permitted changes depend on the version of the schema, which the program states explicitly. Under the same
+//! version, tables and sources must be identical. Under a raised version these may differ:
 //!
 //! - a table: new columns that have a default or may be `None`; wider types; another order of columns;
-//! - a source: new fields that may be `None`; wider types; fields that are gone; another order;
+//! - a source: new fields that may be `None`; wider types; removed fields; another order;
 //! - new tables and new sources, and another order of tables and sources.
 //!
-//! A type is wider if it holds every value of the other: `T | None`, a decimal with more digits before or
-//! behind the point. An int may become a float; an int beyond 2^53, which a float cannot hold, is refused
-//! when it is met. Keys keep their columns and types. What would lose rows or events is never done.
+//! A type is wider if it holds every value of the other: `T | None`, a decimal with more digits before or after the
+//! point. An int may become a float; an int beyond 2^53, which a float cannot hold, is refused when the migration
+//! meets it. Keys keep their columns and types. A change that would lose rows or events is always refused.
 
 use crate::manifest::{Identity, SourceIdentity};
 use tidemill_model::{ColumnType, Field, FieldType, Type};
 use tidemill_plan::{Column, Table};
 
-/// How a state and a program go together.
+/// How a state fits a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// They are of each other.
+    /// The state is of this program.
     Same,
-    /// The schemas are equal; what the program does was changed.
+    /// The schemas are equal; the program's code was changed.
     Changed,
-    /// The schema was changed compatibly, under a new version: what is done to the state, line by line.
+    /// The schema was changed compatibly, under a new version. The steps of the migration, one per line.
     Migrates(Vec<String>),
-    /// They do not go together, and why.
+    /// The state does not fit, and why.
     Refused(String),
 }
 
@@ -66,14 +65,14 @@ impl Fit {
     }
 }
 
-/// Whether the rows of a table can be those of another, as they are or widened; else why not.
+/// Whether the rows of one table can become those of another, unchanged or widened; if not, why.
 pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
     let mut changes = Changes::default();
     changes.table(rows, table);
     if changes.refused.is_empty() { Ok(()) } else { Err(changes.refused.join("; ")) }
 }
 
-/// What differs.
+/// The differences.
 #[derive(Default)]
 struct Changes {
     allowed: Vec<String>,
@@ -200,7 +199,7 @@ impl Changes {
         }
     }
 
-    /// Columns of a table but for its key, or scalar fields of a source.
+    /// Compares the columns of a table except its key, or the scalar fields of a source.
     fn columns(
         &mut self,
         of: &str,
@@ -228,7 +227,7 @@ impl Changes {
     }
 }
 
-/// Whether every value of one type is one of the other.
+/// Whether every value of one type is also a value of the other.
 fn widens(was: ColumnType, is: ColumnType) -> bool {
     if was.nullable && !is.nullable {
         return false;

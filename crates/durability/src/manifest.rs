@@ -1,5 +1,5 @@
-//! The manifest: what the state is of, and where its newest checkpoint lies. One small file, replaced
-//! atomically; the switch from one checkpoint to the next is that replacement.
+//! The manifest: the program and identity of the state, and the place of its newest checkpoint. It is one small file,
+//! replaced atomically; this replacement is the switch from one checkpoint to the next.
 
 use crate::error::StateError;
 use crate::nodes::NodeRange;
@@ -16,58 +16,58 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The version of the state directory's format.
 pub const FORMAT: u32 = 6;
 
-/// The oldest version that is read; later ones than [`FORMAT`] are refused. Version 6 has ranges of virtual nodes, and says
-/// the same as version 5 without them.
+/// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
+/// nodes; without them it is the same as version 5.
 const FORMAT_READ_MIN: u32 = 5;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
 
-/// What a state directory says of itself.
+/// The content of the manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The format of the writer.
+    /// The format version of the writer.
     pub format: u32,
-    /// Tells this state from every other; its log and checkpoints bear it.
+    /// Distinguishes this state from every other; its log and checkpoints carry it.
     pub id: u64,
-    /// Counts how often it was put back to a savepoint: outputs of another course are not gone on with.
+    /// Number of times that the state was restored to a savepoint. Outputs of another course are not continued.
     #[serde(default)]
     pub course: u64,
-    /// The number of its log, which is begun anew with each course.
+    /// The number of its log. Each course begins a new log.
     #[serde(default)]
     pub log: u64,
     /// The program that it belongs to.
     pub program: Identity,
-    /// That program itself, where it is known.
+    /// The program itself, if it is known.
     #[serde(default)]
     pub recorded: Option<Recorded>,
-    /// Whether results may have been released before they were durable since the last run ended well.
+    /// Whether results may have been released before they were durable, since the last run that ended well.
     #[serde(default)]
     pub weak: bool,
-    /// By sink: the epoch behind which its output begins, where that is not the state's beginning.
+    /// By sink: the epoch after which its output begins, if that is not the state's beginning.
     #[serde(default)]
     pub begins: BTreeMap<String, u64>,
-    /// The epochs behind which the program was changed.
+    /// The epochs after which the program was changed.
     #[serde(default)]
     pub changes: Vec<u64>,
     /// Where its rows are.
     pub checkpoint: Checkpoint,
 }
 
-/// A program with its connections, as data: it can be run without the text that it was made from.
+/// A program with its connections, as data: it runs without its source text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
     /// The program.
     pub plan: Plan,
-    /// By source: the spec it is opened with, where it has one.
+    /// By source: the spec that it is opened with, if it has one.
     #[serde(default)]
     pub sources: BTreeMap<String, serde_json::Value>,
-    /// By sink: likewise.
+    /// By sink: the spec that it is opened with, if it has one.
     #[serde(default)]
     pub sinks: BTreeMap<String, serde_json::Value>,
 }
 
-/// What of a program its state depends on.
+/// The parts of a program that its state depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
     /// Its name.
@@ -78,16 +78,16 @@ pub struct Identity {
     pub tables: Vec<Table>,
     /// Its sources.
     pub sources: Vec<SourceIdentity>,
-    /// Changes with anything in the program: what its transactions do, too.
+    /// A hash of the whole program, including its transactions.
     pub code: u64,
 }
 
-/// What of a source the state depends on.
+/// The parts of a source that the state depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceIdentity {
     /// Its name.
     pub name: String,
-    /// Of its events.
+    /// The schema of its events.
     pub schema: Schema,
     /// The field that holds event time.
     pub event_time: Option<usize>,
@@ -96,7 +96,7 @@ pub struct SourceIdentity {
 }
 
 impl Identity {
-    /// Of a program.
+    /// The identity of a program.
     pub fn of(program: &Program) -> Identity {
         let source = |stream: &tidemill_plan::Stream| match stream.origin {
             Origin::Source { lateness, .. } => Some(SourceIdentity {
@@ -127,9 +127,9 @@ pub struct Checkpoint {
     pub sources: Vec<SourceState>,
     /// By table.
     pub tables: Vec<TableState>,
-    /// By sink: of all that went to it since the state began.
+    /// By sink: a digest of all its output since the state began.
     pub outputs: BTreeMap<String, StreamDigest>,
-    /// The virtual nodes whose rows it has. A state goes on only from all of them.
+    /// The virtual nodes whose rows it has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
 }
@@ -137,21 +137,21 @@ pub struct Checkpoint {
 /// Where a source stood at the end of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceState {
-    /// How the source can go on behind what was taken of it.
+    /// How the source continues after the events taken from it.
     pub token: Option<String>,
-    /// Events taken of it.
+    /// Events taken from it.
     pub events: u64,
-    /// Undecodable records taken of it.
+    /// Undecodable records taken from it.
     pub bad: u64,
     /// Whether it had ended.
     pub ended: bool,
-    /// The greatest time that it had shown.
+    /// The greatest event time seen.
     pub greatest: Option<i64>,
-    /// Events let through.
+    /// Events that the gate let through.
     pub passed: u64,
     /// The time of the last of them.
     pub last_time: Option<i64>,
-    /// The events that were held back, in order.
+    /// The events that the gate held back, in order.
     pub held: Vec<Block>,
 }
 
@@ -163,7 +163,7 @@ pub struct TableState {
 }
 
 impl Checkpoint {
-    /// The part of it that has the rows of these nodes, in the same files; none where it has no rows of them.
+    /// The part of it that has the rows of these nodes, in the same files; none if it has no rows of them.
     pub fn within(&self, nodes: NodeRange) -> Option<Checkpoint> {
         let nodes = self.nodes.and(nodes)?;
         let run = |run: &Run| Some(Run { nodes: run.nodes.and(nodes)?, ..run.clone() });
@@ -183,18 +183,18 @@ impl Checkpoint {
 pub struct Block {
     /// The number of the file.
     pub file: u64,
-    /// Where in it.
+    /// The offset in the file.
     pub offset: u64,
-    /// How many.
+    /// The length in bytes.
     pub length: u64,
-    /// Their check, which covers file and offset.
+    /// The check of the bytes, which also covers file and offset.
     pub check: u64,
-    /// Rows in them.
+    /// The number of rows.
     pub rows: u64,
 }
 
 impl Manifest {
-    /// Reads the manifest of a directory; none where there is none.
+    /// Reads the manifest of a directory; none if there is none.
     pub fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Manifest>, StateError> {
         let path = directory.join(NAME);
         let bytes = match read_all(storage, &path) {
@@ -215,7 +215,7 @@ impl Manifest {
         if check != format!("{:016x}", xxh3_64(text)) {
             return Err(damaged(split + 1, "it does not have the check that it was written with"));
         }
-        // The version first: the rest of another one may have any form.
+        // The version first: the rest of a manifest of another version may have any form.
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged(split + 1, "it is no JSON"))?;
         let format = &value["format"];
         if !format.as_u64().is_some_and(|format| (FORMAT_READ_MIN.into()..=FORMAT.into()).contains(&format)) {
@@ -226,11 +226,11 @@ impl Manifest {
         }
         let read: Result<Manifest, _> = serde_json::from_value(value);
         let manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
-        // It is written again as this version writes it.
+        // It is written again in the format of this version.
         Ok(Some(Manifest { format: FORMAT, ..manifest }))
     }
 
-    /// Puts it in the stead of the one that is there.
+    /// Replaces the manifest of a directory.
     pub fn write(&self, storage: &dyn Storage, directory: &Path, planted: Planted) -> Result<(), StateError> {
         let path = directory.join(NAME);
         let text = serde_json::to_string(self).expect("a manifest is plain data");

@@ -1,7 +1,8 @@
-//! Ranges of virtual nodes: what a checkpoint or a run is of, where it is not of all.
+//! Ranges of virtual nodes: the nodes that a checkpoint or a run covers, if it does not cover all.
 //!
-//! The upper bits of a key's hash are its virtual node, and a run has its rows in the order of hashes. So the rows of a range
-//! of nodes are one stretch of each file, and a part of a checkpoint is the same files, named with a smaller range.
+//! The upper bits of a key's hash are its virtual node, and a run stores its rows in the order of hashes. So the rows
+//! of a range of nodes are contiguous in each file, and a part of a checkpoint is the same files with a smaller
+//! range.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,7 +10,7 @@ use std::ops::Range;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_state::virtual_node_of;
 
-/// Some virtual nodes in a row, at least one. Written as `[first, end]`.
+/// Consecutive virtual nodes, at least one. Written as `[first, end]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "[u32; 2]", try_from = "[u32; 2]")]
 pub struct NodeRange {
@@ -17,7 +18,7 @@ pub struct NodeRange {
     end: u32,
 }
 
-/// All of them.
+/// All virtual nodes.
 impl Default for NodeRange {
     fn default() -> Self {
         NodeRange { first: 0, end: VIRTUAL_NODE_COUNT as u32 }
@@ -25,7 +26,7 @@ impl Default for NodeRange {
 }
 
 impl NodeRange {
-    /// These nodes; none where there are none of them.
+    /// The range of these nodes; none if it would be empty or beyond the last node.
     pub fn new(nodes: Range<usize>) -> Option<NodeRange> {
         let is_some = nodes.start < nodes.end && nodes.end <= VIRTUAL_NODE_COUNT;
         is_some.then_some(NodeRange { first: nodes.start as u32, end: nodes.end as u32 })
@@ -36,28 +37,28 @@ impl NodeRange {
         self.first as usize..self.end as usize
     }
 
-    /// Whether these are all nodes.
+    /// Whether the range has all nodes.
     pub fn is_whole(&self) -> bool {
         *self == NodeRange::default()
     }
 
-    /// Whether the node of a hash is one of these.
+    /// Whether the node of a hash is in the range.
     pub fn has_hash(self, hash: u64) -> bool {
         self.nodes().contains(&virtual_node_of(hash))
     }
 
-    /// The first and the last hash of these nodes.
+    /// The smallest and the greatest hash of these nodes.
     pub fn hashes(self) -> (u64, u64) {
         const SHIFT: u32 = u64::BITS - VIRTUAL_NODE_COUNT.ilog2();
         ((u64::from(self.first)) << SHIFT, (u64::from(self.end) - 1) << SHIFT | (u64::MAX >> (u64::BITS - SHIFT)))
     }
 
-    /// Those that are in both.
+    /// The nodes in both ranges.
     pub fn and(self, other: NodeRange) -> Option<NodeRange> {
         NodeRange::new(self.first.max(other.first) as usize..self.end.min(other.end) as usize)
     }
 
-    /// The least range that has both.
+    /// The smallest range that contains both.
     pub fn hull(self, other: NodeRange) -> NodeRange {
         NodeRange { first: self.first.min(other.first), end: self.end.max(other.end) }
     }

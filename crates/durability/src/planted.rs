@@ -1,14 +1,14 @@
-//! Bugs on purpose.
+//! Bugs planted on purpose.
 //!
-//! A harness that never found anything may be blind. So each promise has bugs that break it, put into
-//! the code behind a switch that only tests can turn (the feature `planted`), and the tests show that
-//! they are noticed. Without the feature [`Planted::is`] is the constant `false`.
+//! A test harness that never found anything may be blind. So each promise has bugs that break it. They are in the
+//! code, behind a switch that only tests can turn on (the feature `planted`), and the tests show that each is
+//! noticed. Without the feature [`Planted::is`] is the constant `false`.
 
 use crate::storage::{Open, Storage, directory_of};
 use std::io;
 use std::path::Path;
 
-/// What [`crate::replace`] must not be: a crash may leave neither the old nor the new.
+/// The wrong version of [`crate::replace`]: a crash may leave neither the old content nor the new.
 pub fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = storage.open(path, Open::AppendOrCreate)?;
     file.truncate(0)?;
@@ -21,13 +21,13 @@ pub fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Bug {
-    /// A sink takes an epoch that it has committed for a new one.
+    /// A sink treats an epoch that it has committed as a new one.
     SinkTakesOldEpochs,
-    /// A sink's recovery leaves what was not committed.
+    /// A sink's recovery keeps output that was not committed.
     SinkKeepsTail,
-    /// A sink's abort leaves what was written.
+    /// A sink's abort keeps the output written.
     SinkKeepsAborted,
-    /// A sink records what is written, not what was prepared.
+    /// A sink records everything written, not only the prepared part.
     SinkCommitsUnprepared,
     /// A sink records an epoch before its data is durable.
     SinkRecordsFirst,
@@ -35,35 +35,35 @@ pub enum Bug {
     SinkRecordsInPlace,
     /// A sink believes a damaged record.
     SinkTrustsRecord,
-    /// A sink goes on behind what it finds, without its checksum.
+    /// A sink continues after an existing part of its output without verifying the checksum.
     SinkTrustsPart,
-    /// A sink goes on after a failure as if nothing had been.
+    /// A sink goes on after a failure as if there had been none.
     SinkForgetsErrors,
-    /// A sink goes on with what another state's run has left.
+    /// A sink continues the output of another state's run.
     SinkIgnoresOwner,
     /// A sink gives its output the final name and does not record it.
     SinkFinishesUnrecorded,
-    /// A finished sink that goes on begins anew.
+    /// A finished sink that goes on begins its output anew.
     SinkRestartsFinished,
-    /// A sink commits without what it still buffers.
+    /// A sink commits without the data that it still buffers.
     SinkBuffersBeyondCommit,
     /// A sink begins its text with a header after each recovery.
     SinkRepeatsHeader,
-    /// A sink's compressed text goes on over a commit in one frame.
+    /// A sink's compressed text continues across a commit in one frame.
     SinkFramesAcrossCommits,
     /// A sink does not record an epoch that wrote nothing.
     SinkSkipsEmptyEpochs,
     /// The log is not synced.
     LogUnsynced,
-    /// A record says that what is not synced yet is durable.
+    /// A record says that data is durable before the data is synced.
     LogMarksUnsynced,
-    /// A record's check is not looked at.
+    /// A record's check is not verified.
     LogUnchecked,
-    /// Recovery goes on behind a torn record.
+    /// Recovery continues after a torn record.
     LogKeepsTornTail,
     /// Recovery drops the records that no marker says were durable.
     LogDropsUnmarked,
-    /// Recovery goes on behind records that may not be durable, without writing them anew.
+    /// Recovery continues after records that may not be durable, without writing them anew.
     LogTrustsUnmarked,
     /// The manifest is written over the old one.
     CheckpointInPlace,
@@ -73,62 +73,62 @@ pub enum Bug {
     CheckpointForgetsHeld,
     /// A checkpoint forgets the greatest time of a source, by which lateness is decided.
     CheckpointForgetsTimes,
-    /// Rows are not copied before an epoch changes them that a checkpoint under way still wants as they are.
+    /// An epoch changes rows before they are copied for a checkpoint in progress, which needs their earlier version.
     SnapshotSavesNothing,
     /// Some epochs do not mark the rows that they change.
     SnapshotForgetsChanges,
-    /// Epochs behind a snapshot mark their rows as if they were before it.
+    /// Epochs after a snapshot mark their rows as if they were before it.
     SnapshotMixesGenerations,
-    /// What a checkpoint that failed had taken is not taken again.
+    /// The rows that a failed checkpoint had taken are not taken again.
     SnapshotForgetsFailed,
     /// A merge of some of the runs leaves out deletions.
     MergeDropsDeletions,
     /// A merge puts the newest of its runs first.
     MergeTurnsOrder,
-    /// Every fifth cold row that is looked for is taken for absent.
+    /// Every fifth cold row that is looked up is treated as absent.
     ColdIsAbsent,
-    /// Rows are evicted that no run has as they are.
+    /// Rows are evicted although no run has their current version.
     EvictsDirty,
-    /// Rows are evicted that only a checkpoint under way has as they are.
+    /// Rows are evicted although only a checkpoint in progress has their current version.
     EvictsCopied,
-    /// A checkpoint does not name what was spilled since the last one.
+    /// A checkpoint does not name the rows spilled since the last one.
     CheckpointForgetsSpills,
-    /// A checkpoint names what was spilled before it is durable.
+    /// A checkpoint names spilled rows before they are durable.
     SpillsUnsynced,
-    /// Rows that a checkpoint has copied hide what was spilled since.
+    /// Rows that a checkpoint has copied hide rows spilled since.
     CheckpointHidesSpills,
-    /// Files that the next checkpoint does not need are removed before the manifest names what it needs.
+    /// Files that the next checkpoint does not need are removed before the manifest names those that it needs.
     CheckpointRemovesFirst,
-    /// The log is cut before the checkpoint is there that replaces it.
+    /// The log is truncated before the checkpoint that replaces it exists.
     TruncatesFirst,
     /// Epochs are released before they are synced.
     ReleasesUnsynced,
-    /// Where logging is full, results are released before it is logged which transactions they are of.
+    /// With full logging, results are released before the log records which transactions they belong to.
     ReleasesUnrecorded,
-    /// The first epoch behind the checkpoint is not replayed.
+    /// The first epoch after the checkpoint is not replayed.
     ReplaySkipsFirst,
     /// An epoch that the checkpoint holds is replayed.
     ReplayRepeats,
     /// A replay cuts epochs anew.
     ReplayCutsAnew,
-    /// What sinks have committed is released again.
+    /// Output that sinks have committed is released again.
     ReplayReleasesAgain,
-    /// Sources go on where the checkpoint left them, not where the log did.
+    /// Sources continue where the checkpoint left them, not where the log did.
     ReplayForgetsTaken,
 }
 
-/// Which bug is planted: none but in tests.
+/// The planted bug: always none outside of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted(#[cfg(feature = "planted")] Option<Bug>);
 
 impl Planted {
-    /// Plants one.
+    /// Plants this bug.
     #[cfg(feature = "planted")]
     pub fn new(bug: Bug) -> Planted {
         Planted(Some(bug))
     }
 
-    /// Whether it is this one.
+    /// Whether this bug is planted.
     #[inline]
     pub fn is(self, bug: Bug) -> bool {
         #[cfg(feature = "planted")]

@@ -1,15 +1,15 @@
 //! Savepoints: checkpoints that are kept, under a name.
 //!
 //! ```text
-//! DIR/savepoint/NAME/manifest        as the state's was
+//! DIR/savepoint/NAME/manifest        the manifest of the state at that time
 //! DIR/savepoint/NAME/checkpoint/…    the files that it names
 //! ```
 //!
-//! So a savepoint is a state directory without a log, and is read like one. Its files are those of the
-//! state under second names, where the file system has such; they are never written again. The manifest
-//! comes last: what has none is an unfinished savepoint, and is begun anew.
+//! So a savepoint is a state directory without a log, and is read like one. Its files are those of the state under
+//! second names, if the file system has hard links; they are never written again. The manifest is written last: a
+//! savepoint without one is unfinished, and is begun anew.
 //!
-//! A savepoint holds the log behind it: as long as it is there, the epochs since can be run again.
+//! A savepoint keeps the log after it: as long as the savepoint exists, the later epochs can be run again.
 
 use crate::directory::StateDirectory;
 use crate::error::StateError;
@@ -27,12 +27,12 @@ pub struct Savepoint {
     pub name: String,
     /// Its directory.
     pub path: PathBuf,
-    /// What it is of.
+    /// The manifest of its checkpoint.
     pub manifest: Manifest,
 }
 
 impl Savepoint {
-    /// Refuses one that has the rows of some nodes only.
+    /// Refuses a savepoint that has the rows of some nodes only.
     fn refuse_part(&self, why: &str) -> Result<(), StateError> {
         let nodes = self.manifest.checkpoint.nodes;
         match nodes.is_whole() {
@@ -56,8 +56,8 @@ impl StateDirectory {
         self.create_savepoint_of(name, NodeRange::default())
     }
 
-    /// Keeps the part of the newest checkpoint that has the rows of some virtual nodes. It can be read, but no run can go on
-    /// from it. No row is written again: the part names the files of the checkpoint.
+    /// Keeps the part of the newest checkpoint that has the rows of some virtual nodes. The part can be read, but no
+    /// run can continue from it. No row is written again: the part names the files of the checkpoint.
     pub fn create_savepoint_of(&self, name: &str, nodes: NodeRange) -> Result<Savepoint, StateError> {
         self.no_savepoint(name)?;
         let Some(manifest) = self.manifest() else {
@@ -71,7 +71,7 @@ impl StateDirectory {
         let (storage, path) = (&**self.storage(), self.savepoint_directory().join(name));
         let checkpoints = path.join("checkpoint");
         storage.create_directory(&checkpoints).map_err(StateError::io(&checkpoints, "made"))?;
-        // What an unfinished one has left may be of another checkpoint.
+        // An unfinished savepoint may have left files of another checkpoint.
         for name in storage.list(&checkpoints).map_err(StateError::io(&checkpoints, "read"))? {
             let path = checkpoints.join(name);
             storage.remove(&path).map_err(StateError::io(&path, "removed"))?;
@@ -81,7 +81,7 @@ impl StateDirectory {
         Ok(Savepoint { name: name.into(), path, manifest: manifest.clone() })
     }
 
-    /// Whether a savepoint may be made under a name.
+    /// Refuses a name under which no savepoint can be made.
     pub fn no_savepoint(&self, name: &str) -> Result<(), StateError> {
         let is_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(is_name) {
@@ -95,7 +95,7 @@ impl StateDirectory {
         }
     }
 
-    /// All of them, by name.
+    /// All savepoints, by name.
     pub fn savepoints(&self) -> Result<Vec<Savepoint>, StateError> {
         let directory = self.savepoint_directory();
         let names = match self.storage().list(&directory) {
@@ -112,7 +112,7 @@ impl StateDirectory {
         Ok(manifest.map(|manifest| Savepoint { name: name.into(), path, manifest }))
     }
 
-    /// The savepoint of that name.
+    /// The savepoint of this name.
     pub fn savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
         let found = if name.contains('/') { None } else { self.find_savepoint(name)? };
         if let Some(savepoint) = found {
@@ -123,7 +123,7 @@ impl StateDirectory {
         Err(StateError::Refused(format!("the state {} has no savepoint '{name}'; {names}", self.path().display())))
     }
 
-    /// Opens a savepoint as the state that it is. Refused where it has the rows of some nodes only.
+    /// Opens a savepoint as a state directory. Refused if it has the rows of some nodes only.
     pub fn open_savepoint(&self, savepoint: &Savepoint) -> Result<StateDirectory, StateError> {
         savepoint.refuse_part("this needs those of all")?;
         self.open_savepoint_part(savepoint)
@@ -134,33 +134,32 @@ impl StateDirectory {
         StateDirectory::open_as_it_is(self.storage().clone(), &savepoint.path, "a reader")
     }
 
-    /// Whether the log still has the epochs after a savepoint, so that they can be run again from there. They cannot be
-    /// from the rows of some nodes.
+    /// Whether the log still has the epochs after a savepoint, so that they can be run again from there. False for a
+    /// savepoint of some nodes only.
     pub fn has_log_behind(&self, savepoint: &Savepoint) -> bool {
         let of = |manifest: &Manifest| (manifest.id, manifest.log);
         let is_whole = savepoint.manifest.checkpoint.nodes.is_whole();
         is_whole && self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
     }
 
-    /// The first epoch behind which the log is held by a savepoint.
+    /// The earliest epoch after which savepoints keep the log.
     pub(crate) fn held_epoch(&self) -> Result<Option<u64>, StateError> {
         let held = self.savepoints()?.into_iter().filter(|savepoint| self.has_log_behind(savepoint));
         Ok(held.map(|savepoint| savepoint.manifest.checkpoint.epoch).min())
     }
 
-    /// Removes a savepoint. The log that it held goes with the next checkpoint.
+    /// Removes a savepoint. The log that it kept is removed with the next checkpoint.
     pub fn remove_savepoint(&self, name: &str) -> Result<(), StateError> {
         let savepoint = self.savepoint(name)?;
         let storage = &**self.storage();
-        // Without its manifest it is none.
+        // Without its manifest it is not a savepoint.
         let manifest = savepoint.path.join("manifest");
         storage.remove(&manifest).map_err(StateError::io(&manifest, "removed"))?;
         storage.sync_directory(&savepoint.path).map_err(StateError::io(&savepoint.path, "synced"))?;
         remove_all(storage, &savepoint.path)
     }
 
-    /// Puts the state back to a savepoint: what came behind it is forgotten, its log included. Outputs begin
-    /// anew.
+    /// Restores the state to a savepoint: later epochs are discarded, including their log. Outputs begin anew.
     pub fn restore_savepoint(&mut self, name: &str) -> Result<(), StateError> {
         let savepoint = self.savepoint(name)?;
         savepoint.refuse_part("a state goes on from those of all")?;
@@ -172,19 +171,19 @@ impl StateDirectory {
         let begins = outputs.map(|sink| (sink.clone(), epoch)).collect();
         let manifest = Manifest { course: was.course + 1, begins, ..savepoint.manifest };
         self.begin_log_anew(manifest, was.log + 1)?;
-        // The savepoint now is where the new course begins, and holds its log.
+        // The new course begins at the savepoint, which keeps its log.
         let manifest = self.manifest().expect("just written").clone();
         manifest.write(&*storage, &savepoint.path, Planted::default())
     }
 }
 
-/// Gives the files of a checkpoint a second name each, in another directory.
+/// Links the files of a checkpoint into another directory.
 fn link_files(storage: &dyn Storage, manifest: &Manifest, from: &Path, to: &Path) -> Result<(), StateError> {
     for number in manifest.checkpoint.files() {
         let name = crate::blocks::file_name(number);
         let (from, to) = (from.join(&name), to.join(&name));
         match storage.link(&from, &to) {
-            // Numbers are given once, so it is the same file.
+            // File numbers are never given twice, so it is the same file.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             done => done.map_err(StateError::io(&to, "made"))?,
         }
@@ -192,7 +191,7 @@ fn link_files(storage: &dyn Storage, manifest: &Manifest, from: &Path, to: &Path
     storage.sync_directory(to).map_err(StateError::io(to, "synced"))
 }
 
-/// Removes a directory with all that is in it.
+/// Removes a directory with all its content.
 pub fn remove_all(storage: &dyn Storage, path: &Path) -> Result<(), StateError> {
     let names = storage.list(path).map_err(StateError::io(path, "read"))?;
     for name in names {

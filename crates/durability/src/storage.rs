@@ -1,76 +1,77 @@
-//! Files as a parameter: what log, checkpoints and file sinks ask of the machine.
+//! Files as a parameter: the operations that log, checkpoints and file sinks need from the system.
 //!
 //! The promises are those of POSIX on a disk that may lose power, no more:
 //!
-//! - what was written is seen by whoever reads it next, but is durable only after [`File::sync`];
-//!   until then a crash may leave any part of it, zeros, or what was there before, in any order;
+//! - a write is visible to every later read, but is durable only after [`File::sync`]; until then a crash may leave
+//!   any part of it, zeros, or the earlier content, in any order;
 //! - a file's length is as durable as its contents;
 //! - a name (a file's creation, renaming or removal, a directory's creation) is durable only after
-//!   [`Storage::sync_directory`] of the directory that holds it; until then a crash may keep or lose
-//!   each of them on its own. A rename is atomic all the same: its target names the old file or the new;
-//! - a sync that failed says nothing about what is durable, and neither does a later one that succeeds:
-//!   the kernel may have dropped the pages. The file must be written anew from what is known durable;
+//!   [`Storage::sync_directory`] of the directory that holds it; until then a crash may keep or lose each of them on
+//!   its own. A rename is atomic all the same: its target names the old file or the new;
+//! - a failed sync says nothing about what is durable, and neither does a later one that succeeds: the kernel may
+//!   have dropped the pages. The file must be written anew from data that is known to be durable;
 //! - a call that failed may still have been applied, in part or whole.
 //!
-//! Errors are `std::io::Error`, with the kind that the operating system gives (`NotFound`,
-//! `AlreadyExists`, `StorageFull`); naming the file is the caller's.
+//! Errors are `std::io::Error`, with the kind that the operating system gives (`NotFound`, `AlreadyExists`,
+//! `StorageFull`). The caller adds the name of the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Copied at once.
+/// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Names and directories.
+/// A file system: names and directories.
 pub trait Storage: Send + Sync {
     /// Opens a file.
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>>;
 
-    /// Gives a file another name in the same file system, in the stead of what has that name.
+    /// Renames a file within the same file system, and replaces any file that has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file that is never written again a second name, or a copy, which is durable; none has the name.
+    /// Gives a file a second name, or makes a durable copy under that name. The file is never written again, and no
+    /// other file has the name.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         copy(self, from, to)
     }
 
-    /// Removes a file, or a directory with nothing in it.
+    /// Removes a file, or an empty directory.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The path without links, for a name that something stands under.
+    /// The path with its links resolved; something must exist under it.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_owned())
     }
 
-    /// What stands under a name; `NotFound` if nothing does. Links are followed.
+    /// The entry under a name; `NotFound` if there is none. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Entry>;
 
-    /// The names in a directory, sorted. A name that is no UTF-8 is none of ours and is left out.
+    /// The names in a directory, sorted. Names that are not UTF-8 are not ours, and are left out.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a directory and those above it, as far as they are missing. Their names are synced.
+    /// Makes a directory and its missing parents. Their names are synced.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the exclusive lock of a file, created if missing, and writes into it who holds it, unless
-    /// that is empty: then the file stays as it is. It is never waited for. The lock goes with the value, or with the process; the file stays. Another
-    /// lock of the same file in this process counts as another's.
+    /// Takes the exclusive lock of a file, which is created if missing. Writes `holder` into the file, unless it is
+    /// empty: then the file stays as it is. Never waits. The lock is released with the value, or with the process;
+    /// the file stays. A lock of the same file in this process counts as another's.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked>;
 }
 
-/// An open file. The methods may be called from several threads: an append and a sync may run side by
-/// side, and the sync then covers what was appended before it began; two appends may not.
+/// An open file. Several threads may call the methods. An append and a sync may run concurrently, and the sync then
+/// covers the bytes that were appended before it began; two appends may not.
 pub trait File: Send + Sync {
-    /// Writes all of `bytes` at the end. After an error any part of them may stand there.
+    /// Writes all of `bytes` at the end. After an error the file may have any part of them.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Reads from `offset` on until `into` is full or the file ends; how much was read.
+    /// Reads from `offset` until `into` is full or the file ends; returns the number of bytes read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// The whole file as memory, where the system can show it so. Only for one that is not changed any more. What the
-    /// medium cannot give back then ends the process when it is looked at.
+    /// The whole file, mapped into memory, if the system can do so. Only for a file that is not changed any more. If
+    /// the medium cannot read a page, access to it ends the process.
     fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
         Ok(None)
     }
@@ -78,23 +79,23 @@ pub trait File: Send + Sync {
     /// Bytes in the file.
     fn length(&self) -> io::Result<u64>;
 
-    /// Cuts the file off at `length`, which is at most its length. Durable after [`File::sync`].
+    /// Cuts the file to `length`, which is at most its length. Durable after [`File::sync`].
     fn truncate(&self, length: u64) -> io::Result<()>;
 
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file as memory.
+/// A file mapped into memory.
 pub trait Mapped: Send + Sync {
-    /// All of it.
+    /// The whole file.
     fn bytes(&self) -> &[u8];
 }
 
-/// How a file is opened. All but the first can be read and appended to.
+/// How a file is opened. Except with the first, it can be read and appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// To be read. It must exist.
+    /// For reading. It must exist.
     Read,
     /// It must exist.
     Append,
@@ -104,12 +105,12 @@ pub enum Open {
     CreateNew,
 }
 
-/// What stands under a name.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Bytes, of a file.
+    /// Bytes, if it is a file.
     pub length: u64,
 }
 
@@ -127,15 +128,15 @@ pub enum Kind {
 /// A lock, held until it is dropped.
 pub trait Lock: Send + Sync {}
 
-/// What asking for a lock came to.
+/// The result of asking for a lock.
 pub enum Locked {
-    /// It is ours.
+    /// This caller has the lock.
     Mine(Box<dyn Lock>),
-    /// Somebody else holds it: the text that they left, as far as it can be read.
+    /// Another holder has it. The text is the one that it wrote, as far as it can be read.
     By(String),
 }
 
-/// All of a file.
+/// The whole content of a file.
 pub fn read_all(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path, Open::Read)?;
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -145,7 +146,7 @@ pub fn read_all(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file once more under a name that none has, durable but for the name.
+/// Copies a file to a name that no file has. The content is durable, the name is not.
 pub fn copy<S: Storage + ?Sized>(storage: &S, from: &Path, to: &Path) -> io::Result<()> {
     let from = storage.open(from, Open::Read)?;
     let copy = storage.open(to, Open::CreateNew)?;
@@ -161,10 +162,10 @@ pub fn copy<S: Storage + ?Sized>(storage: &S, from: &Path, to: &Path) -> io::Res
     }
 }
 
-/// Puts `bytes` in the stead of a file, so that after a crash it holds the old ones or the new, and the
-/// new once this has returned. Goes by way of `<name>.new` beside it, of which one writer at a time may
-/// make use; one that an earlier crash left is overwritten. An error is `StorageFull` only where it holds the old ones
-/// for certain: a sync that finds no room is a failed sync.
+/// Replaces the content of a file by `bytes`. After a crash the file has the old content or the new, and the new once
+/// this has returned. Writes `<name>.new` beside it first, which only one writer at a time may use; a file that an
+/// earlier crash left there is overwritten. The error is `StorageFull` only if the file certainly has the old
+/// content: a sync that finds no room is a failed sync.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
@@ -183,7 +184,7 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<(
     })
 }
 
-/// The directory that holds `path`: `.` for a bare name.
+/// The directory of `path`: `.` for a bare name.
 pub fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),

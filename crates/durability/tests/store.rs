@@ -1,4 +1,4 @@
-//! The store against a map: rows that change, are deleted and come again, over many runs and merges.
+//! The store against a map: rows that change, are deleted and are inserted again, over many runs and merges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -91,7 +91,7 @@ fn a_store_is_a_map() {
         let runs = directory.runs(&live, &shape(), "t").expect("they open");
         let existing = |model: Model| model.into_iter().filter(|(_, value)| value.is_some()).collect::<Model>();
         assert_eq!(existing(all(&runs)), existing(model.clone()), "round {round}");
-        // A lookup of some keys, half of which were never there.
+        // Looks up some keys, half of which never existed.
         let sought: Model = (0..500)
             .map(|_| random.below(10_000) as u64)
             .map(|key| ((key, if key.is_multiple_of(3) { String::new() } else { format!("key {key}") }), None))
@@ -129,7 +129,7 @@ fn damage_is_found() {
     assert_eq!(all(&runs), model);
 }
 
-/// Runs of random changes: the rows that come of them, and the runs as a manifest names them.
+/// Runs of random changes: the resulting rows, and the runs as a manifest names them.
 fn random_runs(random: &mut Random, directory: &mut StateDirectory) -> (Model, Vec<Run>) {
     let (mut model, mut live) = (Model::new(), Vec::new());
     for _ in 0..1 + random.below(4) {
@@ -155,7 +155,7 @@ fn ranges(random: &mut Random) -> Vec<NodeRange> {
     cuts.windows(2).map(|cut| NodeRange::new(cut[0]..cut[1]).expect("a range")).collect()
 }
 
-/// All rows of some runs, in their order, as the words and texts that they consist of.
+/// All rows of some runs, in their order, as their words and texts.
 fn in_order(runs: &Runs) -> Vec<(Vec<u64>, Vec<Vec<u8>>)> {
     let mut all = Vec::new();
     for part in runs.parts() {
@@ -189,14 +189,14 @@ fn ranges_of_nodes_make_up_the_whole() {
             let runs = runs.expect("they open");
             assert_eq!(runs.nodes(), nodes);
             union.extend(in_order(&runs));
-            // A lookup finds the keys of these nodes alone.
+            // A lookup finds only the keys of these nodes.
             let keys = image(&model);
             let found = runs.get(&keys).expect("it reads");
             for (row, place) in found.places.iter().enumerate() {
                 let exists = model[&rows_key(&keys, row)].is_some();
                 assert_eq!(*place != NOWHERE, exists && nodes.has_hash(keys.hash(row)), "seed {seed}, {nodes}");
             }
-            // The same rows, written as a run of these nodes alone.
+            // The same rows, written as a run of these nodes only.
             let into = directory.write_run(&shape(), None).expect("room").of_nodes(nodes);
             let alone = runs.merge(into, true).expect("room").finish().expect("room");
             assert_eq!(alone.run().nodes, nodes);

@@ -11,58 +11,57 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// An epoch as it was logged.
+/// An epoch read from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEpoch {
     /// Its number.
     pub epoch: u64,
-    /// What was logged of it.
+    /// Its logged content.
     pub payload: Vec<u8>,
 }
 
-/// Reads a log's records in order, then makes it one that can be appended to.
+/// Reads a log's records in order, then turns into a log that can be appended to.
 pub struct LogReader {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     log: u64,
-    /// Epochs up to this one are passed over.
+    /// Epochs up to this one are skipped.
     after: u64,
-    /// All of them, in order.
+    /// All segments, in order.
     segments: Vec<Segment>,
-    /// Index of the one being read, and its bytes.
+    /// Index of the segment being read, and its bytes.
     current: usize,
     bytes: Vec<u8>,
-    /// Where reading began, and where it will end at the latest.
+    /// The position where reading began, and the last one where it can end.
     whole: Range<u64>,
-    /// The end of what was read so far.
+    /// The end of the last record that was read.
     position: u64,
     chain: u64,
     epoch: u64,
-    /// Known to have been durable.
+    /// Everything before this position is known to have been durable.
     durable: u64,
-    /// Epochs that were read, with the ends of their records, and are not known to have been durable.
+    /// Epochs that were read but are not known to have been durable, with the ends of their records.
     unsure: VecDeque<(u64, u64)>,
     durable_epoch: u64,
-    /// The payloads of marks that were read and not taken.
+    /// The payloads of marks that were read and not yet taken.
     notes: Vec<Vec<u8>>,
     ended: bool,
-    /// Epochs behind this one are not removed.
+    /// Epochs after this one are not removed.
     held: Option<u64>,
     planted: Planted,
 }
 
 impl LogReader {
-    /// Opens the log of that identity in a directory, to read the epochs after `after`, which a
-    /// checkpoint holds.
+    /// Opens the log of this identity in a directory, to read the epochs after `after`, the epoch of the checkpoint.
     pub fn open(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, after: u64) -> Result<LogReader, StateError> {
-        // A name that is seen may still be taken back by a power cut.
+        // A power cut may still remove a name that is visible.
         let needed = StateError::needed(&directory, "synced", format!("the epochs after {after} are lost"));
         storage.sync_directory(&directory).map_err(needed)?;
         let mut segments = Vec::new();
         for number in segment::numbers(&*storage, &directory)? {
             segments.push(look(&*storage, &directory, log, number)?);
         }
-        // Of those that a checkpoint has made void, a crash may have kept any.
+        // Of the segments that a checkpoint has made void, a crash may have kept any.
         let current = segments.iter().rposition(|s: &Segment| s.epoch <= after).unwrap_or(0);
         let Some(first) = segments.get(current).copied() else {
             return Err(StateError::Damaged {
@@ -81,7 +80,7 @@ impl LogReader {
                 affected: format!("the epochs {} to {} are lost", after + 1, first.epoch),
             });
         }
-        // A segment was named when all before it was durable.
+        // A segment was named when everything before it was durable.
         let durable = segments.last().map_or(0, |last| last.durable.max(last.base));
         let mut reader = LogReader {
             storage,
@@ -111,7 +110,7 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// How many bytes were read, and of how many.
+    /// Bytes that were read, and bytes in total.
     pub fn progress(&self) -> (u64, u64) {
         (self.position - self.whole.start, self.whole.end.max(self.position) - self.whole.start)
     }
@@ -126,7 +125,7 @@ impl LogReader {
         }
     }
 
-    /// Has the log keep the epochs behind this one, whatever is checkpointed.
+    /// Makes the log keep the epochs after this one, regardless of checkpoints.
     pub fn hold(&mut self, epoch: Option<u64>) {
         self.held = epoch;
     }
@@ -146,17 +145,17 @@ impl LogReader {
         self.epoch
     }
 
-    /// The last epoch of which it is known, as far as the log was read, that it was durable.
+    /// The last epoch that is known to have been durable, as far as the log was read.
     pub fn durable_epoch(&self) -> u64 {
         self.durable_epoch
     }
 
-    /// What was noted between the epochs that were read.
+    /// The notes between the epochs that were read.
     pub fn take_notes(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The next epoch that is to be replayed; none at the end.
+    /// The next epoch to replay; none at the end.
     pub fn next_epoch(&mut self) -> Result<Option<LoggedEpoch>, StateError> {
         while !self.ended {
             let segment = self.segments[self.current];
@@ -201,7 +200,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Whether a record that is whole in itself is the one that comes next.
+    /// Checks that a record, valid in itself, is the one that comes next.
     fn follows<'a>(&self, read: record::Read<'a>) -> Result<record::Read<'a>, &'static str> {
         let wanted = match read.header.kind {
             Kind::Epoch => self.epoch + 1,
@@ -236,7 +235,7 @@ impl LogReader {
         format!("epochs from {} on cannot be read", self.epoch + 1)
     }
 
-    /// At `offset` of the current segment no record can be read: the end, or damage?
+    /// No record can be read at `offset` of the current segment. Decides whether this is the end or damage.
     fn judge(&mut self, offset: usize, what: &str) -> Result<(), StateError> {
         let last = self.current + 1 == self.segments.len();
         if last && self.position >= self.durable && !self.was_durable(offset) {
@@ -247,7 +246,7 @@ impl LogReader {
         Err(StateError::Damaged { file, offset: offset as u64, what: what.into(), affected: self.affected() })
     }
 
-    /// Whether some record behind says that what is at `offset` was durable when it was written.
+    /// Whether a later record says that the bytes at `offset` were durable when it was written.
     fn was_durable(&self, offset: usize) -> bool {
         let places = (offset + ALIGNMENT..self.bytes.len()).step_by(ALIGNMENT);
         places
@@ -256,9 +255,9 @@ impl LogReader {
             .any(|read| read.header.durable > self.position)
     }
 
-    /// Ends reading: cuts the torn tail, and writes anew what is not known to be durable.
+    /// Ends reading: cuts the torn tail, and writes anew the records that are not known to be durable.
     ///
-    /// Panics if there is more to be read.
+    /// Panics if there is more to read.
     pub fn into_log(self) -> Result<Log, StateError> {
         assert!(self.ended, "a log is read to its end before it goes on");
         let last = *self.segments.last().expect("a log has a segment");

@@ -1,4 +1,4 @@
-//! One record as bytes.
+//! The encoding of one record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -9,23 +9,23 @@ pub const ALIGNMENT: usize = 8;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TMR1");
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The payload is an epoch's.
     Epoch,
-    /// How far the log is durable, and perhaps something that belongs to no epoch.
+    /// States how far the log is durable; may also hold a note that belongs to no epoch.
     Mark,
 }
 
 /// A record without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes of payload.
     pub length: u64,
-    /// The epoch; of a mark, that of the last record before.
+    /// The epoch; of a mark, the epoch of the record before.
     pub epoch: u64,
     /// The check of the record before.
     pub chain: u64,
@@ -33,17 +33,17 @@ pub struct Header {
     pub durable: u64,
 }
 
-/// Bytes of a record with so much payload, padding included.
+/// Bytes of a record with a payload of this length, including padding.
 pub fn size(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// Where a record's check begins to differ from that of the same bytes elsewhere.
+/// The seed of a record's check, so that the same bytes have another check in another place.
 fn seed(log: u64, position: u64) -> u64 {
     log ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Appends a record that will stand at `position`; its check.
+/// Appends a record for `position`; returns its check.
 pub fn write(into: &mut Vec<u8>, log: u64, position: u64, header: &Header, payload: &[u8]) -> u64 {
     let start = into.len();
     let kind: u32 = match header.kind {
@@ -65,22 +65,22 @@ pub fn write(into: &mut Vec<u8>, log: u64, position: u64, header: &Header, paylo
 
 /// A record that was read.
 pub struct Read<'a> {
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
     /// Its check.
     pub check: u64,
-    /// What it holds.
+    /// Its payload.
     pub payload: &'a [u8],
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub size: usize,
 }
 
-/// The record at the start of `bytes`, which stand at `position`; else what is wrong with it.
+/// The record at the start of `bytes`, which lie at `position`; otherwise its fault.
 pub fn read(bytes: &[u8], log: u64, position: u64) -> Result<Read<'_>, &'static str> {
     read_checked(bytes, log, position, true)
 }
 
-/// The same; the check is looked at if `checked`.
+/// As [`read`]; verifies the check only if `checked`.
 pub fn read_checked(bytes: &[u8], log: u64, position: u64, checked: bool) -> Result<Read<'_>, &'static str> {
     let word = |at: usize| -> Result<u64, &'static str> {
         let bytes = bytes.get(at..at + 8).ok_or("the file ends inside a record")?;

@@ -11,25 +11,25 @@ pub const HEADER: usize = 64;
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDELOG1");
 const ENDING: &str = ".log";
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The log that it is of.
+    /// The identity of its log.
     pub log: u64,
     /// Its place among the segments; part of its name.
     pub number: u64,
     /// The position of its first record.
     pub base: u64,
-    /// The check of the record before that.
+    /// The check of the record before `base`.
     pub chain: u64,
-    /// The last epoch before that.
+    /// The last epoch before `base`.
     pub epoch: u64,
-    /// Up to which position all was durable when it got its name.
+    /// Everything before this position was durable when the segment got its name.
     pub durable: u64,
 }
 
 impl Segment {
-    /// Its header.
+    /// Its encoded header.
     pub fn header(&self) -> Vec<u8> {
         let words = [MAGIC, self.log, self.number, self.base, self.chain, self.epoch, self.durable];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -37,7 +37,7 @@ impl Segment {
         bytes
     }
 
-    /// Reads a header; else what is wrong with it.
+    /// Reads a header; otherwise returns its fault.
     pub fn read(bytes: &[u8]) -> Result<Segment, &'static str> {
         let header = bytes.get(..HEADER).ok_or("it is shorter than the header of a segment")?;
         let word = |i: usize| u64::from_le_bytes(header[8 * i..8 * i + 8].try_into().expect("eight bytes"));
@@ -50,7 +50,7 @@ impl Segment {
         Ok(Segment { log: word(1), number: word(2), base: word(3), chain: word(4), epoch: word(5), durable: word(6) })
     }
 
-    /// Where a position of this segment lies in its file.
+    /// The offset in its file of a position in this segment.
     pub fn offset(&self, position: u64) -> u64 {
         HEADER as u64 + position - self.base
     }
@@ -66,7 +66,7 @@ pub fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:08}{ENDING}"))
 }
 
-/// The numbers of the segments in a directory, in order. Removes what was never given its name.
+/// The numbers of the segments in a directory, in order. Removes files that never got their final name.
 pub fn numbers(storage: &dyn Storage, directory: &Path) -> Result<Vec<u64>, StateError> {
     let names = storage.list(directory).map_err(StateError::io(directory, "read"))?;
     let mut numbers = Vec::new();

@@ -9,45 +9,45 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A segment of this many bytes is followed by another.
+/// After this many bytes a new segment begins.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// What came of writing.
+/// The result of a write.
 #[derive(Debug)]
 pub enum Written {
-    /// All that was pushed is in the file.
+    /// Everything that was pushed is in the file.
     All,
-    /// There is no room; what was pushed is kept, to be tried again.
+    /// There is no room. The pushed records are kept, and the write can be tried again.
     Full(io::Error),
 }
 
-/// A log's end. Records are pushed, written together and synced together.
+/// The end of a log. Records are pushed, written together and synced together.
 pub struct Log {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
-    /// All but the last may be removed when a checkpoint holds their epochs.
+    /// All but the last may be removed when a checkpoint has their epochs.
     segments: Vec<Segment>,
     file: Box<dyn File>,
     segment_bytes: u64,
     /// Records that are not in the file yet.
     pushed: Vec<u8>,
-    /// The position behind what is in the file.
+    /// The end position of the records in the file.
     written: u64,
-    /// The position behind what is durable.
+    /// The end position of the durable records.
     durable: u64,
-    /// Up to where a record says so.
+    /// The position up to which a record states durability.
     marked: u64,
     chain: u64,
     epoch: u64,
     /// Why nothing may be written any more.
     lost: Option<String>,
-    /// Epochs behind this one are not removed.
+    /// Epochs after this one are not removed.
     held: Option<u64>,
     pub(super) planted: Planted,
 }
 
 impl Log {
-    /// Bytes of the file of a log without records.
+    /// Size of the file of a log without records.
     pub const EMPTY_BYTES: u64 = segment::HEADER as u64;
 
     /// A log without records in an empty directory; the next epoch is `epoch` + 1.
@@ -56,7 +56,7 @@ impl Log {
         Log::begin(storage, directory, Vec::new(), first, &[], 0, epoch)
     }
 
-    /// Goes on in a new segment that begins with `tail`; the last record there has the check `chain`.
+    /// Continues in a new segment that begins with `tail`, whose last record has the check `chain`.
     pub(super) fn begin(
         storage: Arc<dyn Storage>,
         directory: PathBuf,
@@ -89,12 +89,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Begins a new segment after so many bytes.
+    /// Sets the size after which a new segment begins.
     pub fn set_segment_bytes(&mut self, bytes: u64) {
         self.segment_bytes = bytes;
     }
 
-    /// Keeps the epochs behind this one, whatever is checkpointed.
+    /// Keeps the epochs after this one, regardless of checkpoints.
     pub fn hold(&mut self, epoch: Option<u64>) {
         self.held = epoch;
     }
@@ -119,31 +119,31 @@ impl Log {
         self.last().path(&self.directory)
     }
 
-    /// Bytes logged so far, since the log began.
+    /// Bytes logged since the log began.
     pub fn position(&self) -> u64 {
         self.written + self.pushed.len() as u64
     }
 
-    /// Whether all that was written is durable.
+    /// Whether everything written is durable.
     pub fn is_durable(&self) -> bool {
         self.durable == self.written
     }
 
-    /// Takes the next epoch's record.
+    /// Pushes the next epoch's record.
     pub fn push(&mut self, epoch: u64, payload: &[u8]) {
         assert_eq!(epoch, self.epoch + 1, "epochs are logged in order");
         self.epoch = epoch;
         self.push_record(Kind::Epoch, payload);
     }
 
-    /// Notes how far the log is durable, if no record says so yet.
+    /// Pushes a record of how far the log is durable, if no record states it yet.
     pub fn mark(&mut self) {
         if self.marked < self.durable {
             self.push_record(Kind::Mark, &[]);
         }
     }
 
-    /// Takes something that belongs to no epoch.
+    /// Pushes a note that belongs to no epoch.
     pub fn note(&mut self, payload: &[u8]) {
         self.push_record(Kind::Mark, payload);
     }
@@ -156,7 +156,7 @@ impl Log {
         self.marked = self.durable;
     }
 
-    /// Writes what was pushed. Not durable before [`Log::sync`].
+    /// Writes the pushed records. They are durable only after [`Log::sync`].
     pub fn write(&mut self) -> Result<Written, StateError> {
         self.check()?;
         if self.pushed.is_empty() {
@@ -179,7 +179,7 @@ impl Log {
         }
     }
 
-    /// Makes what was written durable. A failure is final: what the medium holds is unknown then.
+    /// Makes the written records durable. A failure is final, because the content of the medium is then unknown.
     pub fn sync(&mut self) -> Result<(), StateError> {
         self.check()?;
         if self.durable < self.written {
@@ -193,8 +193,8 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a new segment if the last is long enough and everything is durable. Without room it goes
-    /// on in the old one.
+    /// Begins a new segment if the last is long enough and everything is durable. Without room it stays in the old
+    /// one.
     pub fn roll(&mut self) -> Result<(), StateError> {
         let full = self.last().offset(self.written) >= self.segment_bytes;
         if full { self.roll_now() } else { Ok(()) }
@@ -223,19 +223,19 @@ impl Log {
             Err(NotStarted::Unnamed(StateError::Io { error, .. })) if error.kind() == io::ErrorKind::StorageFull => {
                 Ok(())
             }
-            // The name may be there or not: nothing may be appended to the old segment.
+            // The name may exist or not, so nothing may be appended to the old segment.
             Err(NotStarted::Unnamed(error) | NotStarted::PerhapsNamed(error)) => Err(self.lose(error.to_string())),
         }
     }
 
-    /// Removes the segments whose epochs are all at or before `epoch`, the first so many of them.
+    /// Removes at most `count_max` segments from the front, all of whose epochs are at or before `epoch`.
     pub fn truncate(&mut self, epoch: u64, count_max: usize) -> Result<(), StateError> {
         let epoch = self.held.map_or(epoch, |held| held.min(epoch));
         let void = self.segments.iter().skip(1).take_while(|next| next.epoch <= epoch).count();
         self.remove_first(void.min(count_max))
     }
 
-    /// Removes the segments before the last that have no records left.
+    /// Removes the segments before the last that have no records.
     fn remove_void(&mut self) -> Result<(), StateError> {
         let nexts: Vec<u64> = self.segments.iter().skip(1).map(|next| next.base).collect();
         let mut nexts = nexts.into_iter();
@@ -249,7 +249,8 @@ impl Log {
         self.remove(void)
     }
 
-    /// Removes segments. A crash may keep any of them: readers begin at the last one that will do.
+    /// Removes segments. A crash may keep any of them: a reader begins at the last segment that has the epochs it
+    /// needs.
     fn remove(&self, segments: Vec<Segment>) -> Result<(), StateError> {
         for segment in &segments {
             let path = segment.path(&self.directory);
@@ -278,7 +279,7 @@ impl Log {
     }
 }
 
-/// Why a segment was not begun.
+/// Why a segment could not begin.
 enum NotStarted {
     /// It did not get its name.
     Unnamed(StateError),
@@ -294,7 +295,7 @@ impl NotStarted {
     }
 }
 
-/// Makes a segment that begins with `tail`; it gets its name when that is durable.
+/// Makes a segment that begins with `tail`; it gets its name when its content is durable.
 fn start(storage: &dyn Storage, directory: &Path, segment: &Segment, tail: &[u8]) -> Result<Box<dyn File>, NotStarted> {
     let path = segment.path(directory);
     let new = path.with_extension("new");

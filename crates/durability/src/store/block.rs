@@ -1,22 +1,22 @@
-//! Rows as bytes, any one of which can be read where it is.
+//! Encoding of rows, with random access to each row.
 //!
 //! ```text
 //! block = rows: 2, width of each word of a row: 1 each, least value of each word: 8 each,
-//!         for each word, row by row: what its value is more than the least, in as many bytes as its width;
+//!         for each word, row by row: its value minus the least value, in as many bytes as its width;
 //!         texts, row by row, in the order of their words; zeros, at least 8
 //! ```
 //!
-//! A text's word is its length. Whole numbers compare as signed ones, so that words which hardly differ from row to
-//! row take few bytes or none. Nothing else is compressed: a lookup reads one row of a block, and would have to
-//! decompress all.
+//! The word of a text is its length. Whole numbers are compared as signed, so that words that differ little from row
+//! to row take few bytes or none. Nothing else is compressed: a lookup reads one row of a block, and would have to
+//! decompress the whole block.
 
 use std::ops::Range;
 use tidemill_state::{EXISTS, Image, RowShape, hash_bytes, hash_of_words, hash_parts, hash_word};
 
-/// Zeros behind a block's rows, so that each word can be read with those behind it.
+/// Zeros after a block's rows, so that each word can be read as eight bytes.
 const BEHIND: usize = 8;
 
-/// A block that does not read, though its check is right: written by another version, or a bug.
+/// A block that cannot be decoded although its check is right: from another version, or a bug.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedBlock(pub &'static str);
@@ -40,7 +40,7 @@ pub fn encode(image: &Image, rows: Range<usize>, block: &mut Vec<u8>) {
         block[start + 2 + word] = width as u8;
         block[start + 2 + shape.words + 8 * word..][..8].copy_from_slice(&base.to_le_bytes());
         let at = block.len();
-        // All eight bytes are written, and those beyond the width again by the next.
+        // All eight bytes are written; the next value overwrites those beyond the width.
         block.resize(at + width * count + 8, 0);
         for (row, value) in values.iter().enumerate().take(if width == 0 { 0 } else { count }) {
             block[at + row * width..][..8].copy_from_slice(&value.wrapping_sub(base).to_le_bytes());
@@ -55,21 +55,21 @@ pub fn encode(image: &Image, rows: Range<usize>, block: &mut Vec<u8>) {
     block.extend_from_slice(&[0; BEHIND]);
 }
 
-/// Bytes that a number takes.
+/// Bytes needed for a number.
 fn width_of(number: u64) -> usize {
     (64 - number.leading_zeros() as usize).div_ceil(8)
 }
 
-/// Where the rows of a block are. The block's bytes are given anew with each question.
+/// The layout of a block's rows. Each call gets the block's bytes again.
 #[derive(Default)]
 pub struct Opened {
     len: usize,
     fields: Vec<Field>,
-    /// Where each text ends, row by row; before them, where the first begins. Empty where rows have none.
+    /// The start of the first text, then the end of each text, row by row. Empty if the rows have no texts.
     ends: Vec<usize>,
 }
 
-/// Where a word of the rows is.
+/// The position of a word in the rows.
 struct Field {
     base: u64,
     at: usize,
@@ -78,7 +78,7 @@ struct Field {
 }
 
 impl Opened {
-    /// Opens a block in the stead of another one.
+    /// Opens another block.
     pub fn open(&mut self, block: &[u8], shape: &RowShape) -> Result<(), MalformedBlock> {
         const SHORT: MalformedBlock = MalformedBlock("a block has fewer rows than it says");
         self.fields.clear();
@@ -113,7 +113,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -145,8 +145,9 @@ impl Opened {
         }
     }
 
-    /// The row with the key, of that hash, that a row of `keys` has. It is looked for from row `near` on: rows are in
-    /// the order of hashes, which are spread evenly, so that it is a few rows from where it should be.
+    /// The row whose hash is `hash` and whose key is that of row `key` in `keys`. The search begins at row `near`:
+    /// rows are in the order of hashes, which are spread evenly, so the row is only a few rows away from its expected
+    /// place.
     #[inline]
     pub fn find(&self, block: &[u8], near: usize, hash: u64, keys: &Image, key: usize) -> Option<usize> {
         let shape = keys.shape();
@@ -166,12 +167,12 @@ impl Opened {
         (from..self.len).take_while(|&row| self.hash(block, row, shape) == hash).find(|&row| has_key(row))
     }
 
-    /// Whether a row exists, or is a deletion.
+    /// Whether a row exists; if not, it is a deletion.
     pub fn exists(&self, block: &[u8], row: usize) -> bool {
         self.word(block, row, 0) & EXISTS != 0
     }
 
-    /// Adds a row to an image of that shape.
+    /// Adds a row to an image of this shape.
     #[inline]
     pub fn add(&self, block: &[u8], row: usize, shape: &RowShape, into: &mut Image) {
         into.push((0..self.fields.len()).map(|word| self.word(block, row, word)), |word| {
@@ -195,7 +196,7 @@ mod tests {
         fn rows_come_back(rows in prop::collection::vec((any::<[u64; 3]>(), any::<Vec<u8>>(), any::<Vec<u8>>(), 0..64u32), 1..50)) {
             let mut image = Image::new(&shape());
             for (words, key, text, shift) in &rows {
-                // Of all widths, and of both signs.
+                // Words of all widths, and of both signs.
                 let words = [words[0], (words[1] as i64 >> shift) as u64, words[2] >> shift, 0, 0];
                 image.push(words, |word| if word == 3 { key } else { text });
             }
@@ -221,7 +222,7 @@ mod tests {
 
         #[test]
         fn other_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            // No more than that it comes to an end.
+            // Only checks that decoding terminates without a panic.
             let mut opened = Opened::default();
             if opened.open(&bytes, &shape()).is_ok() {
                 let mut image = Image::new(&shape());

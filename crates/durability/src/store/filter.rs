@@ -1,5 +1,5 @@
-//! Which keys a run cannot have: a blocked Bloom filter (Putze, Sanders and Singler, "Cache-, hash- and
-//! space-efficient Bloom filters", 2007), with a bit in each of the eight words of one block for each key.
+//! Excludes keys that a run does not have: a blocked Bloom filter (Putze, Sanders and Singler, "Cache-, hash- and
+//! space-efficient Bloom filters", 2007). Each key sets a bit in each of the eight words of one block.
 
 use tidemill_state::memory::prefetch;
 
@@ -15,7 +15,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// For so many keys.
+    /// An empty filter for this many keys.
     pub fn new(keys: usize) -> Filter {
         Filter { blocks: vec![[0; WORDS]; Filter::blocks_for(keys)] }
     }
@@ -24,7 +24,7 @@ impl Filter {
         (keys * BITS_PER_KEY).div_ceil(32 * WORDS).max(1)
     }
 
-    /// How many bytes one for so many keys has.
+    /// Bytes of a filter for this many keys.
     pub fn bytes_for(keys: usize) -> usize {
         Filter::blocks_for(keys) * 4 * WORDS
     }
@@ -43,31 +43,31 @@ impl Filter {
         self.blocks[block].iter_mut().enumerate().for_each(|(i, word)| *word |= Filter::bit(hash, i));
     }
 
-    /// Whether a key may have been added; true for all that were.
+    /// Whether a key may have been added; true for all keys that were.
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
         let words = self.blocks[self.block(hash)].iter().enumerate();
-        // No branch for each bit, as where the first one is missing cannot be foreseen.
+        // Without a branch for each bit, because the position of the first missing one is unpredictable.
         words.fold(0, |missing, (i, word)| missing | (Filter::bit(hash, i) & !word)) == 0
     }
 
-    /// Asks for what is looked at for a key.
+    /// Prefetches the block of a key.
     #[inline]
     pub fn ask(&self, hash: u64) {
         prefetch(self.blocks[self.block(hash)].as_ptr().cast());
     }
 
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks.len() * 4 * WORDS
     }
 
-    /// Its bytes.
+    /// Appends its bytes.
     pub fn write(&self, into: &mut Vec<u8>) {
         self.blocks.iter().flatten().for_each(|word| into.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// From bytes; none where they are no whole blocks.
+    /// Decodes a filter; none if the bytes are not whole blocks.
     pub fn read(bytes: &[u8]) -> Option<Filter> {
         let (blocks, rest) = bytes.as_chunks::<{ 4 * WORDS }>();
         let word =

@@ -1,4 +1,4 @@
-//! The rows of some keys.
+//! Lookup of the rows of some keys.
 
 use super::Runs;
 use super::block::Opened;
@@ -7,13 +7,13 @@ use crate::error::StateError;
 use crate::nodes::NodeRange;
 use tidemill_state::{Found, Image, NOWHERE};
 
-/// How many keys ahead of the one that is looked for what leads to its block is asked for.
+/// Prefetch distance, in keys, for the filter and the index.
 const LEADS_AHEAD: usize = 16;
-/// And its block, for so many keys in one go: where files are memory, pages of them that were not read lately have to be
-/// found first, several at the same time.
+/// Prefetch distance, in keys, for blocks. They are prefetched in groups: where files are mapped, pages that were not
+/// read lately must be found first, and several are found at once.
 const AHEAD: usize = 8;
 
-/// A key that is looked for: its hash, its number, and a block that it may be in.
+/// A key to look up: its hash, its number, and a block that may have it.
 #[derive(Clone, Copy)]
 struct Sought {
     hash: u64,
@@ -22,9 +22,10 @@ struct Sought {
 }
 
 impl Runs {
-    /// The rows of these keys, of which only the keys matter. Keys are looked for in the order of their hashes, so
-    /// that each run is gone through once; newer runs first, so that a row is found once. In each run all go through
-    /// one step after the other (filter, index, block), so that each step can ask for what it will need.
+    /// The rows of these keys, of which only the keys matter. Keys are looked up in the order of their hashes, so
+    /// that each run is traversed once; newer runs first, so that a row is found once. In each run, all keys go
+    /// through one step after the other (filter, index, block), so that each step can prefetch the lines that it will
+    /// need.
     pub fn get(&self, keys: &Image) -> Result<Found, StateError> {
         let mut found = Found { rows: Image::new(&self.shape), places: vec![NOWHERE; keys.len()] };
         let sought = |row: usize| Sought { hash: keys.hash(row), key: row as u32, block: 0 };
@@ -38,7 +39,7 @@ impl Runs {
             filter(run, in_nodes(&left, run.run().nodes), &mut may_be);
             find_blocks(run, &may_be, &mut here);
             let (mut at, mut asked, mut some) = (0, 0, false);
-            // As keys come in order, those of one block come together.
+            // Keys are in order, so those of one block are adjacent.
             for of_block in here.chunk_by(|one, next| one.block == next.block) {
                 while asked < here.len() && asked < at + AHEAD {
                     let ahead = &here[asked..(asked + AHEAD).min(here.len())];
@@ -68,7 +69,7 @@ impl Runs {
     }
 }
 
-/// Those of some nodes. They are in the order of their hashes.
+/// The keys of some nodes. The keys are in the order of their hashes.
 fn in_nodes(left: &[Sought], nodes: NodeRange) -> &[Sought] {
     if nodes.is_whole() {
         return left;
@@ -77,11 +78,11 @@ fn in_nodes(left: &[Sought], nodes: NodeRange) -> &[Sought] {
     &left[left.partition_point(|sought| sought.hash < first)..left.partition_point(|sought| sought.hash <= last)]
 }
 
-/// Those that a run may have.
+/// The keys that a run may have.
 fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
     may_be.clear();
     let Some(filter) = run.index.filter() else { return may_be.extend_from_slice(left) };
-    // Each is written, and the next over it if it cannot be there.
+    // Each key is written, and overwritten by the next if the run cannot have it.
     may_be.extend_from_slice(left);
     let mut kept = 0;
     for (at, sought) in left.iter().enumerate() {
@@ -92,7 +93,7 @@ fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
     may_be.truncate(kept);
 }
 
-/// The blocks of a run that they may be in, in order.
+/// The blocks of a run that may have these keys, in order.
 fn find_blocks(run: &OpenRun, may_be: &[Sought], here: &mut Vec<Sought>) {
     here.clear();
     for (at, &Sought { hash, key, .. }) in may_be.iter().enumerate() {

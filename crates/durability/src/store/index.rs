@@ -1,4 +1,4 @@
-//! A run's index: where its blocks are, with which hash each begins, and the filter.
+//! A run's index: the place and first hash of each block, and the filter.
 //!
 //! ```text
 //! index = blocks: 4, n × (upper half of the first hash: 4, offset / 16: 4), the end of the last / 16: 4, filter
@@ -8,13 +8,13 @@ use super::filter::Filter;
 use std::ops::Range;
 use tidemill_state::memory::prefetch;
 
-/// Blocks begin at multiples of it.
+/// Blocks begin at multiples of this.
 pub const ALIGNMENT: u64 = 16;
 
-/// As many blocks begin with hashes of one prefix, on average: they lie in two cache lines at the most.
+/// Average number of blocks whose first hashes share a prefix: they lie in at most two cache lines.
 const BLOCKS_PER_PREFIX: usize = 8;
 
-/// Where a block begins.
+/// The start of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     /// The upper half of the hash of its first key.
@@ -23,35 +23,37 @@ struct Entry {
     start: u32,
 }
 
-/// An index that is being made.
+/// An index under construction.
 #[derive(Debug)]
 pub struct IndexBuilder {
     entries: Vec<Entry>,
-    /// Where the last block ends, divided by [`ALIGNMENT`].
+    /// The end of the last block, divided by [`ALIGNMENT`].
     end: u32,
-    /// The filter over all keys; none: any key may be there.
+    /// The filter over all keys. None: any key may be in the run.
     pub filter: Option<Filter>,
 }
 
-/// An index. As hashes are spread evenly, a table by their upper bits leads next to a block (a trie of one level).
+/// An index. Hashes are spread evenly, so a table indexed by their upper bits leads close to a block (a trie of one
+/// level).
 #[derive(Debug, PartialEq)]
 pub struct Index {
-    /// Of each block, and of one behind the last, where that ends.
+    /// An entry per block, and one more whose start is the end of the last block.
     entries: Vec<Entry>,
-    /// By prefix of a hash: how many blocks begin with lesser ones. The last is the number of blocks.
+    /// By prefix of a hash: the number of blocks that begin with a smaller prefix. The last entry is the number of
+    /// blocks.
     starts: Vec<u32>,
-    /// Bits of the upper half of a hash that are not of its prefix.
+    /// Bits of the upper half of a hash below its prefix.
     shift: u32,
     filter: Option<Filter>,
 }
 
 impl IndexBuilder {
-    /// Without blocks.
+    /// An index without blocks.
     pub fn with_filter(filter: Option<Filter>) -> IndexBuilder {
         IndexBuilder { entries: Vec::new(), end: 0, filter }
     }
 
-    /// Adds a block, of which the first key has that hash. False where it lies too far from the file's beginning.
+    /// Adds a block whose first key has this hash. Returns false if the block lies too far from the file's beginning.
     #[must_use]
     pub fn push(&mut self, first: u64, bytes: Range<u64>) -> bool {
         debug_assert!(bytes.start.is_multiple_of(ALIGNMENT) && bytes.end.is_multiple_of(ALIGNMENT));
@@ -64,7 +66,7 @@ impl IndexBuilder {
         true
     }
 
-    /// Its bytes.
+    /// The encoded index.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = (self.entries.len() as u32).to_le_bytes().to_vec();
         for Entry { first, start } in &self.entries {
@@ -76,12 +78,12 @@ impl IndexBuilder {
         bytes
     }
 
-    /// What it takes in memory.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.entries) + self.filter.as_ref().map_or(0, Filter::bytes)
     }
 
-    /// There are no more blocks.
+    /// Completes the index: there are no more blocks.
     pub fn finish(self) -> Index {
         let IndexBuilder { mut entries, end, filter } = self;
         let bits = (entries.len() / BLOCKS_PER_PREFIX).max(1).ilog2();
@@ -101,7 +103,7 @@ impl IndexBuilder {
 }
 
 impl Index {
-    /// From bytes; none where they are not an index.
+    /// Decodes an index; none if the bytes are malformed.
     pub fn read(bytes: &[u8]) -> Option<Index> {
         let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
         let (count, bytes) = bytes.split_first_chunk()?;
@@ -119,24 +121,24 @@ impl Index {
         Some(IndexBuilder { entries, end, filter }.finish())
     }
 
-    /// The filter over all keys; none: any key may be there.
+    /// The filter over all keys. None: any key may be in the run.
     pub fn filter(&self) -> Option<&Filter> {
         self.filter.as_ref()
     }
 
-    /// What it takes in memory.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::bytes);
         size_of_val(&*self.entries) + size_of_val(&*self.starts) + filter
     }
 
-    /// Where a block lies.
+    /// The place of a block in the file.
     #[inline]
     pub fn place(&self, block: usize) -> Range<u64> {
         u64::from(self.entries[block].start) * ALIGNMENT..u64::from(self.entries[block + 1].start) * ALIGNMENT
     }
 
-    /// The blocks that may have keys with hashes of a range, both ends included.
+    /// The blocks that may have keys with hashes in a range, both ends included.
     #[inline]
     pub fn blocks_of(&self, from: u64, to: u64) -> Range<usize> {
         // The block before the first that begins at `from` or later may end with `from`.
@@ -145,16 +147,16 @@ impl Index {
         start..self.first_block(to, |first| first <= to).max(start)
     }
 
-    /// Asks for what leads to the blocks of a hash.
+    /// Prefetches the entries that lead to the blocks of a hash.
     #[inline]
     pub fn ask(&self, hash: u64) {
         let start = self.starts[self.prefix(half(hash))] as usize;
-        // What is sought is behind the first, and seldom far.
+        // The entry sought comes after the first of these, and is seldom far.
         prefetch((&raw const self.entries[start.saturating_sub(1)]).cast());
         prefetch(self.entries.as_ptr().wrapping_add(start + BLOCKS_PER_PREFIX - 1).cast());
     }
 
-    /// Where in a block with so many rows one with a hash is, about.
+    /// The estimated position of a hash among this many rows of a block.
     #[inline]
     pub fn near(&self, block: usize, rows: usize, hash: u64) -> usize {
         let (first, next) = (u64::from(self.entries[block].first), u64::from(self.entries[block + 1].first));
@@ -167,8 +169,8 @@ impl Index {
         (u64::from(half) >> self.shift) as usize
     }
 
-    /// The first block for which `before` does not hold, as it does for none behind that. It changes among those that
-    /// begin with the prefix of `hash`, or at their end.
+    /// The first block for which `before` does not hold; it does not hold for any later block either. That block is
+    /// among those that begin with the prefix of `hash`, or comes right after them.
     #[inline]
     fn first_block(&self, hash: u32, before: impl Fn(u32) -> bool) -> usize {
         let prefix = self.prefix(hash);

@@ -1,4 +1,4 @@
-//! Which runs are merged, and their rows in one order.
+//! The choice of the runs to merge, and the merge of their rows into one order.
 
 use super::block::Opened;
 use super::read::{OpenRun, Part};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_state::{Image, RowShape};
 
-/// A run is merged with those behind it when it has at most so many times their rows.
+/// A run is merged with the newer ones if it has at most this many times their rows.
 pub const FACTOR: u64 = 3;
-/// As many runs may be there without a merge: a merge costs a file and a manifest.
+/// This many runs may exist without a merge: a merge costs a file and a manifest.
 const RUNS_FREE: usize = 3;
 
-/// The first of the runs that are to become one with all behind it; none where there are few enough. Each run
-/// that is left has more than `FACTOR` times the rows of all behind it, so their number is logarithmic.
+/// The first of the runs to merge with all newer ones; none if there are few enough. Each run that is left has more
+/// than `FACTOR` times the rows of all newer ones together, so the number of runs is logarithmic.
 pub fn due(runs: &[Run]) -> Option<usize> {
     if runs.len() <= RUNS_FREE {
         return None;
@@ -33,9 +33,9 @@ pub fn due(runs: &[Run]) -> Option<usize> {
     (first + 1 < runs.len()).then_some(first)
 }
 
-/// The rows of some runs in the order of their hashes, of each key the newest.
+/// The rows of some runs in the order of their hashes; of each key, the newest row.
 pub struct Merge {
-    /// Those that have rows left, newest first.
+    /// Cursors with rows left, newest run first.
     cursors: Vec<Cursor>,
     /// By cursor: the hash of its next row.
     heads: Vec<u64>,
@@ -44,7 +44,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Of runs, within some virtual nodes.
+    /// A merge of runs, within some virtual nodes.
     pub fn new(runs: &Runs, part: &Part) -> Result<Merge, StateError> {
         let part = NodeRange::new(part.clone()).expect("a part has nodes");
         let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
@@ -60,7 +60,8 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Hands over the next rows, those of one hash, as places in images; false where there are no more.
+    /// Passes the next rows, those of one hash, to `each`, as positions in images; returns false if there are no
+    /// more.
     pub fn step(
         &mut self,
         mut each: impl FnMut(&Image, usize, u64) -> Result<(), StateError>,
@@ -85,7 +86,7 @@ impl Merge {
             if !(0..self.group.len()).any(|newer| rows.same_key(row, &self.group, newer)) {
                 self.group.push_of(rows, row);
             }
-            // Where it has no more rows the next one takes its place.
+            // A cursor without more rows is removed, and the next one takes its place.
             self.advance(cursor)?;
         }
         (0..self.group.len()).try_for_each(|row| each(&self.group, row, least))?;
@@ -104,7 +105,7 @@ impl Merge {
     }
 }
 
-/// Runs that become one, step by step.
+/// A merge of runs into one, step by step.
 pub struct Merging {
     merge: Merge,
     into: RunWriter,
@@ -113,8 +114,8 @@ pub struct Merging {
 }
 
 impl Merging {
-    /// Begins to write runs as one. Where they are `all` of the table, deletions are left out: there is nothing that
-    /// they would delete.
+    /// Begins to merge runs into one. If they are `all` runs of the table, deletions are left out, because there is
+    /// no older row for them to delete.
     pub fn new(runs: &Runs, into: RunWriter, all: bool) -> Result<Merging, StateError> {
         let all = all || into.planted().is(Bug::MergeDropsDeletions);
         let mut runs = runs.clone();
@@ -125,7 +126,7 @@ impl Merging {
         Ok(Merging { merge, into, all })
     }
 
-    /// Goes on with about so many rows; whether there are more.
+    /// Continues with about this many rows; returns whether there are more.
     pub fn step(&mut self, rows_max: usize) -> Result<bool, StateError> {
         let Merging { merge, into, all } = self;
         let mut rows = 0;
@@ -141,24 +142,24 @@ impl Merging {
         Ok(true)
     }
 
-    /// What it has written, when there is no more.
+    /// The run that it has written, when there are no more rows.
     pub fn end(self) -> RunWriter {
         self.into
     }
 }
 
-/// One run on its way through a merge.
+/// The position of a merge in one run.
 struct Cursor {
     run: Arc<OpenRun>,
     shape: Arc<RowShape>,
-    /// For messages.
+    /// The data's name, for messages.
     what: Arc<str>,
     hashes: std::ops::RangeInclusive<u64>,
     /// Blocks that were not read yet.
     blocks: Range<usize>,
     opened: Opened,
     buffer: Vec<u8>,
-    /// Those of the block that was read last, and which is the next.
+    /// The rows of the block that was read last, and the number of the current one.
     rows: Image,
     row: usize,
 }
@@ -171,7 +172,7 @@ impl Cursor {
         Cursor { run, shape, what, hashes, blocks, opened, buffer, rows, row: usize::MAX }
     }
 
-    /// Goes on to the next row; its hash.
+    /// Moves to the next row; returns its hash.
     fn next(&mut self) -> Result<Option<u64>, StateError> {
         loop {
             self.row = self.row.wrapping_add(1);
@@ -213,7 +214,7 @@ mod tests {
         for _ in 0..1_000 {
             runs.push(run(1_000));
             if let Some(first) = due(&runs) {
-                // At the worst no key comes twice.
+                // The worst case: no key comes twice.
                 let rows = runs.drain(first..).map(|run| run.rows).sum();
                 written += rows;
                 runs.push(run(rows));

@@ -1,4 +1,4 @@
-//! Runs that are open, and reading all of their rows, in parts.
+//! Open runs, and reading all their rows, in parts.
 
 use super::block::Opened;
 use super::filter::Filter;
@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_model::VIRTUAL_NODE_COUNT;
 use tidemill_state::{Image, RowShape};
 
-/// Rows that make a part: enough that filling a table with them pays, few enough that all processors have some.
+/// Rows of a part: enough that filling a table with them pays, few enough that all processors get some.
 const PART_ROWS: u64 = 1 << 18;
 
-/// A run that can be read.
+/// A run open for reading.
 pub struct OpenRun {
     run: Run,
     pub(super) index: Index,
     pub(super) file: BlockFile,
-    /// Whether a crash leaves it.
+    /// Whether the run survives a crash.
     is_durable: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl OpenRun {
         Ok(opened)
     }
 
-    /// As a manifest names it.
+    /// The run as a manifest names it.
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -56,7 +56,7 @@ impl OpenRun {
         Ok(())
     }
 
-    /// What a block holds.
+    /// The content of a block.
     pub(super) fn block<'a>(
         &'a self,
         block: usize,
@@ -72,13 +72,13 @@ impl OpenRun {
     }
 }
 
-/// The runs of a table, open. Any thread may read.
+/// The open runs of a table. Any thread may read them.
 #[derive(Clone)]
 pub struct Runs {
     /// Oldest first.
     pub(super) runs: Vec<Arc<OpenRun>>,
     pub(super) shape: Arc<RowShape>,
-    /// Of what, for messages.
+    /// The data's name, for messages.
     pub(super) what: Arc<str>,
 }
 
@@ -86,31 +86,31 @@ pub struct Runs {
 pub type Part = Range<usize>;
 
 impl Runs {
-    /// Opens runs, oldest first, of a table with that shape of rows. All files are open then: they may be removed.
+    /// Opens runs, oldest first, of a table with this shape of rows. All files are then open, and may be removed.
     pub fn open(files: &BlockReader, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
         let what = format!("rows of table {table}");
         let runs = runs.iter().map(|run| OpenRun::open(files, run, &what).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Runs { runs, shape: shape.clone(), what: what.into() })
     }
 
-    /// With a run in the place of some of them.
+    /// The same runs, with some of them replaced by one run.
     pub fn with(&self, place: Range<usize>, run: Option<OpenRun>) -> Runs {
         let mut with = self.clone();
         with.runs.splice(place, run.map(Arc::new));
         with
     }
 
-    /// Those in a range alone.
+    /// Only the runs in this range.
     pub fn only(&self, place: Range<usize>) -> Runs {
         Runs { runs: self.runs[place].to_vec(), ..self.clone() }
     }
 
-    /// As a manifest names them.
+    /// The runs as a manifest names them.
     pub fn named(&self) -> Vec<Run> {
         self.runs.iter().map(|run| run.run.clone()).collect()
     }
 
-    /// Of those, what is durable.
+    /// The durable runs, as a manifest names them.
     pub fn named_durable(&self) -> Vec<Run> {
         let durable = self.runs.iter().filter(|run| run.is_durable.load(Ordering::Acquire));
         durable.map(|run| run.run.clone()).collect()
@@ -121,12 +121,12 @@ impl Runs {
         self.runs.iter().try_for_each(|run| run.sync(planted))
     }
 
-    /// How many.
+    /// Number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -136,12 +136,12 @@ impl Runs {
         self.runs.iter().map(|run| run.index.bytes()).sum()
     }
 
-    /// Bytes of the index of the first, which holds most rows.
+    /// Bytes of the index of the first run, which holds most rows.
     pub fn bytes_first(&self) -> usize {
         self.runs.first().map_or(0, |run| run.index.bytes())
     }
 
-    /// Bytes that indexes and filters of the others come to at the most, before all are merged into the first.
+    /// Upper bound on the bytes of indexes and filters of the other runs, before all are merged into the first.
     pub fn bytes_behind_max(&self) -> usize {
         let Some(first) = self.runs.first() else { return 0 };
         first.index.bytes() / FACTOR as usize + Filter::bytes_for((first.run.rows / FACTOR) as usize)
@@ -152,12 +152,12 @@ impl Runs {
         self.runs.iter().map(|run| run.run.rows).sum()
     }
 
-    /// The nodes that they may have rows of.
+    /// The nodes whose rows they may have.
     pub fn nodes(&self) -> NodeRange {
         self.runs.iter().map(|run| run.run.nodes).reduce(NodeRange::hull).unwrap_or_default()
     }
 
-    /// Shares of all rows, of about one size, in order.
+    /// Shares of all rows, of about equal size, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
         let nodes = self.nodes().nodes();
         let rows = self.rows() * nodes.len() as u64 / VIRTUAL_NODE_COUNT as u64;
@@ -166,7 +166,7 @@ impl Runs {
         (0..parts).map(move |part| start(part)..start(part + 1))
     }
 
-    /// The newest of each key's rows and deletions in a part, in the order of hashes.
+    /// The newest row or deletion of each key in a part, in the order of hashes.
     pub fn read(&self, part: &Part) -> Result<Image, StateError> {
         let mut all = Image::new(&self.shape);
         let mut merge = Merge::new(self, part)?;
@@ -177,7 +177,7 @@ impl Runs {
         Ok(all)
     }
 
-    /// Writes these runs as one, at once ([`Merging`]).
+    /// Merges these runs into one, at once ([`Merging`]).
     pub fn merge(&self, into: RunWriter, all: bool) -> Result<RunWriter, StateError> {
         let mut merging = Merging::new(self, into, all)?;
         while merging.step(usize::MAX)? {}

@@ -11,46 +11,46 @@ use crate::planted::Planted;
 use std::sync::Arc;
 use tidemill_state::{Image, RowShape};
 
-/// Bytes of rows and texts in a block, as they are in memory: a lookup has to check all of it for one row, against
-/// what a block costs in the index.
+/// Bytes of rows and texts in a block, in their size in memory. A larger block has more rows to check in a lookup; a
+/// smaller one needs more index entries per row.
 const BLOCK_BYTES: usize = 3 << 9;
-/// Bytes that are written before they are synced, so that the last sync is not for all of them: whoever syncs
-/// another file meanwhile would wait for it.
+/// Bytes that are written between syncs. Without them the last sync would cover the whole file, and a sync of another
+/// file meanwhile would wait for it.
 const SYNC_BYTES: u64 = 4 << 20;
 
 /// Blocks that are gathered before they are written.
 const BLOCKS: usize = 64;
 
-/// Rows as blocks that lie nowhere yet, in the order of their keys' hashes, no key twice: made on any thread, to be
-/// [added](RunWriter::append) to a run.
+/// Rows encoded as blocks that are not in a file yet, in the order of their keys' hashes, no key twice. Any thread
+/// makes them; then they are [added](RunWriter::append) to a run.
 pub struct Packed {
     /// The first hash of each block, and where its bytes end.
     blocks: Vec<(u64, usize)>,
     bytes: Vec<u8>,
-    /// Rows that fill no block yet.
+    /// Rows that do not fill a block yet.
     waiting: Image,
-    /// Of all rows.
+    /// The hashes of all rows.
     hashes: Vec<u64>,
     deletions: u64,
 }
 
 impl Packed {
-    /// Without rows.
+    /// Blocks without rows.
     pub fn new(shape: &Arc<RowShape>) -> Packed {
         Packed { blocks: Vec::new(), bytes: Vec::new(), waiting: Image::new(shape), hashes: Vec::new(), deletions: 0 }
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Adds rows behind those added before.
+    /// Appends rows, after those added before.
     pub fn push(&mut self, rows: &Image) {
         (0..rows.len()).for_each(|row| self.push_row(rows, row, rows.hash(row)));
     }
 
-    /// Adds a row of an image, whose key has that hash.
+    /// Adds a row of an image, whose key has this hash.
     fn push_row(&mut self, rows: &Image, row: usize, hash: u64) {
         assert!(self.hashes.last().is_none_or(|last| *last <= hash), "rows come in the order of their hashes");
         self.hashes.push(hash);
@@ -61,7 +61,7 @@ impl Packed {
         }
     }
 
-    /// Makes a block of what waits.
+    /// Makes a block of the waiting rows.
     fn close(&mut self) {
         if !self.waiting.is_empty() {
             let first = self.hashes[self.hashes.len() - self.waiting.len()];
@@ -82,22 +82,22 @@ impl Packed {
 /// Writes a run: rows in the order of their keys' hashes, no key twice.
 pub struct RunWriter {
     file: BlockWriter,
-    /// What is not written yet.
+    /// Rows that are not written yet.
     packed: Packed,
     index: IndexBuilder,
-    /// Of what is written.
+    /// The last hash that was written.
     last: u64,
     rows: u64,
     deletions: u64,
-    /// How far it is synced; none where that is not wanted.
+    /// The length up to which the file was synced; none if it is not synced meanwhile.
     synced: Option<u64>,
     /// The nodes whose rows it may have.
     nodes: NodeRange,
 }
 
 impl RunWriter {
-    /// Into a file. With a filter for so many rows at the most; the oldest run of a table has none, as most keys
-    /// that are looked for there are there.
+    /// A writer into a file, with a filter for at most this many rows. The oldest run of a table has no filter,
+    /// because most keys that are looked up there exist there.
     pub fn new(file: BlockWriter, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> RunWriter {
         RunWriter {
             file,
@@ -111,18 +111,18 @@ impl RunWriter {
         }
     }
 
-    /// Adds rows behind those added before.
+    /// Appends rows, after those added before.
     pub fn push(&mut self, rows: &Image) -> Result<(), StateError> {
         (0..rows.len()).try_for_each(|row| self.push_row(rows, row, rows.hash(row)))
     }
 
-    /// Adds a row of an image, whose key has that hash.
+    /// Adds a row of an image, whose key has this hash.
     pub(super) fn push_row(&mut self, rows: &Image, row: usize, hash: u64) -> Result<(), StateError> {
         self.packed.push_row(rows, row, hash);
         if self.packed.blocks.len() >= BLOCKS && self.packed.waiting.is_empty() { self.flush() } else { Ok(()) }
     }
 
-    /// Adds rows that were packed elsewhere behind those added before.
+    /// Appends rows that were packed elsewhere, after those added before.
     pub fn append(&mut self, mut packed: Packed) -> Result<(), StateError> {
         self.flush()?;
         packed.close();
@@ -165,13 +165,13 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Of the rows of some nodes alone.
+    /// Limits the run to the rows of some nodes.
     pub fn of_nodes(self, nodes: NodeRange) -> RunWriter {
         assert_eq!(self.rows, 0, "the nodes of a run are given before its rows");
         RunWriter { nodes, ..self }
     }
 
-    /// Without syncs as it goes: it need not be durable soon.
+    /// Without syncs while it is written: it need not be durable soon.
     pub fn unsynced(self) -> RunWriter {
         RunWriter { synced: None, ..self }
     }
@@ -189,7 +189,7 @@ impl RunWriter {
         Ok(run)
     }
 
-    /// Only writes it: a crash may leave nothing of it, or any part.
+    /// Writes it without a sync: a crash may leave none of it, or any part.
     pub fn finish_unsynced(mut self) -> Result<OpenRun, StateError> {
         self.flush()?;
         let index = self.file.write(&self.index.write(), self.rows)?;

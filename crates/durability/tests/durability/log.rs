@@ -1,4 +1,4 @@
-//! The log, torn, flipped, cut off and refused at every call.
+//! The log with torn, flipped and truncated bytes, and with a failure of every call.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn machine(seed: u64) -> SimStorage {
     storage
 }
 
-/// What is logged of an epoch; of lengths that are no multiples of anything, longer than a sector at times.
+/// The logged content of an epoch. Its lengths are not multiples of anything, and sometimes exceed a sector.
 fn payload(epoch: u64) -> Vec<u8> {
     (0..epoch * 37 % 211 + if epoch.is_multiple_of(5) { 700 } else { 0 }).map(|i| (i * epoch) as u8).collect()
 }
@@ -46,7 +46,7 @@ fn append(log: &mut Log, epochs: std::ops::RangeInclusive<u64>) -> Result<(), St
     log.sync()
 }
 
-/// A log of twelve epochs in several segments, all said to be durable, and its files.
+/// A log of twelve epochs in several segments, all marked durable, and its files.
 fn small_log() -> SimStorage {
     let storage = machine(1);
     let mut log = create(&storage).expect("a disk without faults");
@@ -85,7 +85,7 @@ fn a_flipped_bit_changes_nothing_or_is_named() {
         for byte in 0..bytes.len() {
             storage.flip(&path, byte, (byte % 8) as u8);
             let storage_now = storage.clone();
-            // Reads only: a log that goes on would change the files.
+            // Only reads: a log that continues would change the files.
             let mut reader = LogReader::open(Arc::new(storage_now), directory(), ID, 0);
             let mut epochs = Vec::new();
             let end = loop {
@@ -176,7 +176,7 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// Appends epochs in groups with rolls, marks and truncations; how many were acknowledged, and pushed.
+/// Appends epochs in groups with rolls, marks and truncations; counts the acknowledged and the pushed ones.
 fn script(storage: &SimStorage, acknowledged: &mut u64, pushed: &mut u64) -> Result<(), StateError> {
     let (_, mut log) = open(storage, *acknowledged / 2)?;
     log.set_segment_bytes(900);
@@ -229,7 +229,7 @@ fn a_power_cut_at_any_call_loses_nothing_acknowledged() {
                 let last = held.last().copied().unwrap_or(log.epoch());
                 assert!(last >= acknowledged && last <= pushed, "{what}: {last} of {acknowledged}..={pushed}");
                 assert!(first.is_err() || last == acknowledged, "{what}");
-                // What was read back once is there ever after.
+                // A record that was read back once stays.
                 drop(log);
                 storage.cut_power();
                 acknowledged = last;
