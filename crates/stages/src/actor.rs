@@ -1,8 +1,8 @@
-//! What drives a run: actors, each of which does a little at each step and never blocks.
+//! The actors that drive a run: each does a small piece of work at each step and never blocks.
 //!
-//! On threads an actor has one of its own, which steps it and waits for its [`Bell`] when there is nothing to do. A
-//! simulation steps all actors on one thread, in any order. So what an actor waits for is never a lock or a channel:
-//! it says so ([`Progress::Waits`]), and whatever may end the wait rings its bell. The ends of a [`mailbox`] do that.
+//! With threads, each actor has a thread, which steps it and waits for its [`Bell`] when there is nothing to do. A
+//! simulation steps all actors on one thread, in any order. So an actor never waits for a lock or a channel: it returns
+//! [`Progress::Waits`], and every event that may end the wait rings its bell. The ends of a [`mailbox`] do that.
 //!
 //! A wake-up is not lost: a bell that is rung while its actor steps stays rung until the actor waits.
 
@@ -12,20 +12,20 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Something was done; there may be more.
+    /// The actor did some work; there may be more.
     Worked,
-    /// There is nothing to do until the bell rings, or this time of the clock has come.
+    /// There is nothing to do until the bell rings or the clock reaches this time.
     Waits(Option<u64>),
-    /// There will never be anything to do again.
+    /// The actor has finished for good.
     Over,
 }
 
-/// Something that is driven step by step.
+/// A component that is driven step by step.
 pub trait Actor: Send {
-    /// Does the next piece of work, if there is any. Never blocks, but in calls to sources, sinks and storage.
+    /// Does the next piece of work, if there is any. Never blocks, except in calls to sources, sinks and storage.
     fn step(&mut self) -> Progress;
 }
 
@@ -37,7 +37,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes the actor, or has its next wait end at once.
+    /// Wakes the actor, or makes its next wait end at once.
     pub fn ring(&self) {
         let mut rung = self.rung.lock();
         if !std::mem::replace(&mut *rung, true) {
@@ -45,7 +45,8 @@ impl Bell {
         }
     }
 
-    /// Blocks until it has rung since the last wait, or for a time; whether it has rung. For [`Environment::wait`].
+    /// Blocks until the bell has rung since the last wait, or until the time has passed; returns whether it has rung.
+    /// For [`Environment::wait`].
     pub fn wait(&self, time: Option<Duration>) -> bool {
         let mut rung = self.rung.lock();
         if !*rung {
@@ -58,7 +59,7 @@ impl Bell {
     }
 }
 
-/// Steps an actor until it is over, waiting in between: the life of a thread.
+/// Steps an actor until it is over and waits when it has nothing to do: the main function of its thread.
 pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) {
     loop {
         match actor.step() {
@@ -69,14 +70,14 @@ pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) 
     }
 }
 
-/// A queue from some actors to one. What is put in rings the receiver's bell, and so does the going of the last sender;
-/// what is taken from a bounded one rings `sender`'s.
+/// A queue from one or more actors to one. Sending rings the receiver's bell, and so does dropping the last sender;
+/// taking from a bounded queue rings the `sender`'s bell.
 pub fn mailbox<T>(capacity: Option<usize>, receiver: &Arc<Bell>, sender: Option<&Arc<Bell>>) -> (Outbox<T>, Inbox<T>) {
     let (put, taken) = capacity.map_or_else(unbounded, bounded);
     (Outbox { put, _gone: Ringing(receiver.clone()) }, Inbox { taken, made_room: sender.cloned() })
 }
 
-/// Rings when it goes.
+/// Rings the bell when it is dropped.
 #[derive(Clone)]
 struct Ringing(Arc<Bell>);
 
@@ -86,9 +87,9 @@ impl Drop for Ringing {
     }
 }
 
-/// Where messages are put in.
+/// The sending end.
 pub struct Outbox<T> {
-    // Goes first, so that the receiver that is rung finds it gone.
+    // Dropped first, so that the receiver, once woken, finds the sender gone.
     put: Sender<T>,
     _gone: Ringing,
 }
@@ -100,7 +101,7 @@ impl<T> Clone for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Puts a message in. False where the receiver has gone. Panics where there is no room: who sends looks first.
+    /// Sends a message. Returns false if the receiver is gone. Panics if the queue is full: the sender checks first.
     pub fn send(&self, message: T) -> bool {
         match self.put.try_send(message) {
             Ok(()) => self._gone.0.ring(),
@@ -110,31 +111,31 @@ impl<T> Outbox<T> {
         true
     }
 
-    /// Puts a word in, unless one is there that was not heard yet.
+    /// Sends a notification, unless the queue is full of notifications that have not been received.
     pub fn nudge(&self, word: T) {
         if self.put.try_send(word).is_ok() {
             self._gone.0.ring();
         }
     }
 
-    /// Whether a message has no room.
+    /// Whether the queue is full.
     pub fn is_full(&self) -> bool {
         self.put.is_full()
     }
 }
 
-/// What taking a message came to.
+/// The result of taking a message.
 #[derive(Debug)]
 pub enum Took<T> {
     /// A message.
     Message(T),
-    /// There is none yet.
+    /// The queue is empty.
     Nothing,
-    /// There is none, and all senders have gone.
+    /// The queue is empty, and all senders are gone.
     Closed,
 }
 
-/// Where messages are taken out, in their order.
+/// The receiving end; messages arrive in the order in which they were sent.
 pub struct Inbox<T> {
     taken: Receiver<T>,
     made_room: Option<Arc<Bell>>,
@@ -153,7 +154,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Whether there is no message right now.
+    /// Whether the queue is empty now.
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }

@@ -1,23 +1,23 @@
-//! A digest of what an epoch came to, to compare it with a replay, another run or the reference interpreter.
+//! A digest of an epoch's results, for comparison with a replay, another run or the reference interpreter.
 
 use arrow_array::RecordBatch;
 use std::fmt::Write;
 use tidemill_model::StreamDigest;
 use tidemill_plan::{Origin, Program, Stream, StreamId};
 
-/// What came of an epoch.
+/// The digest of an epoch's results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpochDigest {
     /// By sink.
     pub sinks: Vec<StreamDigest>,
-    /// By transaction: how many committed and how many aborted.
+    /// By transaction: the number that committed and the number that aborted.
     pub transactions: Vec<(u64, u64)>,
-    /// By transaction: the events of its `committed`, where logging is full; else empty.
+    /// By transaction: the events of its `committed` stream, if logging is full; otherwise empty.
     pub committed: Vec<Option<RecordBatch>>,
 }
 
 impl EpochDigest {
-    /// How another differs, for people; none where they are equal.
+    /// A readable description of how another digest differs; none if they are equal.
     pub fn difference(&self, other: &EpochDigest, program: &Program, names: [&str; 2]) -> Option<String> {
         let mut text = String::new();
         for (t, (one, two)) in self.transactions.iter().zip(&other.transactions).enumerate() {
@@ -41,7 +41,7 @@ impl EpochDigest {
                 ),
             };
         }
-        // Either may have been logged without.
+        // Either digest may have been logged without these events.
         for (t, (one, two)) in
             self.committed.iter().zip(&other.committed).enumerate().filter(|(_, (one, two))| one != two)
         {
@@ -58,7 +58,7 @@ impl EpochDigest {
     }
 }
 
-/// The streams of what transactions give that commit, by transaction.
+/// The streams of committed transactions' outputs, by transaction.
 pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
     let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
     (0..program.transactions.len()).map(move |t| program.streams.iter().position(of(t)).expect("each has one"))

@@ -1,6 +1,5 @@
-//! An epoch: all that is known of a run of events between two punctuations, from the gate to the
-//! sinks. Buffers are kept: an epoch that is done is cleared and filled again, so that a steady flow
-//! allocates little.
+//! An epoch: all data about a run of events between two punctuations, from the gate to the sinks. Buffers are reused: a
+//! finished epoch is cleared and filled again, so that a steady flow allocates little.
 
 use crate::access::grouping::{Grouping, Scheduled, within};
 use crate::access::snapshot::SnapshotDue;
@@ -18,16 +17,16 @@ use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
 use tidemill_txn::Survey;
 
-/// A run of consecutive events of a joint: of each, the transactions of all its inputs.
+/// A run of consecutive events of a joint; each event stands for the transactions of all the joint's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The joint.
     pub joint: u32,
-    /// How many of its events, in order.
+    /// The number of consecutive events, in order.
     pub count: u32,
 }
 
-/// What a source gave to an epoch.
+/// A source's contribution to an epoch.
 #[derive(Default)]
 pub struct SourceSlice {
     /// Its events in position order.
@@ -38,107 +37,106 @@ pub struct SourceSlice {
     pub bad: Vec<BadRecord>,
 }
 
-/// Time that code was sampled for, and transactions that ran in it.
+/// Sampled execution time, and the number of transactions that ran in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampled {
     /// Nanoseconds.
     pub time: u64,
-    /// Transactions; a part of one counts as its share of its units.
+    /// Transactions; a part of one counts as a fraction, one over the number of the transaction's units.
     pub transactions: f64,
 }
 
 /// How an epoch of a durable run marks the rows that it may write.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
-    /// The mark: one for each interval between checkpoints.
+    /// The mark; each interval between checkpoints has its own.
     pub generation: Generation,
-    /// What is left out, for tests that plant a bug.
+    /// What is omitted, for tests that plant a bug.
     pub omits: Option<Omission>,
 }
 
-/// A bug that tests plant.
+/// A bug that a test plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omission {
     /// Epochs of even number mark nothing.
     Marks,
-    /// Nothing is saved.
+    /// No row is saved.
     Saves,
 }
 
 /// Time that an epoch spent in its stages, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageTimes {
-    /// Stateless, before access.
+    /// Stateless work before access.
     pub prepare: u64,
-    /// Transactions.
+    /// Access: the transactions.
     pub access: u64,
-    /// Of it, looking at the epoch and deciding how to schedule it.
+    /// The part of access that surveys the epoch and chooses its policy.
     pub decide: u64,
-    /// Stateless, after access.
+    /// Stateless work after access.
     pub finish: u64,
 }
 
 /// An epoch.
 pub struct Epoch {
-    /// From 1, or behind that of an earlier run of the same state; without gaps.
+    /// Counted from 1, or from the last number of an earlier run of the same state; without gaps.
     pub number: u64,
     /// Whether an earlier run has logged it.
     pub replayed: bool,
     /// Events of all sources.
     pub events: usize,
-    /// When the gate had room for it (clock).
+    /// When the gate had room for it (time of the clock).
     pub opened: u64,
-    /// When they arrived (clock) and how many.
+    /// Arrival times of the events (time of the clock), and the number of events that arrived at each.
     pub arrivals: Vec<(u64, u64)>,
     /// By source number.
     pub sources: Vec<SourceSlice>,
-    /// The sources' events in position order: source and how many.
+    /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
-    /// By stream: for roots.
+    /// By stream: the pipeline outputs, for roots.
     pub pipelines: Vec<PipelineState>,
-    /// By stream: for streams that transactions feed and code reads.
+    /// By stream: the events, for streams that transactions feed and code reads.
     pub logs: Vec<Option<EventLog>>,
     /// By input.
     pub inputs: Vec<Input>,
-    /// The transactions in position order. Where the program cascades, access writes it.
+    /// The transactions in position order. If the program cascades, access writes it.
     pub order: Vec<Run>,
-    /// What the workers' contexts gathered; alive as long as captured columns may point into it.
+    /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
     pub gathered: Vec<Gathered>,
     /// By sink.
     pub outputs: Vec<Vec<RecordBatch>>,
-    /// By transaction: committed, then aborts by reason.
+    /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: Vec<Vec<u64>>,
     /// By stream: events that failed in its filter or map.
     pub failed: Vec<u64>,
-    /// The groups of its transactions, where there are several and they are told apart.
+    /// The groups of its transactions, if there are several and they are scheduled separately.
     pub grouping: Grouping,
-    /// How it was scheduled, and why: as a whole, or group by group.
+    /// How it was scheduled, and the reasons: as a whole, or group by group.
     pub scheduled: Vec<Scheduled>,
-    /// In a durable run: what came of it, once it is finished.
+    /// In a durable run: the digest of its results, after it is finished.
     pub digest: Option<EpochDigest>,
     /// In a durable run: how it marks the rows that it changes.
     pub changes: Option<Changes>,
-    /// A checkpoint is due with it: a snapshot begins when it has been accessed.
+    /// If a checkpoint is due with it: the snapshot that begins after its access.
     pub snapshot_due: Option<SnapshotDue>,
     /// Whether that snapshot has begun.
     pub has_snapshot: bool,
-    /// Where its time went.
+    /// The time spent in each stage.
     pub times: StageTimes,
-    /// And that of the workers in access.
+    /// The breakdown of the workers' time in access.
     pub breakdown: Breakdown,
-    /// Wall time of the access of what was decided about: without what was run first to know what transactions cost.
-    /// Nanoseconds.
+    /// Wall time of access without the sampling prefix, nanoseconds.
     pub decided: u64,
-    /// By input: what transactions were seen to cost.
+    /// By input: the measured cost of its transactions.
     pub sampled: Vec<Sampled>,
-    /// What was known of epochs like it when it was decided about.
+    /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
-    /// Time that workers had nothing to do before it was finished, and since the epoch before.
+    /// Idle time of the workers before it was finished and after the previous epoch was.
     pub idle: u64,
 }
 
 impl Epoch {
-    /// An empty epoch with room for nothing yet.
+    /// An empty epoch; its buffers have no capacity yet.
     pub fn new(program: &Program, code: &Code, wiring: &Wiring) -> Self {
         let streams = &program.streams;
         let input = |id: InputId| {
@@ -181,7 +179,7 @@ impl Epoch {
         }
     }
 
-    /// The number of its transactions. (Of a program that cascades, once they have run.)
+    /// The number of its transactions. (For a program that cascades, after they have run.)
     pub fn transactions(&self) -> usize {
         self.inputs.iter().map(|input| input.len).sum()
     }
@@ -193,12 +191,13 @@ impl Epoch {
 
     /// The same, of the transactions on some inputs.
     pub fn operations_of(&self, inputs: impl Fn(usize) -> bool) -> usize {
-        // What an input without events holds is of an earlier epoch.
+        // An input without events still holds the rows of an earlier epoch.
         let some = self.inputs.iter().enumerate().filter(|(id, input)| input.len > 0 && inputs(*id));
         some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
     }
 
-    /// Calls `each` with the input and the event of each transaction in a part of the order, as long as it returns true.
+    /// Calls `each` with the input and the event of each transaction in a range of the order, as long as it returns
+    /// true.
     pub fn each_in(&self, joints: &[Joint], range: &Range<usize>, mut each: impl FnMut(InputId, usize) -> bool) {
         let mut next = vec![0; joints.len()];
         let mut at = 0;
@@ -227,12 +226,12 @@ impl Epoch {
         }
     }
 
-    /// The number of its transactions that aborted. Counted when it is finished.
+    /// The number of its transactions that aborted, which is counted when the epoch is finished.
     pub fn aborted(&self) -> u64 {
         self.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
-    /// Of the transactions on some inputs, of a group or of all: how many there are, and how many of them aborted.
+    /// For the transactions on some inputs, of one group or of all: their number, and the number that aborted.
     pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> (u32, u32) {
         let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
         let (mut transactions, mut aborted) = (0, 0);
@@ -246,7 +245,7 @@ impl Epoch {
         (transactions, aborted)
     }
 
-    /// Empties it.
+    /// Empties the epoch.
     pub fn clear(&mut self) {
         self.replayed = false;
         self.digest = None;
@@ -273,7 +272,7 @@ impl Epoch {
         self.survey = None;
     }
 
-    /// Appends to the order, putting together runs of one joint.
+    /// Appends a run to the order; merges it with the last one if both are of the same joint.
     #[inline(always)]
     pub fn ran(order: &mut Vec<Run>, joint: JointId, count: u32) {
         match order.last_mut() {

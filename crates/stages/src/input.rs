@@ -1,17 +1,17 @@
-//! A transaction's events of one epoch, prepared: which rows of the root they are, which rows of
-//! tables they touch, and room for what becomes of them.
+//! A transaction's prepared events of one epoch: their rows of the root, the rows of tables that they touch, and space
+//! for their results.
 
 use std::sync::Arc;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView};
 use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
 use tidemill_state::RowAddress;
 
-/// 0, 1, 2, …: the index of an input that takes every event. Shared, grown at need.
+/// 0, 1, 2, …: the index of an input that takes every event. Shared; grows on demand.
 #[derive(Clone, Default)]
 pub struct Identity(Arc<Vec<u32>>);
 
 impl Identity {
-    /// At least `len` entries.
+    /// Grows it to at least `len` entries.
     pub fn ensure(&mut self, len: usize) {
         if self.0.len() < len {
             self.0 = Arc::new((0..len.next_power_of_two() as u32).collect());
@@ -30,7 +30,7 @@ pub struct Input {
     pub len: usize,
     /// Event → row of the root; none: the identity.
     pub index: Option<Vec<u32>>,
-    /// By role: row addresses, by event or by element. Of an epoch before where there are no events.
+    /// By role: row addresses, by event or by element. An input without events keeps the addresses of an earlier epoch.
     pub rows: Vec<Vec<RowAddress>>,
     /// By role over a list: where each event's rows start (one entry more than events).
     pub starts: Vec<Vec<u32>>,
@@ -38,14 +38,14 @@ pub struct Input {
     pub captures: Vec<NativeColumn>,
     /// The abort's captured columns.
     pub seen: Vec<NativeColumn>,
-    /// What became of each event.
+    /// The verdict of each event.
     pub verdicts: Vec<u32>,
     /// By role: the captured parts of a dependent key.
     pub keys: Vec<Vec<NativeColumn>>,
     views: Views,
 }
 
-/// The addresses that compiled code is given, kept where they do not move during a call.
+/// The addresses that compiled code reads, in memory that does not move during a call.
 #[derive(Default)]
 struct Views {
     columns: Vec<ColumnView>,
@@ -58,14 +58,14 @@ struct Views {
 // The addresses in `Views` point into the fields of the same input, the epoch's batches and shared
 // identities, all of which move between threads together with it.
 #[allow(unsafe_code)]
-// SAFETY: see above; they are dereferenced only by compiled code during a call.
+// SAFETY: see above; only compiled code dereferences them, during a call.
 unsafe impl Send for Views {}
 #[allow(unsafe_code)]
 // SAFETY: see above; workers of one chain run write disjoint events.
 unsafe impl Sync for Views {}
 
 impl Input {
-    /// For a transaction with so many roles.
+    /// An empty input for a transaction with this number of roles.
     pub fn new(code: &TransactionCode, roles: usize) -> Self {
         let columns = |types: &[_]| types.iter().map(|&t| NativeColumn::new(t)).collect();
         Input {
@@ -81,8 +81,8 @@ impl Input {
         }
     }
 
-    /// Empties it for the next epoch. Rows stay until they are written over: to zero them costs as much as to
-    /// look some of them up.
+    /// Empties the input for the next epoch. Rows remain until they are overwritten: zeroing them costs as much as
+    /// looking some of them up.
     pub fn clear(&mut self) {
         self.len = 0;
         for starts in &mut self.starts {
@@ -100,7 +100,7 @@ impl Input {
         self.index.as_ref().map_or(i, |index| index[i] as usize)
     }
 
-    /// Makes room for the results of `len` events.
+    /// Makes space for the results of `len` events.
     pub fn ensure_results(&mut self, len: usize) {
         self.captures
             .iter_mut()
@@ -112,7 +112,7 @@ impl Input {
         }
     }
 
-    /// Takes the addresses of everything, given the root's columns and the stream's computed ones.
+    /// Records the addresses of all buffers, given the root's columns and the stream's computed ones.
     pub fn point(&mut self, root: &[ColumnView], computed: &[ColumnView]) {
         let views = &mut self.views;
         views.columns.clear();
@@ -128,7 +128,7 @@ impl Input {
         views.seen.extend(self.seen.iter_mut().map(NativeColumn::view));
     }
 
-    /// What compiled code is given. Valid until the input changes; call [`Input::point`] before.
+    /// The view that compiled code reads. Valid until the input changes; call [`Input::point`] first.
     pub fn view(&self, identity: &Identity) -> InputView {
         let index = self.index.as_ref().map_or(identity.entries().as_ptr(), |index| index.as_ptr());
         InputView {

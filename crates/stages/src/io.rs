@@ -1,4 +1,4 @@
-//! The edges: where batches of events come from and where results go.
+//! Sources and sinks: the interfaces through which events enter and results leave.
 
 use arrow_array::RecordBatch;
 use std::fmt;
@@ -12,28 +12,28 @@ pub struct BadRecord {
     pub line: Option<u64>,
     /// The column at fault.
     pub column: Option<String>,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
-    /// The record's text, as far as it is text; may be cut.
+    /// The record's text, as far as it can be decoded; may be truncated.
     pub record: Option<String>,
 }
 
-/// What a source hands over at once: at least one event or bad record.
+/// A batch from a source: at least one event or bad record.
 #[derive(Debug)]
 pub struct SourceBatch {
     /// Decoded events in the order of their offsets, in the canonical Arrow form of the source's
     /// schema ([`tidemill_model::arrow`]).
     pub events: RecordBatch,
-    /// Records between them that could not be decoded.
+    /// Undecodable records between them.
     pub bad: Vec<BadRecord>,
 }
 
-/// How far a source has come.
+/// How much of its input a source has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceProgress {
-    /// Units (bytes, or events) done.
+    /// Units (bytes, or events) read.
     pub done: u64,
-    /// Units in all, where known.
+    /// Units in total, if known.
     pub total: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub struct SourceProgress {
 pub struct IoFailure {
     /// A lowercase fact that names the file or origin and what is wrong.
     pub message: String,
-    /// Whether the schema of the data is at fault, before any event was taken.
+    /// Whether the data has the wrong schema, found before any event was taken.
     pub schema: bool,
 }
 
@@ -66,68 +66,68 @@ impl fmt::Display for IoFailure {
 
 impl std::error::Error for IoFailure {}
 
-/// Where events come from. Driven by one thread.
+/// A source of events. Driven by one thread.
 pub trait Source: Send {
-    /// The next batch, blocking until there is one; none at the end, for ever after.
+    /// The next batch; blocks until there is one. None at the end, and at every later call.
     fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure>;
 
-    /// How far it has come.
+    /// How much of its input it has read.
     fn progress(&self) -> SourceProgress {
         SourceProgress::default()
     }
 
-    /// When the events that it handed over last arrived, on the run's clock, if it knows better than whoever takes
-    /// them: where they waited in it, that is part of their latency.
+    /// When the last batch of events arrived, on the run's clock, if the source knows better than the caller: the time
+    /// that events waited inside the source is part of their latency.
     fn arrived(&self) -> Option<u64> {
         None
     }
 
-    /// For a durable run: where it stands behind what it handed over last, if it can go there again.
+    /// For a durable run: a token for the position after the last batch, if the source can seek to it again.
     fn token(&self) -> Option<String> {
         None
     }
 
-    /// Whether it can be read again from any token that it gave, with the same records, as long as the
-    /// state lives: then they are not logged, but read again after a crash.
+    /// Whether it can be read again from any token that it gave, with the same records, for the lifetime of the state.
+    /// Its records are then not logged, but read again after a crash.
     fn replays(&self) -> bool {
         false
     }
 
-    /// Whether it is a pipe that has come to its end: what it gave last may be half of what its writer meant, if the signal
-    /// that stops this run has stopped that, too.
+    /// Whether it is a pipe that has reached its end. The last record may be truncated, if the signal that stops this
+    /// run has also stopped the writer.
     fn is_at_end_of_pipe(&self) -> bool {
         false
     }
 
-    /// Called once before the first [`Source::next`] where an earlier run took something of it: goes to
-    /// where it stood, given the token of that place. Fails where what was taken is not there any more.
+    /// Called once before the first [`Source::next`] if an earlier run took records from it: seeks to the position of
+    /// the given token. Fails if the records that were taken no longer exist.
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
         Ok(Resumed::New)
     }
 }
 
-/// What a source makes of having been read in an earlier run.
+/// How a source continues after it was read in an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
-    /// It stands behind what was taken.
+    /// It is positioned after the records that were taken.
     Behind,
-    /// It begins anew, with the same records: those that were taken are to be dropped.
+    /// It starts again from the beginning, with the same records: the caller drops those that were taken.
     Anew,
-    /// It has only what was never taken: a pipe, a socket.
+    /// It delivers only records that were never taken: a pipe, a socket.
     New,
 }
 
-/// What a sink knows of earlier runs.
+/// A sink's record of earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovered {
-    /// It keeps no record of epochs. What is released between two checkpoints may be released again
-    /// after a crash: at least once, not exactly once.
+    /// It keeps no record of epochs. Output that is released between two checkpoints may be released again after a
+    /// crash: at least once, not exactly once.
     Forgets,
-    /// What epochs up to this one released is there, and nothing else; none: nothing is there.
+    /// It contains exactly the output of the epochs up to this one; none: it is empty.
     Through(Option<u64>),
 }
 
-/// Where the events of a stream go. Driven by one thread.
+/// A sink for the events of a stream. Driven by one thread.
 ///
 /// # A run without a state directory
 ///
@@ -139,58 +139,58 @@ pub enum Recovered {
 /// Calls [`Sink::recover`], then any number of times [`Sink::write`], [`Sink::prepare`] and
 /// [`Sink::commit`] (or [`Sink::abort`]), then [`Sink::finish`] if the stream has ended. The contract:
 ///
-/// 1. `recover` comes first. It makes undone what was not committed, and says what was.
-/// 2. What is written belongs to the epoch that `prepare` names next. Epochs may be committed several
-///    at a time, under the number of the last. Numbers grow.
-/// 3. `prepare(e)` makes it durable, and releases nothing.
-/// 4. `commit(e)` releases what was prepared and records `e` with it, durably and as one. Once it has
-///    returned, `recover` says `e` after any crash. Where it is interrupted or fails, `recover` says `e`
-///    and everything is there, or it says the epoch before and nothing of it is there.
-/// 5. `abort(e)` forgets what was written since the last commit.
-/// 6. Calls may come twice. For an epoch at or before the last committed one, `prepare` drops what was
-///    written, `commit` and `abort` change nothing, and all succeed. `commit` of a later epoch that was
-///    not the last prepared is an error.
-/// 7. After an error, which may have come although the call was applied, every call fails: only
-///    `recover` of the sink opened anew says what is there.
-/// 8. `finish` puts what was committed, and nothing else, under the final name. A sink opened again
-///    after that recovers the same epoch, and goes on behind it if there is more.
-/// 9. A sink that is dropped keeps what was committed.
+/// 1. `recover` comes first. It removes uncommitted output, and returns the last committed epoch.
+/// 2. Everything that is written belongs to the epoch that `prepare` names next. Several epochs may be committed
+///    together, under the number of the last. Numbers increase.
+/// 3. `prepare(e)` makes the written output durable, and releases nothing.
+/// 4. `commit(e)` releases the prepared output and records `e` with it, durably and atomically. After it has returned,
+///    `recover` returns `e` after any crash. If it is interrupted or fails, `recover` returns either `e`, and all of
+///    the output exists, or the epoch before, and none of it does.
+/// 5. `abort(e)` discards everything that was written since the last commit.
+/// 6. Calls may be repeated. For an epoch at or before the last committed one, `prepare` discards the written output,
+///    `commit` and `abort` change nothing, and all succeed. `commit` of a later epoch that was not the last prepared is
+///    an error.
+/// 7. After an error, every call fails, because the failed call may have taken effect: only `recover` on a newly opened
+///    sink tells whether it did.
+/// 8. `finish` publishes the committed output, and nothing else, under the final name. A sink that is opened again
+///    after that recovers the same epoch, and appends to the output if there is more.
+/// 9. A sink that is dropped keeps its committed output.
 ///
-/// Who drives it owes the sink one thing: `write` comes when the epoch's inputs are durable in the log,
-/// so that a replay gives the same events, and a checkpoint of an epoch replaces the log only when
-/// every sink has committed that epoch.
+/// The caller guarantees this to the sink: it calls `write` after the epoch's inputs are durable in the log, so that a
+/// replay gives the same events, and it lets a checkpoint of an epoch replace the log only after every sink has
+/// committed that epoch.
 ///
-/// The methods have defaults for sinks that [forget](Recovered::Forgets): they release with `write`, or
-/// with the `flush` that their `commit` is.
+/// The methods have defaults for sinks that [keep no record](Recovered::Forgets): these release output in `write`, or
+/// in `flush`, which is their `commit`.
 pub trait Sink: Send {
     /// Takes the next events, in canonical Arrow form.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure>;
 
-    /// Called at the end of each epoch that wrote something: an interactive sink shows it now.
+    /// Called at the end of each epoch that wrote something: an interactive sink shows its output now.
     fn flush(&mut self) -> Result<(), IoFailure> {
         Ok(())
     }
 
-    /// What earlier runs released.
+    /// The output that earlier runs released.
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
         Ok(Recovered::Forgets)
     }
 
-    /// What was written since the last commit is of epochs up to `epoch`; makes it durable.
+    /// Everything written since the last commit belongs to epochs up to `epoch`; makes it durable.
     fn prepare(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         Ok(())
     }
 
-    /// Releases what was prepared.
+    /// Releases the prepared output.
     fn commit(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         self.flush()
     }
 
-    /// Forgets what was written since the last commit.
+    /// Discards everything that was written since the last commit.
     fn abort(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         Ok(())
     }
 
-    /// The stream has ended: makes the output whole under its final name.
+    /// The stream has ended: completes the output under its final name.
     fn finish(self: Box<Self>) -> Result<(), IoFailure>;
 }

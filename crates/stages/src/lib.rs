@@ -1,9 +1,9 @@
 //! The life of an epoch, stage by stage: [`gate`], [`prepare`], [`access`], [`finish`].
 //!
-//! A stage is a function over the [`Machine`](machine::Machine), which all workers share and none changes but for
-//! rows, and one [`Epoch`](epoch::Epoch), which one worker owns at a time. This crate starts no thread, opens no file
-//! and reads no clock but that of its [`Environment`](environment::Environment). `tidemill-recovery` logs and restores
-//! what passes through; `tidemill-runtime` drives both.
+//! A stage is a function over the [`Machine`](machine::Machine), which all workers share and of which only rows change,
+//! and one [`Epoch`](epoch::Epoch), which one worker owns at a time. This crate starts no thread, opens no file and
+//! reads only the clock of its [`Environment`](environment::Environment). `tidemill-recovery` logs and restores epochs
+//! and state; `tidemill-runtime` drives both.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,5 +1,5 @@
-//! What an epoch knows of a stream's events beyond the input itself: the outputs of pipelines, and
-//! the events that transactions emitted to streams that code reads.
+//! An epoch's data about a stream's events beyond the input itself: the outputs of pipelines, and the events that
+//! transactions emitted to streams that code reads.
 
 use crate::input::Identity;
 use crate::views::native_view;
@@ -7,7 +7,7 @@ use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
 use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode, resize_zeroed};
 use tidemill_model::{ColumnType, Schema};
 
-/// What a pipeline wrote for one node.
+/// The output of a pipeline for one node.
 pub struct NodeOutput {
     /// Event of the stream → event of the root.
     pub index: Vec<u32>,
@@ -24,7 +24,7 @@ pub struct NodeOutput {
     views: Vec<NativeView>,
 }
 
-/// What the pipeline behind a root wrote in an epoch.
+/// The output of a root's pipeline in an epoch.
 #[derive(Default)]
 pub struct PipelineState {
     /// By node; empty for a root without code.
@@ -33,10 +33,10 @@ pub struct PipelineState {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the views hold addresses into the state's own buffers, used by compiled code during a call.
+// SAFETY: the views hold addresses into the state's own buffers; compiled code uses them during a call.
 unsafe impl Send for PipelineState {}
 #[allow(unsafe_code)]
-// SAFETY: as above; shared between workers for reading only.
+// SAFETY: as above; workers share it for reading only.
 unsafe impl Sync for PipelineState {}
 
 impl NodeOutput {
@@ -86,13 +86,13 @@ impl NodeOutput {
 }
 
 impl PipelineState {
-    /// For the pipeline behind a root.
+    /// For the pipeline of a root.
     pub fn new(code: Option<&PipelineCode>) -> Self {
         let nodes = code.filter(|c| c.run.is_some()).map(|c| c.plan.nodes.iter().map(NodeOutput::new).collect());
         PipelineState { nodes: nodes.unwrap_or_default(), outputs: Vec::new() }
     }
 
-    /// Empties it for the next epoch.
+    /// Empties the state for the next epoch.
     pub fn clear(&mut self) {
         for node in &mut self.nodes {
             (node.len, node.failure_len) = (0, 0);
@@ -100,8 +100,8 @@ impl PipelineState {
         }
     }
 
-    /// Runs the pipeline on `count` events (those of `selection`, else 0, 1, …) of `input`, whose lists
-    /// have at most `elements` elements in all.
+    /// Runs the pipeline on `count` events (those of `selection`, otherwise 0, 1, …) of `input`, whose lists have at
+    /// most `elements` elements in all.
     pub fn run(
         &mut self,
         code: &PipelineCode,
@@ -117,8 +117,8 @@ impl PipelineState {
         self.outputs.extend(self.nodes.iter_mut().map(NodeOutput::view));
         let selection = selection.map_or(std::ptr::null(), <[u32]>::as_ptr);
         #[allow(unsafe_code)]
-        // SAFETY: the code was made for this root's columns; the views point to buffers with room for
-        // `count` more events and failures and `elements` more elements, made sure of just above.
+        // SAFETY: the code was compiled for this root's columns; the lines above ensure that the views point to buffers
+        // with space for `count` more events and failures and `elements` more elements.
         unsafe {
             run(context, input, selection, count as u64, self.outputs.as_mut_ptr());
         }
@@ -131,29 +131,29 @@ impl PipelineState {
 
 /// The events that transactions emitted to a stream that code reads, in order.
 pub struct EventLog {
-    /// By scalar field of the stream's schema (lists have a column that stays empty).
+    /// By scalar field of the stream's schema (a list has a column that stays empty).
     pub columns: Vec<NativeColumn>,
     /// Number of events.
     pub len: usize,
-    /// For each, the input and the event of it that the emitting transaction ran on.
+    /// For each event, the input of the emitting transaction and the number of its event there.
     pub owners: Vec<(u32, u32)>,
 }
 
 impl EventLog {
-    /// For a stream of this schema.
+    /// An empty log for a stream of this schema.
     pub fn new(schema: &Schema) -> Self {
         let ty = |f: &tidemill_model::Field| f.scalar_type().unwrap_or(ColumnType::required(tidemill_model::Type::Int));
         let columns = schema.fields.iter().map(|f| NativeColumn::new(ty(f))).collect();
         EventLog { columns, len: 0, owners: Vec::new() }
     }
 
-    /// Empties it for the next epoch.
+    /// Empties the log for the next epoch.
     pub fn clear(&mut self) {
         self.len = 0;
         self.owners.clear();
     }
 
-    /// Appends an event: place `at` of the captured columns, which stand for fields as `captured` says.
+    /// Appends an event: the values at index `at` of the captured columns; `captured` maps fields to columns.
     pub fn push(&mut self, captured: &[Option<usize>], from: &[NativeColumn], at: usize, owner: (u32, u32)) {
         for (column, source) in self.columns.iter_mut().zip(captured) {
             column.ensure(self.len + 1);
@@ -165,7 +165,7 @@ impl EventLog {
         self.owners.push(owner);
     }
 
-    /// Its columns as input columns, numbered as the stream's layout does (lists have none).
+    /// Its columns as input columns, numbered as in the stream's layout (lists have none).
     pub fn column_views(&mut self, schema: &Schema) -> Vec<ColumnView> {
         let scalar = |(column, field): (_, &tidemill_model::Field)| field.scalar_type().map(|_| native_view(column));
         self.columns.iter_mut().zip(&schema.fields).filter_map(scalar).collect()

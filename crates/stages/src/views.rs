@@ -1,4 +1,4 @@
-//! Arrow columns as compiled code reads them.
+//! Arrow columns in the form that compiled code reads.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
@@ -8,12 +8,12 @@ use tidemill_compile::NativeColumn;
 use tidemill_compile::abi::ColumnView;
 use tidemill_model::{FieldType, ListItem, Schema, Type};
 
-/// A view of nothing, for columns that are never read.
+/// An empty view, for columns that are never read.
 pub const NO_VIEW: ColumnView =
     ColumnView { values: null(), aux: null(), validity: null(), values_offset: 0, validity_offset: 0 };
 
-/// The views of a canonical batch, fields in order, a list's children behind it. They hold addresses
-/// into the batch: keep it as long as they are used.
+/// The views of a canonical batch: fields in order, each list followed by its children. They hold addresses into the
+/// batch: keep it as long as they are used.
 pub fn batch_views(batch: &RecordBatch, schema: &Schema, views: &mut Vec<ColumnView>) {
     views.clear();
     for (field, array) in schema.fields.iter().zip(batch.columns()) {

@@ -1,4 +1,4 @@
-//! The program's fixed connections, numbered once: which code runs on what, and what goes where.
+//! The program's fixed connections, numbered once: which code runs on which stream, and where its results go.
 
 use std::ops::Range;
 use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, feeds_code};
@@ -24,15 +24,15 @@ pub struct InputWiring {
 /// Index into [`Wiring::joints`].
 pub type JointId = usize;
 
-/// Inputs of the same events, whose transactions run on each event one behind the other; mostly one alone.
+/// Inputs of the same events, whose transactions run on each event one after the other; most joints have one input.
 pub struct Joint {
-    /// Which.
+    /// The inputs.
     pub inputs: Range<InputId>,
-    /// Runs them.
+    /// Runs the transactions of all of them.
     pub run: AccessFn,
 }
 
-/// What is known of a root stream that a transaction feeds.
+/// The outlet of a transaction that feeds a root stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlet {
     /// Its returned records or passed events.
@@ -57,10 +57,11 @@ pub struct Wiring {
     pub feeds_code: Vec<bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
-    /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another that it may
-    /// not leave behind.
+    /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another transaction
+    /// that cannot be deferred to a later wave.
     pub cascades: bool,
-    /// Where they are not: the streams of what transactions give that lead to others, by wave.
+    /// If events are not followed one by one: by wave, the streams of transactions' outputs that lead to other
+    /// transactions.
     pub waves: Vec<Vec<StreamId>>,
 }
 
@@ -114,7 +115,7 @@ impl Wiring {
     }
 }
 
-/// The transaction and outlet behind a stream, if it is one that a transaction feeds.
+/// The transaction and outlet that feed a stream, if a transaction feeds it.
 pub fn outlet_of(program: &Program, stream: StreamId) -> Option<(TransactionId, Outlet)> {
     match program.streams[stream].origin {
         Origin::Committed(t) => Some((t, Outlet::Committed)),

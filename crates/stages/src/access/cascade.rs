@@ -1,6 +1,6 @@
-//! Following each event through all that it causes before the next: serial, one
-//! transaction at a time, because the keys of a cascaded transaction are known only when the
-//! transaction before it has run, and dependent keys only when its turn has come.
+//! Cascades: follows each event through everything that it causes before the next event starts. Access is serial, one
+//! transaction at a time: the keys of a cascaded transaction are known only after the transaction before it has run,
+//! and dependent keys only when their transaction is about to run.
 
 use crate::access::serial::run_one;
 use crate::epoch::Epoch;
@@ -15,7 +15,7 @@ use tidemill_compile::abi::InputView;
 use tidemill_compile::{AccessContext, NativeColumn, OutputColumn, OutputPlan};
 use tidemill_plan::StreamId;
 
-/// An event that a transaction emitted: the stream, and its place in the stream's log.
+/// An event that a transaction emitted: the stream, and its index in the stream's log.
 type Emitted = (StreamId, usize);
 
 /// Runs a prepared epoch of a program that cascades.
@@ -49,7 +49,7 @@ struct Cascade<'a> {
 }
 
 impl Cascade<'_> {
-    /// Processes an emitted event: every transaction that it reaches, then what they emitted.
+    /// Processes an emitted event: runs every transaction that it reaches, then follows the events that they emitted.
     fn follow(&mut self, (stream, place): Emitted) {
         let code = pipeline_of(self.machine, stream);
         let schema = &self.machine.program.streams[stream].schema;
@@ -97,7 +97,7 @@ impl Cascade<'_> {
         emitted.into_iter().for_each(|event| self.follow(event));
     }
 
-    /// Runs one transaction; appends what it emitted to streams that lead on to transactions.
+    /// Runs one transaction; appends the events that it emitted to streams that lead on to transactions.
     fn execute(&mut self, id: InputId, i: usize, emitted: &mut Vec<Emitted>) {
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(i + 1);
@@ -160,8 +160,8 @@ fn depend(
         let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
         let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(identity) };
         #[allow(unsafe_code)]
-        // SAFETY: as for the transaction itself (`run_one`); it reads the rows of earlier roles, and writes a key
-        // to its place and a verdict, both of which are there.
+        // SAFETY: as for the transaction itself (`run_one`). The code reads the rows of earlier roles, and writes a key
+        // and a verdict to the event's places in their columns; all of them exist.
         unsafe {
             (key.run)(context, &view, i as u64, 1);
         }
@@ -184,7 +184,7 @@ fn push(
     emitted.push((stream, log.len - 1));
 }
 
-/// For each field of an output, the captured column that holds it.
+/// For each field of an output, the captured column that holds it; none for a field that is not captured.
 pub fn captured_fields(plan: &OutputPlan) -> Vec<Option<usize>> {
     let captured = |column: &OutputColumn| match column {
         OutputColumn::Captured(c) => Some(*c),

@@ -1,11 +1,11 @@
-//! What a transaction of each input costs, of late: by the few that are timed.
+//! The recent cost of a transaction of each input, estimated from the few transactions that are timed.
 
 use crate::epoch::Sampled;
 
-/// How much of the weight of earlier epochs remains with each new one.
+/// The weight of all earlier epochs is multiplied by this with each new epoch.
 const DECAY: f64 = 0.75;
 
-/// By input.
+/// Cost estimates, by input.
 #[derive(Clone, Debug)]
 pub struct Costs {
     time: Vec<f64>,
@@ -13,12 +13,12 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Of so many inputs, unknown.
+    /// Estimates for `inputs` inputs, all unknown.
     pub fn new(inputs: usize) -> Self {
         Costs { time: vec![0.0; inputs], transactions: vec![0.0; inputs] }
     }
 
-    /// Takes in an epoch.
+    /// Adds the samples of an epoch.
     pub fn add(&mut self, sampled: &[Sampled]) {
         for (input, sampled) in sampled.iter().enumerate().filter(|(_, sampled)| sampled.transactions > 0.0) {
             self.time[input] = self.time[input] * DECAY + sampled.time as f64;
@@ -26,7 +26,7 @@ impl Costs {
         }
     }
 
-    /// What a transaction costs, nanoseconds; of an input that was never seen, what others do.
+    /// The cost of a transaction in nanoseconds; for an input without samples, the mean over the other inputs.
     pub fn of(&self, input: usize) -> f64 {
         let mean = |time: f64, transactions: f64| (transactions > 0.0).then(|| time / transactions);
         let own = mean(self.time[input], self.transactions[input]);

@@ -1,7 +1,7 @@
-//! Which group each transaction of an epoch is in ([`tidemill_plan::Groups`]), and how the groups were scheduled.
+//! The group of each transaction of an epoch ([`tidemill_plan::Groups`]), and how the groups were scheduled.
 //!
-//! Groups by tables follow from the input alone; declared ones from the value of a key column, which is read from any
-//! row that the transaction touches: all of its rows have the same, and keys never change.
+//! Groups by tables follow from the input alone. Declared groups follow from the value of a key column, which is read
+//! from any row that the transaction touches: all of its rows have the same value, and keys never change.
 
 use crate::input::Input;
 use crate::machine::Machine;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use tidemill_plan::GroupOf;
 use tidemill_schedule::{Choice, Policy, Reason};
 
-/// A set of groups: a bit each.
+/// A set of groups, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSet(u8);
 
@@ -19,39 +19,40 @@ impl GroupSet {
     /// Every group.
     pub const ALL: GroupSet = GroupSet(u8::MAX);
 
-    /// These.
+    /// The set of these groups.
     pub fn of(groups: impl Iterator<Item = usize>) -> Self {
         GroupSet(groups.fold(0, |set, group| set | 1 << group))
     }
 
-    /// Whether one is among them.
+    /// Whether the set contains a group.
     #[inline]
     pub fn has(self, group: usize) -> bool {
         self.0 >> group & 1 == 1
     }
 }
 
-/// How the transactions of a group were scheduled, and what it took. Where a program has one group, or one policy was
-/// asked for, that is the whole epoch.
+/// How the transactions of a group were scheduled, and the measured cost. If the program has one group, or one policy
+/// was requested, this covers the whole epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduled {
-    /// Which; none for all of them.
+    /// The group; none for all groups.
     pub group: Option<usize>,
-    /// Its policy, and why.
+    /// Its policy, and the reason for it.
     pub choice: Choice,
-    /// Transactions that were decided about: but for those that were run first to know what they cost.
+    /// Transactions that were scheduled by the policy, excluding the sampling prefix, which is run first to measure
+    /// cost.
     pub transactions: u32,
-    /// How often one was run again because of an abort.
+    /// Number of re-executions because of aborts.
     pub redone: u32,
-    /// Time of access: of its own where it was run by itself, serially by one worker or in parallel by all; otherwise
-    /// its share, by what its transactions cost. Nanoseconds.
+    /// Time of access, nanoseconds. If the group was run by itself, serially by one worker or in parallel by all, this
+    /// is its own time; otherwise its share, in proportion to the cost of its transactions.
     pub access: u64,
-    /// Of it, time in transactions, of all workers together.
+    /// The part of it that was spent in transactions, summed over all workers.
     pub useful: u64,
 }
 
 impl Scheduled {
-    /// To be run so.
+    /// A group that is to be run by this choice; nothing is measured yet.
     pub fn new(group: Option<usize>, choice: Choice, transactions: u32) -> Self {
         Scheduled { group, choice, transactions, redone: 0, access: 0, useful: 0 }
     }
@@ -66,14 +67,14 @@ impl Default for Scheduled {
 /// The groups of an epoch's transactions. Reused from epoch to epoch.
 #[derive(Default)]
 pub struct Grouping {
-    /// By input: the group of each event, where it depends on the event.
+    /// By input: the group of each event, if it depends on the event.
     by_event: Vec<Vec<u8>>,
-    /// By input: where it does not.
+    /// By input: the group of all its events, if it does not depend on the event.
     by_input: Vec<usize>,
 }
 
 impl Grouping {
-    /// Takes in an epoch.
+    /// Computes the groups of an epoch's transactions.
     pub fn fill(&mut self, machine: &Machine, inputs: &[Input]) {
         self.by_event.resize_with(inputs.len(), Vec::new);
         self.by_input.resize(inputs.len(), 0);
@@ -96,7 +97,7 @@ impl Grouping {
     }
 }
 
-/// The value in the column that groups keys, of any row that an event touches; 0 where it touches none.
+/// The value in the column that groups keys, read from any row that an event touches; 0 if it touches none.
 fn key_of(machine: &Machine, id: usize, input: &Input, i: usize) -> i64 {
     let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
     for (r, role) in roles.iter().enumerate() {
@@ -104,14 +105,14 @@ fn key_of(machine: &Machine, id: usize, input: &Input, i: usize) -> i64 {
         if let (Some(row), Some(groups)) = (row, machine.program.tables[role.table].groups) {
             let cell = machine.tables[role.table].layout().cell(groups.column) / 8;
             #[allow(unsafe_code)]
-            // SAFETY: a row of the table, found by prepare; its key cells are never written again.
+            // SAFETY: prepare found this row of the table; its key cells are never written again.
             return unsafe { (row as *const i64).add(cell).read() };
         }
     }
     0
 }
 
-/// Of a run of so many transactions that begins at `at`: how many come before a range, and how many are in it.
+/// For a run of `count` transactions that begins at `at`: how many of them precede the range, and how many are in it.
 pub fn within(range: &Range<usize>, at: usize, count: usize) -> (usize, usize) {
     let skipped = range.start.saturating_sub(at).min(count);
     (skipped, (count - skipped).min(range.end.saturating_sub(at + skipped)))

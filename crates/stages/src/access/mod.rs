@@ -1,10 +1,10 @@
 //! The access stage: the transactions of an epoch run against the tables.
 //!
-//! [`stage`] chooses how and has it done.
-//! [`serial`] runs them in order on one worker; [`cascade`] follows one event at a time where a transaction feeds
-//! another that shares tables with it; [`waves`] runs those that follow without sharing any. Under a parallel policy
-//! the workers run the epoch [`together`], in one [`part`] or in one for each [group](grouping) of transactions that
-//! share no row; [`versions`] holds the values of operations that run apart from their transactions.
+//! [`stage`] chooses the policy and runs the epoch under it. [`serial`] runs transactions in order on one worker;
+//! [`cascade`] follows one event at a time if a transaction feeds another that shares tables with it; [`waves`] runs
+//! transactions that follow others without sharing a table. Under a parallel policy the workers run the epoch
+//! [`together`], in one [`part`], or in one part for each [group](grouping) of transactions that share no row;
+//! [`versions`] holds the values of operations that run apart from their transactions.
 
 pub mod cascade;
 pub mod costs;

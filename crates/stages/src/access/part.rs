@@ -1,4 +1,4 @@
-//! A part of an epoch's transactions that are accessed under one policy: all of them, or those of some groups.
+//! A part of an epoch's transactions that is accessed under one policy: all of them, or those of some groups.
 
 use crate::access::grouping::GroupSet;
 use crate::access::serial::{Located, RowWork};
@@ -14,7 +14,7 @@ use tidemill_compile::AccessContext;
 use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker, run_serially};
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
 
-/// What a part needs; kept from epoch to epoch.
+/// The buffers that a part needs; reused from epoch to epoch.
 pub struct Memory {
     located: Located,
     runs: Vec<Run>,
@@ -22,12 +22,12 @@ pub struct Memory {
     executor: Executor,
     baseline: Baseline,
     surveyor: Surveyor,
-    /// One per worker.
+    /// The scratch of each worker.
     desks: Vec<Mutex<(Box<AccessContext>, Desk)>>,
 }
 
 impl Memory {
-    /// For workers on these sockets.
+    /// Buffers for workers on these sockets.
     pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
         let desk = |_: &usize| Mutex::new((machine.context(false), Desk::default()));
         Memory {
@@ -41,8 +41,8 @@ impl Memory {
         }
     }
 
-    /// Looks at the first transactions of some groups in a part of an epoch's order, of about so many operations.
-    /// `cost`: what those of each input cost.
+    /// Surveys the first transactions of some groups in a range of the epoch's order, up to about `most` operations.
+    /// `cost` gives the cost of a transaction of each input.
     pub fn survey(
         &mut self,
         machine: &Machine,
@@ -58,30 +58,30 @@ impl Memory {
     }
 }
 
-/// Whether transactions may be run again: an event that was emitted, or a text that was replaced, could not be
-/// taken back.
+/// Whether transactions may be run again: an emitted event or a replaced text cannot be undone.
 pub fn may_redo(machine: &Machine) -> bool {
     machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
 }
 
-/// A part on its way.
+/// A part that is being run.
 pub struct Part {
     /// How it is run.
     pub method: Method,
-    /// Whose transactions these are.
+    /// The groups whose transactions it runs.
     pub groups: GroupSet,
     memory: Memory,
-    /// Serially: whether a worker has it.
+    /// For a serial part: whether a worker has claimed it.
     claimed: AtomicBool,
     done: AtomicBool,
-    /// Of the workers that took part.
+    /// The time breakdown of the workers that took part.
     breakdown: Mutex<Breakdown>,
-    /// Their time in it, nanoseconds.
+    /// The sum of their time in it, nanoseconds.
     busy: AtomicU64,
 }
 
 impl Part {
-    /// Locates the transactions of some groups in a part of the epoch's order, and arranges for how they are run.
+    /// Locates the transactions of some groups in a range of the epoch's order, and prepares the structures of the
+    /// method that runs them.
     pub fn new(
         machine: &Machine,
         mut memory: Memory,
@@ -94,7 +94,7 @@ impl Part {
         match method {
             method if method.is_serial() => {}
             Method::Policy(policy) => {
-                // What comes back are those of the epoch before.
+                // Runs that are reused hold the content of the previous epoch.
                 runs.resize_with(1, Run::new);
                 runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(runs);
@@ -122,17 +122,17 @@ impl Part {
         }
     }
 
-    /// Whether all of it has run, and its effects can be seen.
+    /// Whether all transactions have run and their effects are visible.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether nobody can help with it: it is done, or a worker runs it alone.
+    /// Whether no further worker can help: the part is done, or one worker runs it alone.
     pub fn is_taken(&self) -> bool {
         self.is_done() || self.claimed.load(Ordering::Relaxed)
     }
 
-    /// Takes part: until all has run if the worker `waits`, else as long as there is something to do.
+    /// Takes part: until all has run if the worker `waits`, otherwise until there is nothing more for it to do.
     pub fn help(
         &self,
         machine: &Machine,
@@ -163,7 +163,7 @@ impl Part {
         self.busy.fetch_add(took, Ordering::Relaxed);
     }
 
-    /// Whether all has run.
+    /// Does this worker's share; returns whether all transactions have run.
     fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
         let Memory { located, versions, executor, baseline, .. } = &self.memory;
         match self.method {
@@ -186,7 +186,7 @@ impl Part {
         }
     }
 
-    /// Ends it, when all has run: what it took goes to the epoch. What is kept.
+    /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
         let Memory { located, versions, executor, baseline, desks, .. } = &mut self.memory;
         let (graph, flow) = match self.method {
@@ -209,17 +209,17 @@ impl Part {
     }
 }
 
-/// What a part took.
+/// The measurements of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// How it was run.
     pub method: Method,
-    /// Whose transactions it had.
+    /// The groups whose transactions it ran.
     pub groups: GroupSet,
-    /// How often one was run again because of an abort.
+    /// Number of re-executions because of aborts.
     pub redone: u32,
-    /// Time of all workers in it, nanoseconds.
+    /// The sum of all workers' time in it, nanoseconds.
     pub busy: u64,
-    /// Of it, in transactions.
+    /// The part of it that was spent in transactions.
     pub useful: u64,
 }

@@ -1,4 +1,4 @@
-//! How the user has the access stage scheduled.
+//! The user's choice of how the access stage is scheduled.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,25 +8,26 @@ use tidemill_schedule::{Policy, PolicyError, Scheme};
 /// How the access stage is scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// By measured cost.
+    /// The policy is chosen by measured cost.
     #[default]
     Auto,
-    /// For measurement: by MorphStream's heuristic (2023, §4.4).
+    /// For measurement: chosen by MorphStream's heuristic (2023, §4.4).
     MorphStream,
-    /// Group by group of transactions that share no row, always so; as [`Scheduling::Fixed`] otherwise.
+    /// A fixed policy for each group of transactions that share no row; a program with a single group runs as under
+    /// [`Scheduling::Fixed`].
     ByGroup(Policies),
-    /// Always so; serially where the program cascades, voting first where it could not take back what
-    /// it does (it emits by name or writes text).
+    /// A fixed policy. A program that cascades runs serially; a program whose effects cannot be undone (it emits by
+    /// name or writes text) votes first instead of speculating.
     Fixed(Policy),
-    /// For measurement: as systems before did it. Serially where the program cascades. Under
-    /// [`Scheme::NoLock`] results are wrong, under [`Scheme::NoOrder`] those of another order.
+    /// For measurement: a scheme of an earlier system. A program that cascades runs serially. Under [`Scheme::NoLock`]
+    /// results are wrong; under [`Scheme::NoOrder`] they are the results of another order.
     Baseline(Scheme),
 }
 
 impl FromStr for Scheduling {
     type Err = PolicyError;
 
-    /// `auto`, `morphstream`, a policy as it prints, or for groups several with `+` between them.
+    /// Accepts `auto`, `morphstream`, a policy as it is displayed, or several policies for groups, separated by `+`.
     fn from_str(text: &str) -> Result<Self, PolicyError> {
         match text {
             "auto" => Ok(Scheduling::Auto),
@@ -40,7 +41,7 @@ impl FromStr for Scheduling {
     }
 }
 
-/// As it is read; policies that come again are left out.
+/// The form that is parsed; the repetitions at the end are left out.
 impl fmt::Display for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let repeats = |period: &usize| (0..GROUPS_MAX).all(|g| self.policies[g] == self.policies[g % period]);
@@ -50,20 +51,21 @@ impl fmt::Display for Policies {
     }
 }
 
-/// A policy for each group of transactions, in the order of groups; where there are more groups, from the first again.
+/// A policy for each group of transactions, in the order of groups. If there are more groups than policies, the
+/// policies repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policies {
     policies: [Policy; GROUPS_MAX],
 }
 
 impl Policies {
-    /// These. Panics where there are none.
+    /// Policies for groups, in order. Panics on an empty list.
     pub fn new(policies: &[Policy]) -> Self {
         assert!(!policies.is_empty(), "a policy for each group");
         Policies { policies: std::array::from_fn(|group| policies[group % policies.len()]) }
     }
 
-    /// That of a group.
+    /// The policy of a group.
     pub fn of(&self, group: usize) -> Policy {
         self.policies[group]
     }

@@ -1,9 +1,9 @@
 //! The access stage: transactions against tables, under a policy.
 //!
-//! Serially (`Epoch`): run after run in position order, the rows of transactions to come prefetched.
-//! In parallel: the schedule crate decides who runs what when; here a transaction is a number that leads
-//! to its input and event (in place: below; on versions of the rows: `versions`). Where one transaction's events reach another (a cascade), each
-//! event is followed through before the next, on one worker.
+//! Serially (`Epoch`): run after run in position order, with the rows of later transactions prefetched. In parallel:
+//! the schedule crate decides which worker runs which transaction when; here a transaction is a number that leads to
+//! its input and event (in place: below; on versions of the rows: `versions`). If one transaction's events reach
+//! another (a cascade), each event is followed through before the next, on one worker.
 
 use crate::access::grouping::{GroupSet, within};
 use crate::access::versions::Desk;
@@ -20,28 +20,29 @@ use tidemill_schedule::Execute;
 use tidemill_state::memory::prefetch;
 use tidemill_txn::{AccessBuffer, RowId};
 
-/// Transactions that code is called for at once, at the most.
+/// The maximum number of transactions per call of compiled code.
 const BLOCK: usize = 16;
-/// How many transactions ahead rows are asked for, and of how many at a time: a processor that is asked for more lines
-/// than it fetches at once stands still.
+/// How many transactions ahead rows are prefetched, and for how many transactions at a time: a processor stalls if more
+/// lines are requested than it can fetch at once.
 const AHEAD: usize = 32;
 const ASKED: usize = 2;
-/// Calls of code for one that is timed, which takes some 100 ns longer.
+/// One call of compiled code in this many is timed; timing adds some 100 ns to a call.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
-/// An input as its code is called: function, view, and the rows to prefetch.
+/// An input as compiled code is called on it: function, view, and the rows to prefetch.
 pub struct Call<'a> {
-    /// Runs events whole.
+    /// Runs whole events.
     pub run: AccessFn,
-    /// What it is given.
+    /// The view that the code reads.
     pub view: InputView,
-    /// By role, where its table is larger than a cache; with where each event's begin, if it may have several.
+    /// By role, if its table is larger than a cache: its rows, and the start of each event's rows if an event may have
+    /// several.
     far: Vec<(&'a [u64], Option<&'a [u32]>)>,
     len: usize,
 }
 
 impl<'a> Call<'a> {
-    /// For one of an epoch's inputs.
+    /// The call for one of an epoch's inputs.
     pub fn of(machine: &Machine, epoch: &'a Epoch, id: usize, identity: &Identity) -> Self {
         let wiring = &machine.wiring.inputs[id];
         let input = &epoch.inputs[id];
@@ -56,7 +57,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Brings the rows of events `from..to` near.
+    /// Prefetches the rows of events `from..to`.
     #[inline]
     fn prefetch(&self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
@@ -75,9 +76,9 @@ impl<'a> Call<'a> {
         debug_assert!(first + count <= self.len);
         context.write_in_place(true);
         #[allow(unsafe_code)]
-        // SAFETY: the view was taken of a prepared input, whose index, rows and result columns cover its
-        // events; row addresses come from the tables' `resolve`; the schedule gives this worker alone
-        // the rows of these events now.
+        // SAFETY: the view was taken of a prepared input, whose index, rows and result columns cover its events; row
+        // addresses come from the tables' `resolve`; the schedule gives this worker exclusive use of the rows of these
+        // events now.
         unsafe {
             (self.run)(context, &self.view, first as u64, count as u64);
         }
@@ -89,17 +90,17 @@ pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
     identity.ensure(epoch.inputs.iter().map(|i| i.len).max().unwrap_or(0));
 }
 
-/// A joint in the course of a serial run.
+/// A joint during a serial run.
 struct Course<'a> {
     run: AccessFn,
-    /// By input: what its code is given.
+    /// By input: the view that its code reads.
     views: Vec<InputView>,
     inputs: Range<InputId>,
     /// By input.
     calls: Vec<Call<'a>>,
     /// The event that runs next.
     next: usize,
-    /// How far its rows were asked for.
+    /// The event up to which rows were prefetched.
     asked: usize,
 }
 
@@ -111,7 +112,7 @@ impl<'a> Course<'a> {
         Course { run: joint.run, views, inputs: joint.inputs.clone(), calls, next: 0, asked }
     }
 
-    /// Asks for the rows of some more events.
+    /// Prefetches the rows of the next few events.
     #[inline(never)]
     fn ask(&mut self) {
         self.calls.iter().for_each(|call| call.prefetch(self.asked, self.asked + ASKED));
@@ -134,13 +135,13 @@ impl<'a> Course<'a> {
         self.next += count;
     }
 
-    /// Runs some of the transactions from event `first` on.
+    /// Runs the transactions in `range`, numbered from the first transaction of event `first`.
     fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>) {
         let inputs = self.calls.len();
         range.for_each(|number| self.calls[number % inputs].run(context, first + number / inputs, 1));
     }
 
-    /// As `run`, and says for each input how long its own took; of one event where there are several inputs.
+    /// As `run`, and adds the time of each input's own code to its sample. With several inputs it runs one event only.
     fn run_timed(
         &mut self,
         environment: &dyn Environment,
@@ -160,8 +161,8 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. Of so many calls of
-/// code one is timed, for `epoch.sampled`.
+/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. One call of compiled
+/// code in the given number is timed, for `epoch.sampled`.
 pub fn run_serially(
     machine: &Machine,
     environment: &dyn Environment,
@@ -185,7 +186,7 @@ pub fn run_serially(
         let mut events = 0..count as usize;
         let mut behind = 0..0;
         if wanted < transactions {
-            // The range may begin and end between the transactions of an event.
+            // The range may begin and end between two transactions of one event.
             let end = skipped + wanted;
             events = skipped.div_ceil(inputs)..end / inputs;
             let before = skipped..end.min(events.start * inputs);
@@ -220,7 +221,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// Numbers the transactions of these groups in `range` of an epoch's order, until they have so many operations, and
+    /// Numbers the transactions of these groups in `range` of an epoch's order, until they have `most` operations, and
     /// lists their rows.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
         self.at.clear();
@@ -256,9 +257,9 @@ impl Located {
 
 /// An epoch's transactions as the executor runs them in place.
 ///
-/// Under [`tidemill_schedule::Scheme::NoLock`], which is there to be measured, workers run transactions that share
-/// rows at once. They then race on the rows' words: in compiled code, and where it rolls back, with atomic
-/// stores. So the rows hold wrong values, and nothing worse, as no text is replaced.
+/// Under [`tidemill_schedule::Scheme::NoLock`], which exists only for measurement, workers run transactions that share
+/// rows concurrently. They then race on the rows' words: in compiled code, and during rollback, with atomic stores. The
+/// rows then hold wrong values; nothing worse happens, because no text is replaced.
 pub struct RowWork<'a> {
     environment: &'a dyn Environment,
     located: &'a Located,
@@ -267,12 +268,11 @@ pub struct RowWork<'a> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the views in `calls` are read only; workers write disjoint events through them, each with
-// its own context.
+// SAFETY: the views in `calls` are only read; workers write disjoint events through them, each with its own context.
 unsafe impl Sync for RowWork<'_> {}
 
 impl<'a> RowWork<'a> {
-    /// Over an epoch whose transactions were located; one desk per worker.
+    /// Work on an epoch whose transactions were located; each worker has a desk of its own.
     pub fn new(
         machine: &Machine,
         environment: &'a dyn Environment,
@@ -289,7 +289,7 @@ impl<'a> RowWork<'a> {
 impl Execute for RowWork<'_> {
     fn execute(&self, worker: usize, transaction: u32) {
         let (input, i) = self.located.at[transaction as usize];
-        // Never contended: a worker uses its own desk only. The lock is what makes that checked.
+        // Never contended: a worker uses only its own desk. The lock checks this.
         let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
         self.calls[input as usize].run(&mut desk.0, i as usize, 1);
     }
@@ -310,7 +310,7 @@ impl Execute for RowWork<'_> {
     }
 }
 
-/// Runs one event of an input. For cascades, where inputs grow as they run.
+/// Runs one event of an input. For cascades, whose inputs grow as they run.
 pub fn run_one(
     machine: &Machine,
     epoch: &Epoch,
@@ -324,7 +324,7 @@ pub fn run_one(
     let run = machine.code.transactions[wiring.transaction][wiring.input].run;
     context.write_in_place(true);
     #[allow(unsafe_code)]
-    // SAFETY: as in `Call::run`; the input was pointed after it last grew.
+    // SAFETY: as in `Call::run`; `Input::point` was called after the input last grew.
     unsafe {
         run(context, &view, i as u64, 1);
     }

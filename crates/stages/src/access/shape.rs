@@ -1,4 +1,4 @@
-//! The operations of events as scheduling sees them, without running any: for tools that look at graphs.
+//! The operations of events as the scheduler sees them, without running any of them: for tools that inspect graphs.
 
 use crate::access::grouping::GroupSet;
 use crate::access::serial::Located;
@@ -10,19 +10,19 @@ use arrow_array::RecordBatch;
 use tidemill_plan::TransactionId;
 use tidemill_txn::{AccessBuffer, UseBuffer};
 
-/// What an epoch's transactions access, in position order.
+/// The accesses of an epoch's transactions, in position order.
 #[derive(Clone, Debug, Default)]
 pub struct EpochShape {
-    /// The rows of each.
+    /// The rows of each transaction.
     pub accesses: AccessBuffer,
-    /// What accesses are to transactions that are taken apart where they can be.
+    /// How each access is used by transactions that are split into parts where they can be.
     pub uses: UseBuffer,
-    /// Which of the program's transactions each is.
+    /// Of each transaction, which of the program's transactions it is.
     pub transactions: Vec<TransactionId>,
 }
 
 impl EpochShape {
-    /// Of an epoch of these events of the first source. Rows that they name are made, as in any epoch.
+    /// The shape of an epoch of these events of the first source. Rows that they name are created, as in any epoch.
     pub fn of(machine: &Machine, events: &RecordBatch) -> EpochShape {
         assert!(!machine.wiring.cascades, "the rows of a program that cascades are not known beforehand");
         let mut epoch = Epoch::new(&machine.program, &machine.code, &machine.wiring);

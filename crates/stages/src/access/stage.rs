@@ -1,7 +1,8 @@
-//! The access stage as a whole: chooses how an epoch is accessed, has it done, and learns from what it cost.
+//! The access stage as a whole: chooses how an epoch is accessed, runs it, and learns from its cost.
 //!
 //! This is the one place where configuration ([`Scheduling`]) and measurement ([`Decision`]) become a policy for each
-//! group of an epoch's transactions. One epoch at a time is accessed, by one worker, or by all that join its [`Job`].
+//! group of an epoch's transactions. One epoch at a time is accessed, either by one worker or by all workers that join
+//! its [`Job`].
 
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled};
@@ -20,14 +21,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, Worker};
 
-/// Transactions that are run to know what transactions cost.
+/// The maximum number of transactions in the sampling prefix.
 const SAMPLED_MAX: usize = 256;
-/// The time after which that is known, nanoseconds.
+/// The sampling prefix ends after this time, nanoseconds.
 const SAMPLED_NS: u64 = 100_000;
-/// The first few, which warm up, do not count.
+/// The first few transactions warm up the caches and are not counted.
 const WARM_UP: usize = 8;
 
-/// Where an epoch that all free workers may access is made known to them; none when it is done.
+/// Announces an epoch that all free workers may access; none withdraws it when it is done.
 pub type Publish<'a> = dyn Fn(Option<Arc<Job>>) + 'a;
 
 /// The access stage.
@@ -36,7 +37,7 @@ pub struct AccessStage {
     environment: Arc<dyn Environment>,
     scheduling: Scheduling,
     workers: usize,
-    /// Written by the worker that accesses an epoch, and by those that finish one ([`AccessStage::learn`]).
+    /// Written by the worker that accesses an epoch, and by workers that finish one ([`AccessStage::learn`]).
     state: Mutex<State>,
 }
 
@@ -44,12 +45,12 @@ struct State {
     /// By group of transactions.
     decisions: Vec<Decision>,
     costs: Costs,
-    /// Kept between jobs.
+    /// Buffers that are reused from job to job.
     spare: Vec<Memory>,
 }
 
 impl AccessStage {
-    /// For so many workers.
+    /// An access stage for this number of workers.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
@@ -68,7 +69,7 @@ impl AccessStage {
         AccessStage { machine, environment, scheduling, workers, state: Mutex::new(state) }
     }
 
-    /// Accesses an epoch, the next in order. Its snapshot, if one is due, begins at the end.
+    /// Accesses the next epoch in order. Its snapshot, if one is due, begins at the end.
     pub fn run(
         &self,
         scratch: &mut Scratch,
@@ -114,7 +115,8 @@ impl AccessStage {
         epoch.breakdown.useful += self.environment.now() - start;
     }
 
-    /// Divides what an epoch took that was accessed in one part among its groups, by what their transactions cost.
+    /// Divides the access time of an epoch that was accessed in one part among its groups, in proportion to the cost of
+    /// their transactions.
     fn account(&self, epoch: &mut Epoch) {
         let Epoch { scheduled, decided, breakdown, .. } = epoch;
         if let [whole] = &mut scheduled[..] {
@@ -134,7 +136,7 @@ impl AccessStage {
         }
     }
 
-    /// Chooses how to access an epoch; what of its order is still to be.
+    /// Chooses how to access an epoch; returns the range of its order that is not yet accessed.
     fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
         let all = 0..epoch.transactions();
         let choice = match self.scheduling {
@@ -158,7 +160,7 @@ impl AccessStage {
         all
     }
 
-    /// A policy that was asked for; without speculation where the program forbids it.
+    /// A policy that the user requested; without speculation if the program forbids it.
     fn asked_for(&self, policy: Policy) -> Choice {
         match policy.speculates() && !may_redo(&self.machine) {
             true => Choice::given(Policy { abort: Abort::VoteFirst, ..policy }, Reason::Final { asked: policy }),
@@ -166,7 +168,8 @@ impl AccessStage {
         }
     }
 
-    /// Finds the groups of an epoch's transactions and those that have any in a part of its order.
+    /// Finds the groups of an epoch's transactions, and lists the groups that have transactions in a range of its
+    /// order.
     fn group(&self, epoch: &mut Epoch, range: &Range<usize>) {
         let groups = self.machine.groups.names.len();
         if groups == 1 {
@@ -188,7 +191,7 @@ impl AccessStage {
         }
     }
 
-    /// Chooses by what is known of transactions, and where need be finds out.
+    /// Chooses by the known costs of transactions, and measures them first where necessary.
     fn decide(&self, scratch: &mut Scratch, epoch: &mut Epoch, mut range: Range<usize>) -> Range<usize> {
         let count = range.len() as u32;
         if self.state.lock().decisions.iter().any(|decision| decision.wants_sample(count)) {
@@ -216,7 +219,7 @@ impl AccessStage {
         range
     }
 
-    /// Looks at the transactions of a group, at so many operations of them.
+    /// Surveys the transactions of a group, up to the given number of operations.
     fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, (group, operations): (Option<usize>, u32)) {
         let costs = self.state.lock().costs.clone();
         let start = self.environment.now();
@@ -231,8 +234,8 @@ impl AccessStage {
         state.decisions[group.unwrap_or(0)].surveyed(survey, took);
     }
 
-    /// Runs the first transactions of an epoch serially to see what those of each input cost, and so all of them;
-    /// how many they were.
+    /// Runs the sampling prefix: the first transactions of an epoch, serially, to estimate the cost of each input's
+    /// transactions and of the whole epoch. Returns their number.
     fn sample(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> usize {
         let (all, operations) = (epoch.transactions(), epoch.operations());
         let mut at = WARM_UP.min(all);
@@ -252,7 +255,7 @@ impl AccessStage {
         at
     }
 
-    /// The memory of jobs.
+    /// Buffers for a part, reused if there are any.
     fn memory(&self) -> Memory {
         let spare = self.state.lock().spare.pop();
         spare.unwrap_or_else(|| {
@@ -261,13 +264,14 @@ impl AccessStage {
         })
     }
 
-    /// Whether a transaction sets texts. Workers that race must not: both would free the memory of the text before.
+    /// Whether a transaction sets texts. Workers that race must not set any: two of them would free the memory of the
+    /// same old text.
     fn sets_text(&self) -> bool {
         let program = &self.machine.program;
         program.transactions.iter().any(|transaction| transaction.sets_text(program))
     }
 
-    /// Accesses a part of an epoch's order together with the workers that are free.
+    /// Accesses a range of an epoch's order together with the free workers.
     fn access_together(
         &self,
         scratch: &mut Scratch,
@@ -290,12 +294,13 @@ impl AccessStage {
         epoch
     }
 
-    /// Lets decisions know what an epoch cost: each what was its group's, and its share of the other stages.
+    /// Reports an epoch's cost to the decisions: to each the cost of its group, and the group's share of the other
+    /// stages.
     pub fn learn(&self, epoch: &Epoch) {
         if !matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) || self.machine.wiring.cascades {
             return;
         }
-        // The decision was about the first wave.
+        // The decision covers the first wave only.
         let first = |id| self.machine.wiring.is_first(id);
         let outcomes: Vec<_> = epoch.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
         let operations = epoch.operations_of(first) as f64;
@@ -304,7 +309,7 @@ impl AccessStage {
         let mut state = self.state.lock();
         state.costs.add(&epoch.sampled);
         for (scheduled, (of_group, aborted)) in epoch.scheduled.iter().zip(outcomes) {
-            // Those that were run first, to know their cost, are not among the transactions that were decided about.
+            // The sampling prefix is not part of the transactions that the decision covers.
             let decided = f64::from(scheduled.transactions) / f64::from(of_group.max(1));
             let aborted = ((f64::from(aborted) * decided).round() as u32).min(scheduled.transactions);
             let share = f64::from(scheduled.transactions) / f64::from(in_all.max(1));

@@ -1,10 +1,10 @@
-//! An epoch that all free workers access together: in one part, or in several where groups of its transactions, which
-//! share no row, are scheduled by themselves (MorphStream 2023, §6.2.3).
+//! An epoch that all free workers access together: in one part, or in several if groups of its transactions, which
+//! share no row, are scheduled separately (MorphStream 2023, §6.2.3).
 //!
-//! **Several parts.** A worker begins with the part of its number and goes on to the next whenever there is nothing to
-//! do for it, so parts run beside each other as long as they are, and whoever is done with one helps with another. The
-//! last part that is left is waited for as a single one is. Parts share no row, so what orders transactions inside a
-//! part is all that need be ordered.
+//! **Several parts.** A worker begins with the part that has its number and goes on to the next whenever it finds
+//! nothing to do. So parts run concurrently while there are several, and a worker that is done with one part helps with
+//! another. The workers wait for the last remaining part as they do for a single one. Parts share no row, so only the
+//! transactions inside a part have to be ordered.
 
 use crate::access::grouping::{GroupSet, Scheduled};
 use crate::access::part::{Ended, Part};
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_schedule::{Method, Presence, Shared, Worker};
 
-/// Who takes part.
+/// How a worker takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Who began it and will end it.
+    /// The worker that began the job and will end it.
     Owner,
-    /// Any other.
+    /// Any other worker.
     Helper,
 }
 
@@ -32,13 +32,13 @@ pub struct Job {
     epoch: Box<Epoch>,
     parts: Vec<Part>,
     done: AtomicBool,
-    /// Whether a worker went by a panic: nobody waits for it.
+    /// Whether a worker has left by a panic: then the others stop waiting for it.
     abandoned: AtomicBool,
 }
 
 impl Job {
-    /// Locates a part of the epoch's order and arranges for how it is scheduled, on one worker.
-    /// `memory` gives what a part needs.
+    /// Locates a range of the epoch's order and prepares its parts, on one worker. `memory` supplies the buffers of a
+    /// part.
     pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
         let wanted = parts(&epoch.scheduled);
         let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
@@ -46,12 +46,12 @@ impl Job {
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
-    /// Whether somebody may find something to do in it.
+    /// Whether a worker may find something to do in it.
     pub fn wants_help(&self) -> bool {
         !self.done.load(Ordering::Acquire) && !self.parts.iter().all(Part::is_taken)
     }
 
-    /// Takes part until all has run, or for a helper, who has other work, until nobody can help.
+    /// Takes part: the owner until all has run; a helper, which has other work, until no worker can help any more.
     pub fn help(
         &self,
         machine: &Machine,
@@ -78,16 +78,17 @@ impl Job {
         }
     }
 
-    /// Ends it, when all has run, for its owner: its epoch, and what is kept. `workers`: how many there are.
+    /// Ends the job after all has run, for its owner: returns its epoch and the reusable buffers. `workers`: the number
+    /// of workers.
     pub fn end(mut job: Arc<Job>, workers: usize) -> (Box<Epoch>, Vec<Memory>) {
         job.done.store(true, Ordering::Release);
-        // Helpers are on their way out; the last one's reference makes the job ours alone.
+        // Helpers are about to leave; after the last one has dropped its reference, the owner has the only one.
         let job = loop {
             match Arc::try_unwrap(job) {
                 Ok(own) => break own,
                 Err(shared) => job = shared,
             }
-            // A helper may have lost its processor: it needs one to leave.
+            // A helper may have been preempted: it needs a processor to leave.
             std::thread::yield_now();
         };
         let Job { mut epoch, parts, .. } = job;
@@ -102,8 +103,8 @@ impl Job {
     }
 }
 
-/// The parts that groups are run in: those of one parallel policy together, since one graph is explored better than two;
-/// serial ones each by itself, for a worker each.
+/// The parts that groups are run in. Groups of one parallel policy share a part, because one graph is explored more
+/// efficiently than two; each serial group has a part, and a worker, of its own.
 fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
     let mut parts: Vec<(Vec<usize>, Method)> = Vec::new();
     for scheduled in scheduled {
@@ -117,8 +118,8 @@ fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
     parts.into_iter().map(|(groups, method)| (GroupSet::of(groups.into_iter()), method)).collect()
 }
 
-/// Divides what a part took among its groups, by their transactions. (What a single part took, the wall says: that is
-/// not known here.)
+/// Divides the time of a part among its groups, in proportion to the number of their transactions. (The time of a
+/// single part is the wall time, which is not known here.)
 fn account(scheduled: &mut [Scheduled], ended: &Ended, (is_one, workers): (bool, usize)) {
     let of_part = |s: &Scheduled| s.group.is_none_or(|group| ended.groups.has(group));
     let in_all: u64 = scheduled.iter().filter(|s| of_part(s)).map(|s| u64::from(s.transactions)).sum();

@@ -1,16 +1,16 @@
-//! An epoch's transactions as operations over versions of rows: every operation that writes leaves the
-//! row's value in a place of its own, and the last one's is put into the row when all is done.
+//! An epoch's transactions as operations over versions of rows: every operation that writes stores the row's value in a
+//! place of its own, and the last version is installed in the row after all operations have run.
 //!
-//! Which versions exist and who reads which, the [`Flow`] says; when each part runs, the schedule. Here a
-//! part is a call of compiled code on a handful of addresses: copies of what it may write, and the sources
-//! themselves of what it only reads.
+//! The [`Flow`] defines which versions exist and which operation reads which; the schedule defines when each part runs.
+//! Here a part is a call of compiled code on a few addresses: copies of the rows that it may write, and the sources
+//! themselves of the rows that it only reads.
 //!
 //! # Why the unsafe is sound
 //!
-//! A version is written by the units of its transaction alone (by the one part that writes the row), or, in
-//! repair, by the one worker that repairs while nobody runs. It is read by units that the schedule runs
-//! after that one. Both are what [`Execute`] promises. Rows are only read until all units have run, and then
-//! written by one worker. Key cells are never written: the next epoch's prepare compares them meanwhile.
+//! Only the units of its own transaction write a version (the one part that writes the row), or, during repair, the one
+//! worker that repairs while no other worker runs. Only units that the schedule runs after that one read it.
+//! [`Execute`] promises both. Rows are only read until all units have run; then one worker writes them. Key cells are
+//! never written, because the next epoch's prepare compares them concurrently.
 
 use crate::access::serial::{Call, Located};
 use crate::environment::Environment;
@@ -26,25 +26,25 @@ use tidemill_plan::RoleId;
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
 
-/// What a worker needs beside its context. Kept from epoch to epoch.
+/// A worker's scratch in addition to its context. Reused from epoch to epoch.
 #[derive(Default)]
 pub struct Desk {
-    /// Addresses of the rows of the unit at hand, role by role.
+    /// Addresses of the rows of the current unit, role by role.
     rows: Vec<u64>,
-    /// Where each role's begin, moved so that the event's number leads there.
+    /// Where each role's addresses begin, offset so that indexing by the event's number finds them.
     roles: Vec<*const u64>,
-    /// By role, where the rows of events start; needed where code has more roles than its transaction.
+    /// By role, where the rows of each event start; needed if the code has more roles than its transaction.
     starts: Vec<*const u32>,
-    /// Copies of rows for a judge.
+    /// Copies of rows for the verdict operation.
     copies: Vec<u64>,
     /// The versions of a transaction before it is redone.
     before: Vec<u64>,
-    /// By input: what transactions were seen to cost.
+    /// By input: the measured cost of its transactions.
     sampled: Vec<Sampled>,
 }
 
 impl Desk {
-    /// This part of a transaction of this input, its share of 1, took so long.
+    /// Records that this fraction of a transaction (1 for a whole one) took this time.
     pub fn sampled(&mut self, input: usize, time: u64, part: f64) {
         if self.sampled.len() <= input {
             self.sampled.resize(input + 1, Sampled::default());
@@ -53,7 +53,7 @@ impl Desk {
         self.sampled[input].transactions += part;
     }
 
-    /// Hands over what was seen.
+    /// Adds the recorded samples to `all` and forgets them.
     pub fn take_sampled(&mut self, all: &mut [Sampled]) {
         for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
             all.time += some.time;
@@ -63,12 +63,12 @@ impl Desk {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the addresses are only meaningful during a call that fills them first.
+// SAFETY: the addresses are valid only during a call, and the call fills them first.
 unsafe impl Send for Desk {}
 
 /// The versions of an epoch. Reused from epoch to epoch.
 pub struct Versions {
-    /// What the schedule is told.
+    /// The uses that the schedule reads.
     pub uses: UseBuffer,
     /// First part of each transaction among `parts` and `failed`.
     part_start: Vec<u32>,
@@ -85,30 +85,30 @@ pub struct Versions {
     shapes: Vec<Shape>,
 }
 
-/// A part of a transaction: an operation, or one for some elements of its list.
+/// A part of a transaction: an operation, or an operation on some elements of its list.
 #[derive(Clone, Debug)]
 struct Part {
     operation: u32,
-    /// Empty where the operation is not by element.
+    /// Empty if the operation is not by element.
     elements: Range<u32>,
 }
 
 const NO_PLACE: u32 = u32::MAX;
 
-/// More rows than this are sorted rather than compared each with each.
+/// Up to this number of rows, all pairs are compared; more rows are sorted.
 const ROWS_COMPARED_MAX: usize = 32;
 
-/// What is fixed about rows of a table.
+/// The layout of a table's rows.
 #[derive(Clone, Debug)]
 struct Shape {
-    /// Eight-byte words of a row.
+    /// Size of a row in eight-byte words.
     words: usize,
-    /// The words that are not the key's.
+    /// The words that are not part of the key.
     changing: Vec<usize>,
 }
 
 impl Versions {
-    /// Without an epoch.
+    /// Versions of no epoch.
     pub fn new(machine: &Machine) -> Self {
         Versions {
             uses: UseBuffer::default(),
@@ -123,7 +123,8 @@ impl Versions {
         }
     }
 
-    /// Takes in an epoch whose transactions were located. `apart`: those that can be are taken apart.
+    /// Prepares the versions of an epoch whose transactions were located. With `apart`, transactions are split into
+    /// parts if they can be.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located, apart: bool) {
         let Versions { uses, part_start, parts, failed, place, table, words, shapes, .. } = self;
         uses.clear();
@@ -150,7 +151,7 @@ impl Versions {
                 take_apart(operations, length, parts);
                 let has_all = |operation: &OperationCode| operation.roles.len() == roles.len();
                 if parts.len() == first + 1 && operations.operations.iter().all(has_all) {
-                    // As good as whole.
+                    // One part that covers all roles gains nothing over the whole transaction.
                     parts.truncate(first);
                 }
             }
@@ -162,7 +163,7 @@ impl Versions {
                     let mask = operations.map_or(0, |o| parts_of((o, own), (r, role.over), element));
                     uses.uses.push(Use::new(mask, role.written));
                     table.push(role.table as u32);
-                    // Where roles meet in a row, the first of them carries it, written or not.
+                    // If several roles name one row, the first of them holds its version, whether it writes or not.
                     let needs_place = role.written || meets;
                     place.push(if needs_place { word_count as u32 } else { NO_PLACE });
                     word_count += if needs_place { shapes[role.table].words } else { 0 };
@@ -177,7 +178,7 @@ impl Versions {
         }
     }
 
-    /// Takes in only which accesses write.
+    /// Records only which accesses write.
     pub fn fill_uses(&mut self, machine: &Machine, epoch: &Epoch, located: &Located) {
         let uses = &mut self.uses;
         uses.clear();
@@ -192,7 +193,7 @@ impl Versions {
         }
     }
 
-    /// Puts the last version of each row into the row. Call it when all units have run.
+    /// Writes the last version of each row to the row. Call it after all units have run.
     pub fn install(&mut self, located: &Located, graph: &Graph, flow: &Flow) {
         let rows = located.accesses().rows();
         self.superseded.clear();
@@ -209,7 +210,7 @@ impl Versions {
             let row = rows[slot as usize].0 as *mut u64;
             for &word in &self.shapes[self.table[slot as usize] as usize].changing {
                 #[allow(unsafe_code)]
-                // SAFETY: a row of the table, which nobody else accesses now; the words of its key are left out.
+                // SAFETY: a row of the table, which no other thread accesses now; the words of its key are left out.
                 unsafe {
                     row.add(word).write(version[word]);
                 }
@@ -225,9 +226,9 @@ impl Versions {
     }
 }
 
-/// The parts of a transaction whose lists have these lengths: of an operation by element one for each, or as many as
-/// there may be, over about as many elements each. For an empty list it has one, too: what stands outside of the loops
-/// may fail.
+/// Lists the parts of a transaction whose lists have these lengths. An operation by element gets one part per element,
+/// or, if those are too many, the maximum number of parts with about equal numbers of elements. For an empty list it
+/// gets one part as well, because code outside of the loops may fail.
 fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<Part>) {
     let by_element = operations.operations.iter().filter(|operation| operation.list.is_some()).count();
     let most = (PARTS_MAX - (operations.operations.len() - by_element)) / by_element.max(1);
@@ -243,7 +244,7 @@ fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts:
     }
 }
 
-/// The parts of a transaction that use the row of a role, for this element where it is over a list.
+/// The parts of a transaction that use the row of a role; for a role over a list, the row of this element.
 fn parts_of(
     (operations, parts): (&OperationsCode, &[Part]),
     (role, over): (RoleId, Option<usize>),
@@ -257,7 +258,7 @@ fn parts_of(
     (0..).zip(parts).filter(|(_, part)| uses(part)).fold(0, |all, (p, _): (u32, _)| all | 1 << p)
 }
 
-/// Whether any two accesses of a transaction meet in one row.
+/// Whether two accesses of a transaction refer to the same row.
 fn meet(rows: &[tidemill_txn::RowId]) -> bool {
     if rows.len() <= ROWS_COMPARED_MAX {
         return rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row));
@@ -290,11 +291,11 @@ pub struct VersionWork<'a> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the views in `calls` are read only; of the versions and of what the views lead to, workers write
-// disjoint parts, by the promises of `Execute`.
+// SAFETY: the views in `calls` are only read; workers write disjoint parts of the versions and of the memory that the
+// views point to, as `Execute` promises.
 unsafe impl Sync for VersionWork<'_> {}
 
-/// Which code runs on a transaction.
+/// The code to run for a transaction.
 #[derive(Clone, Copy)]
 enum Code {
     Whole,
@@ -302,7 +303,7 @@ enum Code {
 }
 
 impl<'a> VersionWork<'a> {
-    /// Over an epoch that was filled in and whose flow was followed; one desk per worker.
+    /// Work on an epoch whose versions were filled and whose flow was computed; each worker has a desk of its own.
     #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
     pub fn new(
         machine: &'a Machine,
@@ -335,7 +336,7 @@ impl<'a> VersionWork<'a> {
         self.words.wrapping_add(self.versions.place_of(operation))
     }
 
-    /// What an operation starts from.
+    /// The value that an operation reads: an earlier version or the row itself.
     fn source(&self, operation: u32) -> *const u64 {
         match self.flow.source(operation) {
             Some(source) => self.version(source),
@@ -350,8 +351,8 @@ impl<'a> VersionWork<'a> {
     /// Copies the source of an operation.
     fn copy_source(&self, operation: u32, to: *mut u64) {
         #[allow(unsafe_code)]
-        // SAFETY: both are as long as rows of the operation's table; nobody writes the source now, and `to` is
-        // the caller's alone.
+        // SAFETY: both are as long as rows of the operation's table; no thread writes the source now, and `to` belongs
+        // to the caller alone.
         unsafe {
             std::ptr::copy_nonoverlapping(self.source(operation), to, self.words_of(operation));
         }
@@ -360,13 +361,13 @@ impl<'a> VersionWork<'a> {
     /// A version's words.
     fn value(&self, operation: u32) -> &[u64] {
         #[allow(unsafe_code)]
-        // SAFETY: the version is among `words`; by the promises of `Execute` nobody writes it now.
+        // SAFETY: the version is among `words`; as `Execute` promises, no thread writes it now.
         unsafe {
             std::slice::from_raw_parts(self.version(operation), self.words_of(operation))
         }
     }
 
-    /// Puts the source into the version; whether that changes it.
+    /// Copies the source into the version; returns whether that changes the version.
     fn put_back(&self, operation: u32) -> bool {
         #[allow(unsafe_code)]
         // SAFETY: as in `copy_source`.
@@ -378,9 +379,9 @@ impl<'a> VersionWork<'a> {
         true
     }
 
-    /// Calls a function on one event, with for each role and operation the row that `row` gives; behind the
-    /// transaction's own roles come those named. Of a list only those `elements` are there, if any are named. The
-    /// verdict goes to the input's, or where `verdict` says.
+    /// Calls a function on one event. For each role and operation, `row` gives the row; the roles in `further` follow
+    /// the transaction's own roles. If `elements` names a list, the code sees only those elements of it. The verdict
+    /// goes to `verdict`, or by default to the input's verdicts.
     fn call(
         &self,
         (context, desk): (&mut AccessContext, &mut Desk),
@@ -399,7 +400,7 @@ impl<'a> VersionWork<'a> {
             _ => 0..all_rows_of(role).len(),
         };
         let rows_of = |role: RoleId| &all_rows_of(role)[given(role)];
-        // A key that is null has no row and no slot.
+        // A null key has no row and no slot.
         let count = |rows: &[u64]| rows.iter().filter(|&&address| address != 0).count() as u32;
         let there = |role: RoleId| count(all_rows_of(role));
         desk.rows.clear();
@@ -432,14 +433,14 @@ impl<'a> VersionWork<'a> {
         let view = InputView { rows: desk.roles.as_ptr(), starts, verdicts, ..*view };
         context.write_in_place(false);
         #[allow(unsafe_code)]
-        // SAFETY: as in `Call::run`, with rows that are this unit's copies, or sources that nobody writes
-        // now; addresses that are moved by the event's number lead back to where they came from.
+        // SAFETY: as in `Call::run`. The rows are this unit's copies, or sources that no thread writes now. Addresses
+        // that are offset by the event's number are indexed by that number again.
         unsafe {
             run(context, &view, i as u64, 1);
         }
     }
 
-    /// Runs a part, or the whole, on its versions. Whether it aborts or fails.
+    /// Runs a part, or the whole transaction, on its versions. Returns whether it aborts or fails.
     fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
         let part = if let Code::Part(part) = code { part } else { 0 };
         let uses = |operation: u32| self.flow.use_of(operation).by(part);
@@ -475,17 +476,17 @@ impl<'a> VersionWork<'a> {
         }
     }
 
-    /// Whether the last function that gave a verdict on an event aborted it.
+    /// Whether the last function that wrote the event's verdict aborted it.
     fn aborted(&self, id: u32, i: u32) -> bool {
         let verdicts = self.calls[id as usize].view.verdicts;
         #[allow(unsafe_code)]
-        // SAFETY: the event's place; this worker wrote it last.
+        // SAFETY: the event's place exists; this worker was the last to write it.
         let verdict = unsafe { verdicts.add(i as usize).read() };
         verdict != 0 && verdict != COMMITTED_SILENTLY
     }
 
-    /// Runs a function on the rows as they are before the transaction, on copies of them in roles that it
-    /// updates, and behind those on the outcomes named. Whether it aborts. No two roles meet in a row.
+    /// Runs a function on the rows as they are before the transaction. Roles that it updates get copies; the outcomes
+    /// named in `code` follow the transaction's own roles. Returns whether it aborts. No two roles refer to one row.
     fn try_out(
         &self,
         (context, desk): &mut (Box<AccessContext>, Desk),
@@ -496,7 +497,7 @@ impl<'a> VersionWork<'a> {
         let (id, i) = self.located.at()[transaction as usize];
         let roles = self.machine.program.transactions[self.machine.wiring.inputs[id as usize].transaction].roles.len();
         let mut copies = std::mem::take(&mut desk.copies);
-        // The versions of a transaction lie side by side; so do the copies.
+        // The versions of a transaction are contiguous, and so are the copies.
         let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
         let last = self.written(transaction).last();
         let end = last.map_or(first, |operation| self.versions.place_of(operation) + self.words_of(operation));
@@ -518,7 +519,7 @@ impl<'a> VersionWork<'a> {
         self.aborted(id, i)
     }
 
-    /// Runs a whole transaction that is in parts, to know whether it aborts and why.
+    /// Runs a transaction that was split into parts as a whole, to find out whether it aborts and why.
     fn try_whole(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
         let (id, _) = self.located.at()[transaction as usize];
         let wiring = &self.machine.wiring.inputs[id as usize];
@@ -534,12 +535,12 @@ impl<'a> VersionWork<'a> {
         if !failed && !self.try_out(desk, transaction, (code.verdict, &code.outcomes), |role| code.again[role]) {
             return false;
         }
-        // Some part fails, so the whole does, and says why.
+        // Some part fails, so the whole fails too, and gives the reason.
         assert!(self.try_whole(desk, transaction), "transaction {transaction} fails in parts and not as a whole");
         true
     }
 
-    /// Never contended: a worker uses its own desk only. The lock is what makes that checked.
+    /// Never contended: a worker uses only its own desk. The lock checks this.
     fn desk(&self, worker: usize) -> parking_lot::MutexGuard<'_, (Box<AccessContext>, Desk)> {
         self.desks[worker].try_lock().expect("a desk belongs to one worker")
     }
@@ -559,7 +560,7 @@ impl Execute for VersionWork<'_> {
     fn took(&self, worker: usize, unit: u32, ns: u64) {
         let (transaction, _) = self.flow.unit(unit);
         let (input, _) = self.located.at()[transaction as usize];
-        // As if all units of the transaction took as long.
+        // Estimate: all units of the transaction take the same time.
         let units = self.flow.units_of(transaction).len() as f64;
         self.desk(worker).1.sampled(input as usize, ns, 1.0 / units);
     }

@@ -1,10 +1,10 @@
-//! Transactions on what other transactions gave, a whole epoch at a time.
+//! Waves: transactions on the outputs of other transactions, a whole epoch at a time.
 //!
-//! The transactions on sources have run, under any policy; then, wave by wave ([`tidemill_plan::Waves`]), those on what
-//! they gave run as one batch: its pipelines, its keys, its rows. Programs without waves follow each event by itself
-//! (`cascade`), which costs several times as much.
+//! The transactions on sources have already run, under any policy. Then, wave by wave ([`tidemill_plan::Waves`]), the
+//! transactions on their outputs run as one batch: its pipelines, its keys, its rows. Programs without waves follow
+//! each event by itself (`cascade`), which costs several times as much.
 //!
-//! **Given up.** Waves behind the first run serially.
+//! **Given up.** Waves after the first run serially.
 
 use crate::access::serial::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
 use crate::environment::Environment;
@@ -15,7 +15,7 @@ use crate::prepare::changes::{self, Transactions};
 use crate::prepare::{Arrived, deliver};
 use tidemill_plan::StreamId;
 
-/// Runs the waves behind the first, whose transactions have run.
+/// Runs the waves after the first, whose transactions have already run.
 pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scratch, epoch: &mut Epoch) {
     for wave in &machine.wiring.waves {
         let before = epoch.transactions();
@@ -34,7 +34,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
     }
 }
 
-/// Delivers the events of a stream that transactions have filled.
+/// Delivers the events of a stream that transactions have produced.
 fn arrive(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
     log_and_run(machine, scratch, epoch, stream);
     let mut log = epoch.logs[stream].take().expect("a stream that leads on has a log");

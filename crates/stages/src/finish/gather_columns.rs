@@ -9,8 +9,8 @@ use tidemill_compile::NativeColumn;
 use tidemill_model::arrow::data_type;
 use tidemill_model::{ColumnType, Type};
 
-/// One array of the values at `places`: a column and a place in it each. `ty` is the array's type; the
-/// columns may be non-null where it is nullable.
+/// One array of the values at `places`: pairs of a column and an index in it. `ty` is the array's type; the columns may
+/// be non-null even if it is nullable.
 pub fn gather<'a, I>(ty: ColumnType, places: I) -> ArrayRef
 where
     I: Iterator<Item = (&'a NativeColumn, usize)> + Clone,
@@ -42,7 +42,7 @@ where
         Type::Str => {
             let mut builder = StringBuilder::with_capacity(places.size_hint().0, 0);
             for (column, at) in places {
-                // Compiled code hands on the bytes of values of type `str`, which are UTF-8.
+                // Compiled code passes on the bytes of values of type `str`, which are UTF-8.
                 let text = std::str::from_utf8(text(column, at)).expect("a str is UTF-8");
                 builder.append_option((!column.is_null(at)).then_some(text));
             }
@@ -64,8 +64,8 @@ fn text(column: &NativeColumn, at: usize) -> &[u8] {
         return &[];
     }
     #[allow(unsafe_code)]
-    // SAFETY: compiled code wrote the place in this epoch; what it points to (input buffers, arenas,
-    // blobs) is held by the epoch, which is not yet finished.
+    // SAFETY: compiled code wrote the place in this epoch; the memory it points to (input buffers, arenas, blobs) is
+    // held by the epoch, which is not yet finished.
     unsafe {
         column.text(at)
     }

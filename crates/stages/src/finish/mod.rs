@@ -1,5 +1,5 @@
-//! The stage after access: what transactions left behind becomes batches for sinks. Needs no other
-//! epoch, so it overlaps with the access of those after.
+//! The stage after access: turns the results of transactions into batches for sinks. It needs no other epoch, so it
+//! overlaps with the access of later epochs.
 
 pub mod gather_columns;
 pub mod outputs;
@@ -20,7 +20,7 @@ use tidemill_plan::{Origin, StreamId, TransactionId};
 pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     count(machine, epoch);
     for stream in 0..machine.program.streams.len() {
-        // Streams that lead on to transactions were followed during access.
+        // Access has already followed the streams that lead on to transactions.
         if epoch.logs[stream].is_some() && machine.wiring.deliveries[stream].is_empty() {
             log_and_run(machine, scratch, epoch, stream);
         }
@@ -64,7 +64,7 @@ fn count(machine: &Machine, epoch: &mut Epoch) {
     for (wiring, input) in machine.wiring.inputs.iter().zip(&epoch.inputs) {
         let counts = &mut epoch.counts[wiring.transaction];
         let verdicts = &input.verdicts[..input.len];
-        // Nearly all, and counted without a look at each.
+        // Nearly all transactions commit; they are counted without a branch.
         let committed = verdicts.iter().filter(|v| **v == 0).count();
         counts[0] += committed as u64;
         if committed < verdicts.len() {
@@ -76,7 +76,7 @@ fn count(machine: &Machine, epoch: &mut Epoch) {
     }
 }
 
-/// Logs the events of a stream that only filters and maps read, and runs these.
+/// Logs the events of a stream that only filters and maps read, and runs its pipeline.
 pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
     let (transaction, outlet) = outlet_of(&machine.program, stream).expect("logged streams are fed by transactions");
     let picked = pick(machine, epoch, transaction, outlet);
@@ -103,7 +103,7 @@ pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, 
     epoch.logs[stream] = Some(log);
 }
 
-/// The events that an outlet of a transaction gives, in order.
+/// The events of a transaction's outlet, in order.
 pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet: Outlet) -> Vec<Picked> {
     let ids: Vec<usize> =
         (0..machine.wiring.inputs.len()).filter(|&id| machine.wiring.inputs[id].transaction == transaction).collect();
@@ -112,7 +112,7 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
     if filled <= 1 {
         return by_input.into_iter().find(|picked| !picked.is_empty()).unwrap_or_default();
     }
-    // Several inputs: take from each as far as its events ran, in the order in which they ran.
+    // Several inputs: take from each the events that ran, in the order in which they ran.
     let mut all = Vec::new();
     let mut queues: Vec<_> = by_input.into_iter().map(|p| p.into_iter().peekable()).collect();
     let mut ran = vec![0u32; ids.len()];
@@ -152,7 +152,7 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: usize, outlet: Outlet) -> Ve
                 };
                 picked.extend(emissions.owners().iter().enumerate().map(place));
             }
-            // One worker's emissions are in order; several workers' are brought in order here.
+            // One worker's emissions are in order; those of several workers are sorted here.
             picked.sort_by_key(|p| p.event);
             picked
         }

@@ -1,5 +1,5 @@
-//! The columns of output streams, wherever their values are: in the source's batch, in columns that
-//! code captured or computed, or behind a chain of transactions that passed a list on.
+//! The columns of output streams, wherever their values are: in the source's batch, in columns that code captured or
+//! computed, or, for a list, in the source of a chain of transactions that passed it on.
 
 use crate::epoch::Epoch;
 use crate::finish::gather_columns::gather;
@@ -21,11 +21,11 @@ use tidemill_plan::{Origin, StreamId, bad_schema};
 pub struct Picked {
     /// The input that the transaction ran on.
     pub input: u32,
-    /// The event of that input.
+    /// The event's number in that input.
     pub event: u32,
     /// For emissions: which of the epoch's gathered contexts holds it.
     pub context: u32,
-    /// Its place in the captured columns.
+    /// Its index in the captured columns.
     pub place: u32,
 }
 
@@ -94,8 +94,8 @@ impl<'a> OutputBuilder<'a> {
         let node = &self.epoch.pipelines[root].nodes[node_of(self.machine, stream)];
         let len = node.len;
         let mut all: Vec<u32> = (0..len as u32).collect();
-        // A cascade follows events in another order than that in which they were emitted, where one
-        // transaction runs on an event and again on what followed from it.
+        // A cascade follows events in an order other than the order of emission if one transaction runs on an event and
+        // again on one of its consequences.
         if !node.index[..len].is_sorted() {
             all.sort_by_key(|&k| node.index[k as usize]);
         }
@@ -103,7 +103,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, len, columns)
     }
 
-    /// The events that failed in `of`: its input's fields and the reason.
+    /// The events that failed in `of`: the fields of its input, and the reason.
     fn failed(self, of: StreamId, stream: StreamId) -> Vec<RecordBatch> {
         let (Origin::Filter { input, reasons, .. } | Origin::Map { input, reasons, .. }) =
             &self.machine.program.streams[of].origin
@@ -134,7 +134,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, failures.len(), columns)
     }
 
-    /// The columns of a root or derived stream at the given events of it (by the stream's own count).
+    /// The columns of a root or derived stream at the given events (numbered within the stream).
     fn stream_columns(self, stream: StreamId, events: &[u32]) -> Vec<ArrayRef> {
         let definition = &self.machine.program.streams[stream];
         let root = definition.root;
@@ -194,7 +194,7 @@ impl<'a> OutputBuilder<'a> {
         layout.field_of_view(view)
     }
 
-    /// Where a list that transactions passed on stands in its source: the array and the row.
+    /// The place in its source of a list that transactions passed on: the array and the row.
     fn list_origin(self, root: StreamId, field: usize, place: u32) -> (&'a ArrayRef, usize) {
         let log = self.epoch.logs[root].as_ref().expect("a stream with opaque lists has a log");
         let (input, event) = log.owners[place as usize];
@@ -205,7 +205,7 @@ impl<'a> OutputBuilder<'a> {
         self.input_list(input as usize, passed, event)
     }
 
-    /// Where a list field of an input's event stands in its source.
+    /// The place in its source of a list field of an input's event.
     fn input_list(self, input: usize, field: usize, event: u32) -> (&'a ArrayRef, usize) {
         let wiring = &self.machine.wiring.inputs[input];
         let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
@@ -248,7 +248,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, picked.len(), columns)
     }
 
-    /// The same where all events are of one input: by far the most frequent case, and the fast one.
+    /// The same if all events belong to one input: by far the most frequent case, and the fast one.
     fn sole(self, stream: StreamId, input: usize, outlet: Outlet) -> Vec<RecordBatch> {
         let prepared = &self.epoch.inputs[input];
         let events = matching(&prepared.verdicts[..prepared.len], outlet);
@@ -268,7 +268,7 @@ impl<'a> OutputBuilder<'a> {
             OutputColumn::Field(same) if self.is_arrow(input, same) => {
                 let column = self.arrow_field(input, same);
                 if prepared.index.is_none() && events.len() == prepared.len {
-                    // Every event of the source, in order: the column itself.
+                    // Every event of the source, in order: the result is the column itself.
                     return column.clone();
                 }
                 let rows = rows.get_or_insert_with(|| match &prepared.index {
@@ -289,7 +289,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, events.len(), columns)
     }
 
-    /// Whether a field of an input stands unchanged in its source's batch.
+    /// Whether a field of an input is an unchanged column of its source's batch.
     fn is_arrow(self, input: usize, field: usize) -> bool {
         let wiring = &self.machine.wiring.inputs[input];
         let layout = &self.machine.code.transactions[wiring.transaction][wiring.input].layout;
@@ -369,7 +369,7 @@ impl<'a> OutputBuilder<'a> {
         self.root_column(wiring.root, field, source, &rows)
     }
 
-    /// A column of events of several inputs: each input's part, put in order.
+    /// A column of events of several inputs: the columns of the inputs, put in order.
     fn mixed_column(self, outlet: Outlet, f: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
         let mut inputs: Vec<u32> = picked.iter().map(|p| p.input).collect();
         inputs.sort_unstable();
@@ -395,8 +395,8 @@ impl<'a> OutputBuilder<'a> {
     }
 }
 
-/// The events with a verdict that goes to an outlet. Most commit, so no branch depends on which do; few
-/// abort.
+/// The events whose verdict goes to an outlet. Most transactions commit, so the code for commits has no branch per
+/// event; few abort.
 fn matching(verdicts: &[u32], outlet: Outlet) -> Vec<u32> {
     let numbered = verdicts.iter().zip(0u32..);
     if outlet != Outlet::Committed {

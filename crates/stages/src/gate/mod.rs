@@ -1,16 +1,15 @@
-//! The gate: takes batches from sources, tells late events from punctual ones, and lets events
-//! through in position order, an epoch at a time.
+//! The gate: takes batches from sources, separates late events from punctual ones, and lets events pass in position
+//! order, an epoch at a time.
 //!
 //! # Invariant
 //!
-//! An event is let through only when no event with a smaller position can come any more: each source
-//! bounds the times of what it may still deliver by the greatest time it has shown less its lateness
-//! (its *low mark*; it is the source's punctuation). What is late is decided by the source's own
-//! records alone, so neither the other sources nor where epochs are cut can change it.
+//! An event passes only when no event with a smaller position can arrive any more. Each source's *low mark* (its
+//! punctuation) is a lower bound on the times of the events that it may still deliver: the greatest time that it has
+//! delivered, less its lateness. A source's own records alone decide which of its events are late, so neither the other
+//! sources nor the boundaries of epochs can change it.
 //!
-//! Batches are held as *segments*, each sorted by time and all in order; a batch that is in order, as
-//! most are, becomes a segment without a copy, and one that is not is merged with the end that it
-//! overlaps.
+//! Batches are held as *segments*, each sorted by time and all in order. A batch that is in order, as most are, becomes
+//! a segment without a copy; any other is merged with the segments that it overlaps.
 
 use crate::epoch::Epoch;
 use crate::io::{BadRecord, SourceBatch};
@@ -24,7 +23,7 @@ use std::collections::VecDeque;
 use tidemill_model::Type;
 use tidemill_plan::{Origin, Program, StreamId};
 
-/// Segments smaller than this are joined into one batch where an epoch takes several.
+/// Segments smaller than this are joined into one batch if an epoch takes several.
 const SEGMENT_ALONE_MIN: usize = 2048;
 
 /// Events of one source in position order.
@@ -37,9 +36,9 @@ struct Segment {
 /// When a segment's events arrived.
 #[derive(Clone)]
 enum Arrived {
-    /// All at once.
+    /// All at the same time.
     Together(u64),
-    /// Each at its own time: several batches are merged in it.
+    /// Each at its own time: the segment was merged from several batches.
     Apart(ScalarBuffer<u64>),
 }
 
@@ -58,7 +57,7 @@ impl Arrived {
         }
     }
 
-    /// Appends times and how many events each for the first `len` events.
+    /// Appends the arrival times of the first `len` events, each with its number of events.
     fn count(&self, len: usize, arrivals: &mut Vec<(u64, u64)>) {
         match self {
             Arrived::Together(time) => arrivals.push((*time, len as u64)),
@@ -71,42 +70,42 @@ impl Arrived {
     }
 }
 
-/// What is held of one source.
+/// The events that are held for one source.
 struct Queue {
     time_field: Option<(usize, Type)>,
     lateness: i64,
-    /// The greatest time seen; for a source without event time, the next counter less one.
+    /// The greatest time seen; for a source without event time, the next counter value less one.
     greatest: Option<i64>,
     segments: VecDeque<Segment>,
     late: Vec<RecordBatch>,
     bad: Vec<BadRecord>,
     ended: bool,
-    /// It had ended when it was made to stand where it stood.
+    /// The source had already ended when its standing was restored.
     ended_before: bool,
     taken: u64,
     last_time: Option<i64>,
 }
 
-/// Where a source stands.
+/// The position of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourcePosition {
-    /// Punctual events let through.
+    /// Punctual events that have passed.
     pub events: u64,
-    /// The event time of the last of them, where the source has event time.
+    /// The event time of the last of them, if the source has event time.
     pub time: Option<i64>,
-    /// Events that came but were not let through.
+    /// Events that have arrived but not passed.
     pub held: u64,
-    /// Whether it had ended in an earlier run, so that nothing was asked of it.
+    /// Whether it had ended in an earlier run, so that this run reads nothing from it.
     pub ended_before: bool,
 }
 
-/// All that the gate knows of a source between two epochs: with what comes next of it, this decides
+/// The gate's whole state for a source between two epochs: together with the source's later records, it determines
 /// everything that follows.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// The greatest time that it has shown.
+    /// The greatest time that it has delivered.
     pub greatest: Option<i64>,
-    /// Events let through.
+    /// Events that have passed.
     pub passed: u64,
     /// The time of the last of them.
     pub last_time: Option<i64>,
@@ -119,19 +118,19 @@ pub struct Standing {
 /// Which of the held events an epoch takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Up to so many of those that may pass, in position order.
+    /// At most this number of events that may pass, in position order.
     Most(usize),
-    /// Exactly so many of each source, as another cut of the same events took them.
+    /// Exactly this number of events of each source, as an earlier cut of the same events took them.
     Exactly(Vec<usize>),
 }
 
-/// Holds events back until their epoch.
+/// Holds events until their epoch.
 pub struct Gate {
     queues: Vec<Queue>,
 }
 
 impl Gate {
-    /// For the sources of a program, given their streams.
+    /// A gate for the sources of a program, given their streams.
     pub fn new(program: &Program, sources: &[StreamId]) -> Self {
         let queue = |&stream: &StreamId| {
             let stream = &program.streams[stream];
@@ -162,7 +161,7 @@ impl Gate {
         }
     }
 
-    /// A source has ended.
+    /// Notes that a source has ended.
     pub fn end(&mut self, source: usize) {
         self.queues[source].ended = true;
     }
@@ -182,18 +181,19 @@ impl Gate {
         self.queues.iter().any(|q| !q.late.is_empty() || !q.bad.is_empty())
     }
 
-    /// The source that holds the others back: that with the least low mark, of those that go on.
+    /// The source that holds the others back: among the sources that have not ended, the one with the smallest low
+    /// mark.
     pub fn slowest(&self) -> Option<usize> {
         let open = (0..self.queues.len()).filter(|&s| !self.queues[s].ended);
         open.min_by_key(|&s| (self.queues[s].low(), s))
     }
 
-    /// When the event that will be let through first (of each source; the oldest of these) arrived.
+    /// The earliest arrival time among the first held events of the sources.
     pub fn oldest_arrival(&self) -> Option<u64> {
         self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived.at(0)).min()
     }
 
-    /// Where each source stands.
+    /// The position of each source.
     pub fn positions(&self) -> Vec<SourcePosition> {
         let of = |q: &Queue| SourcePosition {
             events: q.taken,
@@ -204,7 +204,7 @@ impl Gate {
         self.queues.iter().map(of).collect()
     }
 
-    /// Where each source stands, right after an epoch was cut.
+    /// The standing of each source, immediately after an epoch was cut.
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         let of = |q: &Queue| Standing {
@@ -217,7 +217,7 @@ impl Gate {
         self.queues.iter().map(of).collect()
     }
 
-    /// Has a source stand where it stood. To be called before anything else comes of it.
+    /// Restores the standing of a source. Call it before the source delivers anything.
     pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
         let queue = &mut self.queues[source];
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
@@ -226,7 +226,7 @@ impl Gate {
         queue.last_time = standing.last_time;
         queue.ended = standing.ended;
         queue.ended_before = standing.ended;
-        // Without event time those held are the last that came.
+        // Without event time, the held events are the last that arrived.
         let mut counter = match (queue.time_field, standing.greatest) {
             (None, Some(greatest)) => greatest + 1 - held as i64,
             _ => 0,
@@ -239,18 +239,18 @@ impl Gate {
         }
     }
 
-    /// The greatest time up to which events of a source may pass.
+    /// The greatest time up to which events of a source may pass; none while a source has delivered nothing.
     fn limit(&self, source: usize) -> Option<i64> {
         let mut limit = i64::MAX;
         for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.ended) {
-            // At an equal time the smaller source number goes first.
+            // At equal times the smaller source number comes first.
             let low = queue.low()?;
             limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
         }
         Some(limit)
     }
 
-    /// How many events may pass now, counted up to `enough`.
+    /// The number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
         let mut ready = 0;
         for (s, queue) in self.queues.iter().enumerate() {
@@ -269,8 +269,8 @@ impl Gate {
         ready
     }
 
-    /// Lets events pass into an epoch, with all late and bad records so far. False, and nothing is let through, where
-    /// it should take more events of a source than are held.
+    /// Lets events pass into an epoch, with all late and bad records so far. Returns false, and lets nothing pass, if
+    /// it would take more events of a source than are held.
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
         match cut {
@@ -283,18 +283,18 @@ impl Gate {
         true
     }
 
-    /// Events that are held back.
+    /// The number of held events.
     fn held(&self) -> usize {
         self.queues.iter().map(Queue::held).sum()
     }
 
-    /// Whether so many events of each source are held.
+    /// Whether at least this number of events of each source is held.
     fn has(&self, counts: &[usize]) -> bool {
         counts.len() == self.queues.len() && self.queues.iter().zip(counts).all(|(queue, &count)| count <= queue.held())
     }
 
-    /// How many events of each source are among the first of those that may pass: what [`Cut::Exactly`] takes for an
-    /// epoch of so many.
+    /// The number of events of each source among the first `events` that may pass: the counts of [`Cut::Exactly`] for
+    /// an epoch of that size.
     pub fn first(&self, events: usize) -> Vec<usize> {
         let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
         let mut taken = vec![0usize; self.queues.len()];
@@ -340,8 +340,8 @@ impl Gate {
         }
     }
 
-    /// Merges the heads of several sources in position order. `passes` says whether an event may: by its
-    /// source, its time, and how many of the source go before it. Appends the runs of sources to `order`.
+    /// Merges the heads of several sources in position order. `passes` says whether an event may pass, given its
+    /// source, its time, and the number of the source's events before it. Appends the runs of sources to `order`.
     fn merge(
         &self,
         passes: impl Fn(usize, i64, usize) -> bool,
@@ -375,7 +375,7 @@ impl Gate {
     }
 }
 
-/// A place in a queue.
+/// A position in a queue.
 struct Cursor<'a> {
     queue: &'a Queue,
     segment: usize,
@@ -401,7 +401,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Segment {
-    /// How many of its events have a time of at most `limit`.
+    /// The number of its events whose time is at most `limit`.
     fn passing(&self, limit: i64) -> usize {
         match self.times.last() {
             Some(&last) if last <= limit => self.times.len(),
@@ -419,12 +419,12 @@ impl Segment {
 }
 
 impl Queue {
-    /// Events that are held back.
+    /// The number of held events.
     fn held(&self) -> usize {
         self.segments.iter().map(|segment| segment.times.len()).sum()
     }
 
-    /// A bound from below on the times of events still to come; none before the first.
+    /// A lower bound on the times of events still to come; none before the first event of a source with event time.
     fn low(&self) -> Option<i64> {
         match self.time_field {
             Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)),
@@ -432,7 +432,7 @@ impl Queue {
         }
     }
 
-    /// The event times of a batch, where the source has event time.
+    /// The event times of a batch, if the source has event time.
     fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
         let (field, ty) = self.time_field?;
         let column = batch.column(field);
@@ -464,7 +464,7 @@ impl Queue {
         }
     }
 
-    /// Rows that are punctual and, if there are any, rows that are late. Moves the greatest time.
+    /// The punctual rows and the late rows; both are omitted if no row is late. Updates the greatest time.
     fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
         let mut greatest = self.greatest.unwrap_or(i64::MIN);
         let lateness = self.lateness;
@@ -489,7 +489,7 @@ impl Queue {
         }
     }
 
-    /// Adds events behind those that are held, in order of time; equal times keep their order.
+    /// Adds events to the held ones, in order of time; events of equal time keep their order.
     fn append(&mut self, segment: Segment) {
         let sorted = segment.times.is_sorted();
         let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
@@ -524,8 +524,8 @@ impl Queue {
         self.segments.push_back(Segment { batch: rows(&batch, &order), times, arrived });
     }
 
-    /// How many events of at most `limit` to take as one batch: up to `most`, and only from the first
-    /// segment where that is worth a batch of its own.
+    /// The number of events up to `limit` to take as one batch: at most `most`, and only from the first segment if it
+    /// is large enough for a batch of its own.
     fn passing_together(&self, limit: i64, most: usize) -> usize {
         let mut count = 0;
         for segment in &self.segments {

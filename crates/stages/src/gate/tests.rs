@@ -1,4 +1,4 @@
-//! The gate against its definition: admit by each source's own records, then sort all by position.
+//! The gate against its definition: classify events by each source's own records, then sort all by position.
 
 use super::*;
 use crate::wiring::Wiring;
@@ -9,7 +9,7 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
 
-/// A small generator of numbers (SplitMix64).
+/// A small random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// Sources and what they deliver: the times of their events, in order of arrival.
+/// Sources and their deliveries: the times of their events, in order of arrival.
 struct Case {
     program: Program,
     schema: Schema,
@@ -55,7 +55,7 @@ impl Case {
         SourceBatch { events: batch_of(&self.schema, &records), bad: Vec::new() }
     }
 
-    /// What the law says: punctual events in position order, and late ones by source.
+    /// The result by definition: punctual events in position order, and late ones by source.
     fn expected(&self) -> (Events, Vec<Vec<i64>>) {
         let (mut punctual, mut late) = (Vec::new(), vec![Vec::new(); self.times.len()]);
         for (s, times) in self.times.iter().enumerate() {
@@ -75,7 +75,7 @@ impl Case {
         (punctual.into_iter().map(|(_, s, n)| (s, n)).collect(), late)
     }
 
-    /// Runs it through a gate, with batches, arrivals of sources and epochs as chance has it.
+    /// Runs the case through a gate, with random sizes of batches and epochs and a random interleaving of the sources.
     fn run(&self, random: &mut Random) -> (Events, Vec<Vec<i64>>) {
         let code = Code::compile(&self.program, &vec![false; self.program.streams.len()]).expect("no code to speak of");
         let wiring = Wiring::of(&self.program, &code);
@@ -165,7 +165,7 @@ fn random_sources_are_merged_in_position_order() {
     }
 }
 
-/// Exactly at the bound is in time, one below is late; a late event moves nothing.
+/// An event exactly at the bound is punctual, and one below it is late; a late event does not move the low mark.
 #[test]
 fn lateness_is_exact_at_its_bound() {
     let mut random = Random(2);
@@ -184,7 +184,7 @@ fn times_at_the_ends_of_their_range_do_not_overflow() {
     }
 }
 
-/// At one time the source decides, then the offset.
+/// At equal times the source decides, then the offset.
 #[test]
 fn ties_go_by_source_and_offset() {
     let mut random = Random(4);
@@ -202,7 +202,7 @@ fn without_event_time_sources_take_turns() {
     check(&case, &mut random, 60);
 }
 
-/// A source that has shown nothing could still show anything.
+/// A source that has delivered nothing could still deliver any time.
 #[test]
 fn a_silent_source_holds_the_others_back_until_it_ends() {
     let case = Case::new(Some(0), Type::Int, vec![vec![1, 2, 3], vec![]]);
@@ -213,12 +213,12 @@ fn a_silent_source_holds_the_others_back_until_it_ends() {
     assert_eq!(gate.ready(10), 0);
     assert_eq!(gate.slowest(), Some(1));
     gate.end(1);
-    // The first still could deliver more events of time 3; those of its past are known.
+    // The first source could still deliver more events of time 3, but only after these.
     assert_eq!(gate.ready(10), 3);
 }
 
-/// A source's own low mark lets its own events of that time pass, as offsets only grow; those of a
-/// source behind it must wait.
+/// A source's own low mark lets its own events of that time pass, because offsets only grow; events of a later source
+/// must wait.
 #[test]
 fn equal_times_wait_for_the_sources_before() {
     let case = Case::new(Some(0), Type::Int, vec![vec![5], vec![5]]);

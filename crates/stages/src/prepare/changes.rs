@@ -1,8 +1,8 @@
-//! Which rows an epoch of a durable run may change: they are marked for the next checkpoint, and saved as they are for
-//! one that is under way.
+//! The rows that an epoch of a durable run may change: they are marked for the next checkpoint, and their old values
+//! are saved for a checkpoint that is in progress.
 //!
-//! The rows of an epoch are known before its access, so this is a pass over their addresses. Where the program follows
-//! events one by one, and in the waves after the first, rows are known when the transaction's turn has come.
+//! The rows of an epoch are known before its access, so this is a pass over their addresses. If the program follows
+//! events one by one, and in the waves after the first, the rows are known only when the transaction is about to run.
 
 use crate::epoch::{Changes, Epoch, Omission};
 use crate::machine::Machine;
@@ -13,9 +13,9 @@ use tidemill_state::{Generation, RowAddress, Table};
 /// Transactions of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub enum Transactions {
-    /// Those of an input.
+    /// All transactions of an input.
     Of(InputId),
-    /// That of one event of an input.
+    /// The transaction on one event of an input.
     One(InputId, usize),
 }
 
@@ -27,7 +27,7 @@ fn saves(changes: Changes, machine: &Machine) -> bool {
     changes.omits != Some(Omission::Saves) && machine.tables.iter().any(Table::is_in_snapshot)
 }
 
-/// Marks the rows that a prepared epoch may write. May run beside the access of earlier epochs.
+/// Marks the rows that a prepared epoch may write. May run concurrently with the access of earlier epochs.
 pub fn mark(machine: &Machine, epoch: &Epoch) {
     let Some(changes) = epoch.changes.filter(|&changes| marks(changes, epoch)) else { return };
     if !machine.wiring.cascades {
@@ -35,8 +35,8 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
     }
 }
 
-/// Saves the rows that an epoch is about to write for the checkpoint that is under way, if one is. To be called right
-/// before the epoch's access.
+/// Saves the rows that an epoch is about to write, if a checkpoint is in progress. Call it immediately before the
+/// epoch's access.
 pub fn save(machine: &Machine, epoch: &Epoch) {
     let saves = epoch.changes.is_some_and(|changes| saves(changes, machine));
     if saves && !machine.wiring.cascades {
@@ -44,7 +44,7 @@ pub fn save(machine: &Machine, epoch: &Epoch) {
     }
 }
 
-/// Both, for transactions that are about to run and whose rows were not known when their epoch was prepared.
+/// Marks and saves, for transactions that are about to run and whose rows were not known when their epoch was prepared.
 pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
     let Some(changes) = epoch.changes else { return };
     let mark = marks(changes, epoch).then_some(changes.generation);
@@ -76,7 +76,7 @@ fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: im
     let (Transactions::Of(id) | Transactions::One(id, _)) = of;
     let input = &epoch.inputs[id];
     if input.len == 0 {
-        // Its rows are those of an earlier epoch, whose slots may be others' by now.
+        // The rows are those of an earlier epoch, whose slots may have been reused.
         return;
     }
     let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;

@@ -1,4 +1,4 @@
-//! From the events of an input to the keys of its roles, and on to rows.
+//! From the events of an input to the keys of its roles, and from keys to rows.
 
 use crate::input::Input;
 use crate::wiring::InputWiring;
@@ -10,14 +10,15 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
 use tidemill_state::{KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
 
-/// The row of a key that was captured in place `i` of these columns, made where it is missing; 0 where a part
-/// is null.
+/// The row of the key that was captured at index `i` of these columns; created if it does not exist; 0 if a part of the
+/// key is null.
 pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> RowAddress {
     if columns.iter().any(|column| column.is_null(i)) {
         return 0;
     }
     #[allow(unsafe_code)]
-    // SAFETY: compiled code has just written these places; what they point to is a row's or the epoch's.
+    // SAFETY: compiled code has just written these places; the memory that they point to belongs to a row or to the
+    // epoch.
     let text = |column: &NativeColumn| unsafe { column.text(i) };
     let is_text = |column: &NativeColumn| column.ty().ty.is_bytes();
     let texts: Vec<[&[u8]; 1]> = columns.iter().map(|c| [if is_text(c) { text(c) } else { &[] }]).collect();
@@ -31,11 +32,11 @@ pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> Ro
     row[0]
 }
 
-/// Where the fields of an input's events are.
+/// Where to find the fields of an input's events.
 pub struct Fields<'a> {
     /// The columns of the root by field: Arrow arrays of a source.
     pub arrays: Option<&'a [ArrayRef]>,
-    /// The columns of the root by field where a transaction emitted it.
+    /// The columns of the root by field, if a transaction emitted it.
     pub natives: Option<&'a [NativeColumn]>,
     /// The schema of the root.
     pub root_schema: &'a Schema,
@@ -47,7 +48,7 @@ pub struct Fields<'a> {
     pub computed: &'a [NativeColumn],
 }
 
-/// A key column gathered from wherever it was.
+/// A key column, gathered from its place of origin.
 enum Gathered<'a> {
     Words(Vec<u64>),
     Borrowed(&'a [u64]),
@@ -55,15 +56,15 @@ enum Gathered<'a> {
     Texts(Vec<&'a [u8]>),
 }
 
-/// Room that is reused from role to role.
+/// Buffers that are reused from role to role.
 pub struct KeyScratch {
-    /// By table, where they are shared: the rows of keys met lately.
+    /// By table, if tables are shared: the rows of recent keys.
     recent: Vec<RecentKeys>,
     nulls: Vec<bool>,
 }
 
 impl KeyScratch {
-    /// For so many tables. `shared`: other workers write their rows meanwhile.
+    /// Buffers for this number of tables. `shared`: other workers write their rows concurrently.
     pub fn new(tables: usize, shared: bool) -> Self {
         let tables = if shared { tables } else { 0 };
         KeyScratch { recent: (0..tables).map(|_| RecentKeys::default()).collect(), nulls: Vec::new() }
@@ -87,7 +88,7 @@ pub fn resolve_roles(
         let start = if from == 0 { 0 } else { rows.len() };
         resize_zeroed(&mut rows, start + count);
         if role.is_dependent() {
-            // Read when the transaction's turn has come.
+            // The key is read when the transaction is about to run.
             rows[start..].fill(0);
             input.rows[r] = rows;
             continue;
@@ -118,7 +119,7 @@ impl Gathered<'_> {
     }
 }
 
-/// The child rows of the elements of events `from..to`, and the role's `starts` extended.
+/// The child rows of the elements of events `from..to`; extends the role's `starts`.
 fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, from: usize, to: usize) -> Vec<u32> {
     let offsets = source_list(fields, list).as_list::<i32>().value_offsets();
     let mut elements = Vec::new();
@@ -209,7 +210,7 @@ impl<'a> Gather<'a, '_> {
         gathered
     }
 
-    /// All rows of a range of an Arrow column, borrowed where its buffer has the right form.
+    /// All rows of a range of an Arrow column; borrowed if its buffer has the right form.
     fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> Gathered<'a> {
         match plain_words(array, ty) {
             Some(words) => Gathered::Borrowed(&words[range]),
@@ -217,7 +218,7 @@ impl<'a> Gather<'a, '_> {
         }
     }
 
-    /// The rows of an index of an Arrow column.
+    /// The rows of an Arrow column that an index selects.
     fn indexed(&mut self, array: &'a ArrayRef, ty: Type, index: &'a [u32]) -> Gathered<'a> {
         match plain_words(array, ty) {
             Some(words) => Gathered::Indexed(words, index),
@@ -269,8 +270,8 @@ impl<'a> Gather<'a, '_> {
         }
         if column.ty().ty.is_bytes() {
             #[allow(unsafe_code)]
-            // SAFETY: compiled code wrote these places in this epoch, and what they point to (input
-            // buffers, arenas, blobs) lives until the epoch is finished.
+            // SAFETY: compiled code wrote these places in this epoch, and the memory that they point to (input buffers,
+            // arenas, blobs) lives until the epoch is finished.
             Gathered::Texts(places.map(|p| unsafe { column.text(p) }).collect())
         } else {
             Gathered::Words(places.map(|p| column.words()[p]).collect())
@@ -286,7 +287,7 @@ impl<'a> Gather<'a, '_> {
     }
 }
 
-/// An Arrow column's buffer as words, where it has the right form.
+/// An Arrow column's buffer as words, if it has the right form.
 fn plain_words(array: &ArrayRef, ty: Type) -> Option<&[u64]> {
     let buffer = match ty {
         _ if array.null_count() > 0 => return None,

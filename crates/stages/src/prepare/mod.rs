@@ -1,5 +1,5 @@
-//! The stage before access: filters, maps and keys of all events of an epoch, and the rows that its
-//! transactions will touch. Needs no other epoch, so it overlaps with the access of those before.
+//! The stage before access: filters, maps and keys of all events of an epoch, and the rows that its transactions will
+//! touch. It needs no other epoch, so it overlaps with the access of earlier epochs.
 
 pub mod changes;
 pub mod keys;
@@ -50,20 +50,20 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     deliver(machine, &mut scratch.keys, epoch, root, &arrived);
 }
 
-/// The events of a root as they are there.
+/// The events of a root.
 pub struct Arrived<'a> {
-    /// Of a source.
+    /// The columns of a source.
     pub arrays: Option<&'a [ArrayRef]>,
-    /// Of a stream that transactions fill.
+    /// The columns of a stream that transactions feed.
     pub natives: Option<&'a [NativeColumn]>,
-    /// Their columns, as code reads them.
+    /// The columns as code reads them.
     pub views: &'a [ColumnView],
-    /// How many.
+    /// The number of events.
     pub events: usize,
 }
 
-/// Delivers the events of a root, whose pipeline has run, to all inputs behind it: which they are, and the rows that
-/// their transactions will touch.
+/// Delivers the events of a root, whose pipeline has run, to all its inputs: records which events each input takes, and
+/// the rows that their transactions will touch.
 pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root: StreamId, arrived: &Arrived<'_>) {
     let schema = &machine.program.streams[root].schema;
     let code = pipeline_of(machine, root);
@@ -72,7 +72,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
         let wiring = &machine.wiring.inputs[id];
         let input = &mut epoch.inputs[id];
         let node = pipeline.nodes.get_mut(wiring.node);
-        // Without derived streams or where the input is the root itself every event is delivered.
+        // Without derived streams, or if the input is the root itself, every event is delivered.
         input.len = node.as_ref().map_or(arrived.events, |n| n.len);
         input.index = match &node {
             Some(n) if wiring.node > 0 => {
@@ -100,7 +100,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
     epoch.pipelines[root] = pipeline;
 }
 
-/// A node's computed columns, with their views.
+/// A node's computed columns and their views.
 pub fn computed_of(node: Option<&mut NodeOutput>) -> (&[NativeColumn], Vec<ColumnView>) {
     match node {
         None => (&[], Vec::new()),
@@ -111,7 +111,7 @@ pub fn computed_of(node: Option<&mut NodeOutput>) -> (&[NativeColumn], Vec<Colum
     }
 }
 
-/// Elements of all lists of a batch: room for computed element keys.
+/// The number of elements in all lists of a batch: the space for computed element keys.
 fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize {
     let lists = schema.fields.iter().zip(batch.columns()).filter(|(f, _)| matches!(f.ty, FieldType::List(_)));
     lists
@@ -140,7 +140,7 @@ fn order(machine: &Machine, epoch: &mut Epoch) {
     epoch.order = order;
 }
 
-/// The events of joints, which are those of any of their inputs.
+/// The events of joints; those of a joint are the events of any of its inputs.
 struct Events<'a> {
     epoch: &'a Epoch,
     joints: &'a [Joint],
@@ -151,18 +151,18 @@ impl<'a> Events<'a> {
         &self.epoch.inputs[self.joints[joint].inputs.start]
     }
 
-    /// Where the joints divide the rows of an epoch's only source among them, as filters by kind do: writes
-    /// down whose each row is, and reads the runs off. Does nothing and returns false where they do not.
+    /// Handles the case where the joints partition the rows of an epoch's only source, as filters by kind do: records
+    /// the joint of each row, and derives the runs from that. Otherwise it does nothing and returns false.
     ///
-    /// The kinds of events are often random, so that a merge would mispredict a branch for each run; this
-    /// depends on them only where a run ends.
+    /// The kinds of events are often random, so a merge would mispredict a branch for each run; here only the ends of
+    /// runs cause branches.
     fn divided(&self, joints: Range<JointId>, rows: usize, order: &mut Vec<Run>) -> bool {
         const NOBODY: u8 = u8::MAX;
         let events: usize = joints.clone().map(|joint| self.of(joint).len).sum();
         if events != rows || rows == 0 || joints.len() >= NOBODY as usize {
             return false;
         }
-        // Whole words of 64 rows, and the row after.
+        // Whole words of 64 rows, and one more row.
         let mut owners = vec![NOBODY; rows.next_multiple_of(64) + 1];
         let mut free = true;
         for joint in joints.clone() {
@@ -176,7 +176,7 @@ impl<'a> Events<'a> {
         if !free {
             return false;
         }
-        // As many events as rows and no row twice: each row has an owner, and the run of the last ends
+        // There are as many events as rows, and no row occurs twice: so each row has an owner, and the last run ends
         // before the end mark.
         let mut start = 0;
         for (word, (here, next)) in owners.chunks_exact(64).zip(owners[1..].chunks_exact(64)).enumerate() {
@@ -193,8 +193,8 @@ impl<'a> Events<'a> {
         true
     }
 
-    /// Merges the events of joints that stem from rows of one source before `end`: by row, and by joint where several
-    /// take the same row.
+    /// Merges the events of joints that stem from rows of one source before `end`: by row, and by joint if several take
+    /// the same row.
     fn merge(&self, joints: Range<JointId>, end: u32, next: &mut [usize], order: &mut Vec<Run>) {
         let head = |joint: JointId, next: &[usize]| {
             let input = self.of(joint);
@@ -204,7 +204,7 @@ impl<'a> Events<'a> {
             }
         };
         loop {
-            // The first two in order: who goes on, and up to where.
+            // The first two heads in order: which joint goes next, and up to which row.
             let mut first: Option<(u32, JointId)> = None;
             let mut bound = (end, 0);
             for joint in joints.clone() {
@@ -223,7 +223,7 @@ impl<'a> Events<'a> {
                     let ahead = &index[start..input.len];
                     next[joint] += ahead.iter().take_while(|&&row| (row, joint) < bound).count();
                 }
-                // Its rows are its events.
+                // Without an index, its rows are its events.
                 None => next[joint] = (bound.0 as usize + (joint < bound.1) as usize).min(input.len),
             }
             Epoch::ran(order, joint, (next[joint] - start) as u32);
@@ -231,17 +231,17 @@ impl<'a> Events<'a> {
     }
 }
 
-/// A bit for each byte in which they differ.
+/// A bit for each byte, set where the two differ.
 #[inline(always)]
 fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let differences = u64::from_le_bytes(a) ^ u64::from_le_bytes(b);
-    // The top bit of each byte that is not 0, moved to its lowest; then all of them side by side.
+    // Moves the top bit of each nonzero byte to its lowest bit; then packs these bits side by side.
     let bits = ((((differences & LOW) + LOW) | differences) & !LOW) >> 7;
     (bits.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// All rows are one joint's.
+/// All rows belong to one joint.
 fn whole(joint: JointId, rows: usize, order: &mut Vec<Run>) -> bool {
     order.push(Run { joint: joint as u32, count: rows as u32 });
     true
@@ -260,7 +260,7 @@ mod tests {
     fn a_bit_for_each_byte_that_differs() {
         let mut bytes = [0u8; 16];
         for round in 0..100_000u32 {
-            // Few values, so that bytes are often the same, the least and the greatest bit among them.
+            // Few distinct values, so that bytes are often equal; they include the lowest and the highest bit.
             bytes[round as usize % 16] = [0, 1, 0x80, 0xff][(round.wrapping_mul(0x9e37_79b9) >> 30) as usize];
             let (a, b) = (&bytes[..8], &bytes[8..]);
             let slow = (0..8).fold(0, |bits, i| bits | ((a[i] != b[i]) as u8) << i);
