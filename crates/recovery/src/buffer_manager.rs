@@ -1,23 +1,25 @@
-//! Which rows are in memory, in a run with a limit for it.
+//! The buffer manager: decides which rows are in memory, in a run with a memory limit.
 //!
-//! Rows live in *runs* on the medium, and those that epochs touch are in memory besides (`tidemill_state::Table`,
-//! whose `cold` has the invariant). An epoch's cold rows are read while it is prepared, in batches of some thousand
-//! keys, beside the access of the epochs before; only where a key is known no earlier than in access (a cascade, a
-//! dependent key) is it read there.
+//! All rows live in *runs* on the medium; rows that epochs touch are in memory as well (`tidemill_state::Table`, whose
+//! `cold` module states the invariant). The evicted rows of an epoch are read while it is prepared, in batches of some
+//! thousand keys, concurrently with the access of earlier epochs. Only if a key is not known before access (a cascade,
+//! a dependent key) is its row read during access.
 //!
-//! **Live runs.** Of each table there is a list of runs, oldest first, which with the rows in memory are the state as it
-//! is. The newest checkpoint's are among them, or have become others by merges. Behind them are *spills*: runs of what
-//! was changed and then evicted. No manifest names a spill until the next checkpoint, of which it is a part; until then
-//! it need not be durable, as the log has what is in it, and what opens the state after a crash removes it.
+//! **Live runs.** Each table has a list of runs, oldest first. Together with the rows in memory they are the current
+//! state. The list begins with the runs of the newest checkpoint, or the runs that merges made of them. After these
+//! come *spills*: runs of rows that were changed and then evicted. No manifest names a spill before the next
+//! checkpoint, which includes it. Until then a spill need not be durable, because the log has its content; after a
+//! crash, opening the state removes it.
 //!
-//! **Eviction** (`eviction`) is begun by the gate, which looks before each epoch how much room is left.
+//! **Eviction** (`eviction`) is started by the gate, which checks before each epoch how much memory is left.
 //!
-//! **Checkpoints.** The gate notes the lists as they are when it cuts the epoch of a checkpoint ([`BufferManager::cut`]): what
-//! is spilled behind that is newer. What the checkpoint copies of memory becomes a run between the two
-//! ([`BufferManager::install`]). Until then a row without a mark may be nowhere but in memory, so all that is evicted is
-//! spilled.
+//! **Checkpoints.** When the gate cuts the epoch of a checkpoint, it records the current lists
+//! ([`BufferManager::cut`]); later spills are newer than the checkpoint. The rows that the checkpoint copies from
+//! memory become a run between the two ([`BufferManager::install`]). Until then a row without a mark may exist only in
+//! memory, so every evicted row is spilled.
 //!
-//! **Merges** are made by the checkpointer's thread, of runs on one side of the place where a checkpoint's run will go.
+//! **Merges** run on the checkpointer's thread. All runs of a merge are on one side of the place where a checkpoint's
+//! run will be inserted.
 
 use crate::control::{Failure, RunError};
 use crate::summary::MemorySummary;
@@ -29,26 +31,26 @@ use tidemill_durability::{Bug, Planted, StateDirectory, StateError};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{ColdError, ColdRows, Found, Image, NOWHERE, Table};
 
-/// The runs of a table as it is.
+/// The current runs of a table.
 struct Live {
     runs: Arc<Runs>,
-    /// How many of them, at the end, were spilled since a checkpoint was cut that is not installed yet.
+    /// The number of runs, at the end, that were spilled after the cut of a checkpoint that is not installed yet.
     since_cut: Option<usize>,
 }
 
 impl Live {
-    /// Runs that are not behind the place where the run of a checkpoint goes.
+    /// The number of runs before the place where the run of a checkpoint is inserted.
     fn before_cut(&self) -> usize {
         self.runs.len() - self.since_cut.unwrap_or(0)
     }
 }
 
-/// The rows of a table that are in its runs.
+/// The evicted rows of a table: those in its runs.
 pub(super) struct Evicted {
     live: RwLock<Live>,
     failure: Arc<Failure>,
     planted: Planted,
-    /// Keys that were looked for, and rows that were found. Written by who prepares.
+    /// Keys that were looked up, and rows that were found. Written by the preparing workers.
     pub asked: AtomicU64,
     fetched: AtomicU64,
 }
@@ -86,21 +88,21 @@ impl ColdRows for Evicted {
     }
 }
 
-/// What of the state is in memory, and how much may be.
+/// Tracks which part of the state is in memory, and how much memory it may take.
 pub struct BufferManager {
     pub(super) limit: usize,
     /// By table.
     pub(super) tables: Vec<Arc<Evicted>>,
-    /// Bytes that a merge under way takes. Written by the checkpointer.
+    /// Bytes used by a running merge. Written by the checkpointer.
     pub(super) merging: AtomicUsize,
-    /// The most bytes that were seen.
+    /// The maximum number of bytes observed.
     pub(super) peak: AtomicU64,
     pub(super) evicted: AtomicU64,
     spilled: AtomicU64,
 }
 
 impl BufferManager {
-    /// Puts the tables where all their rows are cold: in the newest checkpoint, which has them all. Nothing runs.
+    /// Marks all rows of the tables as evicted: they are in the newest checkpoint. Call it while nothing runs.
     pub fn begin(
         limit: usize,
         directory: &StateDirectory,
@@ -117,7 +119,7 @@ impl BufferManager {
                 fetched: AtomicU64::new(0),
             });
             #[allow(unsafe_code)]
-            // SAFETY: no run has begun, so nothing knows a row.
+            // SAFETY: no run has begun, so no thread holds a row.
             unsafe {
                 table.chill(cold.clone());
             }
@@ -133,7 +135,7 @@ impl BufferManager {
         })
     }
 
-    /// A checkpoint of the epoch that is cut now is due: the runs that are a part of it, by table.
+    /// Called when an epoch is cut with a checkpoint due: returns the runs that the checkpoint includes, by table.
     pub fn cut(&self) -> Vec<Arc<Runs>> {
         let cut = |cold: &Arc<Evicted>| {
             let live = &mut *cold.live.write();
@@ -143,12 +145,12 @@ impl BufferManager {
         self.tables.iter().map(cut).collect()
     }
 
-    /// The runs by table, as nothing goes on any more.
+    /// The runs by table, while nothing runs.
     pub fn at_rest(&self) -> Vec<Arc<Runs>> {
         self.tables.iter().map(|cold| cold.runs()).collect()
     }
 
-    /// What a checkpoint has copied of memory is in these runs, by table.
+    /// Inserts the runs of the rows that a checkpoint copied from memory, by table.
     pub fn install(&self, copied: Vec<Option<OpenRun>>) {
         for (cold, run) in self.tables.iter().zip(copied) {
             let live = &mut *cold.live.write();
@@ -160,12 +162,12 @@ impl BufferManager {
         }
     }
 
-    /// The checkpoint that was cut is installed, or will never be.
+    /// Called when the checkpoint that was cut is installed or abandoned.
     pub fn forget_cut(&self) {
         self.tables.iter().for_each(|cold| cold.live.write().since_cut = None);
     }
 
-    /// The newest checkpoint has all rows as they are now. Nothing runs.
+    /// Called when the newest checkpoint contains all current rows. Nothing runs.
     pub fn end(&self, directory: &StateDirectory, tables: &[Table]) -> Result<(), StateError> {
         for (cold, runs) in self.tables.iter().zip(newest(directory, tables)?) {
             *cold.live.write() = Live { runs, since_cut: None };
@@ -173,8 +175,8 @@ impl BufferManager {
         Ok(())
     }
 
-    /// Begins to merge runs of a table that has too many; none where no table has. Others write no run of that table
-    /// before the merge has ended, but for those that come after the merged ones.
+    /// Begins to merge runs of a table that has too many; none if no table has. Until the merge ends, other threads
+    /// only append runs after the merged ones.
     pub fn begin_merge(
         &self,
         directory: &Mutex<StateDirectory>,
@@ -196,7 +198,7 @@ impl BufferManager {
         Ok(None)
     }
 
-    /// Puts the merged run in the place of those that it was made of.
+    /// Replaces the merged runs by the result.
     pub fn end_merge(&self, merge: LiveMerge) -> Result<(), StateError> {
         self.merging.store(0, Ordering::Relaxed);
         let LiveMerge { table, first, count, merging } = merge;
@@ -207,12 +209,12 @@ impl BufferManager {
         Ok(())
     }
 
-    /// A merge has failed: the runs stay as they are.
+    /// Called after a failed merge: the runs stay as they are.
     pub fn abandon_merge(&self) {
         self.merging.store(0, Ordering::Relaxed);
     }
 
-    /// What it did.
+    /// The counters of the run.
     pub fn summary(&self) -> MemorySummary {
         MemorySummary {
             limit: self.limit as u64,
@@ -223,7 +225,7 @@ impl BufferManager {
         }
     }
 
-    /// Puts a run of rows that were evicted behind the others.
+    /// Appends a run of evicted rows to the table's list.
     pub(super) fn spill(&self, table: usize, run: OpenRun) {
         self.spilled.fetch_add(run.run().rows, Ordering::Relaxed);
         let live = &mut *self.tables[table].live.write();
@@ -232,10 +234,10 @@ impl BufferManager {
     }
 }
 
-/// Runs of a table that become one while it is in use.
+/// A merge of runs of a table that is in use.
 pub struct LiveMerge {
     table: usize,
-    /// The first of them, and how many they are.
+    /// The index of the first of them, and their number.
     first: usize,
     count: usize,
     /// The merge itself.

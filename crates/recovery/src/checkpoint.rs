@@ -1,4 +1,4 @@
-//! States on the medium: rows as runs, and what the gate holds as blocks.
+//! States on the medium: rows as runs, and the gate's state as blocks.
 
 use crate::entry::{BatchCodec, Malformed, Reader, read_batch};
 use crate::intake::Taken;
@@ -19,30 +19,30 @@ use tidemill_stages::gate::Standing;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, RowShape, Table};
 
-/// Where a source stands at the end of an epoch.
+/// The position of a source at the end of an epoch.
 #[derive(Default)]
 pub struct SourceAt {
-    /// At the gate.
+    /// Its standing at the gate.
     pub standing: Standing,
-    /// What was taken of it.
+    /// The records taken from it.
     pub taken: Taken,
-    /// How it can go on.
+    /// A token from which it can continue.
     pub token: Option<String>,
 }
 
-/// Begins a run of rows of some shape, with a filter for so many or none.
+/// Begins a run of rows of a given shape, with a filter for the given number of rows, or none.
 pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>, Option<usize>) -> Result<RunWriter, StateError> + 'a;
 
-/// The runs that those of a checkpoint follow, by table.
+/// The runs that precede those of a checkpoint, by table.
 pub enum Before<'a> {
-    /// Those of the checkpoint before, or none.
+    /// The runs of the previous checkpoint, or none.
     Newest(Vec<TableState>),
-    /// With a memory limit: those of the tables as they are, the newest of which need not be durable.
+    /// With a memory limit: the current runs of the tables, of which the newest need not be durable.
     Live(&'a [Arc<Runs>]),
 }
 
 impl Before<'_> {
-    /// Without a memory limit. None where all rows are written.
+    /// For a run without a memory limit. None if all rows are written.
     pub fn of(directory: &StateDirectory, whole: bool) -> Self {
         let newest = directory.checkpoint().filter(|_| !whole);
         Before::Newest(newest.map_or(Vec::new(), |newest| newest.tables.clone()))
@@ -56,7 +56,7 @@ impl Before<'_> {
     }
 }
 
-/// The tables of a checkpoint, for which these runs were written; makes durable what is not yet.
+/// The tables of a checkpoint for which these runs were written; makes all runs durable that are not durable yet.
 pub fn tables(
     before: &Before<'_>,
     written: &[Option<OpenRun>],
@@ -84,20 +84,20 @@ pub fn tables(
     Ok(states)
 }
 
-/// Writes the rows of the snapshots that are open, virtual node by virtual node: a run of each table that has any.
+/// Writes the rows of the open snapshots, virtual node by virtual node: one run for each table that has any.
 #[derive(Default)]
 pub struct SnapshotWriter {
-    /// Which table and which of its nodes is next.
+    /// The next table, and the next of its nodes.
     table: usize,
     node: usize,
-    /// The run of the table at hand, once it has a row.
+    /// The run of the current table, once it has a row.
     writer: Option<RunWriter>,
     written: Vec<Option<OpenRun>>,
 }
 
 impl SnapshotWriter {
-    /// Goes on with the next virtual node, behind the runs `before`. The rows that it has copied; none where there are
-    /// no more nodes. After an error the snapshots are still to be ended ([`SnapshotWriter::abandon`]).
+    /// Writes the next virtual node, into a run after the runs `before`. Returns the number of rows copied; none if
+    /// there are no more nodes. After an error, the snapshots still have to be ended ([`SnapshotWriter::abandon`]).
     pub fn step(
         &mut self,
         machine: &Machine,
@@ -125,7 +125,7 @@ impl SnapshotWriter {
         Ok(Some(rows.len()))
     }
 
-    /// By table, what was written, when there are no more nodes.
+    /// The written runs by table, after the last node.
     pub fn end(self, machine: &Machine) -> Vec<Option<OpenRun>> {
         assert_eq!(self.table, machine.tables.len(), "a snapshot is written to its end");
         assert!(self.writer.is_none(), "no run is left open");
@@ -138,7 +138,7 @@ impl SnapshotWriter {
     }
 }
 
-/// Writes the rows of the snapshots that are open at once, and ends them whatever happens.
+/// Writes all rows of the open snapshots, and ends the snapshots in any case.
 fn write_rows(
     machine: &Machine,
     before: &Before<'_>,
@@ -157,23 +157,23 @@ fn write_rows(
     }
 }
 
-/// Merges the runs of the newest checkpoint, of tables that have too many; the manifest then names what they became.
+/// Merges the runs of the newest checkpoint, for tables that have too many; the manifest then names the merged runs.
 pub struct RunMerger {
     checkpoint: Checkpoint,
-    /// The table that is next, and the merge that is under way of the one before.
+    /// The next table, and the running merge of the one before it.
     table: usize,
     merging: Option<Merging>,
     merged: bool,
 }
 
 impl RunMerger {
-    /// Of the newest checkpoint, if there is one.
+    /// A merger for the newest checkpoint, if there is one.
     pub fn new(directory: &StateDirectory) -> Option<RunMerger> {
         let checkpoint = directory.checkpoint()?.clone();
         Some(RunMerger { checkpoint, table: 0, merging: None, merged: false })
     }
 
-    /// Goes on with about so many rows; whether there is more to do.
+    /// Merges about this number of rows; returns whether there is more to do.
     pub fn step(
         &mut self,
         machine: &Machine,
@@ -209,14 +209,14 @@ impl RunMerger {
     }
 }
 
-/// Merges at once ([`RunMerger`]).
+/// Merges everything at once ([`RunMerger`]).
 pub fn merge(machine: &Machine, directory: &Mutex<StateDirectory>) -> Result<(), StateError> {
     let Some(mut merger) = RunMerger::new(&directory.lock()) else { return Ok(()) };
     while merger.step(machine, directory, usize::MAX)? {}
     Ok(())
 }
 
-/// Writes what the gate holds of sources, if it holds anything.
+/// Writes the held events of sources, if there are any.
 pub fn write_sources(
     sources: Vec<SourceAt>,
     begin: &mut dyn FnMut() -> Result<BlockWriter, StateError>,
@@ -249,23 +249,23 @@ pub fn write_sources(
     Ok(states)
 }
 
-/// What is to be written of a state at rest.
+/// A state at rest, to be written.
 pub struct AtRest {
-    /// Of the end of which epoch.
+    /// The last epoch that the state contains.
     pub epoch: u64,
-    /// Where the sources stand.
+    /// The positions of the sources.
     pub sources: Vec<SourceAt>,
-    /// By sink: what went to it.
+    /// By sink: the digest of its output.
     pub outputs: BTreeMap<String, StreamDigest>,
-    /// What epochs have marked as since the last checkpoint.
+    /// The mark of the rows that have changed since the last checkpoint.
     pub generation: Generation,
     /// Whether all rows are to be written.
     pub whole: bool,
-    /// With a memory limit: the runs of the tables as they are.
+    /// With a memory limit: the current runs of the tables.
     pub live: Option<Vec<Arc<Runs>>>,
 }
 
-/// Writes the state as it is while nothing runs; durable, but not yet the newest checkpoint.
+/// Writes the current state while nothing runs. The result is durable, but not yet the newest checkpoint.
 pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
     let AtRest { epoch, sources, outputs, generation, whole, live } = state;
     let before = live.as_deref().map_or_else(|| Before::of(directory, whole), Before::Live);
@@ -277,7 +277,7 @@ pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) ->
     Ok(Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() })
 }
 
-/// Where the sources stood in the newest checkpoint.
+/// The positions of the sources in the newest checkpoint.
 pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<Vec<SourceAt>, StateError> {
     let Some(checkpoint) = directory.checkpoint() else { return Ok(Vec::new()) };
     let blocks = directory.blocks();

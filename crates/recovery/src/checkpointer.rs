@@ -1,18 +1,21 @@
-//! Checkpoints while epochs run.
+//! Checkpoints, taken while epochs run.
 //!
-//! 1. The gate says with which epoch a checkpoint is due, and keeps how the sources stand after it ([`Cut`]).
-//! 2. The worker that has accessed that epoch begins a snapshot before the next epoch is accessed. Nothing is
-//!    copied then. Later epochs save the rows that they are about to change (`tidemill_stages::prepare::changes`, and
+//! 1. The gate decides with which epoch a checkpoint is due, and records the positions of the sources after it
+//!    ([`Cut`]).
+//! 2. The worker that has accessed that epoch begins a snapshot before the next epoch is accessed. Nothing is copied at
+//!    this point. Later epochs save the rows that they are about to change (`tidemill_stages::prepare::changes`, and
 //!    `tidemill_state::Table::begin_snapshot`).
-//! 3. The checkpointer copies what has changed since the last checkpoint, and writes it node by node as a run of each
-//!    table, beside the epochs. It rests as it writes, so that epochs keep the processors. With a memory limit it makes
-//!    durable what was spilled, which is a part of the checkpoint ([`crate::buffer_manager`]).
-//! 4. When all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it may go.
-//! 5. Where there are too many runs, they are merged, and the manifest names the merged one instead. With a memory limit
-//!    runs are merged as they are spilled, and the next checkpoint's manifest names them.
+//! 3. The checkpointer copies the rows that have changed since the last checkpoint, and writes them node by node as a
+//!    run of each table, concurrently with the epochs. It pauses between batches of rows, so that epochs keep the
+//!    processors. With a memory limit it also makes the spills durable that are part of the checkpoint
+//!    ([`crate::buffer_manager`]).
+//! 4. After all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it may be
+//!    removed.
+//! 5. If there are too many runs, they are merged, and the manifest then names the merged run. With a memory limit,
+//!    runs are merged as they are spilled, and the next checkpoint's manifest names the merged ones.
 //!
-//! Where 3 or 4 fails for want of room, what it had taken is not marked as changed any more; so the next checkpoint
-//! is one of all rows.
+//! If step 3 or 4 fails for lack of disk space, the rows that it copied are no longer marked as changed, so the next
+//! checkpoint contains all rows.
 
 use crate::buffer_manager::{BufferManager, LiveMerge};
 use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, tables, write_sources};
@@ -29,59 +32,59 @@ use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
 
-/// How often the checkpointer looks whether the sinks have committed, nanoseconds.
+/// The interval at which the checkpointer checks whether the sinks have committed, nanoseconds.
 const COMMITTED_POLL: u64 = 1_000_000;
 /// Rows between two rests.
 const REST_ROWS: usize = 1 << 13;
-/// Rows of a merge at a step.
+/// Rows of one step of a merge.
 const MERGE_ROWS: usize = 1 << 12;
-/// How much longer a rest is than the work before it.
+/// A rest takes this many times as long as the work before it.
 const REST_FACTOR: u64 = 3;
-/// And how long at the most, nanoseconds.
+/// The longest rest, nanoseconds.
 const REST_MAX: u64 = 20_000_000;
-/// Bytes of a table's rows that are copied at once before they are written.
+/// The maximum number of bytes of a table's rows that are copied ahead of writing them.
 const AHEAD_BYTES_MAX: usize = 256 << 20;
 
-/// What the gate knows of a checkpoint when it cuts the epoch that it is due with.
+/// The gate's record of a checkpoint, made when it cuts the epoch that the checkpoint is due with.
 pub struct Cut {
-    /// Of the end of which epoch.
+    /// The last epoch that the checkpoint contains.
     pub epoch: u64,
-    /// How the sources stand after it.
+    /// The positions of the sources after it.
     pub sources: Vec<SourceAt>,
     /// Whether all rows are to be written.
     pub whole: bool,
-    /// With a memory limit: the runs of what has changed before and is not in memory, by table.
+    /// With a memory limit: by table, the runs of rows that changed before the cut and are not in memory.
     pub live: Option<Vec<Arc<Runs>>>,
 }
 
-/// A snapshot that was begun at the end of an epoch, as the committer tells it.
+/// A snapshot that has begun at the end of an epoch, as reported by the committer.
 pub struct Captured {
     /// The epoch.
     pub epoch: u64,
-    /// By sink: what went to it up to the epoch.
+    /// By sink: the digest of its output up to the epoch.
     pub outputs: Vec<StreamDigest>,
 }
 
-/// What those who take part in checkpoints share.
+/// State that the participants in checkpoints share.
 #[derive(Default)]
 pub struct CheckpointState {
-    /// The checkpoint that is due. Put in by the gate, taken by the checkpointer.
+    /// The checkpoint that is due. Stored by the gate, taken by the checkpointer.
     pub cut: Mutex<Option<Cut>>,
-    /// Whether a checkpoint is under way. Set by the gate, cleared by the checkpointer.
+    /// Whether a checkpoint is in progress. Set by the gate, cleared by the checkpointer.
     pub busy: AtomicBool,
-    /// How many were taken.
+    /// The number of checkpoints taken.
     pub count: AtomicU64,
-    /// Epochs up to this one are committed by all sinks. Written by the committer.
+    /// All sinks have committed the epochs up to this one. Written by the committer.
     pub committed: AtomicU64,
-    /// Whether the next one must have all rows: some without a mark are not in the newest. Written by the checkpointer
-    /// while busy, read by the gate.
+    /// Whether the next checkpoint must contain all rows, because some unmarked rows are not in the newest. Written by
+    /// the checkpointer while busy, read by the gate.
     pub whole: AtomicBool,
-    /// Whether something waits for merges, or all else has ended, so that the checkpointer does not rest. Written by the
-    /// gate, and by the run at its end.
+    /// Whether the gate waits for merges, or all other actors have ended; then the checkpointer does not rest. Written
+    /// by the gate, and by the run at its end.
     pub presses: AtomicBool,
 }
 
-/// Takes checkpoints, and merges what is spilled.
+/// Takes checkpoints, and merges spilled runs.
 pub struct Checkpointer {
     pub(crate) directory: Arc<Mutex<StateDirectory>>,
     pub(crate) machine: Arc<Machine>,
@@ -95,21 +98,21 @@ pub struct Checkpointer {
     pub(crate) failure: Arc<Failure>,
     pub(crate) pace: Pace,
     pub(crate) work: Work,
-    /// A merge of what was spilled.
+    /// A merge of spilled runs.
     pub(crate) merge: Option<LiveMerge>,
     /// Whether there may be more to merge.
     pub(crate) merges: bool,
 }
 
-/// How far a checkpoint is.
+/// The progress of a checkpoint.
 pub(crate) enum Work {
-    /// None is under way.
+    /// No checkpoint is in progress.
     Nothing,
-    /// Its rows are written.
+    /// Its rows are being written.
     Rows(Cut, Vec<StreamDigest>, SnapshotWriter),
     /// It is written, and waits for the sinks and the log.
     Committing(Box<Checkpoint>, Vec<Option<OpenRun>>),
-    /// It is the newest; runs are merged.
+    /// It is the newest; runs are being merged.
     Merging(RunMerger),
 }
 
@@ -121,7 +124,7 @@ impl Actor for Checkpointer {
         if !matches!(self.work, Work::Nothing) {
             return self.go_on();
         }
-        // Before merges: its run comes after those that are merged.
+        // Before merges, because its run is inserted after the runs that are merged.
         match self.captured.take() {
             Took::Message(captured) => {
                 self.begin(captured);
@@ -158,11 +161,11 @@ impl Checkpointer {
         }
     }
 
-    /// What a piece of work came to; none where there was no room for it, or where it failed.
+    /// The result of a piece of work; none if there was no disk space for it, or if it failed.
     fn unless_full<T>(&self, done: Result<T, StateError>) -> Option<T> {
         match done {
             Ok(done) => Some(done),
-            // The log has everything still; it will be tried again when there may be room.
+            // The log still has everything; the work is tried again when there may be space.
             Err(error) if error.is_no_room() => None,
             Err(error) => {
                 self.failure.set(RunError::State(error));
@@ -171,7 +174,7 @@ impl Checkpointer {
         }
     }
 
-    /// Goes on with what is spilled; whether there is more to merge.
+    /// Continues merging spilled runs; returns whether there is more to merge.
     fn merge_live(&mut self) -> Result<bool, StateError> {
         let buffers = self.buffers.as_ref().expect("only with a memory limit");
         let Some(merge) = &mut self.merge else {
@@ -191,11 +194,11 @@ impl Checkpointer {
         Ok(true)
     }
 
-    /// Begins a checkpoint, whose snapshot has begun.
+    /// Begins a checkpoint whose snapshot has begun.
     fn begin(&mut self, captured: Captured) {
         let cut = self.state.cut.lock().take().expect("the gate cut it");
         assert_eq!(cut.epoch, captured.epoch, "one checkpoint at a time");
-        // Until it is the newest: what it takes is not marked any more.
+        // Until this checkpoint is the newest, the rows that it copies are no longer marked.
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
         self.pace.begin(&*self.environment);
@@ -203,8 +206,8 @@ impl Checkpointer {
         self.work = Work::Rows(cut, captured.outputs, SnapshotWriter::default());
     }
 
-    /// Copies what has changed, as fast as it goes, before it is written at leisure: until a row is copied, the epoch
-    /// that changes it has to do it. Where memory is limited there is no room for that.
+    /// Copies the changed rows at full speed before they are written at a slower pace: until a row is copied, an epoch
+    /// that changes it has to copy it. With a memory limit there is no memory for that.
     fn copy_ahead(&self) {
         for table in self.machine.tables.iter().filter(|table| !table.has_cold_rows()) {
             #[allow(unsafe_code)]
@@ -215,7 +218,7 @@ impl Checkpointer {
         }
     }
 
-    /// Goes on with the checkpoint that is under way.
+    /// Continues the checkpoint that is in progress.
     fn go_on(&mut self) -> Progress {
         let mut progress = Progress::Worked;
         let done = match std::mem::replace(&mut self.work, Work::Nothing) {
@@ -240,7 +243,7 @@ impl Checkpointer {
         progress
     }
 
-    /// Writes rows, and after the last what else the checkpoint has.
+    /// Writes rows, and after the last of them the rest of the checkpoint.
     fn write(&mut self, cut: Cut, outputs: Vec<StreamDigest>, mut writer: SnapshotWriter) -> Result<Work, StateError> {
         let before = match &cut.live {
             Some(live) => Before::Live(live),
@@ -255,7 +258,8 @@ impl Checkpointer {
             }
         };
         if let Some(rows) = rows {
-            // Where memory is limited, the copies that epochs and evictions make meanwhile have none of their own.
+            // With a memory limit, the copies that epochs and evictions make during the checkpoint have no memory of
+            // their own, so it does not rest.
             self.pace.worked(2 * rows, self.buffers.is_none());
             return Ok(Work::Rows(cut, outputs, writer));
         }
@@ -268,8 +272,8 @@ impl Checkpointer {
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 
-    /// Makes a checkpoint the newest as soon as its epoch is committed and durable. (In the weaker mode sinks may be
-    /// ahead of the log, which must not end before the checkpoint.)
+    /// Makes a checkpoint the newest once its epoch is committed and durable. (With the weaker sync, sinks may be ahead
+    /// of the log, and the log must not end before the checkpoint.)
     fn switch(
         &mut self,
         checkpoint: Box<Checkpoint>,
@@ -278,7 +282,7 @@ impl Checkpointer {
         let epoch = checkpoint.epoch;
         let committed = self.state.committed.load(Ordering::Acquire);
         if committed.min(self.log_state.durable.load(Ordering::Acquire)) < epoch {
-            // A replay that is broken off leaves epochs that nobody will commit.
+            // An aborted replay leaves epochs that are never committed.
             let is_over =
                 matches!(self.captured.take(), Took::Closed) && self.state.committed.load(Ordering::Acquire) < epoch;
             if self.failure.is_set() || is_over {
@@ -299,15 +303,15 @@ impl Checkpointer {
     }
 }
 
-/// Leaves the processors to the epochs most of the time.
+/// Limits the checkpointer's share of the processors, so that the epochs have them most of the time.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// When the work since the last rest began, and how many rows it had.
+    /// When the work since the last rest began, and its number of rows.
     since: u64,
     rows: usize,
     /// A rest is due.
     tired: bool,
-    /// The end of the rest that is taken.
+    /// The end of the current rest.
     until: u64,
 }
 
@@ -316,7 +320,7 @@ impl Pace {
         *self = Pace { since: environment.now(), ..Pace::default() };
     }
 
-    /// So many rows were worked on; whether rests are taken at all.
+    /// Notes that this number of rows was processed; `rests` tells whether a rest may become due.
     fn worked(&mut self, rows: usize, rests: bool) {
         self.rows += rows;
         if self.rows >= REST_ROWS && rests {
@@ -324,7 +328,7 @@ impl Pace {
         }
     }
 
-    /// Until when it rests, if it does.
+    /// The time until which to rest; none if no rest is due.
     fn rests(&mut self, environment: &dyn Environment, state: &CheckpointState) -> Option<u64> {
         if !self.tired && self.until == 0 {
             return None;

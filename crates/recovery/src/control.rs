@@ -1,11 +1,11 @@
-//! What a run and those around it tell each other: progress, the wish to stop, the first failure.
+//! The state that a run and its environment share: progress, the request to stop, the first failure.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_durability::StateError;
 use tidemill_stages::io::{IoFailure, SourceProgress};
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -14,7 +14,7 @@ pub enum RunError {
     Source {
         /// The source.
         name: String,
-        /// What happened.
+        /// The failure.
         failure: IoFailure,
     },
     /// A sink failed.
@@ -22,10 +22,10 @@ pub enum RunError {
     Sink {
         /// The sink.
         name: String,
-        /// What happened.
+        /// The failure.
         failure: IoFailure,
     },
-    /// The state cannot be read or kept.
+    /// The state cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
     /// The engine itself failed: a bug.
@@ -33,7 +33,7 @@ pub enum RunError {
     Panic(String),
 }
 
-/// What others may see and say while an engine runs.
+/// The interface between a running engine and its watchers.
 #[derive(Default)]
 pub struct Control {
     stop: AtomicBool,
@@ -46,41 +46,42 @@ pub struct Control {
     pub epochs: AtomicU64,
     /// The last epoch of an earlier run that was replayed; 0 where none was.
     pub replayed: AtomicU64,
-    /// Whether the log waits for room on the disk: then no epoch is released.
+    /// Whether the log waits for disk space: then no epoch is released.
     pub log_waits: AtomicBool,
-    /// Whether a sink does. Set by the maker of the sinks.
+    /// Whether a sink waits for disk space. Set by the maker of the sinks.
     pub sink_waits: AtomicBool,
-    /// Per source, how far it has come.
+    /// By source: how much of its input it has read.
     pub progress: Mutex<Vec<SourceProgress>>,
-    /// How far a durable run is in going on after an earlier run.
+    /// The progress of recovery, in a durable run that continues an earlier run.
     pub recovery: RecoveryProgress,
 }
 
-/// How far a durable run is in going on after an earlier one: rows first, then events.
+/// The progress of recovery: rows first, then events.
 #[derive(Default)]
 pub struct RecoveryProgress {
     /// Rows and deletions in the checkpoint; 0 where there are none.
     pub rows_in_all: AtomicU64,
     /// Rows that were loaded.
     pub rows: AtomicU64,
-    /// Bytes of log after the checkpoint; 0 until they are known, or where there are none.
+    /// Bytes of log after the checkpoint; 0 until they are known, or if there are none.
     pub log_bytes_in_all: AtomicU64,
     /// Bytes of log that were read.
     pub log_bytes: AtomicU64,
     /// Events that were replayed.
     pub events: AtomicU64,
-    /// Whether all is replayed and new events are taken.
+    /// Whether the replay is complete and new events are accepted.
     pub done: AtomicBool,
 }
 
 impl RecoveryProgress {
-    /// While rows are loaded: how many, and of how many at the most.
+    /// While rows are loaded: their number so far, and an upper bound on the total.
     pub fn loading(&self) -> Option<(u64, u64)> {
         let (rows, in_all) = (self.rows.load(Ordering::Relaxed), self.rows_in_all.load(Ordering::Relaxed));
         (rows < in_all && !self.done.load(Ordering::Relaxed)).then_some((rows, in_all))
     }
 
-    /// While events are replayed: how many, and of about how many, judged by the bytes of log that they took.
+    /// While events are replayed: their number so far, and an estimate of the total from the bytes of log that they
+    /// took.
     pub fn replaying(&self) -> Option<(u64, u64)> {
         let (bytes, in_all) = (self.log_bytes.load(Ordering::Relaxed), self.log_bytes_in_all.load(Ordering::Relaxed));
         let events = self.events.load(Ordering::Relaxed);
@@ -100,18 +101,18 @@ impl Control {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the log or a sink waits for room on its disk.
+    /// Whether the log or a sink waits for disk space.
     pub fn waits(&self) -> bool {
         self.log_waits.load(Ordering::Relaxed) || self.sink_waits.load(Ordering::Relaxed)
     }
 
-    /// Whether the run is about to end, because it was asked to or has failed: nothing waits any more for what may
-    /// never come.
+    /// Whether the run is about to end, by request or after a failure: then no actor waits for anything that may never
+    /// come.
     pub fn ends(&self) -> bool {
         self.stops() || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the run has failed.
+    /// Records whether the run has failed.
     pub fn note(&self, failure: &Failure) {
         self.failed.store(failure.is_set(), Ordering::Relaxed);
     }
@@ -119,17 +120,17 @@ impl Control {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// The first failure of a run; everything else follows from it.
+/// The first failure of a run; any others are its consequences.
 #[derive(Default)]
 pub struct Failure {
     first: Mutex<Option<RunError>>,
-    /// Whether there is one. Written with `first` locked.
+    /// Whether there is a failure. Written with `first` locked.
     is_set: AtomicBool,
     wakes: Mutex<Vec<Wake>>,
 }
 
 impl Failure {
-    /// Keeps a failure, if it is the first, and wakes all actors, which leave.
+    /// Records a failure, if it is the first, and wakes all actors, which then leave.
     pub fn set(&self, error: RunError) {
         {
             let mut first = self.first.lock();
@@ -139,12 +140,12 @@ impl Failure {
         self.wakes.lock().iter().for_each(|wake| wake());
     }
 
-    /// Whether there was one.
+    /// Whether there is a failure.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Has `wake` called at each failure from now on. It must not set one.
+    /// Registers `wake` to be called at each failure from now on. It must not set a failure.
     pub fn wakes(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.wakes.lock().push(Box::new(wake));
     }

@@ -1,15 +1,15 @@
-//! What came of each epoch, in short: so that a replay, another run or the reference interpreter can be
-//! compared with what was released.
+//! A short digest of each epoch's results, so that a replay, another run or the reference interpreter can be compared
+//! with the released results.
 //!
-//! 1. The worker that finishes an epoch digests its outputs, beside other epochs.
-//! 2. The committer, which sees epochs in order, hands the digest over and adds it to the total.
-//! 3. The logger writes digests that wait with an entry of that or a later epoch; the rest go into a note at
-//!    the end of the run. So all but the last few before a crash are in the log.
-//! 4. A replay must come to the digests that it finds in the log; those that it does not find, it logs.
-//! 5. A checkpoint has the total up to its epoch.
+//! 1. The worker that finishes an epoch digests its outputs, concurrently with other epochs.
+//! 2. The committer, which processes epochs in order, passes the digest on and adds it to the total.
+//! 3. The logger writes waiting digests with an entry of the same or a later epoch; the rest go into a note at the end
+//!    of the run. So the log contains all but the last few digests before a crash.
+//! 4. A replay must reproduce the digests that it finds in the log; it logs those that it does not find.
+//! 5. A checkpoint contains the total up to its epoch.
 //!
-//! Tables have none: a few instructions for every write while transactions run. An audit compares the rows of
-//! the newest checkpoint with its own.
+//! Tables have no digest: it would cost a few instructions for every write while transactions run. An audit compares
+//! the rows of the newest checkpoint with rows that it computes itself.
 
 use crate::entry::{Malformed, Reader, number};
 use crate::packed::{PackedCodec, read_packed};
@@ -33,7 +33,7 @@ pub fn write_digests(digests: &EpochDigests, codec: &mut PackedCodec, into: &mut
     }
 }
 
-/// Reads digests back, given the schemas of what transactions give.
+/// Reads digests back, given the schemas of the transactions' outputs.
 pub fn read_digests(reader: &mut Reader<'_>, schemas: &[SchemaRef]) -> Result<EpochDigests, Malformed> {
     (0..reader.number()?).map(|_| Ok((reader.number()?, read_digest(reader, schemas)?))).collect()
 }
@@ -86,31 +86,31 @@ pub fn outputs_by_name(program: &Program, total: Vec<StreamDigest>) -> BTreeMap<
     program.sinks.iter().map(|sink| sink.name.clone()).zip(total).collect()
 }
 
-/// The digests of a run. The committer adds, the logger takes, the gate compares while it replays.
+/// The digests of a run. The committer adds them, the logger takes them, and the gate compares them during a replay.
 #[derive(Default)]
 pub struct Digests(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By sink, since the state began.
+    /// By sink, since the beginning of the state.
     total: Vec<StreamDigest>,
-    /// Not in the log yet.
+    /// Not yet in the log.
     unlogged: EpochDigests,
-    /// Found in the log; their epochs are yet to be finished.
+    /// Found in the log; their epochs are not yet finished.
     logged: BTreeMap<u64, EpochDigest>,
-    /// Of replayed epochs; not found in the log, so far.
+    /// Of replayed epochs; not yet found in the log.
     replayed: BTreeMap<u64, EpochDigest>,
     /// Whether the log was read to its end.
     read: bool,
 }
 
 impl Digests {
-    /// Goes on from a total.
+    /// Continues from a total.
     pub fn new(total: Vec<StreamDigest>) -> Digests {
         Digests(Mutex::new(State { total, ..State::default() }))
     }
 
-    /// An epoch was finished, the next in order.
+    /// Adds the digest of a finished epoch, the next in order.
     pub fn finished(
         &self,
         epoch: u64,
@@ -135,7 +135,7 @@ impl Digests {
         Ok(())
     }
 
-    /// The log has the digest of an epoch that is replayed.
+    /// Adds a digest that the log has of an epoch that is replayed.
     pub fn found(&self, epoch: u64, digest: EpochDigest, program: &Program) -> Result<(), StateError> {
         let state = &mut *self.0.lock();
         match state.replayed.remove(&epoch) {
@@ -147,7 +147,7 @@ impl Digests {
         }
     }
 
-    /// The log was read to its end: what was not found there is to be logged.
+    /// The log was read to its end: digests that were not found there have to be logged.
     pub fn read(&self) {
         let state = &mut *self.0.lock();
         state.read = true;
@@ -155,15 +155,16 @@ impl Digests {
         state.unlogged.splice(..0, replayed);
     }
 
-    /// Those that are to be logged with, or behind, the entry of an epoch. Never one of a later epoch: it would be
-    /// there still where a crash takes that epoch, and another gets its number.
+    /// Takes the digests to be logged with, or after, the entry of an epoch; never a digest of a later epoch. If a
+    /// crash removed that epoch from the log and another epoch got its number, the digest would remain for the wrong
+    /// epoch.
     pub fn take_unlogged(&self, through: u64) -> EpochDigests {
         let unlogged = &mut self.0.lock().unlogged;
         let count = unlogged.partition_point(|(epoch, _)| *epoch <= through);
         unlogged.drain(..count).collect()
     }
 
-    /// Of all epochs so far, by sink.
+    /// The total of all epochs so far, by sink.
     pub fn total(&self) -> Vec<StreamDigest> {
         self.0.lock().total.clone()
     }
@@ -184,7 +185,8 @@ mod tests {
     use arrow_array::{ArrayRef, Int64Array, RecordBatch};
     use std::sync::Arc;
 
-    /// A logger that is behind the workers must not log what a crash may take without the digest.
+    /// A logger that lags the workers must not log a digest before its epoch: a crash could lose the epoch and keep the
+    /// digest.
     #[test]
     fn a_digest_waits_for_its_entry() {
         let program = tidemill_plan::analyze(&tidemill_plan::build::PlanBuilder::new("none").build()).expect("a plan");

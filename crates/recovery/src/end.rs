@@ -17,7 +17,7 @@ use tidemill_durability::{Bug, Log, StateDirectory, StateError, Written};
 use tidemill_stages::machine::Machine;
 use tidemill_state::Generation;
 
-/// What is left to do when all actors are over.
+/// The work that remains after all actors are over.
 pub struct Ending {
     pub(crate) directory: Arc<Mutex<StateDirectory>>,
     pub(crate) log_state: Arc<LogState>,
@@ -27,31 +27,31 @@ pub struct Ending {
     pub(crate) sync: Sync,
 }
 
-/// How gate and logger were left.
+/// The final state of gate and logger.
 pub struct Left {
     /// The last epoch that was cut.
     pub epoch: u64,
-    /// Where the sources stand after it.
+    /// The positions of the sources after it.
     pub sources: Vec<SourceAt>,
-    /// The mark of rows that changed since the last checkpoint.
+    /// The mark of the rows that have changed since the last checkpoint.
     pub generation: Generation,
-    /// The log; none where a replay was broken off before it began.
+    /// The log; none if a replay was aborted before the log began.
     pub log: Option<Log>,
-    /// What was replayed.
+    /// The result of the replay.
     pub recovery: Recovery,
 }
 
 impl Ending {
-    /// Has a checkpoint that is under way rest no more: nothing else is.
+    /// Stops the pauses of a checkpoint in progress: nothing else runs any more.
     pub fn hurry(&self) {
         self.checkpoints.presses.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a last checkpoint. Everything was committed.
+    /// Takes a last checkpoint, after everything was committed.
     pub fn end(self, machine: &Machine, mut left: Left) -> Result<DurabilitySummary, RunError> {
         let epoch = left.epoch;
         let mut is_behind = false;
-        // Without a log the replay was broken off: the next run begins where this one began.
+        // Without a log the replay was aborted: the next run begins where this one began.
         if let Some(mut log) = left.log.take() {
             note_rest(&mut log, &self.digests)?;
             let checkpoint = self.directory.lock().checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
@@ -82,8 +82,8 @@ impl Ending {
         })
     }
 
-    /// Writes the checkpoint and frees the log before it; false where there was no room, so that the next run replays
-    /// the log.
+    /// Writes the checkpoint and frees the log before it. Returns false if there was no disk space, so that the next
+    /// run replays the log.
     fn checkpoint(&self, machine: &Machine, left: &mut Left, mut log: Log) -> Result<bool, RunError> {
         let mut directory = self.directory.lock();
         if directory.planted().is(Bug::TruncatesFirst) {
@@ -104,7 +104,7 @@ impl Ending {
         let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
         let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
         match save(&mut directory, machine, state) {
-            // All is in the log, which the next run replays.
+            // The log has everything, and the next run replays it.
             Err(error) if error.is_no_room() => return Ok(false),
             saved => directory.switch(saved?)?,
         }
@@ -115,7 +115,7 @@ impl Ending {
         log.truncate(left.epoch, usize::MAX)?;
         drop(directory);
         match merge(machine, &self.directory) {
-            // All is in the checkpoint; there are more runs than there would be, until the next one.
+            // The checkpoint has everything; there are more runs than usual until the next one.
             Err(error) if error.is_no_room() => {}
             merged => merged?,
         }
@@ -128,14 +128,14 @@ impl Ending {
     }
 }
 
-/// Notes the digests of epochs that were committed when the logger had come to its end.
+/// Logs the digests of epochs that were committed after the logger had ended.
 fn note_rest(log: &mut Log, digests: &Digests) -> Result<(), StateError> {
     let rest = digests.take_unlogged(log.epoch());
     if rest.is_empty() {
         return Ok(());
     }
     note(log, &mut PackedCodec::default(), &rest);
-    // Without room they are missing; nothing else depends on them.
+    // Without disk space they are lost; nothing else depends on them.
     match log.write()? {
         Written::All => log.sync(),
         Written::Full(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! What is logged of an epoch, and its bytes.
+//! The log entry of an epoch, and its encoding.
 //!
 //! ```text
 //! entry   = version:1, sources: n, n × source, digests: n, n × digest
@@ -9,8 +9,8 @@
 //!           results: 0, or n, n × (there:1, [batch])
 //! ```
 //!
-//! Numbers are LEB128; a text or run of bytes has its length before it. What Arrow has of a batch is an IPC record
-//! batch message without schema (the program has it) and dictionaries, its buffers compressed.
+//! Numbers are LEB128; a text or run of bytes is preceded by its length. Batches are Arrow IPC record batch messages
+//! without a schema (the program has it), with dictionaries and compressed buffers.
 
 use crate::digest::{EpochDigests, read_digests, write_digests};
 use crate::intake::Taken;
@@ -29,27 +29,27 @@ use tidemill_stages::io::{BadRecord, SourceBatch};
 
 const VERSION: u8 = 5;
 
-/// What is logged of an epoch.
+/// The log entry of an epoch.
 #[derive(Debug)]
 pub struct EpochEntry {
     /// Its number.
     pub epoch: u64,
     /// By source number.
     pub sources: Vec<SourceEntry>,
-    /// What came of earlier epochs.
+    /// The digests of earlier epochs.
     pub digests: EpochDigests,
 }
 
-/// What columns there are in the log of a program.
+/// The schemas of the columns in the log of a program.
 pub struct LogSchemas {
     /// By source.
     pub sources: Vec<SchemaRef>,
-    /// By transaction, of what it gives when it commits.
+    /// By transaction, the schema of its output when it commits.
     pub committed: Vec<SchemaRef>,
 }
 
 impl LogSchemas {
-    /// Of a program's log.
+    /// The schemas of a program's log.
     pub fn of(program: &Program) -> LogSchemas {
         let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
         LogSchemas {
@@ -59,32 +59,32 @@ impl LogSchemas {
     }
 }
 
-/// What is logged of a source's part in an epoch.
+/// A source's part of an epoch's log entry.
 #[derive(Debug, Default)]
 pub struct SourceEntry {
-    /// Events let through.
+    /// Events that have passed.
     pub passed: u64,
     /// Whether the source had ended when the epoch was cut.
     pub ended: bool,
-    /// What was taken of it since the last cut.
+    /// The records taken from it since the last cut.
     pub taken: Taken,
-    /// Where it then stood.
+    /// The source's token at that point.
     pub token: Option<String>,
-    /// The records themselves, of a source that cannot be read again.
+    /// The records themselves, for a source that cannot be read again.
     pub ingested: Ingested,
 }
 
 /// Records since the last cut.
 #[derive(Debug, Default)]
 pub enum Ingested {
-    /// They can be read again.
+    /// None: they can be read again.
     #[default]
     Again,
-    /// By value.
+    /// The records by value.
     Values(Vec<SourceBatch>),
 }
 
-/// Makes and reads bytes of batches.
+/// Encodes batches.
 pub struct BatchCodec {
     options: IpcWriteOptions,
     context: IpcWriteContext,
@@ -117,12 +117,12 @@ pub fn read_batch(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<RecordB
     read.map_err(|error: ArrowError| Malformed(error.to_string()))
 }
 
-/// Bytes that have the right check and yet do not read: written by another version, or a bug.
+/// Bytes that have the right checksum but cannot be decoded: written by another version, or a bug.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
 impl EpochEntry {
-    /// Appends its bytes, without the epoch's number.
+    /// Appends the entry's bytes, without the epoch's number.
     pub fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
         into.push(VERSION);
         number(into, self.sources.len() as u64);
@@ -221,7 +221,7 @@ fn bytes(into: &mut Vec<u8>, value: &[u8]) {
     into.extend_from_slice(value);
 }
 
-/// What is left to be read.
+/// The bytes that remain to be read.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
         self.run(length)
     }
 
-    /// So many bytes.
+    /// A run of `length` bytes.
     pub fn run(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;

@@ -1,15 +1,16 @@
 //! Evicting rows, in a run with a memory limit.
 //!
-//! **When.** The gate looks before each epoch how much room is left ([`MemoryControl::room`]). Where that is less than
-//! [`SOFT`], or than the epochs that are cut may need by what the last ones did, it takes all epochs, so that nothing is
-//! in flight, spills and evicts until [`GOAL`] is free, and goes on. So nothing ever waits for a checkpoint. Where one
-//! epoch needs more than the limit, epochs are made smaller.
+//! **When.** Before each epoch the gate checks how much memory is left ([`MemoryControl::room`]). If that is less than
+//! [`SOFT`], or less than the cut epochs may need judging by recent ones, the gate first waits until no epoch is in
+//! flight; then it spills and evicts rows until [`GOAL`] is free. So nothing ever waits for a checkpoint. If one epoch
+//! needs more than the limit, epochs become smaller.
 //!
-//! **How.** In two steps, each on all processors in shares of the virtual nodes: rows that go are chosen, and those that
-//! are only here packed into blocks; when these have been written to a run, which is live from then on, slots go.
+//! **How.** There are two steps, each parallel over shares of the virtual nodes. First the victims are chosen, and rows
+//! that exist only in memory are packed into blocks. After these have been written to a run, which is live from then
+//! on, the slots are removed.
 //!
-//! **Room.** Memory of rows that has been taken once is filled again and never given back. So what indexes of runs, and
-//! a merge, can come to need is not given to rows from the beginning.
+//! **Room.** Memory that rows have occupied is reused for rows and never returned. So the memory that indexes of runs
+//! and a merge may need is reserved from the beginning.
 
 use crate::buffer_manager::BufferManager;
 use crate::checkpointer::CheckpointState;
@@ -26,64 +27,65 @@ use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Eviction, Removal, Table, TableMemory, Victims, Wrongly};
 
-/// Share of the rows' memory that is free after an eviction.
+/// The share of the rows' memory that is free after an eviction.
 const GOAL: f64 = 0.2;
-/// Rows are evicted where less is free.
+/// Rows are evicted if a smaller share than this is free.
 const SOFT: f64 = 0.05;
-/// Indexes have room for so many times the slots: most keys that are looked for in vain have an end to their search in
-/// the first bucket then, and some virtual nodes have more slots than others.
+/// Indexes have room for this many times the slots: then most unsuccessful lookups end in the first bucket, and some
+/// virtual nodes may have more slots than others.
 const UNEVEN: f64 = 1.2;
-/// Bytes of an index with so much room, for a slot.
+/// Bytes of such an index, per slot.
 const INDEX_BYTES: f64 = 12.6 * UNEVEN;
-/// Epochs are not made smaller than this.
+/// The minimum size of epochs that memory pressure leads to, in events.
 const EVENTS_MIN: usize = 256;
-/// The gate waits for merges where a table has more runs: each is an open file, and a filter to ask.
+/// The gate waits for merges if a table has more runs than this: each run is an open file, and a filter to query.
 const RUNS_MAX: usize = 48;
-/// Virtual nodes that are worked on at once.
+/// Virtual nodes per share of the work.
 const SHARE: usize = 16;
 
-/// What events needed lately: slots for keys that had none, and memory for texts.
+/// The recent memory demand of events: slots for keys that had none, and bytes of texts.
 #[derive(Default)]
 pub struct Demand {
     /// Events that were cut.
     pub events: u64,
-    /// The events, the keys that were asked for, and the bytes of texts at the last observation.
+    /// At the last observation: the events, the keys that were looked up, and the bytes of texts.
     seen: (u64, u64, usize),
     slots_per_event: f64,
     text_bytes_per_event: f64,
 }
 
 impl Demand {
-    /// Notes how many keys were asked for, and how many bytes of texts were added, since the last observation.
+    /// Updates the averages from the keys that were looked up, and the bytes of texts that were added, since the last
+    /// observation.
     pub(crate) fn observe(&mut self, asked: u64, text_bytes: usize) {
         let (events, keys) = ((self.events - self.seen.0) as f64, (asked - self.seen.1) as f64);
         if events > 0.0 {
             let added = text_bytes.saturating_sub(self.seen.2) as f64;
-            // Older epochs fade.
+            // Exponential decay of older epochs.
             self.slots_per_event += (keys / events - self.slots_per_event) / 4.0;
             self.text_bytes_per_event += (added / events - self.text_bytes_per_event) / 4.0;
             self.seen = (self.events, asked, text_bytes);
         }
     }
 
-    /// What an eviction frees is not what events add.
+    /// Resets the text level after an eviction, so that freed memory does not count as negative demand.
     fn forget_texts(&mut self, text_bytes: usize) {
         self.seen.2 = text_bytes;
     }
 
-    /// Bytes that so many events may need.
+    /// Bytes that this number of events may need.
     fn bytes(&self, events: usize, level: &Level) -> f64 {
         events as f64 * (self.slots_per_event * level.row() + self.text_bytes_per_event)
     }
 }
 
 impl BufferManager {
-    /// How much is used.
+    /// The current use of memory.
     fn level(&self, machine: &Machine) -> Level {
         let runs: Vec<_> = self.tables.iter().map(|cold| cold.runs()).collect();
         let merging = self.merging.load(Ordering::Relaxed);
         let indexes = runs.iter().map(|runs| runs.bytes()).sum::<usize>() + merging;
-        // One table is merged at a time.
+        // Only one table is merged at a time.
         let behind = runs.iter().map(|runs| runs.bytes_behind_max()).max().unwrap_or(0);
         let reserved = runs.iter().map(|runs| runs.bytes_first() + runs.bytes_behind_max()).sum::<usize>() + behind;
         let tables: Vec<TableMemory> = machine.tables.iter().map(Table::memory).collect();
@@ -98,7 +100,7 @@ impl BufferManager {
         for (left, table) in &tables {
             let row = row_with_texts(table);
             let mut rows = new_rows(*left, table);
-            // An index that grows is twice as large, and takes memory beside its former self.
+            // A growing index doubles in size, and exists alongside the old one for a while.
             if *left < 3.0 * table.index as f64 {
                 rows = rows.min(table.indexed as f64 / UNEVEN - table.slots as f64);
             }
@@ -109,17 +111,17 @@ impl BufferManager {
         Level { held, spare, used, slots, text_bytes, tables }
     }
 
-    /// Whether a table has so many runs that merges must come first.
+    /// Whether a table has so many runs that merges must come before the next epoch.
     fn has_many_runs(&self) -> bool {
         self.tables.iter().any(|cold| cold.runs().len() > RUNS_MAX)
     }
 
-    /// Keys that were looked for in runs.
+    /// The number of keys that were looked up in runs.
     fn asked(&self) -> u64 {
         self.tables.iter().map(|cold| cold.asked.load(Ordering::Relaxed)).sum()
     }
 
-    /// Evicts some of a table's rows, and fits its indexes to the memory there is. Nothing is in flight.
+    /// Evicts some of a table's rows, and fits its indexes to the available memory. Nothing is in flight.
     fn evict(
         &self,
         table: usize,
@@ -148,12 +150,12 @@ impl BufferManager {
         };
         let table = &machine.tables[table];
         #[allow(unsafe_code)]
-        // SAFETY: nothing is in flight still, and what was handed over is in the spill.
+        // SAFETY: nothing is in flight, and the victims' unsaved rows are in the spill.
         unsafe {
             table.remove(victims, remove);
             if let Some(slots) = fitted {
                 table.fit_indexes(slots);
-                // Both were there for a moment.
+                // Both indexes existed for a moment.
                 self.peak.fetch_max((level.held + table.memory().index) as u64, Ordering::Relaxed);
             }
         }
@@ -161,8 +163,8 @@ impl BufferManager {
     }
 }
 
-/// The slots of a table that go, in shares of its nodes, in order, and their rows that are only here. Nothing is in
-/// flight.
+/// Chooses the victims of a table, in shares of its nodes, in order, and packs those of their rows that exist only in
+/// memory. Nothing is in flight.
 fn choose(
     machine: &Arc<Machine>,
     environment: &dyn Environment,
@@ -175,23 +177,23 @@ fn choose(
         let table = &machine.tables[table];
         let mut packed = Packed::new(table.shape());
         #[allow(unsafe_code)]
-        // SAFETY: nothing is in flight; the table is cold.
+        // SAFETY: nothing is in flight, and the table has evicted rows.
         let victims = unsafe { table.choose(nodes, eviction, &mut |rows| packed.push(rows)) };
         (victims, packed)
     };
     in_parallel(environment, shares, choose).map_err(RunError::Panic)
 }
 
-/// Bytes of a row with its texts, by those in memory.
+/// Bytes of a row with its texts, averaged over the rows in memory.
 fn row_with_texts(table: &TableMemory) -> f64 {
     table.row as f64 + table.texts as f64 / table.slots.max(1) as f64
 }
 
-/// How many rows more a table can have in so many bytes; less than 0 where it has too many.
+/// The number of rows that a table can gain with `left` bytes; negative if it has too many rows.
 ///
-/// A free slot needs memory for texts only. Where there is not enough for those of all free slots, fewer of these are
-/// filled. A shortage counts as if texts took half a row at the least, so that a small one does not evict everything where
-/// texts are so short that evictions free next to nothing.
+/// A free slot needs memory for texts only. If there is not enough for the texts of all free slots, fewer of them can
+/// be filled. A shortage is converted as if texts took at least half a row: otherwise, with texts so short that
+/// evicting a row frees almost nothing, a small shortage would evict everything.
 fn new_rows(left: f64, table: &TableMemory) -> f64 {
     let (free, row) = (table.free as f64, row_with_texts(table));
     let texts = row - table.row as f64;
@@ -201,26 +203,26 @@ fn new_rows(left: f64, table: &TableMemory) -> f64 {
 
 /// Bytes of memory.
 struct Level {
-    /// What is taken.
+    /// Bytes in use.
     held: usize,
-    /// What new rows could take; less than 0 where more is taken than is aimed at.
+    /// Bytes that new rows could take; negative if more is in use than the target.
     spare: f64,
-    /// What rows take.
+    /// Bytes that rows take.
     used: f64,
     slots: usize,
-    /// What texts take.
+    /// Bytes that texts take.
     text_bytes: usize,
-    /// What each table can still take, by its share of the slots, and what it takes.
+    /// For each table, the bytes that it can still take, in proportion to its slots, and its current memory.
     tables: Vec<(f64, TableMemory)>,
 }
 
 impl Level {
-    /// What rows take and could.
+    /// Bytes that rows take and could take.
     fn whole(&self) -> f64 {
         (self.used + self.spare).max(0.0)
     }
 
-    /// What a row takes without its texts.
+    /// Bytes of a row without its texts.
     fn row(&self) -> f64 {
         (self.used - self.text_bytes as f64) / self.slots.max(1) as f64
     }
@@ -229,13 +231,13 @@ impl Level {
         self.spare < bytes.max(SOFT * self.whole()) || self.spare <= 0.0
     }
 
-    /// The share of the rows that is to go.
+    /// The share of the rows to evict.
     fn excess(&self) -> f64 {
         ((GOAL * self.whole() - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
     }
 
-    /// The slots that a table's indexes are to have room for, if that is to be changed: as many as there is memory for
-    /// with them.
+    /// The number of slots that a table's indexes should be sized for, if the size has to change: as many as fit in
+    /// memory together with their index entries.
     fn fitted(&self, table: usize) -> Option<usize> {
         let (left, memory) = self.tables[table];
         let rows = (memory.slots + memory.free) * memory.row;
@@ -246,7 +248,8 @@ impl Level {
     }
 }
 
-/// Keeps the memory of rows below its limit. At the gate, as it needs that nothing is in flight.
+/// Keeps the memory of rows below its limit. It belongs to the gate, because it needs a moment when nothing is in
+/// flight.
 pub struct MemoryControl {
     pub(crate) buffers: Arc<BufferManager>,
     pub(crate) machine: Arc<Machine>,
@@ -256,7 +259,7 @@ pub struct MemoryControl {
     /// To the checkpointer: rows were spilled.
     pub(crate) spilled: Outbox<()>,
     pub(crate) planted: Planted,
-    /// Events of an epoch at the most, as far as memory says.
+    /// The maximum number of events of an epoch, by memory.
     pub(crate) events_max: usize,
     pub(crate) demand: Demand,
 }
@@ -264,34 +267,34 @@ pub struct MemoryControl {
 /// Whether there is room for another epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// There is.
+    /// There is enough room.
     Enough,
-    /// Rows are to be evicted first ([`MemoryControl::evict`]).
+    /// Rows have to be evicted first ([`MemoryControl::evict`]).
     Short {
-        /// Epochs are to be smaller: one needs too much.
+        /// Whether epochs have to be smaller because one needs too much.
         too_much: bool,
     },
 }
 
 impl MemoryControl {
-    /// Events of an epoch at the most.
+    /// The maximum number of events of an epoch.
     pub fn events_max(&self) -> usize {
         self.events_max
     }
 
-    /// So many events were cut.
+    /// Notes that this number of events was cut.
     pub fn cut(&mut self, events: usize) {
         self.demand.events += events as u64;
     }
 
-    /// Whether there is room for another epoch of at most so many events, of at most so many epochs in flight.
+    /// Whether there is room for another epoch of at most `events_max` events, with at most `epochs` epochs in flight.
     pub fn room(&mut self, events_max: usize, epochs: usize) -> Room {
         let level = self.buffers.level(&self.machine);
         self.demand.observe(self.buffers.asked(), level.text_bytes);
-        // All epochs but the one in access may not have been prepared.
+        // All epochs except the one in access may still have to be prepared.
         let events = events_max.min(self.events_max) * (epochs - 1);
         let demand = self.demand.bytes(events, &level);
-        // What epochs may need is at most half of what an eviction frees.
+        // Epochs may need at most half of the memory that an eviction frees.
         let too_much = demand > GOAL / 2.0 * level.whole();
         if level.is_below(demand.min(GOAL / 2.0 * level.whole())) {
             return Room::Short { too_much };
@@ -302,7 +305,8 @@ impl MemoryControl {
         Room::Enough
     }
 
-    /// Evicts rows of all tables, so that there is room. Nothing is in flight. `events_max`: what else limits epochs.
+    /// Evicts rows of all tables to make room. Nothing is in flight. `events_max`: the limit of epochs by other
+    /// criteria.
     pub fn evict(&mut self, too_much: bool, events_max: usize) -> Result<(), RunError> {
         let level = self.buffers.level(&self.machine);
         self.evict_tables(&level)?;
@@ -311,25 +315,25 @@ impl MemoryControl {
         if too_much || level.spare <= 0.0 {
             self.events_max = (self.events_max.min(events_max) / 2).max(EVENTS_MIN);
         }
-        // Where the checkpointer has not heard yet of what came before, it will see this, too.
+        // If an earlier notification is still unread, the checkpointer will see this spill with it.
         self.spilled.nudge(());
         Ok(())
     }
 
-    /// Whether merges must come before the next epoch; then the checkpointer does not rest. A checkpoint is not waited
-    /// for: its epoch is committed when it is old enough.
+    /// Whether merges must come before the next epoch; then the checkpointer does not rest. The gate does not wait for
+    /// a checkpoint, because its epoch is committed only when it is old enough.
     pub fn waits_for_merges(&self) -> bool {
         let waits = self.buffers.has_many_runs() && !self.checkpoints.busy.load(Ordering::Acquire);
         self.checkpoints.presses.store(waits, Ordering::Relaxed);
         if waits {
-            // A merge that found no room is tried again.
+            // Retries a merge that found no disk space.
             self.spilled.nudge(());
         }
         waits
     }
 
     fn evict_tables(&self, level: &Level) -> Result<(), RunError> {
-        // Looked at first: when a snapshot has ended, `whole` was set before.
+        // Read before `whole`: a snapshot ends only after `whole` was set.
         let copies = self.machine.tables.iter().any(Table::is_in_snapshot);
         let keeps_all = copies || self.checkpoints.whole.load(Ordering::Acquire);
         let keeps_all = keeps_all && !self.planted.is(Bug::EvictsCopied);
@@ -338,7 +342,7 @@ impl MemoryControl {
         for table in 0..self.machine.tables.len() {
             let on = (&self.machine, &*self.environment);
             match self.buffers.evict(table, on, &self.directory, eviction, level) {
-                // Rows stay, and the limit is exceeded; the log waits for room, too.
+                // The rows stay in memory and the limit is exceeded; the log waits for disk space, too.
                 Err(RunError::State(error)) if error.is_no_room() => break,
                 evicted => evicted?,
             }

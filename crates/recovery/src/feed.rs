@@ -1,5 +1,5 @@
-//! The gate's side of a durable run: what is taken goes to the log, with the epoch that it was taken for; some epochs
-//! are followed by a checkpoint.
+//! The gate's side of a durable run: sends the taken records to the log with the epoch that they belong to, and
+//! triggers a checkpoint after some epochs.
 
 use crate::DurabilityOptions;
 use crate::buffer_manager::BufferManager;
@@ -20,57 +20,57 @@ use tidemill_stages::gate::Gate;
 use tidemill_stages::io::SourceBatch;
 use tidemill_state::Generation;
 
-/// Logs what the gate takes and cuts.
+/// Logs the records that the gate takes and the epochs that it cuts.
 pub struct LogFeed {
-    /// What was taken of the sources.
+    /// The records taken from the sources.
     pub intake: Intake,
-    /// To the logger; until the last epoch is cut.
+    /// To the logger; dropped after the last epoch is cut.
     pub(crate) entries: Option<Outbox<EpochEntry>>,
-    /// To the logger; until it has begun.
+    /// To the logger; dropped after it has begun.
     pub(crate) start: Option<Outbox<Log>>,
-    /// To the committer; until there is nothing more to tell.
+    /// To the committer; dropped after the last message.
     pub(crate) told: Option<Outbox<Logged>>,
     pub(crate) log_state: Arc<LogState>,
 }
 
 impl LogFeed {
-    /// A batch is ingested; the source then stands at `token`.
+    /// Takes an ingested batch, after which the source is at `token`.
     pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
         self.intake.take(source, batch, token);
     }
 
-    /// Whether another epoch may be cut: few enough wait for the log.
+    /// Whether another epoch may be cut: the number of epochs that wait for the log is below its limit.
     pub fn has_room(&self) -> bool {
         self.entries.as_ref().is_none_or(|entries| !entries.is_full())
     }
 
-    /// An epoch was cut.
+    /// Logs an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
         let entry = self.intake.cut(epoch, gate);
         if let Some(entries) = &self.entries {
-            // Where the logger has gone, the failure is set.
+            // If the logger is gone, the failure is already set.
             let _ = entries.send(entry);
         }
     }
 
-    /// Has the logger go on with the log: all that is in it has been replayed.
+    /// Passes the log to the logger, after its whole content has been replayed.
     pub fn begin(&mut self, log: Log) {
         let start = self.start.take().expect("a log begins once");
         let _ = start.send(log);
     }
 
-    /// Tells the committer up to where epochs are durable.
+    /// Tells the committer that epochs up to this one are durable.
     pub fn tell(&self, epoch: u64) {
         self.log_state.durable.fetch_max(epoch, Ordering::AcqRel);
         self.told.iter().for_each(|told| _ = told.send(Logged { epoch, results: 0 }));
     }
 
-    /// There will be no more epochs.
+    /// Called after the last epoch.
     pub fn close(&mut self) {
         (self.entries, self.start, self.told) = (None, None, None);
     }
 
-    /// Where the sources stand, right after a cut.
+    /// The positions of the sources, immediately after a cut.
     pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
         let at = |(source, standing)| {
             let (taken, token) = self.intake.of(source);
@@ -80,31 +80,31 @@ impl LogFeed {
     }
 }
 
-/// Says with which epochs a checkpoint is due, and how epochs mark the rows that they change.
+/// Decides with which epochs a checkpoint is due, and how epochs mark the rows that they change.
 pub struct CheckpointTrigger {
     pub(crate) options: DurabilityOptions,
     pub(crate) checkpoints: Arc<CheckpointState>,
     pub(crate) log_state: Arc<LogState>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
     pub(crate) planted: Planted,
-    /// Events since the last checkpoint, and the bytes that were logged when it was due.
+    /// Events since the last checkpoint, and the value of the log's byte count when that checkpoint was due.
     pub(crate) events: u64,
     pub(crate) bytes: u64,
-    /// The mark of epochs; another one after each checkpoint.
+    /// The current mark; it changes after each checkpoint.
     pub(crate) generation: Generation,
-    /// Whether a checkpoint was due with the epoch cut last.
+    /// Whether a checkpoint was due with the last epoch.
     pub(crate) is_after_due: bool,
 }
 
 impl CheckpointTrigger {
-    /// An epoch was cut, or is replayed as it was cut: it marks what it changes.
+    /// Prepares an epoch that was cut, or is replayed as it was cut, to mark the rows that it changes.
     pub fn mark(&mut self, epoch: &mut Epoch) {
         self.events += epoch.events as u64;
         epoch.changes = Some(self.changes());
         epoch.digest = Some(EpochDigest::default());
     }
 
-    /// Has a checkpoint taken of the end of an epoch that was just cut, if one is due.
+    /// Requests a checkpoint at the end of an epoch that was just cut, if one is due.
     pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate) {
         let bytes = self.log_state.bytes.load(Ordering::Relaxed);
         let is_long =
@@ -124,12 +124,12 @@ impl CheckpointTrigger {
         self.is_after_due = true;
     }
 
-    /// The mark of rows that changed since the last checkpoint.
+    /// The mark of the rows that have changed since the last checkpoint.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// How the epoch that is cut now marks what it changes.
+    /// How the epoch that is being cut marks the rows that it changes.
     fn changes(&mut self) -> Changes {
         let mixes = std::mem::take(&mut self.is_after_due) && self.planted.is(Bug::SnapshotMixesGenerations);
         let generation = if mixes { self.generation.next() } else { self.generation };

@@ -1,5 +1,5 @@
-//! What a state was made from, for whoever wants to go through it again without the engine: the rows at
-//! a checkpoint, and each epoch that was logged behind it, with what its sources gave and what came of it.
+//! The history of a state, for readers that reprocess it without the engine: the rows at a checkpoint, and each epoch
+//! logged after it, with the input from its sources and the digests of its results.
 
 use crate::checkpoint::restore_sources;
 use crate::control::RunError;
@@ -16,9 +16,9 @@ use tidemill_stages::gate::Standing;
 use tidemill_stages::io::{IoFailure, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 
-/// Where a history begins.
+/// The beginning of a history.
 pub struct StartingPoint {
-    /// The epoch behind which it does.
+    /// The epoch after which it begins.
     pub epoch: u64,
     /// By table: all rows, in no order.
     pub tables: Vec<RecordBatch>,
@@ -26,51 +26,51 @@ pub struct StartingPoint {
     pub sources: Vec<StartingSource>,
 }
 
-/// Where a source stood.
+/// The position of a source.
 #[derive(Default)]
 pub struct StartingSource {
-    /// Events taken of it.
+    /// Events taken from it.
     pub events: u64,
-    /// The greatest time that it had shown; without event time, the next counter less one.
+    /// The greatest time that it had delivered; without event time, the next counter value less one.
     pub greatest: Option<i64>,
-    /// The events that were held back, in order.
+    /// The held events, in order.
     pub held: Vec<RecordBatch>,
 }
 
-/// An epoch that was.
+/// A past epoch.
 pub struct PastEpoch {
     /// Its number.
     pub number: u64,
     /// By source.
     pub sources: Vec<PastSource>,
-    /// What came of epochs before it, as it is in the log.
+    /// Digests of earlier epochs, as found in the log.
     pub digests: EpochDigests,
 }
 
-/// What a source gave to an epoch.
+/// A source's contribution to a past epoch.
 pub struct PastSource {
-    /// The records that were taken since the epoch before.
+    /// The records taken since the previous epoch.
     pub batches: Vec<SourceBatch>,
-    /// How many of its events were let through.
+    /// The number of its events that passed.
     pub passed: u64,
 }
 
-/// Opens the source of a stream for reading again, if it is of a kind that can be.
+/// Opens the source of a stream for reading again, if it supports that.
 pub type Reopen<'a> = dyn FnMut(&Stream) -> Result<Option<Box<dyn Source>>, IoFailure> + 'a;
 
-/// The epochs behind a starting point.
+/// The epochs after a starting point.
 pub struct History {
     path: String,
     schemas: LogSchemas,
     names: Vec<String>,
     log: LogReader,
-    /// Those whose records are not in the log.
+    /// The sources whose records are not in the log.
     sources: Vec<Option<Rereading>>,
 }
 
 impl History {
-    /// Goes back to a checkpoint: that of `directory`, or of one of its savepoints, opened as a state of its
-    /// own. `open` opens the source of a name for reading it again, if it is of a kind that can be.
+    /// Starts from a checkpoint: that of `directory`, or of one of its savepoints opened as a state of its own. `open`
+    /// opens the source of a name for reading it again, if it supports that.
     pub fn open(
         directory: &StateDirectory,
         savepoint: Option<&StateDirectory>,
@@ -108,7 +108,7 @@ impl History {
         Ok((StartingPoint { epoch, tables, sources: starts }, history))
     }
 
-    /// The next epoch; none where the log ends.
+    /// The next epoch; none at the end of the log.
     pub fn next_epoch(&mut self) -> Result<Option<PastEpoch>, RunError> {
         let Some(logged) = self.log.next_epoch()? else { return Ok(None) };
         let entry = EpochEntry::read(logged.epoch, &logged.payload, &self.schemas);
@@ -127,7 +127,7 @@ impl History {
         Ok(Some(PastEpoch { number: entry.epoch, sources, digests }))
     }
 
-    /// What was noted since the last epoch: digests that no later one took along.
+    /// Digests that were noted after the last epoch, without an entry.
     pub fn noted(&mut self) -> Result<EpochDigests, RunError> {
         let mut digests = Vec::new();
         for note in self.log.take_notes() {
@@ -163,7 +163,7 @@ pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<Vec<R
     program.tables.iter().zip(states).map(rows).collect()
 }
 
-/// A source that is read again.
+/// A source that is being read again.
 struct Rereading {
     source: Box<dyn Source>,
     rest: Option<SourceBatch>,
@@ -179,7 +179,7 @@ impl Rereading {
         Ok(reading)
     }
 
-    /// Exactly so many records.
+    /// Takes exactly the wanted number of records.
     fn take(&mut self, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
         let mut exactly = Exactly::new(wanted);
         while !exactly.is_done() {

@@ -1,4 +1,4 @@
-//! What was taken of each source: since the last cut, for the log, and in all, for checkpoints.
+//! The records taken from each source: since the last cut, for the log, and in total, for checkpoints.
 
 use crate::entry::{EpochEntry, Ingested, SourceEntry};
 use arrow_array::RecordBatch;
@@ -7,7 +7,7 @@ use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
 use tidemill_stages::io::{IoFailure, SourceBatch};
 
-/// Records taken of a source.
+/// The number of records taken from a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Events.
@@ -17,19 +17,19 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Of a batch.
+    /// The number in a batch.
     pub fn of(batch: &SourceBatch) -> Taken {
         Taken { events: batch.events.num_rows() as u64, bad: batch.bad.len() as u64 }
     }
 
-    /// Adds some.
+    /// Adds a number of records.
     pub fn add(&mut self, more: Taken) {
         self.events += more.events;
         self.bad += more.bad;
     }
 }
 
-/// What was taken of one source.
+/// The records taken from one source.
 #[derive(Default)]
 struct OfSource {
     /// Whether its records are not logged.
@@ -40,19 +40,19 @@ struct OfSource {
     values: Vec<SourceBatch>,
 }
 
-/// What was taken of all sources.
+/// The records taken from all sources.
 pub struct Intake {
     sources: Vec<OfSource>,
 }
 
 impl Intake {
-    /// Of sources of which so much was taken before, up to some token; and whether they replay.
+    /// Starts with the records taken before, the source's token at that point, and whether the source replays.
     pub fn new(before: impl IntoIterator<Item = (Taken, Option<String>, bool)>) -> Intake {
         let of = |(in_all, token, replays)| OfSource { in_all, token, replays, ..OfSource::default() };
         Intake { sources: before.into_iter().map(of).collect() }
     }
 
-    /// A batch was ingested, behind which the source stands at `token`.
+    /// Takes an ingested batch, after which the source is at `token`.
     pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
         let of = &mut self.sources[source];
         of.since_cut.add(Taken::of(batch));
@@ -64,12 +64,12 @@ impl Intake {
         }
     }
 
-    /// Whether anything was taken since the last epoch was cut.
+    /// Whether any records were taken since the last epoch was cut.
     pub fn has_uncut(&self) -> bool {
         self.sources.iter().any(|of| of.since_cut != Taken::default())
     }
 
-    /// An epoch was cut: what is to be logged of it.
+    /// The log entry of an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
         let entry = |(s, of): (usize, &mut OfSource)| {
             let passed = epoch.sources[s].events.as_ref().map_or(0, |events| events.num_rows() as u64);
@@ -78,7 +78,7 @@ impl Intake {
                 batches if !batches.is_empty() => Ingested::Values(batches),
                 _ => Ingested::Again,
             };
-            // Without new records it stands where the entry before says.
+            // Without new records, the token is the one in the previous entry.
             let token = of.token.clone().filter(|_| taken != Taken::default());
             SourceEntry { passed, ended: gate.has_ended(s), taken, token, ingested }
         };
@@ -86,7 +86,7 @@ impl Intake {
         EpochEntry { epoch: epoch.number, sources, digests: Vec::new() }
     }
 
-    /// An epoch was replayed.
+    /// Accounts for a replayed epoch.
     pub fn replayed(&mut self, entry: &EpochEntry) {
         for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
             of.in_all.add(entry.taken);
@@ -96,27 +96,27 @@ impl Intake {
         }
     }
 
-    /// What was taken of a source in all, and where it stands.
+    /// The total number of records taken from a source, and its token.
     pub fn of(&self, source: usize) -> (Taken, Option<String>) {
         (self.sources[source].in_all, self.sources[source].token.clone())
     }
 }
 
-/// Collects exactly so many records of a source, which comes in batches of its own sizes.
+/// Collects exactly a given number of records from a source, whose batches have arbitrary sizes.
 pub struct Exactly {
     left: Taken,
     batches: Vec<SourceBatch>,
-    /// Records after the last that is wanted.
+    /// The records after the last wanted one.
     rest: Option<SourceBatch>,
 }
 
 impl Exactly {
-    /// Nothing yet of so many.
+    /// Starts with no records, of the wanted number.
     pub fn new(wanted: Taken) -> Exactly {
         Exactly { left: wanted, batches: Vec::new(), rest: None }
     }
 
-    /// Whether all are there.
+    /// Whether all of them have been collected.
     pub fn is_done(&self) -> bool {
         self.left == Taken::default()
     }
@@ -124,7 +124,7 @@ impl Exactly {
     /// Takes the next batch of the source.
     pub fn give(&mut self, next: SourceBatch) -> Result<(), IoFailure> {
         assert!(!self.is_done(), "a batch after the last record that is wanted");
-        // What is left over may be all of the kind that is not wanted.
+        // The remainder may consist entirely of records of the kind that is not wanted.
         let (first, behind) = split(join(self.rest.take(), next)?, self.left);
         self.left.events -= first.events.num_rows() as u64;
         self.left.bad -= first.bad.len() as u64;
@@ -133,24 +133,24 @@ impl Exactly {
         Ok(())
     }
 
-    /// The failure of a source that ends before.
+    /// The failure of a source that ends too early.
     pub fn missing(&self) -> IoFailure {
         missing(self.left)
     }
 
-    /// The batches, and what is left of the last one.
+    /// The batches, and the remainder of the last one.
     pub fn end(self) -> (Vec<SourceBatch>, Option<SourceBatch>) {
         assert!(self.is_done(), "records are missing");
         (self.batches, self.rest)
     }
 }
 
-/// The failure of a source that does not have so many records any more.
+/// The failure of a source that no longer has this number of records.
 pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
     IoFailure::new(format!("{events} events and {bad} bad records that were taken of it before are not there any more"))
 }
 
-/// Two batches as one.
+/// Joins two batches.
 fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
     let Some(mut first) = first else { return Ok(next) };
     let schema = next.events.schema();
@@ -159,7 +159,8 @@ fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, Io
     Ok(SourceBatch { events: events.map_err(|error| IoFailure::new(error.to_string()))?, bad: first.bad })
 }
 
-/// The first records of a batch, at most so many of each kind, and the rest if there is any.
+/// Splits off the first records of a batch, at most the given number of each kind; returns them and the remainder, if
+/// there is any.
 pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<SourceBatch>) {
     let events = (batch.events.num_rows() as u64).min(most.events) as usize;
     let bad = batch.bad.len().min(most.bad as usize);

@@ -1,27 +1,28 @@
-//! What survives: the log of what epochs took in, checkpoints, and going on after a crash.
+//! Durability: the log of the epochs' input, checkpoints, and recovery after a crash.
 //!
-//! By the one law, state and outputs are a function of what the sources gave, in the order of each. So that is what is
-//! logged, with where epochs were cut (only so that an epoch's number means the same output after a crash; nothing else
-//! depends on it). Lateness is decided by a source's own records, so a replay decides it again, the same way.
+//! By the one law, state and outputs are a function of the sources' records, in the order of each source. So the log
+//! contains these records, and the positions where epochs were cut (only so that an epoch's number means the same
+//! output after a crash; nothing else depends on it). Lateness is decided by a source's own records, so a replay
+//! decides it again, in the same way.
 //!
 //! # An epoch's way to the sinks
 //!
-//! 1. The gate cuts the epoch and hands what was ingested since the last cut ([`EpochEntry`]) to the [`Logger`], and the
-//!    epoch to the workers.
-//! 2. The logger appends the entries that wait and syncs once for all of them, beside the execution of these and later
-//!    epochs.
-//! 3. The committer writes an epoch to the sinks when it is both finished and durable, and has them commit, for several
-//!    epochs at once where they come fast.
-//! 4. A checkpoint of an epoch becomes the newest when all sinks have committed that epoch; then the log before it goes
-//!    ([`Checkpointer`]).
+//! 1. The gate cuts the epoch. It sends the records ingested since the last cut ([`EpochEntry`]) to the [`Logger`], and
+//!    the epoch to the workers.
+//! 2. The logger appends the waiting entries and syncs once for all of them, concurrently with the execution of these
+//!    and later epochs.
+//! 3. The committer writes an epoch to the sinks when it is both finished and durable, and lets them commit, several
+//!    epochs at once if these arrive in quick succession.
+//! 4. A checkpoint of an epoch becomes the newest after all sinks have committed that epoch; then the log before it is
+//!    removed ([`Checkpointer`]).
 //!
 //! # After a crash
 //!
-//! Tables and gate are put to where the checkpoint left them ([`Durable::open`]); the logged epochs ([`Replay`]) go
-//! through the same gate, cut where they were, and the same workers; each sink is given what it has not committed; then
-//! the sources go on after what was logged.
+//! Tables and gate are restored from the checkpoint ([`Durable::open`]). The logged epochs ([`Replay`]) pass through
+//! the same gate, cut at the same positions, and the same workers; each sink gets the epochs that it has not committed.
+//! Then the sources continue after the last logged record.
 //!
-//! This crate starts no thread of its own but for shares of work that its caller waits for: [`Logger`] and
+//! This crate starts no thread of its own, except for shares of work that its caller waits for: [`Logger`] and
 //! [`Checkpointer`] are [actors](tidemill_stages::actor), driven by `tidemill-runtime`.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -66,24 +67,24 @@ pub use summary::{DurabilitySummary, MemorySummary};
 use std::time::Duration;
 use tidemill_durability::StateDirectory;
 
-/// How a run is to survive.
+/// The durability of a run.
 pub struct Durability {
-    /// Where, open and locked.
+    /// The state directory, open and locked.
     pub directory: StateDirectory,
-    /// How.
+    /// The options.
     pub options: DurabilityOptions,
 }
 
 /// When results are released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
-    /// When their epoch is durable.
+    /// When their epoch is durable in the log.
     #[default]
     Epoch,
-    /// When their epoch is logged; the log is synced this often. Weaker: when the machine stops (not when the
-    /// process does), what was logged since the last sync is lost, though its results were released. Then state
-    /// goes on from before that; input that can be read again is taken again, so its results may be released
-    /// twice, and input that cannot is gone.
+    /// When their epoch is written to the log; the log is synced at this interval. This is weaker: if the machine fails
+    /// (not if only the process does), everything logged since the last sync is lost, although its results were
+    /// released. The next run then continues from before that point. Input that can be read again is taken again, so
+    /// its results may be released twice; other input is lost.
     Every(Duration),
 }
 
@@ -92,14 +93,14 @@ pub enum Sync {
 pub struct DurabilityOptions {
     /// When results are released.
     pub sync: Sync,
-    /// How long results of an epoch may wait for those of others to be committed together.
+    /// How long the results of an epoch may wait so that several epochs are committed together.
     pub commit_age_max: Duration,
-    /// A checkpoint is taken after so many events: as many may have to be replayed after a crash.
+    /// A checkpoint is taken after this number of events; about as many may have to be replayed after a crash.
     pub checkpoint_events: u64,
-    /// A checkpoint is taken after so many bytes of log.
+    /// A checkpoint is taken after this number of bytes of log.
     pub checkpoint_log_bytes: u64,
-    /// Ends when what was logged is replayed, takes nothing new, and leaves a checkpoint behind which nothing
-    /// is logged.
+    /// Whether the run ends after the replay of the log: it takes no new input, and leaves a checkpoint with an empty
+    /// log after it.
     pub replay_only: bool,
     /// Keeps the first checkpoint of a new state as a savepoint of this name.
     pub savepoint: Option<String>,

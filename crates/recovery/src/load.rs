@@ -1,4 +1,4 @@
-//! Filling tables from the newest checkpoint: shares of the virtual nodes, on all processors.
+//! Fills tables from the newest checkpoint, in shares of the virtual nodes, on all processors.
 
 use crate::control::{Control, RunError};
 use arrow_array::RecordBatch;
@@ -12,10 +12,10 @@ use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
 use tidemill_state::Table;
 
-/// How often who waits shows how far it is.
+/// The interval at which the waiting thread reports progress.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The rows of a table in the newest checkpoint, in batches of [`Table::schema`], each of some virtual nodes.
+/// The rows of a table in the newest checkpoint, in batches of [`Table::schema`], each for a range of virtual nodes.
 pub fn checkpoint_rows<'a>(
     directory: &StateDirectory,
     table: &'a Table,
@@ -29,13 +29,13 @@ pub fn checkpoint_rows<'a>(
 struct Load {
     machine: Arc<Machine>,
     control: Arc<Control>,
-    /// Table, its runs, and which of their rows.
+    /// The shares: a table, its runs, and the part of their rows.
     shares: Vec<(usize, Arc<Runs>, Part)>,
     next: AtomicUsize,
 }
 
 impl Load {
-    /// Takes shares until there are no more.
+    /// Takes shares until none is left.
     fn work(&self) -> Result<(), StateError> {
         while let Some((table, runs, part)) = self.shares.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let rows = runs.read(part)?.existing();
@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// Puts the rows of the newest checkpoint into empty tables. `tick` is called now and then.
+/// Loads the rows of the newest checkpoint into empty tables. `tick` is called from time to time.
 pub fn load(
     directory: &StateDirectory,
     machine: &Arc<Machine>,
@@ -86,7 +86,7 @@ pub fn load(
     for thread in joined {
         thread.join().map_err(RunError::Panic)?;
     }
-    // Some were in several runs, or deleted.
+    // Some rows were in several runs, or deleted.
     shown.recovery.rows.store(shown.recovery.rows_in_all.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(outcome?)
 }

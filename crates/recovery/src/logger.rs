@@ -1,4 +1,4 @@
-//! The logger: entries that wait are appended together and synced once.
+//! The logger: appends waiting entries together and syncs once for all of them.
 
 use crate::control::{Control, Failure, RunError};
 use crate::digest::{Digests, EpochDigests, write_digests};
@@ -11,52 +11,52 @@ use tidemill_durability::{Bug, Log, StateError, Written};
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::environment::Environment;
 
-/// How long the log idles before it is noted, durably, how far it is durable, nanoseconds.
+/// How long the log is idle before the logger durably marks how far it is durable, nanoseconds.
 const IDLE: u64 = 50_000_000;
-/// How long to wait for room on a full disk before the next try, nanoseconds.
+/// How long to wait before the next attempt when the disk is full, nanoseconds.
 const FULL_POLL: u64 = 100_000_000;
-/// How long a planted bug gives others to act on what they are told too early, nanoseconds.
+/// How long a planted bug gives other actors to act on a premature message, nanoseconds.
 const TOO_EARLY: u64 = 1_000_000;
-/// Bytes of entries that are appended together at the most, as they are before compression.
+/// The maximum number of bytes of entries that are appended together, before compression.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// How far the log is durable, or in a weaker mode written.
+/// How far the log is durable, or, with the weaker sync, written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
     /// Epochs up to this one.
     pub epoch: u64,
-    /// What epochs up to this one came to.
+    /// The digests of epochs up to this one.
     pub results: u64,
 }
 
-/// What the logger shares with gate and checkpointer.
+/// State that the logger shares with gate and checkpointer.
 #[derive(Default)]
 pub struct LogState {
     /// Bytes appended in this run. Written by the logger.
     pub bytes: AtomicU64,
-    /// Epochs up to this one are durable in this run. Written by the gate while it replays, then by the logger.
+    /// Epochs up to this one are durable in this run. Written by the gate during a replay, then by the logger.
     pub durable: AtomicU64,
-    /// Epochs up to this one are in a checkpoint: their segments may go. Written by the checkpointer, taken by the
-    /// logger.
+    /// Epochs up to this one are in a checkpoint: their segments may be removed. Written by the checkpointer, taken by
+    /// the logger.
     pub truncate: AtomicU64,
 }
 
-/// Appends to the log in a run.
+/// Appends to the log during a run.
 pub struct Logger {
-    /// From the gate: the log, when all that is in it has been replayed.
+    /// From the gate: the log, after its whole content has been replayed.
     pub(crate) start: Inbox<Log>,
-    /// Since then; until the end of the run is taken.
+    /// The log from then on; taken at the end of the run.
     pub(crate) log: Option<Log>,
     /// From the gate, in the order of epochs.
     pub(crate) entries: Inbox<EpochEntry>,
-    /// From the committer: there are digests that results wait for. None where results do not wait for them.
+    /// From the committer: there are digests that results wait for. None if results do not wait for digests.
     pub(crate) results: Option<Inbox<()>>,
     /// The epoch of the last digest that was logged.
     pub(crate) results_epoch: u64,
     pub(crate) codec: PackedCodec,
-    /// The bytes of an entry.
+    /// The bytes of an entry; a reused buffer.
     pub(crate) payload: Vec<u8>,
-    /// To the committer: epochs are durable. Until there is nothing more to tell.
+    /// To the committer: epochs are durable. Dropped after the last message.
     pub(crate) told: Option<Outbox<Logged>>,
     pub(crate) control: Arc<Control>,
     pub(crate) failure: Arc<Failure>,
@@ -64,25 +64,25 @@ pub struct Logger {
     pub(crate) digests: Arc<Digests>,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) options: DurabilityOptions,
-    /// What was pushed to the log and is not written yet.
+    /// Data that was pushed to the log and is not written yet.
     pub(crate) pushed: Option<Pushed>,
     /// When the log was synced last.
     pub(crate) synced: u64,
-    /// Until when it waits for new entries before it does something else.
+    /// How long to wait for new entries before doing something else.
     pub(crate) waits: Option<u64>,
-    /// The epoch up to which segments may go.
+    /// The epoch up to which segments may be removed.
     pub(crate) truncate: u64,
 }
 
-/// What was pushed to the log and is not written yet.
+/// Data that was pushed to the log and is not written yet.
 pub(crate) struct Pushed {
-    /// Where the log ended before.
+    /// The end of the log before it.
     from: u64,
-    /// When to try, at the earliest.
+    /// The earliest time of the next attempt.
     at: u64,
 }
 
-/// What is to be logged next.
+/// The next item to be logged.
 enum Next {
     Entry(EpochEntry),
     Results,
@@ -117,12 +117,12 @@ impl Actor for Logger {
 }
 
 impl Logger {
-    /// The log, at the end of the run; none where it never began, or failed.
+    /// The log, at the end of the run; none if it never began, or failed.
     pub fn end(self) -> Option<Log> {
         self.log
     }
 
-    /// The committer takes the end of what it is told for that of the log, so it comes last.
+    /// The committer takes the end of this channel for the end of the log, so it is dropped last.
     fn leave(&mut self) -> Progress {
         self.told = None;
         Progress::Over
@@ -158,7 +158,7 @@ impl Logger {
         Ok(Progress::Worked)
     }
 
-    /// What is to be logged next.
+    /// The next item to be logged.
     fn next(&mut self) -> Next {
         let mut over = true;
         match self.entries.take() {
@@ -174,7 +174,7 @@ impl Logger {
         }
     }
 
-    /// Nothing new is to be logged: syncs, or marks how far the log is durable, when that is due.
+    /// Nothing new has to be logged: syncs, or marks how far the log is durable, if that is due.
     fn idle(&mut self) -> Result<Progress, StateError> {
         let due = self.until_due();
         let now = self.environment.now();
@@ -191,7 +191,7 @@ impl Logger {
         Ok(Progress::Worked)
     }
 
-    /// Pushes an entry and those that wait after it.
+    /// Pushes an entry and the entries that wait after it.
     fn push(&mut self, first: EpochEntry) {
         let (mut next, mut bytes) = (Some(first), 0);
         while let Some(mut entry) = next.take() {
@@ -211,7 +211,7 @@ impl Logger {
         }
     }
 
-    /// Pushes digests that wait for no entry.
+    /// Pushes digests that are not logged with an entry.
     fn note(&mut self) {
         let epoch = self.log().epoch();
         let digests = self.digests.take_unlogged(epoch);
@@ -227,17 +227,17 @@ impl Logger {
         self.results_epoch = last;
     }
 
-    /// Tells how far it is. If the committer has gone, the run has failed.
+    /// Reports progress. If the committer is gone, the run has failed.
     fn tell(&mut self) {
         let logged = Logged { epoch: self.log().epoch(), results: self.results_epoch };
         self.told.iter().for_each(|told| _ = told.send(logged));
     }
 
-    /// How long until something is to be done without new entries, nanoseconds: a sync, or a mark.
+    /// How long until something is due without new entries (a sync, or a mark), nanoseconds.
     fn until_due(&mut self) -> u64 {
         let is_durable = self.log().is_durable();
         match self.options.sync {
-            // After a sync nothing is due but the mark.
+            // After a sync only the mark is due.
             _ if is_durable => IDLE,
             Sync::Epoch => 0,
             Sync::Every(every) => {
@@ -261,8 +261,8 @@ impl Logger {
         assert!(before <= epoch, "what was durable stays so");
     }
 
-    /// Writes what was pushed, as soon as there is room, and syncs if that is due. A run that is to end does not wait
-    /// for room: what is not logged was not released, and the sources have it still.
+    /// Writes the pushed data as soon as there is disk space, and syncs if that is due. A run that is about to end does
+    /// not wait for space: data that is not logged was not released, and the sources still have it.
     fn write(&mut self) -> Result<Progress, StateError> {
         let now = self.environment.now();
         let pushed = self.pushed.as_mut().expect("there is something to write");
@@ -292,20 +292,21 @@ impl Logger {
             self.log().roll_now()?;
             self.truncate = checkpoint;
         }
-        // To free many at once takes a file system tens of milliseconds, in which nothing is released.
+        // Removing many segments at once would take the file system tens of milliseconds, during which nothing is
+        // released.
         let truncate = self.truncate;
         self.log().truncate(truncate, 1)?;
         Ok(Progress::Worked)
     }
 
-    /// Notes how far the log is durable.
+    /// Marks how far the log is durable.
     fn mark(&mut self) -> Result<(), StateError> {
         if !self.log().is_durable() {
             return Ok(());
         }
         self.log().mark();
         self.note();
-        // Without room it is noted another time.
+        // Without disk space, it is marked at a later time.
         if let Written::All = self.log().write()? {
             self.log().sync()?;
             self.tell();
@@ -314,7 +315,7 @@ impl Logger {
     }
 }
 
-/// Notes digests in a log, for which no entry came.
+/// Notes digests in a log, without an entry.
 pub fn note(log: &mut Log, codec: &mut PackedCodec, digests: &EpochDigests) {
     let mut payload = Vec::new();
     write_digests(digests, codec, &mut payload);

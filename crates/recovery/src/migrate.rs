@@ -1,8 +1,8 @@
-//! A state of an earlier version of a program as one of a later version. What may differ is
-//! [`tidemill_durability::Fit`]'s to say; here it is done.
+//! Migration: turns a state of an earlier version of a program into a state of a later version.
+//! [`tidemill_durability::Fit`] defines which differences are allowed; this module does the conversion.
 //!
-//! The rows go through memory once, and the result is a checkpoint of the same epoch. The switch of the
-//! manifest is the one step by which the state changes hands.
+//! The rows pass through memory once, and the result is a checkpoint of the same epoch. The switch of the manifest is
+//! the single step that makes the state belong to the new program.
 
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::control::RunError;
@@ -15,11 +15,11 @@ use tidemill_plan::{Origin, Program, Stream};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, Table};
 
-/// The greatest int of which all smaller ones have a float.
+/// The largest int up to which all ints convert exactly to a float.
 const EXACT_FLOAT_MAX: i64 = 1 << 53;
 
-/// Writes a checkpoint of the state for the program that it was opened for: the machine's. The new ones among
-/// its tables have their first rows, the others are empty.
+/// Writes a checkpoint of the state for the program of `machine`, which the state was opened for. New tables contain
+/// their initial rows on entry, and the others are empty.
 pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine) -> Result<(), RunError> {
     let (new, tables) = (&machine.program, &machine.tables);
     let epoch = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
@@ -58,7 +58,7 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
     Ok(directory.adopt(checkpoint)?)
 }
 
-/// Puts the rows of a state into the tables of the same names.
+/// Loads the rows of a state into the tables of the same names.
 pub fn seed(from: &StateDirectory, of: &Program, tables: &[Table]) -> Result<Vec<(String, usize)>, RunError> {
     let mut seeded = Vec::new();
     for (definition, rows) in of.tables.iter().zip(state_rows(from, of)?) {
@@ -79,7 +79,8 @@ fn refused(kind: &str, name: &str, why: &str) -> RunError {
     RunError::State(StateError::Refused(format!("{kind} {name} cannot be migrated: {why}")))
 }
 
-/// Rows in another schema: columns by name, widened; those that are new have their default everywhere.
+/// Converts rows to another schema: columns are matched by name and widened; new columns get their default in every
+/// row.
 pub fn convert(batch: &RecordBatch, schema: &Schema, defaults: &[Option<Value>]) -> Result<RecordBatch, String> {
     let mut columns = Vec::new();
     for (field, default) in schema.fields.iter().zip(defaults) {
@@ -111,7 +112,7 @@ fn constant(ty: Type, value: Option<&Value>, rows: usize) -> ArrayRef {
     array_of(ty, &vec![value.cloned().unwrap_or(Value::Null); rows])
 }
 
-/// Whether all ints of a column have a float; else one that has none.
+/// Whether all ints of a column convert exactly to a float; otherwise returns one that does not.
 fn exact(column: &ArrayRef) -> Result<(), i64> {
     use arrow_array::cast::AsArray;
     let Some(ints) = column.as_primitive_opt::<arrow_array::types::Int64Type>() else { return Ok(()) };

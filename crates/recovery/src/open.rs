@@ -1,5 +1,5 @@
-//! The beginning of a durable run: the state is opened, the tables are filled, and what keeps the state while the run
-//! goes on is made.
+//! The beginning of a durable run: opens the state, fills the tables, and creates the actors and shared data that keep
+//! the state during the run.
 
 use crate::buffer_manager::BufferManager;
 use crate::checkpoint::{AtRest, restore_sources, save};
@@ -27,23 +27,23 @@ use tidemill_stages::io::{Recovered, Sink};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_state::Generation;
 
-/// Entries that may wait for the log: it bounds what waits for it in memory.
+/// The number of entries that may wait for the log; it bounds the memory that they take.
 const ENTRIES_MAX: usize = 16;
 
-/// What a run has that its parts share.
+/// The objects that the parts of a run share.
 #[derive(Clone)]
 pub struct Shared {
     /// Program, code and tables.
     pub machine: Arc<Machine>,
     /// Clock and threads.
     pub environment: Arc<dyn Environment>,
-    /// What is shown and asked.
+    /// Progress and requests.
     pub control: Arc<Control>,
     /// The first failure.
     pub failure: Arc<Failure>,
 }
 
-/// The bells of those who take part in a durable run.
+/// The bells of the actors in a durable run.
 #[derive(Clone, Default)]
 pub struct Bells {
     /// The gate's.
@@ -62,7 +62,7 @@ pub struct Durable {
     options: DurabilityOptions,
     log: OpenLog,
     standings: Standings,
-    /// By sink: what it has committed.
+    /// By sink: the last epoch that it has committed.
     released: Vec<u64>,
     /// The epoch of the newest checkpoint.
     checkpoint: u64,
@@ -80,35 +80,35 @@ pub struct Parts {
     pub gate: GateSide,
     /// For the committer.
     pub commit: CommitSide,
-    /// Keeps the log.
+    /// The actor that keeps the log.
     pub logger: Logger,
-    /// Takes checkpoints.
+    /// The actor that takes checkpoints.
     pub checkpointer: Checkpointer,
     /// For the end of the run.
     pub ending: Ending,
 }
 
-/// What the gate needs in a durable run.
+/// The gate's part of a durable run.
 pub struct GateSide {
-    /// Where the log begins; until the run does.
+    /// Where the log begins; taken when the run begins.
     pub(crate) start: Option<Start>,
-    /// Where sources and sinks stood.
+    /// The positions of sources and sinks.
     pub standings: Standings,
-    /// Logs what is taken.
+    /// Logs the records that are taken.
     pub feed: LogFeed,
-    /// Says when a checkpoint is due.
+    /// Decides when a checkpoint is due.
     pub trigger: CheckpointTrigger,
-    /// With a memory limit.
+    /// The memory control, with a memory limit.
     pub memory: Option<MemoryControl>,
-    /// Whether the run ends when all is replayed.
+    /// Whether the run ends after the replay.
     pub replay_only: bool,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
 
-/// What the committer needs in a durable run.
+/// The committer's part of a durable run.
 pub struct CommitSide {
-    /// How far the log is.
+    /// The progress of the log.
     pub logged: Inbox<Logged>,
     /// By sink: epochs up to this one were committed by an earlier run.
     pub released: Vec<u64>,
@@ -116,28 +116,28 @@ pub struct CommitSide {
     pub checkpoints: Arc<CheckpointState>,
     /// Shared with gate and logger.
     pub digests: Arc<Digests>,
-    /// To the checkpointer; until the last epoch is committed.
+    /// To the checkpointer; dropped after the last epoch is committed.
     pub captured: Option<Outbox<crate::checkpointer::Captured>>,
-    /// How.
+    /// The options.
     pub options: DurabilityOptions,
     /// The epoch of the newest checkpoint.
     pub checkpoint: u64,
-    /// Where logging is full: tells the logger that results wait for what an epoch came to. Until there are no more.
+    /// With full logging: tells the logger that results wait for their digests. Dropped after the last one.
     pub results: Option<Outbox<()>>,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
 
 impl GateSide {
-    /// Where the log begins. To be called once.
+    /// Where the log begins. Call it once.
     pub fn take_start(&mut self) -> Start {
         self.start.take().expect("a run begins once")
     }
 }
 
 impl Durable {
-    /// Fills the tables from the newest checkpoint, or makes the first one of them. With a limit of `memory`, in
-    /// bytes, the tables stay empty, and rows are read when they are needed. `tick` is called now and then.
+    /// Fills the tables from the newest checkpoint, or makes the first checkpoint of them. With a limit of `memory`
+    /// bytes the tables stay empty, and rows are read when they are needed. `tick` is called from time to time.
     pub fn open(
         durability: Durability,
         memory: Option<usize>,
@@ -169,12 +169,12 @@ impl Durable {
         Ok(Durable { directory, options, log, standings, released, checkpoint, buffers })
     }
 
-    /// The number of the first epoch that will be put in.
+    /// The number of the first epoch of the run.
     pub fn first_epoch(&self) -> u64 {
         self.checkpoint + 1
     }
 
-    /// The parts of a durable run, each of which one actor has.
+    /// Divides the run into the parts of its actors.
     pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
         let Durable { directory, options, log, standings, mut released, checkpoint, buffers } = self;
         let program = &on.machine.program;
@@ -308,7 +308,7 @@ fn checkpointer(
     }
 }
 
-/// Makes the first checkpoint of a new state, of the tables as they are; its log.
+/// Makes the first checkpoint of a new state, from the current tables; returns its log.
 fn begin(directory: &mut StateDirectory, machine: &Machine, options: &DurabilityOptions) -> Result<Log, RunError> {
     let generation = Generation::default();
     let outputs = BTreeMap::new();
@@ -322,11 +322,11 @@ fn begin(directory: &mut StateDirectory, machine: &Machine, options: &Durability
     Ok(log)
 }
 
-/// The most that a sink has committed, and which.
+/// The sink that has committed most, and its last epoch.
 type Furthest = Option<(u64, String)>;
 
-/// What each sink has committed, and the one that has most. Refuses a sink that lacks output that the state cannot make
-/// again.
+/// The last epoch that each sink has committed, and the sink that is furthest. Refuses a sink that lacks output that
+/// the state cannot reproduce.
 fn recover_sinks(
     directory: &StateDirectory,
     machine: &Machine,
@@ -358,8 +358,8 @@ fn recover_sinks(
     Ok((released, furthest))
 }
 
-/// Makes a state that was opened for a changed program one of that program. What is logged cannot change
-/// hands: other code would come to other results than those that were released.
+/// Migrates a state that was opened for a changed program to that program. Logged epochs cannot be migrated: the
+/// changed code would compute results other than those that were released.
 fn fit(directory: &mut StateDirectory) -> Result<(), StateError> {
     let path = directory.path().display().to_string();
     match directory.fit() {

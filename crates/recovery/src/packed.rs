@@ -1,5 +1,5 @@
-//! Batches in the log: columns of whole numbers in as few bits as most of their values need, truth values in one each,
-//! the rest as Arrow has them.
+//! The encoding of batches in the log: integer columns with as few bits as most of their values need, truth values with
+//! one bit each, the rest in Arrow's format.
 //!
 //! ```text
 //! batch  = rows, columns × (form:1), columns with a form of their own, [the other columns: message, body]
@@ -10,11 +10,11 @@
 //!          the values behind the last whole group likewise, in groups of 64 and one lane, filled up with zeros
 //! ```
 //!
-//! A value is its base and an offset, modulo 2^64: from a value that few are below, or, where the column ascends, from
-//! the value before. Offsets that need more bits than the width are exceptions, which decoding patches in (Zukowski,
-//! Héman, Nes, Boncz, "Super-Scalar RAM-CPU Cache Compression", 2006). Lanes are
-//! what a processor shifts at once (Afroozeh, Boncz, "The FastLanes Compression Layout", 2023). The log's thread has a
-//! processor to share with the workers, so time counts here more than room: LZ4 takes many times as long.
+//! A value is its base plus an offset, modulo 2^64. The base is a value that few are below, or, if the column ascends,
+//! the previous value. Offsets that need more bits than the width are exceptions, which decoding patches in (Zukowski,
+//! Héman, Nes, Boncz, "Super-Scalar RAM-CPU Cache Compression", 2006). Lanes are the values that a processor shifts at
+//! once (Afroozeh, Boncz, "The FastLanes Compression Layout", 2023). The log's thread shares its processor with the
+//! workers, so time matters more than space: LZ4 takes many times as long.
 
 use crate::entry::{BatchCodec, Malformed, Reader, number, read_batch};
 use arrow_array::cast::AsArray;
@@ -26,35 +26,35 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidemill_state::memory::prefetch;
 
-/// Values that fill whole words in a lane, whatever their width.
+/// The number of values that fill whole words in a lane, at any width.
 const GROUP: usize = 64;
-/// Values that are packed side by side.
+/// The number of values that are packed side by side.
 const LANES: usize = 8;
-/// Of a column of so many values a sixteenth is looked at to choose base and width.
+/// In columns of at least this many values, a sixteenth of them is sampled to choose base and width.
 const SAMPLED_FROM: usize = 4096;
-/// Neighbours that are looked at.
+/// The number of consecutive values in a sample.
 const SAMPLE: usize = 32;
-/// How many samples ahead memory is asked for.
+/// How many samples ahead memory is prefetched.
 const SAMPLES_AHEAD: usize = 4;
-/// Bits that an exception costs, roughly.
+/// The approximate cost of an exception in bits.
 const EXCEPTION_BITS: usize = 80;
 
-/// Makes bytes of batches.
+/// Encodes batches.
 #[derive(Default)]
 pub struct PackedCodec {
     rest: BatchCodec,
 }
 
-/// Of a column whose values Arrow writes.
+/// The form of a column that Arrow encodes.
 const OTHER: u8 = 0;
-/// Of whole numbers.
+/// The form of an integer column.
 const NUMBERS: u8 = 1;
-/// Of truth values.
+/// The form of a column of truth values.
 const BITS: u8 = 2;
-/// Besides: some are null.
+/// Flag: some values are null.
 const NULLS: u8 = 4;
 
-/// The form that a column gets.
+/// The form of a column.
 fn form(column: &ArrayRef) -> u8 {
     let form = match column.data_type() {
         DataType::Int64 | DataType::Timestamp(..) => NUMBERS,
@@ -65,7 +65,7 @@ fn form(column: &ArrayRef) -> u8 {
 }
 
 impl PackedCodec {
-    /// Appends a batch in canonical form, of one row at least.
+    /// Appends a batch in canonical form, with at least one row.
     pub fn write(&mut self, batch: &RecordBatch, into: &mut Vec<u8>) {
         number(into, batch.num_rows() as u64);
         into.extend(batch.columns().iter().map(form));
@@ -91,7 +91,7 @@ fn write_column(column: &ArrayRef, into: &mut Vec<u8>) {
     }
 }
 
-/// Appends a bit for each truth value, zeros behind the last.
+/// Appends a bit for each truth value; the bits after the last are zero.
 fn put_truths(truths: &BooleanBuffer, into: &mut Vec<u8>) {
     let count = truths.len().div_ceil(8);
     into.extend_from_slice(&truths.sliced().as_slice()[..count]);
@@ -109,26 +109,26 @@ fn pack(values: &[i64], into: &mut Vec<u8>) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         #[allow(unsafe_code)]
-        // SAFETY: the processor has it.
+        // SAFETY: the processor supports AVX2.
         return unsafe { pack_avx2(values, into) };
     }
     Offsets::of(values).pack(into);
 }
 
-/// The same in registers of 256 bits, with which the log's thread has a sixth less to do.
+/// The same with 256-bit registers, which saves the log's thread a sixth of its work.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_avx2(values: &[i64], into: &mut Vec<u8>) {
     Offsets::of(values).pack(into);
 }
 
-/// Whole numbers as offsets.
+/// Integers as offsets.
 struct Offsets<'a> {
     values: &'a [i64],
-    /// From the value before each, or from the base.
+    /// Whether offsets are relative to the previous value instead of the base.
     ascends: bool,
     base: i64,
-    /// At which they and the exceptions take the least room.
+    /// The width at which the offsets and the exceptions take the least space.
     width: u32,
 }
 
@@ -151,8 +151,8 @@ impl<'a> Offsets<'a> {
         offsets
     }
 
-    /// By how much an offset that is no exception could be greater than any that was looked at. Half of it is left
-    /// for values that are less than these.
+    /// The difference between the greatest offset that is not an exception and the greatest sampled one. Half of it is
+    /// reserved for values below the sampled ones.
     fn room(&self) -> u64 {
         let limit = mask(self.width);
         let seen = sample(self.values.len()).flat_map(|at| &self.values[at]);
@@ -160,7 +160,7 @@ impl<'a> Offsets<'a> {
         limit - offsets.filter(|offset| *offset <= limit).max().unwrap_or(0)
     }
 
-    /// Those of as many values from some on.
+    /// The offsets of `into.len()` values, starting at `from`.
     #[inline(always)]
     fn fill(&self, from: usize, into: &mut [u64]) {
         let values = &self.values[from..from + into.len()];
@@ -174,7 +174,7 @@ impl<'a> Offsets<'a> {
     }
 
     fn best_width(&self) -> u32 {
-        // Neighbours are counted apart: counts in the same place wait for each other.
+        // Four counters, so that neighbouring values do not wait for each other's increments.
         let (mut counts, mut group) = ([[0u32; 65]; 4], [0; SAMPLE]);
         for at in sample(self.values.len()) {
             let group = &mut group[..at.len()];
@@ -207,7 +207,8 @@ impl<'a> Offsets<'a> {
             ask(&next[..next.len().min(LANES * GROUP)]);
             self.fill(from, &mut block[..count]);
             if block.iter().fold(0, |all, offset| all | offset) > limit {
-                // Each is noted and passed over if it is none: whether it is one, nothing foretells.
+                // Branch-free: every value is written to the list, and the next one overwrites it if it is not an
+                // exception, because exceptions are unpredictable.
                 let (mut wider, mut found) = ([0u16; LANES * GROUP + 1], 0);
                 for (i, offset) in block.iter().enumerate() {
                     wider[found] = i as u16;
@@ -228,14 +229,14 @@ impl<'a> Offsets<'a> {
     }
 }
 
-/// Which of so many values stand for all: what they do not show becomes an exception. Few neighbours each, as a
-/// processor fetches far less well what is not read through.
+/// The ranges of the sample. Values that it misses become exceptions. Each range has a few consecutive values, because
+/// a processor prefetches far less well if memory is not read sequentially.
 fn sample(count: usize) -> impl Iterator<Item = Range<usize>> {
     let every = if count < SAMPLED_FROM { SAMPLE } else { 16 * SAMPLE };
     (0..count).step_by(every).map(move |from| from..(from + SAMPLE).min(count))
 }
 
-/// Asks for the memory of some values.
+/// Prefetches some values.
 #[inline(always)]
 fn ask(values: &[i64]) {
     values.chunks(64 / size_of::<i64>()).for_each(|line| prefetch(line.as_ptr().cast()));
@@ -245,7 +246,7 @@ fn mask(width: u32) -> u64 {
     u64::MAX.checked_shr(u64::BITS - width).unwrap_or(0)
 }
 
-/// How many of so many values are in lanes.
+/// The number of values that are in lanes, of `count` values.
 fn in_lanes(count: usize) -> usize {
     count - count % (GROUP * LANES)
 }
@@ -254,7 +255,7 @@ fn packed_bytes(count: usize, width: u32) -> usize {
     count.div_ceil(GROUP) * 8 * width as usize
 }
 
-/// Appends the low bits of values, of which there are whole groups.
+/// Appends the low bits of values, in whole groups.
 #[inline(always)]
 fn put_bits<const N: usize>(values: &[u64], width: u32, into: &mut Vec<u8>) {
     if width == 0 {
@@ -279,7 +280,7 @@ fn put_bits<const N: usize>(values: &[u64], width: u32, into: &mut Vec<u8>) {
     }
 }
 
-/// Reads offsets of so many bits from some value, in whole groups.
+/// Reads `count` offsets of `width` bits, in whole groups.
 fn take_bits<const N: usize>(bytes: &[u8], count: usize, width: u32, base: i64, into: &mut Vec<i64>) {
     if width == 0 {
         into.resize(into.len() + count, base);
@@ -305,7 +306,7 @@ fn take_bits<const N: usize>(bytes: &[u8], count: usize, width: u32, base: i64, 
     }
 }
 
-/// Reads a batch of at most so many rows.
+/// Reads a batch of at most `rows_max` rows.
 pub fn read_packed(reader: &mut Reader<'_>, schema: &SchemaRef, rows_max: u64) -> Result<RecordBatch, Malformed> {
     let rows = reader.number()?;
     if rows == 0 || rows > rows_max {
@@ -332,7 +333,7 @@ pub fn read_packed(reader: &mut Reader<'_>, schema: &SchemaRef, rows_max: u64) -
     batch.map_err(|error| Malformed(error.to_string()))
 }
 
-/// Reads a column of a form of its own.
+/// Reads a column that has a form of its own.
 fn read_column(reader: &mut Reader<'_>, form: u8, ty: &DataType, rows: usize) -> Result<ArrayRef, Malformed> {
     let nulls = if form & NULLS != 0 { Some(NullBuffer::new(take_truths(reader, rows)?)) } else { None };
     match (form & !NULLS, ty) {
@@ -358,7 +359,7 @@ fn unpack(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<i64>, Malformed> {
     }
     let (all, lanes) = (rows.next_multiple_of(GROUP), in_lanes(rows));
     let mut values: Vec<i64> = Vec::with_capacity(all);
-    // Where the column ascends, the distances are added up when all are there.
+    // If the column ascends, the differences are summed after all are decoded.
     let start = if ascends { 0 } else { base };
     take_bits::<LANES>(reader.run(packed_bytes(lanes, width))?, lanes, width, start, &mut values);
     take_bits::<1>(reader.run(packed_bytes(all - lanes, width))?, all - lanes, width, start, &mut values);
@@ -406,7 +407,7 @@ mod tests {
             Arc::new(some),
         ];
         let batch = RecordBatch::try_new(schema.clone(), columns.to_vec()).expect("columns of the schema");
-        // The same from within a larger one.
+        // The same columns as a slice of a larger batch.
         let ahead = columns.map(|column| concat(&[&column.slice(0, 1), &column]).expect("of one type"));
         let larger = RecordBatch::try_new(schema.clone(), ahead.to_vec()).expect("columns of the schema");
         let batch = if values.len().is_multiple_of(2) { batch } else { larger.slice(1, values.len()) };
@@ -429,7 +430,7 @@ mod tests {
     fn values_of_every_width_come_back() {
         for width in 0..64u32 {
             let value = |i: i64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> width;
-            // In one lane, every cut tried; and in lanes with a rest.
+            // In one lane, truncated at every byte; and in lanes with a remainder.
             read_back(&(0..130).map(value).collect::<Vec<_>>());
             read_back(&(0..1_300).map(value).collect::<Vec<_>>());
         }
@@ -444,7 +445,7 @@ mod tests {
         (values[3], values[997]) = (1 << 60, i64::MAX);
         assert!(read_back(&values) < 1_000);
         assert!(read_back(&(5_000..6_000).collect::<Vec<_>>()) < 200, "ascending values are their distances");
-        // Of many values some are not looked at: the least among them, and the greatest.
+        // Not all of many values are sampled; the smallest and the greatest are not.
         let mut values: Vec<i64> = (0..9_001).map(|i| 1_000 + i * 7 % 100).collect();
         (values[63], values[8_127], values[9_000]) = (-5, i64::MIN, i64::MAX);
         assert!(read_back(&values) < 9_000);

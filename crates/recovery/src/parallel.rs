@@ -1,11 +1,10 @@
-//! Work that is done in shares on all processors, while who asks for it waits.
+//! Runs shares of work on all processors while the caller waits.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_stages::environment::Environment;
 
-/// The results of some shares, in their order. The thread that asks takes shares, too. An error is the message of a
-/// panic.
+/// The results of the shares, in order. The calling thread takes shares, too. An error is the message of a panic.
 pub fn in_parallel<T: Send + 'static, R: Send + 'static>(
     environment: &dyn Environment,
     shares: Vec<T>,
@@ -77,7 +76,7 @@ mod tests {
             if std::thread::current().id() != here {
                 panic!("in another thread");
             }
-            // Until the others have had a share each.
+            // Until each of the other threads has had a share.
             std::thread::sleep(std::time::Duration::from_millis(10));
         };
         assert_eq!(in_parallel(&Threads, vec![(); 30], panics), Err("a panic".into()));

@@ -1,4 +1,4 @@
-//! Reading the log of an earlier run, epoch by epoch, and holding what is replayed against it.
+//! Reads the log of an earlier run, epoch by epoch, and compares the replayed results with it.
 
 use crate::checkpoint::SourceAt;
 use crate::control::RunError;
@@ -13,30 +13,30 @@ use tidemill_stages::machine::Machine;
 pub enum Start {
     /// The state is new.
     New(Log),
-    /// An earlier run's epochs are to be replayed first.
+    /// The epochs of an earlier run have to be replayed first.
     Replay(Replay),
 }
 
-/// What a run found of an earlier one.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recovery {
     /// Epochs that were replayed.
     pub epochs: u64,
     /// Their events.
     pub events: u64,
-    /// Epochs whose results an earlier run had released, and which were lost.
+    /// Epochs whose results an earlier run had released, but which were lost.
     pub lost: u64,
-    /// How long it took, nanoseconds.
+    /// The duration of the replay, nanoseconds.
     pub nanoseconds: u64,
 }
 
-/// Where the sources and sinks stood when the run began.
+/// The positions of the sources and sinks when the run began.
 pub struct Standings {
-    /// Where the sources stood in the checkpoint.
+    /// The positions of the sources in the checkpoint.
     pub sources: Vec<SourceAt>,
-    /// The most that a sink has committed, and which.
+    /// The last epoch that the furthest sink has committed, and that sink.
     pub released: Option<(u64, String)>,
-    /// Whether that may be more than is durable.
+    /// Whether that may be later than the durable epochs.
     pub was_weak: bool,
 }
 
@@ -54,22 +54,22 @@ pub struct Replay {
     pub(crate) was_weak: bool,
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayProgress {
     /// Bytes of log that were read.
     pub bytes: u64,
-    /// And in all.
+    /// Bytes of log in total.
     pub bytes_in_all: u64,
     /// Epochs up to this one are durable.
     pub durable: u64,
 }
 
-/// What is known when all was replayed.
+/// The result of a complete replay.
 pub struct Replayed {
-    /// The log, to go on with.
+    /// The log, to be continued.
     pub log: Log,
-    /// Epochs after it that were released, and are lost: none takes their numbers again.
+    /// Epochs after the end of the log that were released but lost: their numbers are not used again.
     pub lost: u64,
 }
 
@@ -90,13 +90,14 @@ impl Replay {
         Ok(Some(entry))
     }
 
-    /// How far it is.
+    /// The progress of the replay.
     pub fn progress(&self) -> ReplayProgress {
         let (bytes, bytes_in_all) = self.reader.progress();
         ReplayProgress { bytes, bytes_in_all, durable: self.reader.durable_epoch() }
     }
 
-    /// The log goes on after the last epoch. Refuses where a sink has released an epoch that is missing.
+    /// Ends the replay: the log continues after the last epoch. Refuses if a sink has released an epoch that is
+    /// missing.
     pub fn end(mut self) -> Result<Replayed, RunError> {
         let last = self.reader.epoch();
         let mut lost = 0;
@@ -121,7 +122,7 @@ impl Replay {
         Ok(Replayed { log, lost })
     }
 
-    /// The refusal where the log lets more events through than the sources have.
+    /// The error if the log lets more events pass than the sources have.
     pub fn too_few_events(&self, epoch: u64) -> RunError {
         RunError::State(StateError::Refused(format!(
             "epoch {epoch} of the log of {} lets more events through than there are",
@@ -129,10 +130,10 @@ impl Replay {
         )))
     }
 
-    /// Holds what is replayed against what the log says came of it.
+    /// Compares the replayed results with the digests in the log.
     fn compare(&self, digests: EpochDigests) -> Result<(), StateError> {
         let program: &Program = &self.machine.program;
-        // Those up to the checkpoint are not replayed.
+        // Epochs up to the checkpoint are not replayed.
         let mut replayed = digests.into_iter().filter(|(epoch, _)| *epoch > self.checkpoint);
         replayed.try_for_each(|(epoch, digest)| self.digests.found(epoch, digest, program))
     }

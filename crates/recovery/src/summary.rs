@@ -1,8 +1,8 @@
-//! What a durable run did besides.
+//! The durability part of a run's summary.
 
 use serde::Serialize;
 
-/// What a durable run did besides.
+/// The durability part of a run's summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DurabilitySummary {
     /// The last epoch, counted from the state's beginning.
@@ -15,33 +15,33 @@ pub struct DurabilitySummary {
     pub replayed_epochs: u64,
     /// Their events, which are not among this run's.
     pub replayed_events: u64,
-    /// Epochs whose results an earlier run had released before they were durable, and which a crash has taken:
-    /// their input was taken again where that can be done.
+    /// Epochs whose results an earlier run had released before they were durable, and which a crash has removed; their
+    /// input was taken again if the source allows it.
     pub lost_epochs: u64,
-    /// In the weaker mode: seconds between syncs. What was released since the last one may be lost.
+    /// With the weaker sync: seconds between syncs. Results released since the last sync may be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_seconds: Option<f64>,
-    /// Seconds until the first new event could be taken.
+    /// Seconds until the run could take its first new event.
     pub recovery_seconds: f64,
-    /// Whether there was no room for a last checkpoint: the next run replays the log behind the one before.
+    /// Whether there was no disk space for a last checkpoint: the next run replays the log after the previous one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_behind: bool,
-    /// With a memory limit.
+    /// The effect of the memory limit, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySummary>,
 }
 
-/// What a limit did to a run.
+/// The effect of a memory limit on a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySummary {
     /// Bytes that the state may take in memory.
     pub limit: u64,
-    /// The most that it took.
+    /// The maximum that it took.
     pub peak: u64,
-    /// Rows that were read because an epoch needed them.
+    /// Rows that were read from the medium because an epoch needed them.
     pub fetched: u64,
-    /// Rows whose memory others got.
+    /// Rows that were evicted from memory.
     pub evicted: u64,
-    /// Those of them that were written for it, as they had changed.
+    /// The evicted rows that were written at that time, because they had changed.
     pub spilled: u64,
 }
