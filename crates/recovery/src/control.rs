@@ -44,7 +44,7 @@ pub struct Control {
     pub events: AtomicU64,
     /// Epochs whose results were released.
     pub epochs: AtomicU64,
-    /// The last epoch of an earlier run that was replayed; 0 where none was.
+    /// The last epoch of an earlier run that was replayed; 0 if none was.
     pub replayed: AtomicU64,
     /// Whether the log waits for disk space: then no epoch is released.
     pub log_waits: AtomicBool,
@@ -59,7 +59,7 @@ pub struct Control {
 /// The progress of recovery: rows first, then events.
 #[derive(Default)]
 pub struct RecoveryProgress {
-    /// Rows and deletions in the checkpoint; 0 where there are none.
+    /// Rows and deletions in the checkpoint; 0 if there are none.
     pub rows_in_all: AtomicU64,
     /// Rows that were loaded.
     pub rows: AtomicU64,

@@ -4,9 +4,9 @@
 //! entry   = version:1, sources: n, n × source, digests: n, n × digest
 //! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
-//! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are there, reason
+//! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
-//!           results: 0, or n, n × (there:1, [batch])
+//!           results: 0, or n, n × (present:1, [batch])
 //! ```
 //!
 //! Numbers are LEB128; a text or run of bytes is preceded by its length. Batches are Arrow IPC record batch messages

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! batch  = rows, columns × (form:1), columns with a form of their own, [the other columns: message, body]
-//! form   = 0 of Arrow, 1 numbers, 2 truth values; 4 more: some are null
-//! column = [where some are null: a bit for each row, 0 null], numbers or a bit for each row
+//! form   = 0 Arrow, 1 numbers, 2 truth values; plus 4 if some are null
+//! column = [if some are null: a bit for each row, 0 null], numbers or a bit for each row
 //! numbers = order:1 (1 ascending), base:8, width:1, rows × width bits, exceptions: n, n × (place, offset:8)
 //! bits   = groups of 512 values in eight lanes: value i in lane i mod 8, word j of all lanes next to each other;
-//!          the values behind the last whole group likewise, in groups of 64 and one lane, filled up with zeros
+//!          the values after the last whole group likewise, in groups of 64 and one lane, padded with zeros
 //! ```
 //!
 //! A value is its base plus an offset, modulo 2^64. The base is a value that few are below, or, if the column ascends,

@@ -1,13 +1,13 @@
-//! The committer: epochs in order, to the sinks.
+//! The committer: passes epochs to the sinks, in order.
 //!
-//! Without durability an epoch goes out when it is finished. In a durable run its outputs wait until it is durable,
-//! while its buffers go back to the gate; and sinks commit several epochs at once where they come fast.
+//! Without durability an epoch is written when it is finished. In a durable run its outputs wait until it is durable,
+//! while its buffers return to the gate; and sinks commit several epochs at once if these finish in quick succession.
 //!
 //! # Invariant
 //!
-//! What a sink is given is of epochs in their order, each once. In a durable run, none is given before its entry in the
-//! log is durable (or, in the weaker mode, written), and a sink that has committed an epoch in an earlier run is not
-//! given it again.
+//! A sink receives the output of each epoch once, in the order of epochs. In a durable run it receives none before the
+//! epoch's entry in the log is durable (or, with the weaker sync, written), and no output of an epoch that it has
+//! committed in an earlier run.
 
 use crate::pipeline::Pipeline;
 use crate::records::Records;
@@ -23,7 +23,7 @@ use tidemill_stages::epoch::Epoch;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_stages::machine::Logging;
 
-/// How long to wait where nothing is due, nanoseconds.
+/// How long to wait if nothing is due, nanoseconds.
 const IDLE: u64 = 20_000_000;
 
 /// Writes epochs to the sinks.
@@ -33,46 +33,46 @@ pub struct Committer {
     sinks: Vec<Option<Box<dyn Sink>>>,
     /// From the workers.
     finished: Inbox<Box<Epoch>>,
-    /// Empty epochs, to the gate; until there are no more.
+    /// Empty epochs, to the gate; dropped after the last epoch.
     free: Option<Outbox<Box<Epoch>>>,
     report: Report,
     records: Option<Records>,
-    /// Finished epochs whose turn has not come.
+    /// Finished epochs that wait for an earlier one.
     waiting: BTreeMap<u64, Box<Epoch>>,
-    /// The number of the epoch whose turn it is.
+    /// The number of the next epoch in order.
     next: u64,
-    /// Whether the workers have gone.
+    /// Whether the workers have exited.
     workers_exited: bool,
-    /// Whether the logger has gone.
+    /// Whether the logger has exited.
     logger_exited: bool,
     durable: Option<DurableCommit>,
     is_over: bool,
 }
 
-/// What the committer knows in a durable run.
+/// The committer's state in a durable run.
 struct DurableCommit {
     side: CommitSide,
     /// Finished epochs whose results are not written yet, in order.
     pending: VecDeque<Pending>,
-    /// What was written and not committed.
+    /// Epochs that were written and are not committed yet.
     written: Vec<Pending>,
     /// When the first of these was written.
     written_since: u64,
-    /// How far the log is.
+    /// The progress of the log.
     durable: Logged,
-    /// The last epoch that all sinks committed.
+    /// The last epoch that all sinks have committed.
     committed: u64,
 }
 
 impl DurableCommit {
     fn is_durable(&self, pending: &Pending, logging: Logging) -> bool {
-        // What is replayed comes to what it came to before.
+        // A replayed epoch has the results that are already in the log.
         let waits = logging == Logging::Full && !pending.replayed && !self.side.planted.is(Bug::ReleasesUnrecorded);
         pending.number <= self.durable.epoch && (!waits || pending.number <= self.durable.results)
     }
 }
 
-/// What is left of a finished epoch.
+/// The rest of a finished epoch, after its buffers have returned to the gate.
 struct Pending {
     number: u64,
     events: u64,
@@ -81,7 +81,7 @@ struct Pending {
     replayed: bool,
 }
 
-/// What a committer is made of.
+/// The parts that a committer is made from.
 pub struct CommitParts {
     pub on: Shared,
     pub pipeline: Arc<Pipeline>,
@@ -94,7 +94,7 @@ pub struct CommitParts {
     pub durable: Option<CommitSide>,
 }
 
-/// What came in.
+/// An incoming message.
 enum Event {
     Finished(Box<Epoch>),
     Durable(Logged),
@@ -135,7 +135,7 @@ impl Actor for Committer {
 }
 
 impl Committer {
-    /// Before any epoch.
+    /// A committer before the first epoch.
     pub fn new(parts: CommitParts) -> Committer {
         let CommitParts { on, pipeline, sinks, finished, free, records, first, durable } = parts;
         let durable = durable.map(|side| DurableCommit {
@@ -163,13 +163,13 @@ impl Committer {
         }
     }
 
-    /// The counts of the run, when it is over.
+    /// The counts of the run, after it is over.
     pub fn end(self) -> Report {
         assert!(self.is_over, "the committer is left when it is over");
         self.report
     }
 
-    /// What came in.
+    /// The next incoming message.
     fn next_event(&mut self) -> Event {
         if !self.workers_exited {
             match self.finished.take() {
@@ -195,10 +195,10 @@ impl Committer {
         if is_over { Event::Over } else { Event::Nothing }
     }
 
-    /// All epochs are done: the sinks end, if the run ended well.
+    /// Called after all epochs: finishes the sinks, if the run ended well.
     fn finish(&mut self) {
         self.free = None;
-        // A replay that was broken off leaves epochs whose results are for the next run.
+        // After an aborted replay there are epochs whose results are left to the next run.
         let whole = self.durable.as_ref().is_none_or(|durable| durable.pending.is_empty());
         let go_on = self.durable.as_ref().is_some_and(|durable| durable.side.options.replay_only);
         if !self.on.failure.is_set() && whole && !go_on {
@@ -211,7 +211,7 @@ impl Committer {
                 }
             }
         }
-        // Dropped unfinished, a sink leaves nothing under its final name.
+        // A sink that is dropped unfinished leaves nothing under its final name.
         self.sinks.clear();
         if let Some(durable) = &mut self.durable {
             durable.side.captured = None;
@@ -235,7 +235,7 @@ impl Committer {
         }
     }
 
-    /// Takes a finished epoch's results, and without durability writes them.
+    /// Takes a finished epoch's results; without durability, writes them.
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.replayed {
             self.report.add(epoch, &self.on.machine.wiring);
@@ -244,8 +244,8 @@ impl Committer {
                 .map_or(Ok(()), |records| records.add(epoch, &self.on.machine.groups, self.on.environment.as_ref()));
             self.recorded(added);
         }
-        // An event that arrived before the gate had room for its epoch waited for epochs before: larger ones would
-        // have let it wait less.
+        // An event that arrived before the gate had room for its epoch waited for earlier epochs. Larger epochs would
+        // have shortened that wait, so it does not count.
         let oldest = epoch.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.opened)).min();
         let (number, events, is_new) = (epoch.number, epoch.events, !epoch.replayed);
         let outputs = epoch.outputs.iter_mut().map(std::mem::take).collect();
@@ -257,7 +257,8 @@ impl Committer {
             replayed: epoch.replayed,
         };
         match &mut self.durable {
-            // Cold rows that it needed may have been unreadable: then it came to wrong results, which are for nobody.
+            // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
+            // they are discarded.
             Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
                 durable.pending.push_back(pending);
@@ -280,13 +281,14 @@ impl Committer {
                 self.released(&pending);
             }
         }
-        // Of a durable run: without the wait for the log, which smaller epochs would not shorten.
+        // In a durable run, the latency excludes the wait for the log, which smaller epochs would not shorten.
         if let Some(oldest) = oldest.filter(|_| is_new) {
             self.pipeline.done(number, events, self.on.environment.now().saturating_sub(oldest));
         }
     }
 
-    /// Writes what has become durable, and commits what is due; until when nothing else is.
+    /// Writes the epochs that have become durable, and commits if that is due; returns the time until which nothing
+    /// else is due.
     fn release(&mut self) -> Option<u64> {
         let over = self.is_over;
         let durable = self.durable.as_mut()?;
@@ -300,7 +302,8 @@ impl Committer {
         }
         for mut pending in ready {
             self.write(&pending, false);
-            // A sink that wants to keep them does: until it commits they would pile up, out of all caches.
+            // A sink that needs the batches keeps them; held here until the commit, they would pile up and fall out of
+            // all caches.
             pending.outputs = Vec::new();
             if let Some(durable) = &mut self.durable {
                 assert!(durable.written.last().is_none_or(|last| last.number < pending.number), "in order");
@@ -320,7 +323,7 @@ impl Committer {
         Some(if durable.written.is_empty() { now + IDLE } else { durable.written_since + age_max })
     }
 
-    /// Has all sinks commit what was written.
+    /// Makes all sinks commit the written epochs.
     fn commit(&mut self) {
         let Some(durable) = &mut self.durable else { return };
         let written = std::mem::take(&mut durable.written);
@@ -345,7 +348,7 @@ impl Committer {
         written.iter().for_each(|pending| self.released(pending));
     }
 
-    /// Writes an epoch's outputs, but for those that a sink committed in an earlier run.
+    /// Writes an epoch's outputs, except to sinks that committed it in an earlier run.
     fn write(&mut self, pending: &Pending, flush: bool) {
         for (s, batches) in pending.outputs.iter().enumerate() {
             let committed = self.durable.as_ref().map_or(0, |durable| durable.side.released[s]);
@@ -359,7 +362,7 @@ impl Committer {
         }
     }
 
-    /// An epoch's results are out.
+    /// Counts an epoch whose results were released.
     fn released(&mut self, pending: &Pending) {
         if pending.replayed {
             return;

@@ -1,4 +1,4 @@
-//! Where epochs are cut: by input and load as they come, or as a log says.
+//! The cutters, which decide where epochs are cut: by input and load, or as an earlier run's log prescribes.
 
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
@@ -7,55 +7,55 @@ use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, RunError, Shared};
 use tidemill_stages::gate::{Cut, Gate};
 
-/// How long the gate waits for more input before it looks around again, nanoseconds.
+/// How long the gate waits for more input before it checks again, nanoseconds.
 const GATE_POLL: u64 = 100_000;
 const IDLE_POLL: u64 = 20_000_000;
-/// How long input must pause before an epoch of fixed size is closed short of it, nanoseconds.
+/// How long input must pause before an epoch of fixed size is closed early, nanoseconds.
 const PAUSE: u64 = 100_000_000;
 
 /// Decides where epochs are cut.
 ///
 /// # Law
 ///
-/// A cutter sees events only through the gate, and what passes is a prefix of what the gate's invariant lets through
-/// (or what an earlier run's did). So no cutter can change a result.
+/// A cutter sees events only through the gate, and the events that pass are a prefix of those that the gate's invariant
+/// allows (or the same as in an earlier run). So no cutter can change a result.
 pub trait Cutter: Send {
-    /// Goes on with the epoch that is being gathered. Called again until it says how to cut; then for the next epoch.
+    /// Continues gathering the current epoch. Called again until it returns a cut; then for the next epoch.
     fn gather(&mut self, intake: &mut Intake<'_>) -> Result<Gathering, RunError>;
 }
 
-/// What a cutter comes to.
+/// The result of a cutter's step.
 #[derive(Debug)]
 pub enum Gathering {
     /// It has taken input; there may be more.
     Took,
-    /// There is nothing to take before this time of the clock, or before the gate's bell rings.
+    /// There is nothing to take before this time of the clock, or until the gate's bell rings.
     Waits(u64),
-    /// The epoch closes so.
+    /// The epoch is closed with this cut.
     Cut(Cut),
     /// There is nothing more to cut.
     Over,
 }
 
-/// What a cutter works with: the gate, the sources before it, and the log after it.
+/// A cutter's view of the run: the gate, the sources before it, and the log after it.
 pub struct Intake<'a> {
     pub(crate) gate: &'a mut Gate,
     pub(crate) inputs: &'a mut Inputs,
     pub(crate) feed: Option<&'a mut LogFeed>,
     pub(crate) on: &'a Shared,
     pub(crate) pipeline: &'a Pipeline,
-    /// Events that it may have at the most.
+    /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
 }
 
-/// What taking input came to.
+/// The result of taking input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// Something was taken.
+    /// A batch or an end of input was taken.
     Something,
-    /// There is nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
-    /// There will never be anything: the run was asked to stop.
+    /// Nothing will arrive: the run was asked to stop.
     Stopped,
 }
 
@@ -75,12 +75,12 @@ impl Intake<'_> {
         self.on.failure.is_set() || self.on.control.stops()
     }
 
-    /// Events that the epoch may have at the most, by memory and load.
+    /// The maximum number of events of the epoch, by memory and load.
     pub fn events_max(&self) -> usize {
         self.events_max
     }
 
-    /// Takes what a source says next.
+    /// Takes the next message of a source.
     pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
         match self.inputs.take(source) {
             Ok(FromSource::Batch(batch, token, arrived)) => {
@@ -96,47 +96,47 @@ impl Intake<'_> {
             }
             Ok(FromSource::Failed(failure)) => Err(self.failed(source, failure)),
             Err(Nothing::Yet) => Ok(Taking::Nothing),
-            // The source has not ended: it is to go on in a later run.
+            // The source has not ended: a later run will continue it.
             Err(Nothing::Ever) if self.on.control.stops() => Ok(Taking::Stopped),
             Err(Nothing::Ever) => Err(RunError::Panic("the reader of a source ended early".into())),
         }
     }
 
-    /// A source's failure by its name.
+    /// A source's failure, with the source's name.
     pub(crate) fn failed(&self, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
         source_failed(self.on, source, failure)
     }
 }
 
-/// A source's failure by its name.
+/// A source's failure, with the source's name.
 pub(crate) fn source_failed(on: &Shared, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
     let stream: StreamId = on.machine.wiring.sources[source];
     RunError::Source { name: on.machine.program.streams[stream].name.clone(), failure }
 }
 
-/// Cuts as input comes: an epoch closes when it is large enough or old enough, or when access would idle.
+/// Cuts by input: an epoch is closed when it is large enough or old enough, or when access would idle.
 pub struct LocalCutter {
     options: Options,
-    /// When input was taken last for the epoch at hand; none before it begins.
+    /// When input was last taken for the current epoch; none before it begins.
     last_input: Option<u64>,
-    /// The last epoch was cut, as the run was asked to stop.
+    /// Whether the last epoch was cut because the run was asked to stop.
     is_over: bool,
 }
 
 impl LocalCutter {
-    /// As options say.
+    /// A cutter that follows these options.
     pub fn new(options: Options) -> LocalCutter {
         LocalCutter { options, last_input: None, is_over: false }
     }
 
-    /// Whether an epoch that could still grow should be closed now.
+    /// Whether to close an epoch now although it could still grow.
     fn closes(&self, intake: &Intake<'_>, slowest: usize, last_input: u64) -> bool {
         let now = intake.now();
         let age = now.saturating_sub(intake.gate.oldest_arrival().unwrap_or(now));
         let pauses = intake.inputs.is_empty(slowest);
         match self.options.epoch {
             EpochSize::Auto => {
-                // What follows takes time, too.
+                // The stages after the gate take time, too.
                 let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
                 (pauses && intake.pipeline.would_idle()) || age >= age_max
             }
@@ -150,13 +150,13 @@ impl LocalCutter {
         Gathering::Cut(Cut::Most(intake.events_max))
     }
 
-    /// Cuts what may pass and what is late or bad, if there is any.
+    /// Cuts the events that may pass and the late and bad records, if there are any.
     fn last(&mut self, intake: &Intake<'_>) -> Gathering {
         let is_empty = intake.gate.ready(1) == 0 && !intake.gate.has_rejects();
         if is_empty || self.is_over { Gathering::Over } else { self.cut(intake) }
     }
 
-    /// The run is to end after the epoch at hand.
+    /// Cuts the last epoch: the run is to end after it.
     fn stop(&mut self, intake: &Intake<'_>) -> Gathering {
         let gathering = self.last(intake);
         self.is_over = true;
@@ -175,7 +175,7 @@ impl Cutter for LocalCutter {
         if ready >= most {
             return Ok(self.cut(intake));
         }
-        // Always of the source with the least low mark, since no other can let more through.
+        // Always from the source with the smallest low mark, because no other source can let more events pass.
         let Some(slowest) = intake.gate.slowest() else { return Ok(self.last(intake)) };
         if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
             return Ok(self.cut(intake));

@@ -1,4 +1,4 @@
-//! An application: program, code and tables; and its runs.
+//! An application (program, code and tables) and its runs.
 
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
@@ -18,7 +18,7 @@ use tidemill_stages::machine::{Logging, Machine};
 use tidemill_stages::wiring::Wiring;
 use tidemill_state::{ColdError, PreloadError, Table, TableStats};
 
-/// What a run works on: one source and one sink for each of the program's, in its order.
+/// The inputs of a run: one source and one sink for each of the program's, in its order.
 pub struct Request {
     /// By source number.
     pub sources: Vec<Box<dyn Source>>,
@@ -30,16 +30,16 @@ pub struct Request {
     pub environment: Arc<dyn Environment>,
     /// Shared with the watcher of the run.
     pub control: Arc<Control>,
-    /// For a run that survives.
+    /// For a durable run.
     pub durability: Option<Durability>,
-    /// Where a record of each epoch goes ([`crate::epoch_record_schema`]).
+    /// The sink for a record of each epoch ([`crate::epoch_record_schema`]).
     pub records: Option<Box<dyn Sink>>,
-    /// Where epochs are cut; none: as input and load say ([`LocalCutter`]).
+    /// Decides where epochs are cut; none: by input and load ([`LocalCutter`]).
     pub cutter: Option<Box<dyn Cutter>>,
 }
 
 impl Request {
-    /// The cutter, by options if none is given.
+    /// The given cutter, or one that follows the options.
     pub(crate) fn take_cutter(&mut self) -> Box<dyn Cutter> {
         self.cutter.take().unwrap_or_else(|| Box::new(LocalCutter::new(self.options)))
     }
@@ -56,7 +56,7 @@ impl Engine {
         Engine::with_logging(program, Logging::default())
     }
 
-    /// The same, for durable runs that log in a certain way.
+    /// The same, with the logging of durable runs.
     pub fn with_logging(program: Program, logging: Logging) -> Result<Engine, CompileError> {
         let mut wanted = vec![false; program.streams.len()];
         program.sinks.iter().for_each(|sink| wanted[sink.stream] = true);
@@ -70,7 +70,7 @@ impl Engine {
         Ok(Engine { machine: Arc::new(Machine { program, code, wiring, groups, tables, logging }) })
     }
 
-    /// The same application with empty tables. Panics while a run goes on.
+    /// The same application with empty tables. Panics during a run.
     pub fn with_empty_tables(self) -> Engine {
         let machine = Arc::into_inner(self.machine).expect("no run goes on");
         let tables = machine.program.tables.iter().map(Table::new).collect();
@@ -82,29 +82,30 @@ impl Engine {
         &self.machine.program
     }
 
-    /// Functions compiled and their bytes.
+    /// The number of compiled functions and their size in bytes.
     pub fn code_size(&self) -> (usize, usize) {
         (self.machine.code.function_count, self.machine.code.code_bytes)
     }
 
-    /// Puts rows into a table: a batch in canonical form. Between runs only.
+    /// Inserts rows into a table: a batch in canonical form. Call it between runs only.
     pub fn preload(&self, table: TableId, batch: &RecordBatch) -> Result<(), PreloadError> {
         self.machine.tables[table].preload(batch)
     }
 
-    /// Makes a state of an earlier version of the program one of this one, whose tables have the rows that new
-    /// tables begin with; nothing may be logged behind its checkpoint. The rows are those of the state then.
+    /// Migrates a state of an earlier version of the program to this version. New tables get the rows that these tables
+    /// have; the log must have no entries after the state's checkpoint. Afterwards the tables contain the rows of the
+    /// state.
     pub fn migrate(&self, directory: &mut StateDirectory, old: &Program) -> Result<(), RunError> {
         migrate(directory, old, &self.machine)
     }
 
-    /// Puts the rows that a state or savepoint, of the program `of`, has in tables of the same names into these
-    /// tables: the names, and how many rows. Fails where columns do not fit.
+    /// Loads the rows of a state or savepoint of the program `of` into the tables of the same names; returns the names
+    /// and the numbers of rows. Fails if columns do not fit.
     pub fn seed(&self, from: &StateDirectory, of: &Program) -> Result<Vec<(String, usize)>, RunError> {
         seed(from, of, &self.machine.tables)
     }
 
-    /// The rows of a table, sorted by key. Between runs only. Fails where rows are cold and cannot be read.
+    /// The rows of a table, sorted by key. Call it between runs only. Fails if evicted rows cannot be read.
     pub fn table(&self, table: TableId) -> Result<RecordBatch, RunError> {
         let failed = |error: ColdError| match error.downcast::<StateError>() {
             Ok(error) => RunError::State(*error),
@@ -113,27 +114,28 @@ impl Engine {
         self.machine.tables[table].to_batch().map_err(failed)
     }
 
-    /// What an epoch of these events of the first source accesses. Between runs only; not of programs that cascade.
+    /// The accesses of an epoch of these events of the first source. Call it between runs only, and not for programs
+    /// that cascade.
     pub fn shape(&self, events: &RecordBatch) -> EpochShape {
         EpochShape::of(&self.machine, events)
     }
 
-    /// What a table holds.
+    /// The contents of a table in numbers.
     pub fn table_stats(&self, table: TableId) -> TableStats {
         self.machine.tables[table].stats()
     }
 
-    /// Runs until the sources end or the run is stopped, each actor on a thread of its own. `tick` is called now and
-    /// then on this thread.
+    /// Runs until the sources end or the run is stopped, with a thread for each actor. `tick` is called from time to
+    /// time on this thread.
     ///
-    /// A durable run of a state that is not new needs empty tables: it fills them. One with a memory limit reads
-    /// rows as they are needed, and goes on doing so for [`Engine::table`] when it has ended.
+    /// A durable run of an existing state needs empty tables: it fills them. With a memory limit it reads rows as they
+    /// are needed, and [`Engine::table`] still does so after the run has ended.
     pub fn run(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
         Run::begin(self, request, tick)?.on_threads(tick)
     }
 
-    /// Begins a run that the caller drives, step by step, on its own thread ([`Run::step`]). `tick` is called now and
-    /// then while rows are loaded.
+    /// Begins a run that the caller drives, step by step, on its own thread ([`Run::step`]). `tick` is called from time
+    /// to time while rows are loaded.
     pub fn begin(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
         Run::begin(self, request, tick)
     }

@@ -1,4 +1,4 @@
-//! The gate's actor: input in, epochs out.
+//! The gate's actor: gathers input into epochs.
 
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::inputs::Inputs;
@@ -14,7 +14,7 @@ use tidemill_stages::gate::{Cut, Gate, SourcePosition};
 use tidemill_stages::io::Resumed;
 use tidemill_state::Table;
 
-/// How often it is looked whether merges are done that are waited for, nanoseconds.
+/// The interval at which the gate checks whether the merges that it waits for are done, nanoseconds.
 const MERGE_POLL: u64 = 1_000_000;
 
 /// Gathers epochs and cuts them.
@@ -25,71 +25,73 @@ pub struct Gatherer {
     slots: Slots,
     inputs: Inputs,
     options: Options,
-    /// Of the next epoch.
+    /// The number of the next epoch.
     number: u64,
     cutter: Box<dyn Cutter>,
-    /// Cuts instead, until all that is logged has been replayed.
+    /// While logged epochs are replayed, cuts instead of `cutter`.
     replay: Option<LogCutter>,
-    /// In a durable run.
+    /// The state of a durable run's gate.
     durable: Option<DurableGate>,
     phase: Phase,
 }
 
-/// The epochs that are empty.
+/// The empty epochs.
 struct Slots {
     free: Inbox<Box<Epoch>>,
-    /// Those that came back and were not used yet.
+    /// Epochs that have returned and are not in use.
     #[allow(clippy::vec_box, reason = "boxed as they travel")]
     stash: Vec<Box<Epoch>>,
     count: usize,
 }
 
-/// What only a durable run has at its gate.
+/// The gate's state in a durable run.
 struct DurableGate {
     side: GateSide,
-    /// When it began, on the clock.
+    /// When the run began (time of the clock).
     begun: u64,
     recovery: Recovery,
-    /// Rows are to be evicted when nothing is in flight; and whether one epoch needs too much.
+    /// Set if rows have to be evicted when nothing is in flight; the value tells whether one epoch needs too much
+    /// memory.
     short: Option<bool>,
-    /// Merges are waited for.
+    /// Whether the gate waits for merges.
     merges: bool,
 }
 
-/// What is done next.
+/// The next action.
 enum Phase {
-    /// Put sources where an earlier run left them.
+    /// Restore the positions of the sources in an earlier run.
     Begin,
     /// Make room for an epoch.
     Room,
     /// Gather it.
     Gather(Box<Epoch>),
-    /// Put empty epochs in the place of so many that were released and lost: sinks do not take their numbers again.
+    /// Put in this number of empty epochs, with the numbers of epochs that were released and lost: sinks do not accept
+    /// these numbers again.
     PassOver(u64),
-    /// Log what was taken since the last cut and is held back. It is in the last checkpoint; a reader that goes through
-    /// the log from an earlier one needs it, too.
+    /// Log the records that were taken since the last cut and are held. The last checkpoint contains them, but a reader
+    /// that goes through the log from an earlier checkpoint needs them, too.
     Last,
     Over,
 }
 
-/// How the gate was left.
+/// The final state of the gate.
 pub struct Gathered {
-    /// Where each source stands.
+    /// The position of each source.
     pub positions: Vec<SourcePosition>,
     /// Whether the run was stopped.
     pub stopped: bool,
-    /// In a durable run.
+    /// The final state of gate and logger, in a durable run.
     pub left: Option<Left>,
 }
 
-/// What a gatherer is made of.
+/// The parts that a gatherer is made from.
 pub struct GatherParts {
     pub on: Shared,
     pub pipeline: Arc<Pipeline>,
     pub inputs: Inputs,
     pub options: Options,
     pub cutter: Box<dyn Cutter>,
-    /// Empty epochs come back here; how many there are.
+    /// The mailbox to which empty epochs return, and the number of epochs.
     pub slots: (Inbox<Box<Epoch>>, usize),
     /// The number of the first epoch.
     pub first: u64,
@@ -97,7 +99,7 @@ pub struct GatherParts {
 }
 
 impl Gatherer {
-    /// Before anything is gathered.
+    /// A gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable } = parts;
         let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
@@ -109,11 +111,11 @@ impl Gatherer {
         Gatherer { on, pipeline, gate, slots, inputs, options, number, cutter, replay, durable, phase }
     }
 
-    /// How it was left, when it is over. `log`: as the logger was left.
+    /// The final state, after it is over. `log`: the logger's final log.
     pub fn end(mut self, log: Option<tidemill_durability::Log>) -> Gathered {
         assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
-        // What sources have handed over and the gate never took was read, too.
+        // Batches that the sources delivered and the gate never took were read, too.
         for (source, position) in positions.iter_mut().enumerate() {
             position.held += self.inputs.untaken(source);
         }
@@ -151,7 +153,7 @@ impl Gatherer {
         Ok(Progress::Waits(until))
     }
 
-    /// There will be no more epochs.
+    /// Ends the gate's work: there are no more epochs.
     fn leave(&mut self) -> Progress {
         self.phase = Phase::Over;
         self.pipeline.close();
@@ -161,8 +163,8 @@ impl Gatherer {
         Progress::Over
     }
 
-    /// Puts sources where an earlier run left them, and starts those of which more is needed to replay what is logged;
-    /// without a state, starts all.
+    /// Restores the positions of the sources, and starts the sources that are needed to replay the log; without a
+    /// state, starts all sources.
     fn begin(&mut self) -> Result<Progress, RunError> {
         let Some(durable) = &mut self.durable else {
             (0..self.inputs.len()).for_each(|source| self.inputs.start(source, Taken::default()));
@@ -193,7 +195,7 @@ impl Gatherer {
         }
     }
 
-    /// All that was logged has been replayed: the log goes on, and the sources.
+    /// Called after the whole log has been replayed: the log continues, and so do the sources.
     fn begin_log(&mut self, replayed: Replayed, recovery: Recovery) -> Result<Progress, RunError> {
         let durable = self.durable.as_mut().expect("only a durable run has a log");
         let nanoseconds = self.on.environment.now() - durable.begun;
@@ -226,7 +228,7 @@ impl Gatherer {
         }
     }
 
-    /// Starts a source where it was left, if it was not started and had not ended.
+    /// Starts a source at its position, unless it was started before or had ended.
     fn resume(&mut self, source: usize) -> Result<(), RunError> {
         if self.gate.has_ended(source) {
             self.inputs.forget(source);
@@ -244,7 +246,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Makes room for the next epoch: frees slots of rows that do not exist, and memory where it is limited.
+    /// Makes room for the next epoch: frees slots of rows that do not exist and, with a memory limit, memory.
     fn make_room(&mut self) -> Result<Progress, RunError> {
         if self.on.machine.tables.iter().any(Table::wants_sweep) {
             match self.slots.all() {
@@ -273,19 +275,19 @@ impl Gatherer {
         self.durable.as_ref().is_none_or(|durable| durable.side.feed.has_room())
     }
 
-    /// Frees slots of rows that do not exist, when so many were made that it may pay.
+    /// Frees slots of rows that do not exist, once there are enough of them to be worth a sweep.
     fn sweep(&mut self) {
         assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight");
         for table in self.on.machine.tables.iter().filter(|table| table.wants_sweep()) {
             #[allow(unsafe_code)]
-            // SAFETY: all epochs are here, cleared: nothing holds a row's address or text.
+            // SAFETY: all epochs are here, cleared: no thread holds a row's address or text.
             unsafe {
                 table.sweep();
             }
         }
     }
 
-    /// Makes room for the rows of the next epoch, where memory is limited; none where there is room.
+    /// With a memory limit, makes room for the rows of the next epoch; none if there is room.
     fn relieve(&mut self) -> Result<Option<Progress>, RunError> {
         let events_max = self.events_max_of_run();
         let Some(durable) = &mut self.durable else { return Ok(None) };
@@ -313,7 +315,7 @@ impl Gatherer {
         self.go_on(Phase::Room).map(Some)
     }
 
-    /// Events of the next epoch at the most, but for what memory says.
+    /// The maximum number of events of the next epoch, before the limit by memory.
     fn events_max_of_run(&self) -> usize {
         match self.options.epoch {
             EpochSize::Events(events) => events.max(1),
@@ -322,7 +324,7 @@ impl Gatherer {
         }
     }
 
-    /// Goes on with an epoch.
+    /// Continues gathering an epoch.
     fn gather(&mut self, epoch: Box<Epoch>) -> Result<Progress, RunError> {
         let events_max = self.events_max_of_run();
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
@@ -357,7 +359,7 @@ impl Gatherer {
         }
     }
 
-    /// Cuts the next epoch and has it run.
+    /// Cuts the next epoch and passes it to the workers.
     fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
         epoch.number = self.number;
         assert!(epoch.events == 0 && epoch.merge.is_empty(), "an epoch begins empty");
@@ -386,7 +388,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Logs what was taken since the last cut and is held back.
+    /// Logs the records that were taken since the last cut and are held.
     fn last(&mut self) -> Result<Progress, RunError> {
         let has_uncut = self.durable.as_ref().is_some_and(|durable| durable.side.feed.intake.has_uncut());
         if has_uncut {
@@ -416,12 +418,12 @@ impl Actor for Gatherer {
 }
 
 impl Slots {
-    /// An empty epoch.
+    /// Takes an empty epoch.
     fn take(&mut self) -> Took<Box<Epoch>> {
         self.stash.pop().map_or_else(|| self.free.take(), Took::Message)
     }
 
-    /// Whether all epochs are in the stash: nothing is in flight then.
+    /// Collects all epochs in the stash; once they are there, nothing is in flight.
     fn all(&mut self) -> Took<()> {
         while self.stash.len() < self.count {
             match self.free.take() {

@@ -1,4 +1,4 @@
-//! The sources' ends at the gate, and the readers that feed them.
+//! The sources' receiving ends at the gate, and the readers that feed them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,33 +7,33 @@ use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took, mailbox
 use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{IoFailure, Source, SourceBatch};
 
-/// Batches that a source may be ahead of the gate.
+/// The number of batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
-/// How often a reader looks whether the run is to stop, where it waits for nothing else, nanoseconds.
+/// The interval at which a waiting reader checks whether the run is to stop, nanoseconds.
 const STOP_POLL: u64 = 20_000_000;
-/// How often that is done at the most where a pipe has ended.
+/// The maximum number of these checks after the end of a pipe.
 const STOP_POLLS: usize = 100;
 
-/// What a reader says.
+/// A message from a reader.
 pub enum FromSource {
-    /// A batch, where the source stands after it, and when it arrived, if the source knows.
+    /// A batch, the token of the source's position after it, and its arrival time, if the source knows it.
     Batch(SourceBatch, Option<String>, Option<u64>),
-    /// There is no more.
+    /// The source has ended.
     End,
-    /// There is no more, for a reason.
+    /// The source has failed.
     Failed(IoFailure),
 }
 
-/// Why there is nothing to take.
+/// The reason why there is nothing to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
     /// Not yet.
     Yet,
-    /// The reader has gone without a last word.
+    /// The reader has exited without a final message.
     Ever,
 }
 
-/// A source that its reader is to read, and how many of its first records are dropped.
+/// A source for its reader, and the number of its first records to drop.
 type Begin = (Box<dyn Source>, Taken);
 
 /// All sources of a run.
@@ -42,19 +42,18 @@ pub struct Inputs {
 }
 
 struct OfSource {
-    /// None where nothing is asked of it any more.
+    /// From the reader; none if nothing more is read from the source.
     said: Option<Inbox<FromSource>>,
-    /// Before its reader begins.
+    /// The source and the way to its reader, until the reader begins.
     waiting: Option<(Box<dyn Source>, Outbox<Begin>)>,
-    /// What a replay left of a message.
+    /// The part of a message that a replay left over.
     rest: Option<FromSource>,
-    /// What a replay waits for, as far as it is there, and the token of the batch that came last.
+    /// The records that a replay waits for, as far as they have arrived, and the token of the last batch.
     wanted: Option<(Exactly, Option<String>)>,
 }
 
 impl Inputs {
-    /// For sources that are not started yet, with a reader for each. `durable`: a source that has ended has ended for
-    /// good.
+    /// For sources that are not started yet; returns a reader for each. `durable`: the end of a source is final.
     pub fn new(
         sources: Vec<Box<dyn Source>>,
         gate: &Arc<Bell>,
@@ -85,35 +84,35 @@ impl Inputs {
         (Inputs { sources }, readers)
     }
 
-    /// How many there are.
+    /// The number of sources.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// A source that was not started yet.
+    /// A source, if it is not started yet.
     pub fn source(&mut self, source: usize) -> Option<&mut Box<dyn Source>> {
         self.sources[source].waiting.as_mut().map(|(source, _)| source)
     }
 
-    /// Has the reader of a source begin, if it has not; it drops the first records.
+    /// Starts the reader of a source, unless it was started before; the reader drops the first records.
     pub fn start(&mut self, source: usize, drop: Taken) {
         if let Some((source, begin)) = self.sources[source].waiting.take() {
             let _ = begin.send((source, drop));
         }
     }
 
-    /// Nothing more will be asked of a source.
+    /// Stops reading from a source.
     pub fn forget(&mut self, source: usize) {
         self.sources[source] = OfSource { said: None, waiting: None, rest: None, wanted: None };
     }
 
-    /// Whether a source has nothing to hand over right now.
+    /// Whether a source has nothing to deliver now.
     pub fn is_empty(&self, source: usize) -> bool {
         let of = &self.sources[source];
         of.rest.is_none() && of.said.as_ref().is_none_or(Inbox::is_empty)
     }
 
-    /// What a source says next.
+    /// Takes the next message of a source.
     pub fn take(&mut self, source: usize) -> Result<FromSource, Nothing> {
         let of = &mut self.sources[source];
         if let Some(rest) = of.rest.take() {
@@ -126,15 +125,15 @@ impl Inputs {
         }
     }
 
-    /// Exactly so many records of a source, in batches; none as long as they are not there. To be called again with
-    /// the same number until they are. A failure if it has less.
+    /// Takes exactly this number of records from a source, in batches; none until all of them have arrived. Call it
+    /// again with the same number until they have. Fails if the source has fewer records.
     pub fn take_exactly(&mut self, source: usize, taken: Taken) -> Result<Option<Vec<SourceBatch>>, IoFailure> {
         if self.sources[source].waiting.is_some() {
             return Err(IoFailure::new(
                 "what was taken of it before was not logged, as it could be read again, and now it cannot",
             ));
         }
-        // The token is that of the batch that was received last: what is left of it stands before the same token.
+        // The token is that of the last batch received; the remainder of that batch is before the same token.
         let (mut exactly, mut token) =
             self.sources[source].wanted.take().unwrap_or_else(|| (Exactly::new(taken), None));
         while !exactly.is_done() {
@@ -156,7 +155,7 @@ impl Inputs {
         Ok(Some(batches))
     }
 
-    /// Events that were handed over and never taken.
+    /// The number of events that were delivered but never taken.
     pub fn untaken(&mut self, source: usize) -> u64 {
         let mut events = 0;
         while let Ok(message) = self.take(source) {
@@ -170,18 +169,18 @@ impl Inputs {
 
 /// Reads a source for the gate.
 ///
-/// Ctrl-C goes to all programs of a pipe, so that the writer's end may come before the stop of this run. Therefore a
-/// reader waits for that before it hands over the last record, which may be torn, or a failure; and before it says that
-/// there is no more, where that is for good.
+/// Ctrl-C reaches all programs of a pipe, so the writer may exit before this run is asked to stop. At the end of a
+/// pipe, a reader therefore waits for a pending stop before it passes on the last record, which may be truncated, or a
+/// failure; and before it reports the end, if that is final.
 pub struct Reader {
     number: usize,
     /// From the gate.
     begins: Inbox<Begin>,
     source: Option<Box<dyn Source>>,
     drop: Taken,
-    /// To the gate; until there is nothing more to say.
+    /// To the gate; dropped after the last message.
     say: Option<Outbox<FromSource>>,
-    /// What is to be said next.
+    /// The next message.
     held: Option<FromSource>,
     end_of_pipe: EndOfPipe,
     durable: bool,
@@ -189,19 +188,19 @@ pub struct Reader {
     control: Arc<Control>,
 }
 
-/// What a reader has done about the end of a pipe.
+/// A reader's handling of the end of a pipe.
 enum EndOfPipe {
-    /// It has not come.
+    /// The end has not been reached.
     Unseen,
-    /// It waits for signals that there are now: the polls of the run's watcher at its beginning, its own, and when the
-    /// next is due.
+    /// The reader waits for pending signals to be seen: the number of the watcher's polls at the beginning, the number
+    /// of the reader's own checks, and the time of the next one.
     Waits { polls: u64, own: usize, until: u64 },
-    /// It has waited.
+    /// The reader has waited.
     Over,
 }
 
 impl Reader {
-    /// Takes the next batch of the source. None where there is nothing to say of it.
+    /// Takes the next batch of the source. None if it gives no message, because all of its records are dropped.
     fn read(&mut self) -> Option<FromSource> {
         let source = self.source.as_mut().expect("it has begun");
         let next = source.next();
@@ -226,14 +225,16 @@ impl Reader {
         }
     }
 
-    /// Waits until the watcher of the run has looked for signals that there are now; until when, or none where it has.
+    /// Waits until the run's watcher has polled for signals that are pending now; returns the time of the next check,
+    /// or none if the watcher has polled.
     fn waits_for_signals(&mut self) -> Option<u64> {
         let now = self.environment.now();
         let EndOfPipe::Waits { polls, own, until } = &mut self.end_of_pipe else { return None };
         if now < *until {
             return Some(*until);
         }
-        // One look may have begun before; the next is over when another begins.
+        // The current poll may have begun before the end of the pipe; the next one is complete when the one after it
+        // begins.
         let has_looked = self.control.polls.load(Ordering::Acquire) >= *polls + 2;
         if has_looked || self.control.stops() || *own == STOP_POLLS {
             self.end_of_pipe = EndOfPipe::Over;
@@ -244,7 +245,7 @@ impl Reader {
         Some(*until)
     }
 
-    /// The gate has gone, or there is nothing more to say.
+    /// Exits: the gate is gone, or there are no more messages.
     fn leave(&mut self) -> Progress {
         (self.source, self.say, self.held) = (None, None, None);
         Progress::Over
@@ -276,13 +277,13 @@ impl Actor for Reader {
         }
         let Some(say) = &self.say else { return Progress::Over };
         if say.is_full() {
-            // A run that ends takes no more.
+            // A run that is about to end takes no more input.
             let until = self.environment.now() + STOP_POLL;
             return if self.control.ends() { self.leave() } else { Progress::Waits(Some(until)) };
         }
         let Some(message) = self.held.take() else { return Progress::Worked };
         let last = !matches!(message, FromSource::Batch(..));
-        // Where the gate has gone, nobody is left to tell.
+        // If the gate is gone, there is no receiver.
         let is_told = say.send(message);
         let progress = self.source.as_ref().expect("it has begun").progress();
         self.control.progress.lock()[self.number] = progress;

@@ -1,8 +1,9 @@
 //! Runs applications: threads or steps, sources and sinks, options, counts.
 //!
-//! The stages of an epoch are functions of `tidemill-stages`, the log and checkpoints are those of `tidemill-recovery`.
-//! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that says
-//! where epochs end), workers (`pipeline`), the committer (`commit`). A `run` has them all, on threads or step by step.
+//! The stages of an epoch are functions of `tidemill-stages`; the log and checkpoints are those of `tidemill-recovery`.
+//! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that
+//! decides where epochs end), workers (`pipeline`), the committer (`commit`). A `run` owns them all, and drives them on
+//! threads or step by step.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

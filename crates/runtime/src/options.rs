@@ -1,12 +1,12 @@
-//! What a run can be told.
+//! The options of a run.
 
 use tidemill_stages::access::scheduling::Scheduling;
 
-/// When the gate closes.
+/// When an epoch is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochSize {
-    /// When the access stage would otherwise idle; at the latest at as many events as [`Options::latency`] allows,
-    /// and at [`Options::epoch_events_max`].
+    /// When the access stage would otherwise idle; at the latest at the number of events that [`Options::latency`]
+    /// allows, and at [`Options::epoch_events_max`].
     #[default]
     Auto,
     /// At this many events; with fewer when input pauses or ends.
@@ -19,21 +19,22 @@ pub enum EpochSize {
 /// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that prepare, access and finish, at least 1; 0 for one per processor.
+    /// The number of threads that prepare, access and finish, at least 1; 0 for one per processor.
     pub workers: usize,
-    /// When the gate closes.
+    /// When an epoch is closed.
     pub epoch: EpochSize,
     /// How the access stage is scheduled.
     pub scheduling: Scheduling,
-    /// Events of an epoch at the most, but for [`EpochSize::Events`].
+    /// The maximum number of events of an epoch, except with [`EpochSize::Events`].
     pub epoch_events_max: usize,
     /// How long an event may wait for its epoch to close, nanoseconds.
     pub epoch_age_max: u64,
-    /// What 99 of 100 events should wait for their results at the most, nanoseconds: the size of epochs follows it
-    /// where it is [`EpochSize::Auto`].
+    /// The target for the 99th percentile of latency, nanoseconds: with [`EpochSize::Auto`] it controls the size of
+    /// epochs.
     pub latency: u64,
-    /// Bytes that rows, their keys' index and the checkpoint's may take in memory; the other rows are read from the
-    /// state's newest checkpoint when they are needed. For durable runs only. None: all rows are in memory.
+    /// The maximum number of bytes that rows, the index of their keys and the checkpoint's index may take in memory;
+    /// other rows are read from the state's newest checkpoint when they are needed. For durable runs only. None: all
+    /// rows are in memory.
     pub memory: Option<usize>,
 }
 

@@ -1,27 +1,27 @@
-//! How many events an epoch may have where the user has not said: the more, the higher the throughput, up to where
-//! results would come too late.
+//! The pace controller: how many events an epoch may have if the user has not set it. More events give a higher
+//! throughput, until results come too late.
 //!
-//! **How.** Of each epoch that is done the oldest event's latency is known, from when there was room for it: where
-//! input is ahead of the engine, smaller epochs would only make the queue longer. Above the target, the limit shrinks in
-//! proportion, since latency under load is a number of epochs in flight times what one takes; well below it, and
-//! where the limit was what closed the epoch, the limit grows by a quarter. An epoch that was gathered under an
-//! earlier limit says nothing about the present one and is passed over.
+//! **How.** Controller input: the latency of each finished epoch's oldest event, measured from the time when the gate
+//! had room for it, because if input is ahead of the engine, smaller epochs would only make the queue longer. Above the
+//! target, the limit shrinks in proportion, because latency under load is the number of epochs in flight times the time
+//! of one. Well below the target, if the limit was the reason to close the epoch, the limit grows by a quarter. An
+//! epoch that was gathered under an earlier limit does not describe the current one and is ignored.
 //!
-//! **Given up.** The latency of the oldest event of an epoch stands for the 99th percentile: it is a little more,
-//! as most events of an epoch are younger.
+//! **Given up.** The latency of an epoch's oldest event is used for the 99th percentile: it is a little higher, because
+//! most events of an epoch are younger.
 
-/// Events of an epoch at the least: below, the costs of an epoch itself are what takes time.
+/// The minimum number of events of an epoch: below it, the fixed costs of an epoch dominate.
 const EVENTS_MIN: usize = 32;
-/// How far below the target an epoch must be for the limit to grow.
+/// The limit grows only if an epoch's latency is below this fraction of the target.
 const ROOM: f64 = 0.7;
 const GROWTH: f64 = 1.25;
-/// Where the limit goes when the target is missed: so far below it.
+/// After a miss, the new limit aims at this fraction of the target.
 const AIM: f64 = 0.85;
 
-/// The limit, as epochs come back.
+/// The limit, updated as epochs finish.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Nanoseconds.
+    /// The target latency, nanoseconds.
     target: u64,
     limit: usize,
     most: usize,
@@ -30,18 +30,18 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For a latency, nanoseconds; at most so many events.
+    /// A controller for a target latency, nanoseconds, with at most `most` events.
     pub fn new(target: u64, most: usize) -> Self {
         Pace { target, limit: most, most, changed: 0 }
     }
 
-    /// Events of the next epoch at the most.
+    /// The maximum number of events of the next epoch.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The results of an epoch of so many events are there, `latency` nanoseconds after the first of them arrived.
-    /// `asked`: the number of the last epoch whose limit was asked for.
+    /// Updates the limit after the results of an epoch are ready, `latency` nanoseconds after the arrival of its first
+    /// event. `asked`: the number of the last epoch whose limit was read.
     pub fn done(&mut self, epoch: u64, events: usize, latency: u64, asked: u64) {
         if epoch <= self.changed {
             return;
@@ -64,7 +64,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A saturated pipeline with four epochs in flight, each event taking so long.
+    /// A saturated pipeline with four epochs in flight, at the given time per event.
     fn settle(event_ns: f64, target: u64, most: usize) -> (usize, f64) {
         let mut pace = Pace::new(target, most);
         let latency = |events: usize| 4.0 * (50_000.0 + events as f64 * event_ns);

@@ -1,16 +1,16 @@
-//! The stages of neighbouring epochs, overlapping: what each worker does next.
+//! Overlaps the stages of neighbouring epochs: decides what each worker does next.
 //!
 //! # Protocol
 //!
-//! 1. The gate puts a gathered epoch in.
-//! 2. Any worker prepares it, beside the access of epochs before.
-//! 3. The prepared epoch with the next number is accessed, one epoch at a time: by one worker, or by all that are free.
-//! 4. Any worker finishes it, beside the access of epochs after.
+//! 1. The gate puts in a gathered epoch.
+//! 2. Any worker prepares it, concurrently with the access of earlier epochs.
+//! 3. The prepared epoch with the next number is accessed, one epoch at a time: by one worker, or by all free workers.
+//! 4. Any worker finishes it, concurrently with the access of later epochs.
 //! 5. The committer takes finished epochs in order.
 //!
-//! Access comes first, since everything waits for it; a worker that finds it taken prepares if no epoch stands
-//! prepared, else finishes, else prepares further. The number of epochs is fixed, which bounds memory: the gate waits
-//! for one to come back.
+//! Access has priority, because everything waits for it. A worker that finds access taken prepares an epoch if none is
+//! prepared, otherwise finishes one, otherwise prepares another. The number of epochs is fixed, which bounds memory:
+//! the gate waits until one returns.
 
 use crate::options::Options;
 use crate::pace::Pace;
@@ -28,15 +28,15 @@ use tidemill_stages::finish::finish;
 use tidemill_stages::machine::{Machine, Scratch};
 use tidemill_stages::prepare::prepare;
 
-/// What the workers share.
+/// State that the workers share.
 pub struct Pipeline {
     machine: Arc<Machine>,
     environment: Arc<dyn Environment>,
     access: AccessStage,
     state: Mutex<State>,
-    /// Something may have become a task, or all is over.
+    /// Signalled when there may be a new task, or when all is over.
     changed: Condvar,
-    /// Time that workers had nothing to do, nanoseconds. Added to by workers, taken by the one that finishes an epoch.
+    /// The workers' idle time, nanoseconds. Added to by all workers, taken by the one that finishes an epoch.
     idle: AtomicU64,
 }
 
@@ -47,16 +47,16 @@ struct State {
     next_access: u64,
     accessing: bool,
     accessed: VecDeque<Box<Epoch>>,
-    /// The epoch that is accessed, where all free workers may help.
+    /// The epoch in access, if all free workers may help.
     job: Option<Arc<Job>>,
     closed: bool,
     stopped: bool,
     pace: Pace,
-    /// The number of the last epoch whose limit was asked for.
+    /// The number of the last epoch whose limit was read.
     asked_last: u64,
 }
 
-/// What a worker does next.
+/// A worker's next task.
 enum Task {
     Prepare(Box<Epoch>),
     Access(Box<Epoch>),
@@ -64,14 +64,14 @@ enum Task {
     Finish(Box<Epoch>),
 }
 
-/// Why there is no task.
+/// The reason why there is no task.
 enum NoTask {
     Yet,
     Ever,
 }
 
 impl Pipeline {
-    /// For so many workers; `first` is the number of the first epoch.
+    /// A pipeline for this number of workers; `first` is the number of the first epoch.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
@@ -97,7 +97,7 @@ impl Pipeline {
         Pipeline { machine, environment, access, state, changed, idle: AtomicU64::new(0) }
     }
 
-    /// Puts a gathered epoch in.
+    /// Puts in a gathered epoch.
     pub fn put(&self, epoch: Box<Epoch>) {
         let mut state = self.state.lock();
         assert!(!state.closed, "no epoch comes after the last");
@@ -107,39 +107,39 @@ impl Pipeline {
         self.changed.notify_one();
     }
 
-    /// No more epochs will be put in.
+    /// Called after the last epoch was put in.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Something failed: workers leave as soon as they can.
+    /// Called after a failure: workers exit as soon as they can.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Events at the most of an epoch that is about to be cut.
+    /// The maximum number of events of an epoch that is about to be cut.
     pub fn events_max(&self, epoch: u64) -> usize {
         let mut state = self.state.lock();
         state.asked_last = epoch;
         state.pace.limit()
     }
 
-    /// The results of an epoch are there, so long after its first event arrived, nanoseconds.
+    /// Reports that the results of an epoch are ready, `latency` nanoseconds after its first event arrived.
     pub fn done(&self, epoch: u64, events: usize, latency: u64) {
         let mut state = self.state.lock();
         let asked = state.asked_last;
         state.pace.done(epoch, events, latency, asked);
     }
 
-    /// Whether the access stage would find nothing to do after what it does now.
+    /// Whether the access stage would have nothing to do after its current epoch.
     pub fn would_idle(&self) -> bool {
         let state = self.state.lock();
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
     }
 
-    /// The next task of a worker, which blocks until there is one if it `waits`.
+    /// The next task of a worker; if it `waits`, blocks until there is one.
     fn next_task(&self, waits: bool) -> Result<Task, NoTask> {
         let mut state = self.state.lock();
         loop {
@@ -241,26 +241,27 @@ impl State {
     }
 }
 
-/// A worker: prepares, accesses and finishes epochs, whatever is next.
+/// A worker: prepares, accesses and finishes epochs, in the order that the pipeline decides.
 pub struct StageWorker {
     pipeline: Arc<Pipeline>,
     id: usize,
     workers: usize,
     scratch: Scratch,
     worker: Worker,
-    /// To the committer; until there are no more epochs.
+    /// To the committer; dropped after the last epoch.
     finished: Option<Outbox<Box<Epoch>>>,
 }
 
 impl StageWorker {
-    /// The worker number `id` of so many.
+    /// The worker number `id` of `workers`.
     pub fn new(pipeline: Arc<Pipeline>, (id, workers): (usize, usize), finished: Outbox<Box<Epoch>>) -> StageWorker {
         assert!(id < workers, "workers are numbered from 0");
         let scratch = Scratch::new(&pipeline.machine, workers);
         StageWorker { pipeline, id, workers, scratch, worker: Worker::new(id), finished: Some(finished) }
     }
 
-    /// Works until there are no more epochs: the life of a thread. It waits for tasks where all workers do.
+    /// Works until there are no more epochs: the main function of a thread. It waits for tasks at the pipeline, as all
+    /// workers do.
     pub fn run(&mut self) {
         self.pipeline.environment.settle(self.id, self.workers);
         while self.work(true) != Progress::Over {}

@@ -1,6 +1,6 @@
-//! A record of each epoch, for whoever wants to know what the scheduling did: sizes, policy and reason, times.
+//! A record of each epoch, for analysis of the scheduling: sizes, policy and reason, times.
 //!
-//! Records go to a [`Sink`] like events, in batches, and need no memory beyond one.
+//! Records go to a [`Sink`] in batches, like events; at most one batch is in memory.
 
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
@@ -12,23 +12,23 @@ use tidemill_stages::epoch::Epoch;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_txn::Survey;
 
-/// Records of a batch.
+/// The number of records in a batch.
 const BATCH: usize = 1024;
 
 /// The columns of a record. Times are nanoseconds.
 ///
 /// | | |
 /// |---|---|
-/// | `epoch`, `finished_ns` | its number, and when it was taken down on the run's clock |
+/// | `epoch`, `finished_ns` | its number, and when the record was made, on the run's clock |
 /// | `arrived_ns`, `opened_ns` | when its oldest event arrived, and when the gate had room for it, on the same clock |
-/// | `events`, `transactions`, `operations`, `aborted`, `redone` | how many; an operation is an access to a row |
-/// | `policy`, `reason` | how access was scheduled, and why; where groups were scheduled by themselves, of each, with its name |
-/// | `expected_ns`, `measured_ns` | access as the model expected it (of groups the sum), and as it was: without what was run first to know costs; none where nothing was expected |
-/// | `prepare_ns`, `access_ns`, `finish_ns` | its stages, access as wall time |
-/// | `decide_ns` | of access, looking at the epoch and choosing |
-/// | `idle_ns` | time of workers that had nothing to do, since the epoch before |
+/// | `events`, `transactions`, `operations`, `aborted`, `redone` | counts; an operation is an access to a row |
+/// | `policy`, `reason` | how access was scheduled, and why; if groups were scheduled separately, for each group, with its name |
+/// | `expected_ns`, `measured_ns` | wall time of access as the model expected it (the sum over groups), and as measured, without the sampling prefix; none if nothing was expected |
+/// | `prepare_ns`, `access_ns`, `finish_ns` | time in its stages; access as wall time |
+/// | `decide_ns` | the part of access that surveys the epoch and chooses its policy |
+/// | `idle_ns` | idle time of the workers since the previous epoch |
 /// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
-/// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, of the last survey by then ([`Survey`]); the longest chain as a share of the operations, the path as a share of the work; none where there was no survey |
+/// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, from the most recent survey ([`Survey`]); the longest chain as a share of the operations, the critical path as a share of the work; none if there was no survey |
 pub fn epoch_record_schema() -> Schema {
     let required = |name: &'static str, ty| (name, ColumnType::required(ty));
     let optional = |name: &'static str, ty| (name, ColumnType::optional(ty));
@@ -71,7 +71,7 @@ pub fn epoch_record_schema() -> Schema {
 
 /// A finished epoch as a row.
 fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
-    // Of a single group, or of all together, without a name.
+    // A single group, or all groups together, is shown without a name.
     let by_group = |text: &dyn Fn(&Scheduled) -> String| {
         let named = |s: &Scheduled| match s.group {
             Some(group) if groups.names.len() > 1 => format!("{} ({})", text(s), groups.names[group]),
@@ -122,7 +122,7 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
     ]
 }
 
-/// Collects records and hands them on.
+/// Collects records and passes them to the sink.
 pub struct Records {
     sink: Box<dyn Sink>,
     schema: Schema,
@@ -130,7 +130,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// To a sink for events of [`epoch_record_schema`].
+    /// Records for a sink that takes events of [`epoch_record_schema`].
     pub fn new(sink: Box<dyn Sink>) -> Self {
         Records { sink, schema: epoch_record_schema(), rows: Vec::new() }
     }
@@ -147,7 +147,7 @@ impl Records {
         self.sink.write(&batch)
     }
 
-    /// Hands on what is left and ends the sink.
+    /// Writes the remaining records and finishes the sink.
     pub fn finish(mut self) -> Result<(), IoFailure> {
         if !self.rows.is_empty() {
             self.flush()?;

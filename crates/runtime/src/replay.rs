@@ -1,4 +1,4 @@
-//! Cutting epochs as the log of an earlier run says.
+//! Cuts epochs as the log of an earlier run prescribes.
 
 use crate::cutter::{Cutter, Gathering, Intake};
 use std::sync::atomic::Ordering;
@@ -7,14 +7,14 @@ use tidemill_recovery::{Control, EpochEntry, Ingested, LogFeed, Recovery, Replay
 use tidemill_stages::gate::Cut;
 use tidemill_stages::io::SourceBatch;
 
-/// Cuts the epochs of a log where they were cut, from what it says that their sources gave.
+/// Cuts the epochs of a log at their original positions, from the input that the log records for their sources.
 pub struct LogCutter {
     replay: Replay,
-    /// The epoch at hand, and the first source of which not all is taken.
+    /// The current epoch, and the first source of which not all records have been taken.
     entry: Option<(EpochEntry, usize)>,
-    /// The number of the epoch that was cut last.
+    /// The number of the last epoch that was cut.
     pub cut: u64,
-    /// What was replayed so far.
+    /// The result of the replay so far.
     pub recovery: Recovery,
     /// Whether the log was read to its end.
     is_done: bool,
@@ -22,12 +22,12 @@ pub struct LogCutter {
 }
 
 impl LogCutter {
-    /// For what is to be replayed.
+    /// A cutter for a replay.
     pub fn new(replay: Replay, planted: Planted) -> LogCutter {
         LogCutter { replay, entry: None, cut: 0, recovery: Recovery::default(), is_done: false, planted }
     }
 
-    /// The log, to go on with, and what was replayed; none where the run was stopped before its end.
+    /// The log, to be continued, and the result of the replay; none if the run was stopped before the end of the log.
     pub fn end(self) -> Result<Option<(Replayed, Recovery)>, RunError> {
         if !self.is_done {
             return Ok(None);
@@ -37,7 +37,7 @@ impl LogCutter {
         Ok(Some((replayed, recovery)))
     }
 
-    /// An epoch has been cut, with so many events.
+    /// Notes that an epoch was cut with this number of events.
     pub fn put(&mut self, epoch: u64, events: usize, (control, feed): (&Control, &LogFeed)) {
         assert!(epoch > self.cut, "epochs are logged in order");
         self.cut = epoch;
@@ -51,12 +51,12 @@ impl LogCutter {
         feed.tell(progress.durable);
     }
 
-    /// The refusal where the log lets more events through than the sources have.
+    /// The error if the log lets more events pass than the sources have.
     pub fn too_few_events(&self, epoch: u64) -> RunError {
         self.replay.too_few_events(epoch)
     }
 
-    /// Gives the gate what the next source gave to the epoch; false as long as it is not there.
+    /// Passes the next source's input for the epoch to the gate; false until that input has arrived.
     fn give(&mut self, intake: &mut Intake<'_>) -> Result<bool, RunError> {
         let Some((entry, source)) = &mut self.entry else { return Ok(true) };
         let (at, now) = (*source, intake.now());
@@ -79,7 +79,7 @@ impl LogCutter {
     }
 }
 
-/// How often it is looked whether the run is to stop, where a source is waited for, nanoseconds.
+/// The interval at which to check whether the run is to stop while waiting for a source, nanoseconds.
 const STOP_POLL: u64 = 20_000_000;
 
 impl Cutter for LogCutter {
@@ -104,7 +104,7 @@ impl Cutter for LogCutter {
             match self.give(intake) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Gathering::Waits(intake.now() + STOP_POLL)),
-                // A source that is read again gives no more, either.
+                // A source that is being read again delivers nothing more, either.
                 Err(_) if intake.on.control.stops() => return Ok(Gathering::Over),
                 Err(error) => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Counting while a run goes on.
+//! The counters of a run in progress.
 
 use crate::summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
@@ -12,7 +12,7 @@ use tidemill_stages::epoch::{Epoch, Sampled};
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::wiring::Wiring;
 
-/// Longest latency that is told apart, nanoseconds: an hour.
+/// The longest latency that is distinguished, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
 
 fn seconds(nanoseconds: u64) -> f64 {
@@ -24,13 +24,13 @@ pub struct Report {
     events: u64,
     epochs: u64,
     policies: Vec<PolicySummary>,
-    /// Their names.
+    /// The names of the groups.
     groups: Vec<String>,
     late: Vec<u64>,
     bad: Vec<u64>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
-    /// By transaction.
+    /// By transaction: the sampled times.
     sampled: Vec<Sampled>,
     latency: Histogram<u64>,
     stages: StageSummary,
@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// All counts are zero.
     pub fn new(program: &Program, groups: &Groups) -> Self {
         let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).count();
         Report {
@@ -81,12 +81,12 @@ impl Report {
         self.stages.finish += seconds(epoch.times.finish);
     }
 
-    /// Adds time that was spent with sinks, nanoseconds.
+    /// Adds time spent in sinks, nanoseconds.
     pub fn sinks(&mut self, time: u64) {
         self.stages.sinks += seconds(time);
     }
 
-    /// Adds events whose results are out, by their arrival.
+    /// Adds events whose results were released, by their arrival times.
     pub fn released(&mut self, arrivals: &[(u64, u64)], now: u64) {
         for &(arrived, events) in arrivals {
             self.latency.saturating_record_n(now.saturating_sub(arrived), events);
@@ -106,7 +106,7 @@ impl Report {
         summary.redone += u64::from(scheduled.redone);
         summary.why = scheduled.choice.reason.to_string();
         let (transactions, access) = match scheduled.group {
-            // With those that were run first.
+            // Includes the sampling prefix.
             None => (epoch.transactions() as u64, epoch.times.access),
             Some(_) => (scheduled.transactions.into(), scheduled.access),
         };
@@ -114,7 +114,7 @@ impl Report {
         summary.access_seconds += seconds(access);
     }
 
-    /// The whole, after `elapsed` nanoseconds.
+    /// The summary of the run, after `elapsed` nanoseconds.
     pub fn summary(self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
         let seconds = elapsed as f64 / 1e9;
         Summary {

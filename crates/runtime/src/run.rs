@@ -9,9 +9,9 @@
 //! | logger, in a durable run | appends what the gate took | committer, gate |
 //! | checkpointer, in a durable run | writes checkpoints, merges runs | |
 //!
-//! [`Run::on_threads`] gives each a thread, which waits for the actor's bell where there is nothing to do; workers wait
-//! together, at the pipeline. [`Run::step`] does one step of one actor on the caller's thread: any order of steps that
-//! leaves none out for ever comes to the same results.
+//! [`Run::on_threads`] gives each actor a thread, which waits for the actor's bell if there is nothing to do; workers
+//! wait together, at the pipeline. [`Run::step`] performs one step of one actor on the caller's thread: every fair
+//! order of steps gives the same results.
 
 use crate::commit::{CommitParts, Committer};
 use crate::engine::{Engine, Request};
@@ -30,10 +30,10 @@ use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::epoch::Epoch;
 
-/// How often the watcher of a run looks around.
+/// The interval at which the watcher of a run polls.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Epochs that there are beside those of the workers: one in access, one that is gathered.
+/// The number of epochs in addition to one per worker: one in access, one being gathered.
 const EPOCHS_BESIDE: usize = 2;
 
 /// A run that has begun.
@@ -66,7 +66,7 @@ pub enum ActorName {
     Checkpointer,
 }
 
-/// An actor, and the bell that it waits for.
+/// An actor and its bell.
 struct Driven<A> {
     actor: A,
     bell: Arc<Bell>,
@@ -89,7 +89,7 @@ impl<A: Actor> Driven<A> {
 }
 
 impl Run {
-    /// Opens the state, if there is one, and makes the actors.
+    /// Opens the state, if there is one, and creates the actors.
     pub(crate) fn begin(engine: &Engine, mut request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
         let cutter = request.take_cutter();
         let Request { sources, mut sinks, options, environment, control, durability, records, .. } = request;
@@ -165,7 +165,7 @@ impl Run {
         Ok(run)
     }
 
-    /// At a failure all actors wake, see it, and leave.
+    /// Makes every failure wake all actors, which see it and exit.
     fn wake_at_failure(&self) {
         let mut bells = vec![self.gate.bell.clone(), self.committer.bell.clone()];
         bells.extend(self.readers.iter().map(|reader| reader.bell.clone()));
@@ -187,7 +187,7 @@ impl Run {
         readers.chain([ActorName::Gate]).chain(workers).chain([ActorName::Committer]).chain(durable).collect()
     }
 
-    /// Does one step of an actor on this thread. Panics where the run has no such actor.
+    /// Performs one step of an actor on this thread. Panics if the run has no such actor.
     pub fn step(&mut self, actor: ActorName) -> Progress {
         const DURABLE: &str = "only a durable run has that actor";
         let progress = match actor {
@@ -202,13 +202,13 @@ impl Run {
         progress
     }
 
-    /// Whether all actors are over but for readers, which may wait for input that nobody takes any more.
+    /// Whether all actors are over, except for readers, which may wait for input that is no longer taken.
     pub fn is_over(&self) -> bool {
         let is_over = self.gate.is_over && self.committer.is_over && self.workers.iter().all(|worker| worker.is_over);
         is_over && self.durable.as_ref().is_none_or(|(logger, checkpointer)| logger.is_over && checkpointer.is_over)
     }
 
-    /// Passes on what the watcher of a run sees, and that it has looked.
+    /// Passes on the watcher's observations, and counts its poll.
     fn look(&self) {
         self.on.control.note(&self.on.failure);
         self.on.control.polls.fetch_add(1, Ordering::Release);
@@ -217,7 +217,7 @@ impl Run {
         }
     }
 
-    /// Ends a run that is over: what it did, or its first failure.
+    /// Ends a run that is over: returns its summary or its first failure.
     pub fn end(self) -> Result<Summary, RunError> {
         assert!(self.is_over(), "a run ends when its actors are over");
         let Run { on, started, gate, committer, durable, ending, .. } = self;
@@ -236,7 +236,7 @@ impl Run {
         Ok(Summary { durability, ..summary })
     }
 
-    /// Runs to the end, each actor on a thread of its own. `tick` is called now and then on this thread.
+    /// Runs to the end, with a thread for each actor. `tick` is called from time to time on this thread.
     pub fn on_threads(self, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
         let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending } = self;
         let control = on.control.clone();
@@ -245,7 +245,7 @@ impl Run {
             control.polls.fetch_add(1, Ordering::Release);
             tick();
         };
-        // Should this thread panic, or be refused another, those that there are leave.
+        // If this thread panics, or cannot start another thread, the existing threads exit.
         let guard = SetOnPanic(&on.failure);
         let threads = Threads { environment: &on.environment, failure: &on.failure };
         let workers: Vec<_> = workers.into_iter().map(|worker| threads.spawn("worker", worker, work)).collect();
@@ -261,13 +261,13 @@ impl Run {
         ending.iter().for_each(Ending::hurry);
         let workers: Vec<_> = workers.into_iter().map(|worker| worker.joined(&on.failure)).collect();
         let durable = durable.map(|(logger, checkpointer)| {
-            // The state is in use until the log has come to rest.
+            // The state is in use until the logger has exited.
             (logger.joined(&on.failure), checkpointer.joined(&on.failure))
         });
         let committer = committer.joined(&on.failure);
         let gate = gate.joined(&on.failure);
         if !on.control.stops() && !on.failure.is_set() {
-            // Otherwise a source may wait for input that never comes; its reader ends with the next record.
+            // In the other cases a source may wait for input that never comes; its reader exits after the next record.
             readers.into_iter().for_each(|reader| _ = reader.joined(&on.failure));
         }
         if let Some(error) = on.failure.take() {
@@ -284,17 +284,17 @@ impl Run {
     }
 }
 
-/// The life of most actors.
+/// The main function of most actors' threads.
 fn life<A: Actor>(driven: &mut Driven<A>, environment: &dyn Environment) {
     drive(&mut driven.actor, &driven.bell, environment);
 }
 
-/// The life of a worker.
+/// The main function of a worker's thread.
 fn work(driven: &mut Driven<StageWorker>, _: &dyn Environment) {
     driven.actor.run();
 }
 
-/// Gives actors threads.
+/// Starts threads for actors.
 struct Threads<'a> {
     environment: &'a Arc<dyn Environment>,
     failure: &'a Arc<Failure>,
@@ -303,13 +303,14 @@ struct Threads<'a> {
 /// An actor on its thread.
 struct Thread<A> {
     thread: Box<dyn Joined>,
-    /// The actor, when it is over.
+    /// Receives the actor when it is over.
     over: Receiver<Driven<A>>,
 }
 
 impl Threads<'_> {
-    /// Starts an actor's thread. If it panics, all others leave rather than wait for it. The actor, with its ends of
-    /// mailboxes, is dropped when they can see that: the end of a mailbox is not to be taken for that of a run.
+    /// Starts an actor's thread. If it panics, all other actors exit instead of waiting for it. The actor, with its
+    /// ends of mailboxes, is dropped only after the failure is visible, so that no other actor takes the closed mailbox
+    /// for a normal end of the run.
     fn spawn<A: Actor + 'static>(
         &self,
         name: &str,
@@ -319,7 +320,7 @@ impl Threads<'_> {
         let (done, over): (Sender<Driven<A>>, _) = bounded(1);
         let (environment, failure) = (self.environment.clone(), self.failure.clone());
         let body = move || {
-            // Locals are dropped in reverse.
+            // Locals are dropped in reverse order.
             let mut driven = driven;
             let guard = SetOnPanic(&failure);
             life(&mut driven, &*environment);
@@ -332,7 +333,7 @@ impl Threads<'_> {
 }
 
 impl<A> Thread<A> {
-    /// Waits until it is over; meanwhile, and then once more, `look` is called now and then.
+    /// Waits until the actor is over; calls `look` from time to time meanwhile, and once more at the end.
     fn watched(self, look: &mut dyn FnMut()) -> Watched<A> {
         let over = loop {
             match self.over.recv_timeout(TICK) {
@@ -345,7 +346,7 @@ impl<A> Thread<A> {
         Watched { thread: self.thread, over }
     }
 
-    /// Waits until it is over; none where it panicked.
+    /// Waits until the actor is over; none if it panicked.
     fn joined(self, failure: &Failure) -> Option<Driven<A>> {
         let over = self.over;
         Watched { thread: self.thread, over: None }.joined(failure).or_else(|| over.try_recv().ok())

@@ -1,15 +1,15 @@
-//! What a run did.
+//! The summary of a run.
 
 use serde::Serialize;
 use tidemill_recovery::DurabilitySummary;
 use tidemill_stages::gate::SourcePosition;
 
-/// What a run did.
+/// The summary of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// The application.
     pub application: String,
-    /// Events that went through, of all sources.
+    /// Events that passed, of all sources.
     pub events: u64,
     /// By source.
     pub sources: Vec<SourceSummary>,
@@ -17,9 +17,9 @@ pub struct Summary {
     pub transactions: Vec<TransactionSummary>,
     /// By filter or map.
     pub failed: Vec<FailedSummary>,
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u64,
-    /// How they were scheduled, in the order in which the policies were first used.
+    /// How the epochs were scheduled, in the order in which the policies were first used.
     pub policies: Vec<PolicySummary>,
     /// Wall time in seconds, from the first thread's start to the last sink's end.
     pub seconds: f64,
@@ -27,76 +27,76 @@ pub struct Summary {
     pub events_per_second: f64,
     /// From an event's arrival at the gate to the release of its epoch's results.
     pub latency: LatencySummary,
-    /// Seconds that workers spent in each stage, all together.
+    /// Seconds that workers spent in each stage, summed over all workers.
     pub stage_seconds: StageSummary,
     /// Seconds that workers spent in the access stage, by kind.
     pub access_seconds: WorkerSummary,
     /// Whether the run was stopped before its sources ended.
     pub stopped: bool,
-    /// Of a durable run.
+    /// The durability part, for a durable run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilitySummary>,
 }
 
-/// What was done under one policy.
+/// The epochs that ran under one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicySummary {
-    /// The policy, as `--scheduling` takes it.
+    /// The policy, in the syntax of `--scheduling`.
     pub policy: String,
-    /// Of which group of transactions, where groups were scheduled by themselves.
+    /// The group of transactions, if groups were scheduled separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u64,
-    /// Their transactions.
+    /// The number of their transactions.
     pub transactions: u64,
-    /// Transactions that were run again because of an abort, as often as they were.
+    /// Number of re-executions of transactions because of aborts.
     pub redone: u64,
-    /// Seconds of their access stage; of a group, of the part of it that was its own.
+    /// Seconds of their access stage; for a group, of its share of the stage.
     pub access_seconds: f64,
-    /// Why it was chosen, the last time.
+    /// The reason for the most recent choice.
     pub why: String,
 }
 
-/// Seconds of workers in the access stage, all together, by kind (MorphStream §6.3.1).
+/// Seconds of workers in the access stage, summed over all workers, by kind (MorphStream §6.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerSummary {
-    /// Transactions.
+    /// Running transactions.
     pub useful: f64,
     /// Waiting for other workers.
     pub sync: f64,
     /// Waiting for locks.
     pub lock: f64,
-    /// Building the graph; looking at epochs to decide.
+    /// Building the graph; surveying epochs to choose a policy.
     pub construct: f64,
-    /// Finding what to run.
+    /// Finding operations to run.
     pub explore: f64,
-    /// Undoing and running again.
+    /// Undoing and re-executing.
     pub abort: f64,
-    /// What is left.
+    /// Everything else.
     pub other: f64,
 }
 
-/// What came from a source.
+/// The counts of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SourceSummary {
     /// Its name.
     pub name: String,
-    /// Events that went through.
+    /// Events that passed.
     pub events: u64,
-    /// Events that came too late.
+    /// Late events.
     pub late: u64,
     /// Records that could not be decoded.
     pub bad: u64,
-    /// The event time of the last event that went through, in its unit.
+    /// The event time of the last event that passed, in its unit.
     pub last_time: Option<i64>,
     /// Events that were read but not processed because the run was stopped.
     pub held: u64,
-    /// Whether it had ended in an earlier run over the same state, for good: nothing was read of it.
+    /// Whether it had ended for good in an earlier run over the same state: nothing was read from it.
     pub ended_before: bool,
 }
 
-/// What became of a transaction's events.
+/// The outcomes of a transaction's events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TransactionSummary {
     /// Its name.
@@ -105,10 +105,10 @@ pub struct TransactionSummary {
     pub committed: u64,
     /// Aborted.
     pub aborted: u64,
-    /// What one took in the access stage on average, by those that were timed, nanoseconds; none where none was.
+    /// The mean time of a transaction in the access stage, over those that were timed, nanoseconds; none if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_ns: Option<f64>,
-    /// Aborted by reason; reasons that occurred, most frequent first.
+    /// Aborts by reason: the reasons that occurred, most frequent first.
     pub reasons: Vec<(String, u64)>,
 }
 
@@ -117,35 +117,35 @@ pub struct TransactionSummary {
 pub struct FailedSummary {
     /// The stream.
     pub stream: String,
-    /// How many.
+    /// The number of events.
     pub events: u64,
 }
 
 /// Latencies in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// Half of the events were faster.
+    /// The median.
     pub p50_ms: f64,
-    /// 95 of 100.
+    /// The 95th percentile.
     pub p95_ms: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// 999 of 1,000.
+    /// The 99.9th percentile.
     pub p999_ms: f64,
-    /// The slowest.
+    /// The maximum.
     pub max_ms: f64,
 }
 
 /// Seconds by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StageSummary {
-    /// Stateless, before access.
+    /// Stateless work before access.
     pub prepare: f64,
-    /// Transactions (wall time of the stage).
+    /// Access: transactions (wall time of the stage).
     pub access: f64,
-    /// Of it, looking at epochs and deciding how to schedule them.
+    /// The part of access that surveys epochs and chooses their policies.
     pub decide: f64,
-    /// Stateless, after access.
+    /// Stateless work after access.
     pub finish: f64,
     /// Writing to sinks.
     pub sinks: f64,

@@ -23,10 +23,10 @@ use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling,
 
 /// Executions per plan and data: each is one history.
 const CONFIGURATIONS: u64 = 4;
-/// Data sets per plan: compiling a plan costs as much as running it many times.
+/// Data sets per plan: compiling a plan takes as long as running it many times.
 const DATA_PER_PLAN: u64 = 25;
 
-/// The schemes to measure against that keep the order.
+/// The baseline schemes that keep the order.
 const ORDERED: [Scheme; 4] = [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream];
 
 fn number(name: &str, default: u64) -> u64 {
@@ -54,10 +54,10 @@ fn configuration(random: &mut Random) -> (Options, usize) {
     (options, [1, 3, 16, 1000][random.below(4)])
 }
 
-/// When one history takes this long, it waits for what never comes.
+/// If one history takes this long, it hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Ends the process, with what hangs, if a thread of the test has been at one history for too long.
+/// Aborts the process, and names the history that hangs, if a thread of the test has spent too long on one history.
 #[derive(Default)]
 struct Watchdog {
     running: Mutex<HashMap<ThreadId, (Instant, String)>>,
@@ -124,7 +124,7 @@ fn adversarial_histories() {
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
             let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
             for scheduling in fixed.chain(ORDERED.map(Scheduling::Baseline)).chain(decided) {
-                // Batches of an odd size are run on two sockets.
+                // Batches of odd size run on two sockets.
                 let sizes = [
                     (EpochSize::Events(1), 5),
                     (EpochSize::Events(7), 4),
@@ -141,8 +141,8 @@ fn adversarial_histories() {
     }
 }
 
-/// Groups of transactions that share no row run under their own policies in one epoch; where they do share rows,
-/// whatever is declared, there is one group.
+/// Groups of transactions that share no row run under their own policies in one epoch; if declared groups do share
+/// rows, there is one group.
 #[test]
 fn groups_run_under_their_own_policies() {
     for (name, groups) in [("groups that share no row", 3), ("groups that are declared and share rows", 2)] {
@@ -163,7 +163,7 @@ fn groups_run_under_their_own_policies() {
     }
 }
 
-/// Each policy and each scheme is named in the summary as it ran.
+/// The summary names each policy and each scheme as it ran.
 #[test]
 fn what_ran_is_named() {
     let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
@@ -200,10 +200,10 @@ fn random_histories() {
     assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
 }
 
-/// Under so many histories every policy runs with every number of workers, on one socket and on two.
+/// With this number of histories, every policy runs with every number of workers, on one socket and on two.
 const ALL_WAYS: u64 = 300_000;
 
-/// Scheduling, workers, and whether they are on two sockets.
+/// Scheduling, number of workers, and whether they are on two sockets.
 type Way = (Scheduling, usize, bool);
 
 fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>) {

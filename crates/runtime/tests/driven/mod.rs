@@ -1,4 +1,4 @@
-//! Neither where epochs are cut nor in which order actors step can be seen in any result.
+//! No result depends on where epochs are cut or on the order in which actors step.
 
 use super::support::{Drive, Subject, with_all_sinks};
 use super::{configuration, number};
@@ -11,14 +11,14 @@ use tidemill_sim::{SimStorage, SimulatedClock, SteppedEnvironment, step_through}
 
 /// How long to wait for a source, nanoseconds.
 const POLL: u64 = 1_000_000;
-/// Events of an epoch at the most.
+/// The maximum number of events of an epoch.
 const EVENTS_MAX: usize = 9;
 const DATA_PER_PLAN: u64 = 5;
 
-/// Cuts anywhere, up to a number of events or after exactly so many of each source.
+/// Cuts at arbitrary places: after up to a number of events, or after exact numbers of events of each source.
 struct Anywhere {
     random: Random,
-    /// By sources, the counts of all exact cuts. Shared with the test.
+    /// The counts, by source, of all exact cuts. Shared with the test.
     exact: Arc<Mutex<BTreeSet<Vec<usize>>>>,
 }
 
@@ -45,7 +45,7 @@ impl Cutter for Anywhere {
     }
 }
 
-/// Calls `each` with random subjects, their engines and configurations, as many as `TIDEMILL_HISTORIES` makes sensible.
+/// Calls `each` with random subjects, their engines and configurations; `TIDEMILL_HISTORIES` determines how many.
 fn each_random(mut each: impl FnMut(&Subject, Engine, (Options, usize), u64) -> Engine) {
     let plans = (number("TIDEMILL_HISTORIES", 2_000) / 500).clamp(4, 60);
     for seed in 1..=plans {

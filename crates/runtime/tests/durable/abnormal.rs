@@ -1,5 +1,5 @@
-//! Runs that do not end by their input, and may not hang for that: a thread that panics, a source that is not what it
-//! was, a failure or a stop while something is waited for.
+//! Runs that end abnormally and must not hang: a thread that panics, a source that has changed, a failure or a stop
+//! while an actor waits.
 
 use super::{Again, Records, Released, Stop, Trial, sums};
 use crate::support::Subject;
@@ -20,7 +20,7 @@ use tidemill_runtime::{
 };
 use tidemill_sim::{Fault, SimStorage};
 
-/// What takes longer would take for ever.
+/// A wait that exceeds this is considered endless.
 const EVER: Duration = Duration::from_secs(60);
 
 fn engine(subject: &Subject) -> Engine {
@@ -47,12 +47,12 @@ fn live_on(trial: &Trial<'_>, source: impl Source + 'static, control: Arc<Contro
     trial.live_on(&engine(trial.subject), options, vec![Box::new(source)], control, durability)
 }
 
-/// Records that come to an end by a power cut, when some were released and some more given.
+/// Records that end with a power cut, after some were released and more were delivered.
 struct Cutting {
     records: Records,
     machine: SimStorage,
     released: Arc<Mutex<Released>>,
-    /// Epochs up to this one were released then.
+    /// The power cut waits until the epochs up to this one are released.
     epoch: u64,
 }
 
@@ -63,7 +63,7 @@ impl Source for Cutting {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let now = self.machine.call_count();
-            // Others make calls meanwhile.
+            // Other threads make storage calls concurrently.
             (now..now + 100).for_each(|call| self.machine.fail(call, Fault::CutBefore));
         }
         self.records.next()
@@ -82,7 +82,7 @@ impl Source for Cutting {
     }
 }
 
-/// A life that ends by a power cut, with some of the source's hundred records logged behind the newest checkpoint.
+/// A life that ends with a power cut, with some of the source's hundred records logged after the newest checkpoint.
 fn crash(trial: &Trial<'_>) {
     let batch = first_records(trial.subject, 100);
     let (machine, released) = (trial.machine.clone(), trial.released[0].clone());
@@ -93,7 +93,7 @@ fn crash(trial: &Trial<'_>) {
     trial.machine.cut_power();
 }
 
-/// Whichever thread first sees that the run is to stop: a source that is left then has not ended.
+/// Whichever thread sees the stop first: a source that is left at that point has not ended.
 #[test]
 fn a_stop_ends_no_source() {
     let subject = sums();
@@ -108,13 +108,13 @@ fn a_stop_ends_no_source() {
         let trial = trial(&subject, 1, again);
         live(&trial, Some(Stop { after: 10, behind: true })).expect("a stop is no failure");
         crash(&trial);
-        // Of a source that replays, what was logged is being read again.
+        // If the source replays, its logged records are being read again now.
         live(&trial, Some(Stop { after: 0, behind: true })).expect("a stop is no failure");
         assert_eq!(live(&trial, None).expect("it comes to its end"), Some(None), "{again:?}");
     }
 }
 
-/// The same batch over and over, until that was too often.
+/// Delivers the same batch over and over, up to a limit.
 struct Endless {
     batch: RecordBatch,
     given: Arc<AtomicUsize>,
@@ -130,7 +130,8 @@ impl Source for Endless {
     }
 }
 
-/// Gate, logger, checkpointer or who opens the state: none leaves the others at work, or waiting.
+/// A panic in the gate, the logger, the checkpointer or the thread that opens the state does not leave the others
+/// working or waiting.
 #[test]
 fn a_panic_on_any_thread_ends_the_run() {
     const CALLS: usize = 160;
@@ -151,7 +152,7 @@ fn a_panic_on_any_thread_ends_the_run() {
     }
 }
 
-/// Fails when its first batch was taken.
+/// Fails after its first batch was taken.
 struct Failing {
     batch: Option<RecordBatch>,
 }
@@ -166,7 +167,7 @@ impl Source for Failing {
     }
 }
 
-/// Waits for room until the run ends.
+/// A sink that waits for room until the run ends.
 struct Waiting {
     control: Arc<Control>,
     waits_on: Arc<AtomicBool>,
@@ -208,7 +209,7 @@ fn nothing_is_waited_for_behind_a_failure() {
     assert!(!waits_on.load(Ordering::Relaxed), "the sink knew that the run ends");
 }
 
-/// Can be read again, and gives nothing; has the run stop while the gate waits for it.
+/// A source that can be read again but delivers nothing; it stops the run while the gate waits for it.
 struct Silent {
     control: Arc<Control>,
     released: Arc<AtomicBool>,
@@ -246,7 +247,7 @@ fn a_stop_ends_a_recovery_that_waits_for_a_source() {
     released.store(true, Ordering::Relaxed);
 }
 
-/// What a source gave is not in the log where it could be read again.
+/// The log does not have the records of a source that could be read again.
 #[test]
 fn a_source_that_cannot_be_read_again_any_more_is_refused() {
     let subject = sums();
@@ -258,7 +259,7 @@ fn a_source_that_cannot_be_read_again_any_more_is_refused() {
     assert!(failure.to_string().ends_with("could be read again, and now it cannot"), "{failure}");
 }
 
-/// It has not ended: what it gave is not there any more.
+/// The source has not ended: records that it delivered no longer exist.
 #[test]
 fn a_source_that_has_less_than_was_taken_is_refused() {
     let subject = sums();
@@ -274,7 +275,7 @@ fn a_source_that_has_less_than_was_taken_is_refused() {
     assert!(failure.to_string().ends_with("taken of it before are not there any more"), "{failure}");
 }
 
-/// Of one that goes on by itself, too.
+/// The same for a source that resumes by itself.
 struct Shrunk;
 
 impl Source for Shrunk {

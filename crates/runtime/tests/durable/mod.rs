@@ -1,5 +1,5 @@
-//! Durable runs against the serial oracle: crashed at a storage call, stopped, gone on with, until they
-//! come to their end. State and outputs must be those of one run that was never broken off.
+//! Durable runs against the serial oracle: runs crash at a storage call or are stopped, and are continued until they
+//! end. State and outputs must be those of one uninterrupted run.
 
 mod abnormal;
 
@@ -24,12 +24,12 @@ use tidemill_runtime::{
 };
 use tidemill_sim::{Fault, SimStorage};
 
-/// The machine as it is, but threads linger now and then where they look at the clock, so that others come to places
-/// before them that they seldom come to first.
+/// The system's environment, except that threads sometimes sleep when they read the clock, so that other threads win
+/// races that they rarely win.
 struct Unsteady {
     system: System,
     looks: AtomicU64,
-    /// Of so many looks one lingers.
+    /// One in this many reads of the clock sleeps.
     one_in: u64,
 }
 
@@ -61,14 +61,14 @@ impl Environment for Unsteady {
     }
 }
 
-/// What the world outside the machine has seen: it survives crashes.
+/// The output that the world outside the machine has seen: it survives crashes.
 #[derive(Default)]
 struct Released {
     epoch: Option<u64>,
     batches: Vec<RecordBatch>,
 }
 
-/// A sink that commits, as long as the machine is on.
+/// A sink that commits, as long as the machine has power.
 struct Committing {
     released: Arc<Mutex<Released>>,
     machine: SimStorage,
@@ -120,15 +120,15 @@ impl Sink for Committing {
 /// How a source behaves when it is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
-    /// It begins anew.
+    /// It begins again from the start.
     Anew,
-    /// It goes to its token, which need not be where a batch ended before.
+    /// It seeks to its token, which need not be where a batch ended before.
     Token,
-    /// The same, and it can do so at any time: its records need not be logged.
+    /// The same, and it can do so at any time, so its records need not be logged.
     Replays,
 }
 
-/// Records in memory, in batches whose size changes from life to life.
+/// Records in memory, in batches whose size differs from life to life.
 struct Records {
     batch: RecordBatch,
     next: usize,
@@ -137,12 +137,12 @@ struct Records {
     stop: Option<(Stop, Arc<Control>)>,
 }
 
-/// A source stops the run.
+/// A stop of the run by a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stop {
-    /// After so many records.
+    /// After this number of records.
     after: usize,
-    /// Not until the gate waits for the next batch.
+    /// Only when the gate waits for the next batch.
     behind: bool,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Trial<'a> {
         self.live_on(engine, options, sources, control.clone(), durability)
     }
 
-    /// The same, on other sources.
+    /// The same, with other sources.
     fn live_on(
         &self,
         engine: &Engine,
@@ -284,7 +284,7 @@ impl<'a> Trial<'a> {
         engine.run(request, &mut || {})
     }
 
-    /// What the world has, and the tables that the engine ended with.
+    /// The released output, and the engine's final tables.
     fn outcome(&self, engine: &Engine) -> Outcome {
         let program = &self.subject.program;
         let output = |(released, sink): (&Arc<Mutex<Released>>, &tidemill_plan::Sink)| {
@@ -299,7 +299,7 @@ impl<'a> Trial<'a> {
             policies: Vec::new(),
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: (0..program.tables.len()).map(table).collect(),
-            // Counts are those of one life.
+            // The counts are those of one life.
             counts: self.subject.expected.counts.clone(),
         }
     }
@@ -311,7 +311,7 @@ fn options(random: &mut Random) -> (Options, usize) {
     (Options { workers: 1 + random.below(2), memory, ..options }, batch_size)
 }
 
-/// Lives until the end, with a fault or a stop in some lives.
+/// Runs lives until the end, with a fault or a stop in some of them.
 fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
     let mut random = Random::new(seed);
     let trial = Trial::new(subject, SimStorage::new(seed), &mut random);
@@ -350,7 +350,7 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
         }
         if trial.machine.is_off() || random.chance(50) { trial.machine.cut_power() } else { trial.machine.kill() }
     }
-    // A state that has come to its end stays there.
+    // A state that has reached its end stays there.
     engine = engine.with_empty_tables();
     let summary = trial
         .live(&engine, Options::default(), 10, None, DurabilityOptions::default())

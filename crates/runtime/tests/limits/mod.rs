@@ -1,4 +1,4 @@
-//! Events beyond the limits of steps and of memory: what the limits decide is what the oracle decides, and a limit that
+//! Events beyond the limits of steps and of memory: the limits have the same effect as in the oracle, and a limit that
 //! is off by one is noticed.
 
 use crate::support::Subject;
@@ -9,7 +9,7 @@ use tidemill_plan::build::{PlanBuilder, cell, event, local, named};
 use tidemill_plan::{Limits, Plan, analyze};
 use tidemill_runtime::{Engine, Options};
 
-/// The histories that are made for the limits.
+/// The histories that test the limits.
 pub fn histories() -> Vec<(&'static str, History)> {
     let mut found = adversarial();
     found.retain(|(name, _)| name.starts_with("too m"));
@@ -38,7 +38,7 @@ fn a_limit_off_by_one_is_noticed() {
     }
 }
 
-/// An application with the limits that a plan has by itself.
+/// A plan that declares no limits: the default limits apply.
 fn unbounded() -> Plan {
     PlanBuilder::new("unbounded")
         .table("cells", |t| {
@@ -61,7 +61,7 @@ fn unbounded() -> Plan {
         .build()
 }
 
-/// Rounds without end take a moment, and a text that doubles event by event stops at the limit of memory.
+/// Endless rounds take a moment, and a text that doubles with every event stops at the limit of memory.
 #[test]
 fn no_event_hangs_or_swells_a_run() {
     let plan = unbounded();
@@ -73,7 +73,7 @@ fn no_event_hangs_or_swells_a_run() {
     let subject = Subject { program, history, expected: crate::support::Outcome::default() };
     let begun = Instant::now();
     let outcome = subject.run(&engine, Options::default(), 8);
-    // Far from what it takes, and farther from what it would take without limits.
+    // Far more than the run takes, and far less than it would take without limits.
     assert!(begun.elapsed() < Duration::from_secs(60));
     assert_eq!(outcome.counts, [(38, 2), (26, 14)]);
     let Value::Str(text) = &outcome.tables[0][0][2] else { panic!("a text") };

@@ -1,4 +1,4 @@
-//! What a long run leaves in memory: slots of keys that come and go do not pile up.
+//! The memory that remains after a long run: slots of keys that come and go do not accumulate.
 
 use crate::support::Subject;
 use tidemill_histories::History;
@@ -11,8 +11,8 @@ const EVENTS: i64 = 300_000;
 /// Below this many slots a table is not swept.
 const SWEPT_FROM: usize = 1 << 16;
 
-/// Visits by name. Each kind of event leaves a slot behind in another way: the row was never there, was
-/// inserted by a transaction that aborted, or was deleted again. One in a thousand stays.
+/// Visits by name. Each kind of event leaves a slot in a different way: the row was never there, was inserted by a
+/// transaction that aborted, or was deleted again. One in a thousand stays.
 fn visits() -> History {
     let plan = PlanBuilder::new("visits")
         .table("guests", |t| {
@@ -34,7 +34,7 @@ fn visits() -> History {
         })
         .build();
     let visit = |i: i64| {
-        // One in fifty is of a guest who stayed.
+        // One in fifty belongs to a guest who stayed.
         let (kind, name) = match i {
             _ if i % 1000 == 999 => (3, i),
             _ if i % 50 == 0 => (0, i / 1000 * 1000 - 1),
@@ -63,8 +63,8 @@ fn slots_of_missing_rows_do_not_pile_up() {
     }
 }
 
-/// Each event makes a row, deletes the one made two hundred events before, and names many keys that were
-/// never seen, so that there are sweeps all the time.
+/// Each event inserts a row, deletes the row of two hundred events before, and names many keys that were never seen, so
+/// that sweeps happen all the time.
 fn arrivals() -> History {
     let plan = PlanBuilder::new("arrivals")
         .table("guests", |t| t.key("number", Type::Int).column_or("name", Type::Str, Value::Str("new".into())))
@@ -73,7 +73,7 @@ fn arrivals() -> History {
             let keys = [("guest", "number"), ("last", "last")];
             let t = keys.into_iter().fold(t, |t, (role, key)| t.create(role, "guests", [event(key)]));
             t.read("other", "guests", [element("others", "")]).over("others").body(|b| {
-                // Only for the sake of its slots: never so.
+                // Never true: it only creates slots.
                 b.when(event("number").lt(0), |b| {
                     b.for_each("one", "others", |b| b.require(exists("other"), "unknown"));
                 });

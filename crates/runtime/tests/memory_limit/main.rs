@@ -1,7 +1,8 @@
-//! A run with a memory limit holds no more than the limit, by the engine's own count and by an allocator that counts.
+//! A run with a memory limit uses no more than the limit, by the engine's own count and by a counting allocator.
 //!
-//! The texts and windows of these rows are many times larger than the limit, and all of them are made during the run:
-//! nothing is known about their sizes beforehand. A test of its own, as it replaces the allocator of the process.
+//! The texts and windows of these rows are many times larger than the limit, and all of them are created during the
+//! run, so their sizes are not known beforehand. This is a test binary of its own, because it replaces the allocator of
+//! the process.
 
 use arrow_array::RecordBatch;
 use std::alloc::{GlobalAlloc, Layout, System as Allocator};
@@ -19,25 +20,25 @@ use tidemill_runtime::{
     SourceBatch,
 };
 
-/// Counts the bytes that are allocated. Rows and indexes are not among them: they lie in mappings of the system.
+/// Counts the bytes that are allocated. Rows and indexes are not included: they are in memory mappings.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
-// SAFETY: all is done by the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: by the caller.
+        // SAFETY: by the caller's contract.
         unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: by the caller.
+        // SAFETY: by the caller's contract.
         unsafe { Allocator.dealloc(memory, layout) }
     }
 }
@@ -46,13 +47,13 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const LIMIT: usize = 32 << 20;
-/// What else a run allocates: batches of the source, epochs in flight, blocks that are written.
+/// The run's other allocations: batches of the source, epochs in flight, blocks that are written.
 const BESIDE: usize = 24 << 20;
 const BATCH: i64 = 256;
-/// Events of an epoch: few, as epochs in flight are not counted.
+/// Events of an epoch: few, because epochs in flight are not counted.
 const EPOCH: usize = 512;
 
-/// Events with a key and a text, made as they are asked for.
+/// Events with a key and a text, generated on demand.
 struct Texts {
     schema: Schema,
     next: i64,
@@ -112,7 +113,8 @@ fn last_words() -> Plan {
         .build()
 }
 
-/// Runs a plan on so many events with texts of so many bytes; the bytes that were allocated at most, beyond those before, and the engine's count.
+/// Runs a plan on `events` events with texts of `bytes` bytes; returns the maximum number of bytes allocated during the
+/// run, and the engine's count.
 fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, MemorySummary) {
     let program = analyze(plan).expect("a valid plan");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("memory-limit-{}", plan.name));
@@ -158,7 +160,7 @@ fn check(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) {
 
 #[test]
 fn texts_and_windows_that_a_run_makes_count() {
-    // 128 MiB of texts, then 60 MiB of windows: each row's is written eight times.
+    // 128 MiB of texts, then 60 MiB of windows: each row's window is written eight times.
     check(&notes(), 64 << 10, 2 << 10, |number| number);
     check(&last_words(), 240_000, 256, |number| number % 30_000);
 }

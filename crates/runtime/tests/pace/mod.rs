@@ -1,4 +1,4 @@
-//! How large epochs become where nobody has said.
+//! The size that epochs reach if the user has not set it.
 
 use crate::support::Kept;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tidemill_runtime::{Control, Engine, Environment, IoFailure, Options, Request
 
 const EVENTS: usize = 6_000_000;
 const BATCH: usize = 16_384;
-/// Well above what an epoch takes here, and well below what the run takes.
+/// Well above the time of an epoch here, and well below the time of the run.
 const LATENCY_NS: u64 = 20_000_000;
 
-/// The same batch over and over, all of it there from the beginning.
+/// The same batch over and over, all of it available from the beginning.
 struct Backlog {
     batch: SourceBatch,
     left: usize,
@@ -66,7 +66,7 @@ fn run() -> Summary {
     engine.run(request, &mut || {}).expect("it ends")
 }
 
-/// Smaller epochs would not take from the time that input has waited in a queue; they only make it longer.
+/// Smaller epochs would not shorten the time that input has waited in a queue; they only make the queue longer.
 #[test]
 fn a_backlog_does_not_make_epochs_small() {
     let summary = run();

@@ -1,4 +1,4 @@
-//! Running a history through the engine and comparing everything it did with the reference.
+//! Runs a history through the engine and compares all its results with the reference.
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Source for Batches {
     }
 }
 
-/// Keeps what it is given.
+/// A sink that keeps its batches.
 #[derive(Clone, Default)]
 pub struct Kept(pub Arc<Mutex<Vec<RecordBatch>>>);
 
@@ -55,7 +55,7 @@ impl Sink for Kept {
     }
 }
 
-/// The machine as it is, but with so many sockets, over which workers are spread.
+/// The system's environment with a given number of sockets, over which workers are spread.
 pub struct Sockets {
     pub system: System,
     pub count: usize,
@@ -118,7 +118,7 @@ fn emit_names(body: &[tidemill_plan::Stmt], names: &mut Vec<String>) {
     }
 }
 
-/// A record for each epoch, in order, with what the summary counts in all.
+/// Each epoch has a record, in order, and the records add up to the summary.
 fn check_records(records: &Kept, summary: &Summary) {
     let schema = epoch_record_schema();
     let column = |name: &str| schema.fields.iter().position(|field| field.name == name).expect("a column of records");
@@ -131,25 +131,25 @@ fn check_records(records: &Kept, summary: &Summary) {
     assert!(ints("measured_ns").iter().zip(ints("access_ns")).all(|(measured, access)| *measured <= access));
 }
 
-/// What an execution left behind: outputs by sink, tables, and what was counted.
+/// The result of an execution: outputs by sink, tables, and counts.
 #[derive(Default)]
 pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
     pub counts: Vec<(u64, u64)>,
-    /// Which policies ran, with the groups that ran under them; of the reference, none.
+    /// The policies that ran, with the groups that ran under them; empty for the reference.
     pub policies: Vec<(Option<String>, String)>,
 }
 
-/// Drives a run to its end, on the thread that it is called on.
+/// Drives a run to its end on the calling thread.
 pub type Steps = Box<dyn FnMut(&mut Run)>;
 
-/// What is other than usual about a run.
+/// How a run deviates from the default.
 #[derive(Default)]
 pub struct Drive {
-    /// Where epochs are cut.
+    /// Decides where epochs are cut.
     pub cutter: Option<Box<dyn Cutter>>,
-    /// What drives the run. None: threads.
+    /// Drives the run. None: threads.
     pub steps: Option<Steps>,
     /// Clock and threads.
     pub environment: Option<Arc<dyn Environment>>,
@@ -179,12 +179,12 @@ impl Subject {
         Subject { program, history, expected }
     }
 
-    /// Runs it on fresh tables of a compiled engine; on two sockets where the size of batches is odd.
+    /// Runs it on fresh tables of a compiled engine; on two sockets if the size of batches is odd.
     pub fn run(&self, engine: &Engine, options: Options, batch_size: usize) -> Outcome {
         self.run_driven(engine, options, batch_size, Drive::default())
     }
 
-    /// The same, driven and cut otherwise.
+    /// The same, with the given deviations.
     pub fn run_driven(&self, engine: &Engine, options: Options, batch_size: usize, drive: Drive) -> Outcome {
         let program = engine.program();
         for (table, rows) in &self.history.preload {
@@ -236,7 +236,7 @@ impl Subject {
         }
     }
 
-    /// What differs from the reference, for people; none where nothing does.
+    /// A readable description of the differences from the reference; none if there are none.
     pub fn difference(&self, outcome: &Outcome) -> Option<String> {
         let mut text = String::new();
         for ((sink, ours), expected) in self.program.sinks.iter().zip(&outcome.outputs).zip(&self.expected.outputs) {

@@ -46,7 +46,7 @@ pub fn node_of(machine: &Machine, stream: StreamId) -> usize {
 }
 
 impl<'a> OutputBuilder<'a> {
-    /// A stream's events of this epoch; no batch where there are none.
+    /// A stream's events of this epoch; no batch if there are none.
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
             Origin::Source { source, .. } => {
