@@ -112,14 +112,14 @@ impl Gatherer {
     }
 
     /// The final state, after it is over. `log`: the logger's final log.
-    pub fn end(mut self, log: Option<tidemill_durability::Log>) -> Gathered {
+    pub fn end(&mut self, log: Option<tidemill_durability::Log>) -> Gathered {
         assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
         // Batches that the sources delivered and the gate never took were read, too.
         for (source, position) in positions.iter_mut().enumerate() {
             position.held += self.inputs.untaken(source);
         }
-        let left = self.durable.map(|durable| Left {
+        let left = self.durable.as_ref().map(|durable| Left {
             epoch: self.number - 1,
             sources: if log.is_some() { durable.side.feed.sources(&self.gate) } else { Vec::new() },
             generation: durable.side.trigger.generation(),

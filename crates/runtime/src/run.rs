@@ -220,7 +220,7 @@ impl Run {
     /// Ends a run that is over: returns its summary or its first failure.
     pub fn end(self) -> Result<Summary, RunError> {
         assert!(self.is_over(), "a run ends when its actors are over");
-        let Run { on, started, gate, committer, durable, ending, .. } = self;
+        let Run { on, started, mut gate, committer, durable, ending, .. } = self;
         if let Some(error) = on.failure.take() {
             return Err(error);
         }
