@@ -24,6 +24,8 @@ pub struct Gatherer {
     gate: Gate,
     slots: Slots,
     inputs: Inputs,
+    /// By source, the events that were delivered and never taken; empty until the gate is left.
+    untaken: Vec<u64>,
     options: Options,
     /// The number of the next epoch.
     number: u64,
@@ -108,7 +110,20 @@ impl Gatherer {
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
         let slots = Slots { free, stash: Vec::new(), count };
         let (number, replay, phase) = (first, None, Phase::Begin);
-        Gatherer { on, pipeline, gate, slots, inputs, options, number, cutter, replay, durable, phase }
+        Gatherer {
+            on,
+            pipeline,
+            gate,
+            slots,
+            inputs,
+            untaken: Vec::new(),
+            options,
+            number,
+            cutter,
+            replay,
+            durable,
+            phase,
+        }
     }
 
     /// The final state, after it is over. `log`: the logger's final log.
@@ -117,7 +132,7 @@ impl Gatherer {
         let mut positions = self.gate.positions();
         // Batches that the sources delivered and the gate never took were read, too.
         for (source, position) in positions.iter_mut().enumerate() {
-            position.held += self.inputs.untaken(source);
+            position.held += self.untaken[source];
         }
         let left = self.durable.as_ref().map(|durable| Left {
             epoch: self.number - 1,
@@ -156,6 +171,9 @@ impl Gatherer {
     /// Ends the gate's work: there are no more epochs.
     fn leave(&mut self) -> Progress {
         self.phase = Phase::Over;
+        if self.untaken.is_empty() {
+            self.untaken = self.inputs.close();
+        }
         self.pipeline.close();
         if let Some(durable) = &mut self.durable {
             durable.side.feed.close();

@@ -101,6 +101,14 @@ impl Inputs {
         }
     }
 
+    /// Starts no more sources and takes nothing more of any: all readers end. By source, the events that were
+    /// delivered and never taken.
+    pub fn close(&mut self) -> Vec<u64> {
+        let untaken = (0..self.sources.len()).map(|source| self.untaken(source)).collect();
+        (0..self.sources.len()).for_each(|source| self.forget(source));
+        untaken
+    }
+
     /// Stops reading from a source.
     pub fn forget(&mut self, source: usize) {
         self.sources[source] = OfSource { said: None, waiting: None, rest: None, wanted: None };
@@ -156,7 +164,7 @@ impl Inputs {
     }
 
     /// The number of events that were delivered but never taken.
-    pub fn untaken(&mut self, source: usize) -> u64 {
+    fn untaken(&mut self, source: usize) -> u64 {
         let mut events = 0;
         while let Ok(message) = self.take(source) {
             if let FromSource::Batch(batch, ..) = message {

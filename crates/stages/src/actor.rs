@@ -74,7 +74,10 @@ pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) 
 /// taking from a bounded queue rings the `sender`'s bell.
 pub fn mailbox<T>(capacity: Option<usize>, receiver: &Arc<Bell>, sender: Option<&Arc<Bell>>) -> (Outbox<T>, Inbox<T>) {
     let (put, taken) = capacity.map_or_else(unbounded, bounded);
-    (Outbox { put, _gone: Ringing(receiver.clone()) }, Inbox { taken, made_room: sender.cloned() })
+    (
+        Outbox { put, _gone: Ringing(receiver.clone()) },
+        Inbox { taken, made_room: sender.cloned(), _gone: sender.cloned().map(Ringing) },
+    )
 }
 
 /// Rings the bell when it is dropped.
@@ -137,8 +140,10 @@ pub enum Took<T> {
 
 /// The receiving end; messages arrive in the order in which they were sent.
 pub struct Inbox<T> {
+    // Goes first, so that the sender that is rung finds it gone.
     taken: Receiver<T>,
     made_room: Option<Arc<Bell>>,
+    _gone: Option<Ringing>,
 }
 
 impl<T> Inbox<T> {

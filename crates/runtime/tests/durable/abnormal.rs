@@ -114,6 +114,22 @@ fn a_stop_ends_no_source() {
     }
 }
 
+/// A run that only replays takes nothing new of its sources. Their readers end all the same: those that were never
+/// started, and those that are ahead of the gate.
+#[test]
+fn a_replay_alone_waits_for_no_reader() {
+    let subject = sums();
+    for again in [Again::Anew, Again::Token, Again::Replays] {
+        let trial = trial(&subject, 1, again);
+        crash(&trial);
+        let replay = DurabilityOptions { replay_only: true, ..DurabilityOptions::default() };
+        crate::watchdog().begins(format!("a replay alone, {again:?}"));
+        let summary = trial.live(&engine(&subject), Options::default(), 1, None, replay).expect("it replays");
+        crate::watchdog().ends();
+        assert!(summary.durability.is_some_and(|durability| durability.replayed_events > 0), "{again:?}");
+    }
+}
+
 /// Delivers the same batch over and over, up to a limit.
 struct Endless {
     batch: RecordBatch,
