@@ -71,9 +71,9 @@ impl Body<'_, '_> {
     pub fn count(&mut self, count: Count, reason: ReasonId) {
         let sums = self.sums();
         match count {
-            Count::Step => {
-                let one = self.l.int(1);
-                self.add_to_sum(sums.steps, one, sums.limits.steps, reason);
+            Count::Steps(steps) => {
+                let steps = self.l.int(steps);
+                self.add_to_sum(sums.steps, steps, sums.limits.steps, reason);
             }
             Count::Memory(bytes) => {
                 let bytes = self.l.int(bytes);
@@ -105,8 +105,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Adds to a sum, and fails where it is then beyond the limit. No amount is greater than the address space, so
-    /// nothing overflows.
+    /// Adds to a sum, and fails where it is then beyond the limit. No amount is greater than the address space or
+    /// than `ROUNDS_AT_ONCE_MAX` of the analysis, so nothing overflows.
     fn add_to_sum(&mut self, sum: Variable, amount: Value, limit: i64, reason: ReasonId) {
         let before = self.l.b.use_var(sum);
         let after = self.l.b.ins().iadd(before, amount);

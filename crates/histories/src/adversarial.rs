@@ -52,6 +52,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("deep bodies and expressions", deep::deep()),
         ("too many steps", limits::of_steps()),
         ("too many steps, taken apart", limits::of_steps_apart()),
+        ("too many steps, counted at once", limits::of_steps_at_once()),
         ("too much memory", limits::of_memory()),
         ("too much to read", limits::of_reading()),
         ("too much in filters and maps", limits::of_derived_streams()),

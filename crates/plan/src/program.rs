@@ -445,8 +445,8 @@ pub enum Node {
 /// What a [`Stmt::Count`] adds, to the steps or to the bytes of memory of the transaction at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Count {
-    /// One step.
-    Step,
+    /// A number of steps.
+    Steps(i64),
     /// So many bytes.
     Memory(i64),
     /// The bytes of a text field of the event.

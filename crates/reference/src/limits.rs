@@ -28,7 +28,7 @@ impl Sums {
     /// What a statement counts on this event.
     pub fn count(&self, count: Count, event: &[Value], reason: ReasonId) -> Result<(), ReasonId> {
         match count {
-            Count::Step => add(&self.steps, 1, self.limits.steps, reason),
+            Count::Steps(steps) => add(&self.steps, steps, self.limits.steps, reason),
             Count::Memory(amount) => add(&self.memory, amount, self.limits.memory, reason),
             Count::Text(field) => add(&self.memory, bytes(&event[field]), self.limits.memory, reason),
             Count::List(field) => {

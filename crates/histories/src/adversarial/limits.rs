@@ -54,16 +54,32 @@ fn events() -> Vec<Vec<Value>> {
 }
 
 fn history(name: &str, bodies: Vec<Vec<Stmt>>) -> History {
+    limited(name, LIMITS, bodies)
+}
+
+fn limited(name: &str, limits: Limits, bodies: Vec<Vec<Stmt>>) -> History {
     let create = || role("r", "cells", vec![event("id")], AccessDef::Create);
     let each = || role_over("each", "cells", vec![element("items", "key")], "items", AccessDef::Create);
     let work = |(i, body)| transaction(&format!("work{i}"), vec![named("events")], vec![create(), each()], body);
     let transactions = bodies.into_iter().enumerate().map(work).collect();
     let plan = plan(name, vec![cells()], vec![source("events", schema())], transactions);
-    History { plan: Plan { limits: LIMITS, ..plan }, preload: vec![], sources: vec![events()] }
+    History { plan: Plan { limits, ..plan }, preload: vec![], sources: vec![events()] }
 }
 
 fn times(body: Vec<Stmt>) -> Stmt {
     for_range("i", int(0), event("n"), 1, body)
+}
+
+/// Loops whose rounds are counted at once, in loops over a list: of three elements the steps are 361, the limit, and 362.
+pub fn of_steps_at_once() -> History {
+    let toil = || for_range("k", int(0), int(240), 2, vec![assign("x", local("k"))]);
+    let each = || for_each("a", "items", vec![toil(), increase("each", "n", int(1))]);
+    let limits = Limits { steps: 361, ..LIMITS };
+    limited(
+        "at_once",
+        limits,
+        vec![vec![each(), times(vec![assign("y", local("i"))])], vec![each(), times(vec![increase("r", "n", int(1))])]],
+    )
 }
 
 /// Loops whose rounds, or whose writes, are too many: also where they break off in time, where something else aborts

@@ -16,6 +16,8 @@ const TOO_MUCH_MEMORY: &str = "too much memory";
 
 /// Most rounds of a range with constant bounds and no loop inside that are not counted.
 const FREE_ROUNDS_MAX: i128 = 100;
+/// Most rounds that are counted at once: their number is added to a sum of 64 bits.
+const ROUNDS_AT_ONCE_MAX: i128 = 1 << 40;
 /// Most fields and constants of a text put together outside of loops that is not counted.
 const FREE_PARTS_MAX: usize = 16;
 /// What an event emitted in a loop takes beside its texts and lists.
@@ -77,7 +79,7 @@ struct Counter<'a> {
 impl Counter<'_> {
     fn count(&mut self, count: Count) -> Stmt {
         let reason = match count {
-            Count::Step => self.reasons.id(TOO_MANY_STEPS),
+            Count::Steps(_) => self.reasons.id(TOO_MANY_STEPS),
             Count::Memory(_) | Count::Text(_) | Count::List(_) => self.reasons.id(TOO_MUCH_MEMORY),
         };
         Stmt::Count { count, reason }
@@ -87,6 +89,7 @@ impl Counter<'_> {
         for mut stmt in std::mem::take(block) {
             self.before(&stmt, block);
             self.statement(&mut stmt);
+            block.extend(at_once(&mut stmt));
             block.push(stmt);
         }
     }
@@ -95,7 +98,7 @@ impl Counter<'_> {
     fn before(&mut self, stmt: &Stmt, block: &mut Vec<Stmt>) {
         let is_write = matches!(stmt, Stmt::Set { .. } | Stmt::Insert { .. } | Stmt::Delete { .. });
         if is_write && self.around == Around::Counted {
-            block.push(self.count(Count::Step));
+            block.push(self.count(Count::Steps(1)));
         }
         if self.around == Around::Nothing {
             return;
@@ -166,7 +169,7 @@ impl Counter<'_> {
         self.block(body);
         (self.around, self.innermost) = (outside, outer);
         if is_counted {
-            body.insert(0, self.count(Count::Step));
+            body.insert(0, self.count(Count::Steps(1)));
         }
     }
 
@@ -226,17 +229,46 @@ fn wrap(expr: &mut Expr, measure: Measure, reason: ReasonId) {
     expr.node = Node::Counted { measure, value: Box::new(value), reason };
 }
 
+/// Takes the count of a round out of a loop, for all rounds to be counted at once before it. None where their number
+/// is not known beforehand: the loop is no range with constant bounds, or a round may leave it; or where a round counts
+/// more than itself.
+///
+/// So an operation that performs a part of the transaction counts the loop without running it again.
+fn at_once(stmt: &mut Stmt) -> Option<Stmt> {
+    let rounds = constant_rounds(stmt).filter(|rounds| *rounds <= ROUNDS_AT_ONCE_MAX)?;
+    let Stmt::ForRange { body, .. } = stmt else { return None };
+    let Some(&Stmt::Count { count: Count::Steps(1), reason }) = body.first() else { return None };
+    let mut is_plain = true;
+    body[1..].iter().for_each(|inner| {
+        inner.each(&mut |s| {
+            is_plain &= !matches!(s, Stmt::Count { .. } | Stmt::Break | Stmt::Return { .. });
+            s.expressions().into_iter().for_each(|expr| {
+                expr.each(&mut |e| is_plain &= !matches!(e.node, Node::Counted { .. }));
+            });
+        });
+    });
+    is_plain.then(|| {
+        body.remove(0);
+        Stmt::Count { count: Count::Steps(rounds as i64), reason }
+    })
+}
+
+/// The rounds of a range with constant bounds, if none leaves it.
+fn constant_rounds(stmt: &Stmt) -> Option<i128> {
+    let Stmt::ForRange { start, stop, step, .. } = stmt else { return None };
+    let (Node::Const(start), Node::Const(stop)) = (&start.node, &stop.node) else { return None };
+    let distance = (i128::from(stop.word()?) - i128::from(start.word()?)) * i128::from(step.signum());
+    let step = i128::from(step.unsigned_abs());
+    Some((distance.max(0) + step - 1) / step)
+}
+
 /// Whether a range has few rounds whatever the event says, and no loop inside.
 fn is_free_range(stmt: &Stmt) -> bool {
-    let Stmt::ForRange { start, stop, step, body, .. } = stmt else { return false };
-    let (Node::Const(start), Node::Const(stop)) = (&start.node, &stop.node) else { return false };
-    let (Some(start), Some(stop)) = (start.word(), stop.word()) else { return false };
-    let distance = (i128::from(stop) - i128::from(start)) * i128::from(step.signum());
     let mut has_loop = false;
-    body.iter().for_each(|inner| {
+    stmt.blocks().into_iter().flatten().for_each(|inner| {
         inner.each(&mut |s| has_loop |= matches!(s, Stmt::ForEach { .. } | Stmt::ForRange { .. }));
     });
-    !has_loop && distance <= FREE_ROUNDS_MAX * i128::from(step.unsigned_abs())
+    !has_loop && constant_rounds(stmt).is_some_and(|rounds| rounds <= FREE_ROUNDS_MAX)
 }
 
 /// Whether all rounds of the innermost loop together read no more of it than the event or the program has: a constant, or

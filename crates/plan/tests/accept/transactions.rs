@@ -155,10 +155,38 @@ fn loops_have_an_id_each_and_choose_the_row() {
     let Stmt::ForEach { body, .. } = &t.body[1] else { panic!("a loop") };
     let Stmt::ForEach { body, loop_id: 2 } = &body[0] else { panic!("a loop in it") };
     // A round of a loop in another is counted, and so is a write in it.
-    assert!(body[..2].iter().all(|stmt| matches!(stmt, Stmt::Count { count: Count::Step, .. })));
+    assert!(body[..2].iter().all(|stmt| matches!(stmt, Stmt::Count { count: Count::Steps(1), .. })));
     let Stmt::Set { element, value, .. } = &body[2] else { panic!("a set") };
     assert_eq!(*element, Some(2));
     assert_eq!(value.node, Node::Element { loop_id: 1, column: 1 });
+}
+
+/// The rounds of a range with constant bounds count before it, if a round counts nothing and none leaves the loop.
+#[test]
+fn rounds_are_counted_at_once() {
+    let counts = |rounds: i64, leaves: bool| {
+        let t = body(|b| {
+            b.for_each("tag", "tags", |b| {
+                b.for_range("i", 0, rounds, |b| {
+                    b.assign("x", local("i"));
+                    if leaves {
+                        b.when(event("flag"), |b| b.leave());
+                    }
+                });
+            });
+        });
+        let Stmt::ForEach { body, .. } = &t.body[0] else { panic!("a loop") };
+        let steps = |block: &[Stmt]| match block[0] {
+            Stmt::Count { count: Count::Steps(steps), .. } => Some(steps),
+            _ => None,
+        };
+        let Stmt::ForRange { body: inner, .. } = body.last().expect("a loop") else { panic!("a loop in it") };
+        (steps(body), steps(inner))
+    };
+    assert_eq!(counts(100, false), (None, None));
+    assert_eq!(counts(101, false), (Some(101), None));
+    assert_eq!(counts(101, true), (None, Some(1)));
+    assert_eq!(counts(1 << 50, false), (None, Some(1)));
 }
 
 #[test]
