@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long torture bench figures clean machine develop release
+.PHONY: help demo test lint test-rust test-python test-long sanitize torture bench figures clean machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,6 +56,17 @@ test-python: develop ## the package, the command, the examples, the snippets of 
 
 test-long: machine ## a million random histories, with optimization
 	TIDEMILL_HISTORIES=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
+
+# Its memory is freed at the end by the system alone, so leaks are not looked for.
+SANITIZE := RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 TIDEMILL_HISTORIES=2000 \
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/sanitize
+
+sanitize: machine ## the address sanitizer on tables and compiled code; skipped where there is no nightly toolchain
+	@if cargo +nightly --version > /dev/null 2>&1; then \
+		target=$$(rustc -vV | sed -n 's/^host: //p') && \
+		$(SANITIZE) cargo +nightly test --target $$target -p tidemill-state -p tidemill-compile --lib --tests && \
+		$(SANITIZE) cargo +nightly test --target $$target -p tidemill-runtime --test differential -- histories; \
+	else echo "skipped: the address sanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
 # How much of it: 1 takes some forty minutes on two cores.
 BUDGET ?= 1
