@@ -330,7 +330,7 @@ def test_policies_are_named_and_change_nothing(place):
         assert re.search(line, ran.stderr), ran.stderr
         results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
     assert len(results) == 1
-    assert "say auto, or epoch, chain or operation" in place("run", "bank.py", "--scheduling", "fair").stderr
+    assert "say auto; or epoch, chain or operation" in place("run", "bank.py", "--scheduling", "fair").stderr
 
 
 def test_the_run_fails(place):
