@@ -9,35 +9,12 @@
 //! grave here: its slot keeps a mark until then.
 //! **Traded away.** Such a table has no array part, because the array would have an entry for each cold key.
 
+use crate::cold_rows::{ColdError, ColdRows};
 use crate::image::Image;
 use crate::marks::Generation;
 use crate::nodes::Nodes;
 use crate::table::Table;
 use std::sync::Arc;
-
-/// Why cold rows could not be read.
-pub type ColdError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The place of a key that has no row.
-pub const NOWHERE: u32 = u32::MAX;
-
-/// The rows of some keys.
-pub struct Found {
-    /// The rows that exist.
-    pub rows: Image,
-    /// By key: the number of its row, or [`NOWHERE`].
-    pub places: Vec<u32>,
-}
-
-/// The rows of those keys of a table that have no slot.
-pub trait ColdRows: Send + Sync {
-    /// The rows of these keys. If they cannot be read, the owner of the run is told before this returns, and releases
-    /// nothing afterwards; the result is then irrelevant.
-    fn get(&self, keys: &Image) -> Found;
-
-    /// Passes all of these rows to `each`, each row once. May also pass rows of keys that have a slot.
-    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError>;
-}
 
 /// The memory of a table that may have cold rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,20 +1,13 @@
 //! Copies of rows as they were at one instant, with the texts that they own. Checkpoints are made from them while the
 //! rows themselves go on changing.
 
-use crate::blob;
+mod of_table;
+
 use crate::hash::{hash_bytes, hash_parts, hash_word};
-use crate::layout::{EXISTS, RowLayout};
-use crate::rows::RowAddress;
+use crate::layout::EXISTS;
 use crate::shape::RowShape;
-use crate::sync;
-use crate::table::{Table, read};
-use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
-use arrow_buffer::{NullBuffer, ScalarBuffer};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use tidemill_model::Type;
-use tidemill_model::arrow::{arrow_schema, data_type};
 
 /// Copied rows of one table, and deletions: a deletion is a key whose row's header does not say that it exists.
 #[derive(Clone)]
@@ -196,74 +189,5 @@ impl Image {
         let mut existing = Image::new(&self.shape);
         (0..self.len()).filter(|&row| self.exists(row)).for_each(|row| existing.push_of(&self, row));
         existing
-    }
-}
-
-impl Table {
-    /// Adds a copy of a row; if the row does not exist, only its key.
-    ///
-    /// # Safety
-    /// `row` is a slot of this table, and no thread writes it meanwhile.
-    pub unsafe fn copy_row(&self, row: RowAddress, image: &mut Image) {
-        let shape = self.shape();
-        sync::reads_key(row);
-        sync::reads_row(row);
-        // SAFETY: by the caller; the words lie inside the row.
-        let word = |word: usize| unsafe { read(row, 8 * word) };
-        // SAFETY: a text cell holds a live blob or 0 (crate invariant 4).
-        let text = |at: usize| unsafe { blob::bytes(word(at)) };
-        if word(0) & EXISTS != 0 {
-            image.push((0..shape.words).map(word), text);
-        } else {
-            let is_key = |at: &usize| shape.key.contains(at);
-            let key = |at: usize| if is_key(&at) { word(at) } else { 0 };
-            image.push((0..shape.words).map(key), |at| if is_key(&at) { text(at) } else { &[] });
-        }
-    }
-
-    /// Copied rows, none of them a deletion, as a batch of [`Table::schema`].
-    pub fn image_batch(&self, image: &Image) -> RecordBatch {
-        let schema = self.schema();
-        let columns = (0..schema.fields.len()).map(|column| self.image_column(image, column)).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(image.len()));
-        RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
-    }
-
-    fn image_column(&self, image: &Image, column: usize) -> ArrayRef {
-        let ty = self.definition().columns[column].ty;
-        let layout: &RowLayout = self.layout();
-        let (header, bit) = layout.null_bit(column);
-        let rows = || image.words.chunks_exact(image.shape.words);
-        let is_null = |row: &[u64]| row[header / 8] & bit != 0;
-        let nulls =
-            (ty.nullable && rows().any(is_null)).then(|| rows().map(|row| !is_null(row)).collect::<NullBuffer>());
-        let at = layout.cell(column) / 8;
-        let words = || rows().map(|row| row[at]);
-        let texts = || rows().enumerate().map(|(i, row)| (!is_null(row)).then(|| image.text(i, at)));
-        match ty.ty {
-            Type::Int => {
-                let values: ScalarBuffer<i64> = words().map(|word| word as i64).collect();
-                Arc::new(PrimitiveArray::<Int64Type>::new(values, nulls))
-            }
-            Type::Time => {
-                let values: ScalarBuffer<i64> = words().map(|word| word as i64).collect();
-                Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls).with_timezone("UTC"))
-            }
-            Type::Float => {
-                let values: ScalarBuffer<f64> = words().map(f64::from_bits).collect();
-                Arc::new(PrimitiveArray::<Float64Type>::new(values, nulls))
-            }
-            Type::Decimal { .. } => {
-                let values: ScalarBuffer<i128> = words().map(|word| word as i64 as i128).collect();
-                Arc::new(PrimitiveArray::<Decimal128Type>::new(values, nulls).with_data_type(data_type(ty.ty)))
-            }
-            Type::Bool => Arc::new(BooleanArray::new(words().map(|word| word != 0).collect(), nulls)),
-            Type::Str => {
-                let text = |bytes| str::from_utf8(bytes).expect("a str is UTF-8");
-                Arc::new(texts().map(|bytes| bytes.map(text)).collect::<StringArray>())
-            }
-            Type::Bytes => Arc::new(texts().collect::<BinaryArray>()),
-            Type::Duration | Type::Null => unreachable!("{} is no column type", ty.ty),
-        }
     }
 }

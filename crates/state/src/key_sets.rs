@@ -5,9 +5,8 @@ use crate::hash::{combine, hash_bytes, hash_word};
 use crate::image::{Image, KeyPart};
 use crate::keys::{KeyColumn, KeyTexts};
 use crate::memory::ask_for;
-use crate::rows::RowAddress;
+use crate::rows::{RowAddress, read, write};
 use crate::sync::reads_key;
-use crate::table::{read, write};
 use std::ops::Range;
 
 /// One part of the key inside a row.

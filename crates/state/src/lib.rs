@@ -19,13 +19,14 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `cold`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
+//! `blob`, `cold`, `cold_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
 //! `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
 mod cold;
+mod cold_rows;
 mod direct;
 mod evict;
 mod hash;
@@ -49,7 +50,8 @@ mod table;
 mod text_bytes;
 mod transfer;
 
-pub use cold::{ColdError, ColdRows, Found, NOWHERE, TableMemory};
+pub use cold::TableMemory;
+pub use cold_rows::{ColdError, ColdRows, Found, NOWHERE};
 pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
 pub use image::Image;

@@ -5,9 +5,9 @@ use crate::blob;
 use crate::hash::virtual_node_of;
 use crate::image::Image;
 use crate::memory::Arena;
-use crate::rows::{RowAddress, Rows};
+use crate::rows::{RowAddress, Rows, write};
 use crate::sync::{Mutex, writes_row};
-use crate::table::{Table, write};
+use crate::table::Table;
 
 /// Virtual nodes with rows, to be put into a table.
 pub struct Filled {

@@ -6,7 +6,7 @@
 //! in different shards, and no thread reads an index that changes. The array of one-word keys is read without a
 //! shard's lock: the address of a row is stored in it with one atomic store, after the row's key is written.
 
-use crate::cold::ColdRows;
+use crate::cold_rows::ColdRows;
 use crate::direct::Direct;
 use crate::hash::virtual_node_of;
 use crate::index::Index;

@@ -6,6 +6,26 @@ use crate::sync::{Mutex, writes_key, writes_row};
 /// The address of a row; 0 stands for "no row" (a null key).
 pub type RowAddress = u64;
 
+/// Reads a word of a row.
+///
+/// # Safety
+/// `row` is a slot, `offset` lies inside its layout, and no thread writes that word now.
+#[inline(always)]
+pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
+    // SAFETY: by the caller.
+    unsafe { ((row as usize + offset) as *const u64).read() }
+}
+
+/// Writes a word of a row.
+///
+/// # Safety
+/// As [`read`], and no other thread reads the word now.
+#[inline(always)]
+pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
+    // SAFETY: by the caller.
+    unsafe { ((row as usize + offset) as *mut u64).write(word) }
+}
+
 /// Rows in the first chunk; each further chunk doubles up to [`CHUNK_BYTES_MAX`].
 const FIRST_CHUNK_ROWS: usize = 4;
 /// Small, because a node's last chunk is half empty on average, and because a node keeps as many chunks as it ever

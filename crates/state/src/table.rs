@@ -1,7 +1,7 @@
 //! A table: finding or making the slots of many keys at once, sweeping, and access to its rows for the other modules.
 
 use crate::blob;
-use crate::cold::{ColdRows, NOWHERE};
+use crate::cold_rows::{ColdRows, NOWHERE};
 use crate::direct::Counts;
 use crate::evict::Hands;
 use crate::hash::{hash_bytes, hash_parts, hash_word, virtual_node_of};
@@ -13,7 +13,7 @@ use crate::look_up::{look_up, look_up_beyond};
 use crate::marks::{Generation, Marks};
 use crate::memory::{Arena, FAR};
 use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
-use crate::rows::{RowAddress, Rows};
+use crate::rows::{RowAddress, Rows, read};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
@@ -434,24 +434,4 @@ fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], miss
         missing.retain(|&i| !nulls[i]);
         out.iter_mut().zip(&nulls[first..]).filter(|(_, null)| **null).for_each(|(row, _)| *row = 0);
     }
-}
-
-/// Reads a word of a row.
-///
-/// # Safety
-/// `row` is a slot, `offset` lies inside its layout, and no thread writes that word now.
-#[inline(always)]
-pub(crate) unsafe fn read(row: RowAddress, offset: usize) -> u64 {
-    // SAFETY: by the caller.
-    unsafe { ((row as usize + offset) as *const u64).read() }
-}
-
-/// Writes a word of a row.
-///
-/// # Safety
-/// As [`read`], and no other thread reads the word now.
-#[inline(always)]
-pub(crate) unsafe fn write(row: RowAddress, offset: usize, word: u64) {
-    // SAFETY: by the caller.
-    unsafe { ((row as usize + offset) as *mut u64).write(word) }
 }

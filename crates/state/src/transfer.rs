@@ -1,12 +1,12 @@
 //! Whole tables from and to Arrow, when no transaction runs.
 
 use crate::blob;
-use crate::cold::ColdError;
+use crate::cold_rows::ColdError;
 use crate::image::Image;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::EXISTS;
-use crate::rows::RowAddress;
-use crate::table::{Table, read, write};
+use crate::rows::{RowAddress, read, write};
+use crate::table::Table;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};

@@ -1,0 +1,27 @@
+//! The rows of a table that are not in memory: the interface through which a table reads them.
+
+use crate::image::Image;
+
+/// Why cold rows could not be read.
+pub type ColdError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The place of a key that has no row.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// The rows of some keys.
+pub struct Found {
+    /// The rows that exist.
+    pub rows: Image,
+    /// By key: the number of its row, or [`NOWHERE`].
+    pub places: Vec<u32>,
+}
+
+/// The rows of those keys of a table that have no slot.
+pub trait ColdRows: Send + Sync {
+    /// The rows of these keys. If they cannot be read, the owner of the run is told before this returns, and releases
+    /// nothing afterwards; the result is then irrelevant.
+    fn get(&self, keys: &Image) -> Found;
+
+    /// Passes all of these rows to `each`, each row once. May also pass rows of keys that have a slot.
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError>;
+}
