@@ -34,18 +34,18 @@ pub struct SourceAt {
 pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>, Option<usize>) -> Result<RunWriter, StateError> + 'a;
 
 /// The runs that precede those of a checkpoint, by table.
-pub enum Before<'a> {
+pub enum Before {
     /// The runs of the previous checkpoint, or none.
     Newest(Vec<TableState>),
     /// With a memory limit: the current runs of the tables, of which the newest need not be durable.
-    Live(&'a [Arc<Runs>]),
+    Live(Vec<Arc<Runs>>),
 }
 
-impl Before<'_> {
-    /// For a run without a memory limit. None if all rows are written.
-    pub fn of(directory: &StateDirectory, whole: bool) -> Self {
-        let newest = directory.checkpoint().filter(|_| !whole);
-        Before::Newest(newest.map_or(Vec::new(), |newest| newest.tables.clone()))
+impl Before {
+    /// The runs before a checkpoint. `live`: with a memory limit. Without one, none if all rows are written.
+    pub fn of(directory: &StateDirectory, whole: bool, live: Option<Vec<Arc<Runs>>>) -> Self {
+        let newest = || directory.checkpoint().filter(|_| !whole).map(|newest| newest.tables.clone());
+        live.map_or_else(|| Before::Newest(newest().unwrap_or_default()), Before::Live)
     }
 
     fn has_runs(&self, table: usize) -> bool {
@@ -57,11 +57,7 @@ impl Before<'_> {
 }
 
 /// The tables of a checkpoint for which these runs were written; makes all runs durable that are not durable yet.
-pub fn tables(
-    before: &Before<'_>,
-    written: &[Option<OpenRun>],
-    planted: Planted,
-) -> Result<Vec<TableState>, StateError> {
+pub fn tables(before: &Before, written: &[Option<OpenRun>], planted: Planted) -> Result<Vec<TableState>, StateError> {
     let mut states = match before {
         Before::Newest(tables) => tables.clone(),
         Before::Live(tables) => {
@@ -101,7 +97,7 @@ impl SnapshotWriter {
     pub fn step(
         &mut self,
         machine: &Machine,
-        before: &Before<'_>,
+        before: &Before,
         begin: &mut BeginRun<'_>,
     ) -> Result<Option<usize>, StateError> {
         let Some(table) = machine.tables.get(self.table) else { return Ok(None) };
@@ -141,7 +137,7 @@ impl SnapshotWriter {
 /// Writes all rows of the open snapshots, and ends the snapshots in any case.
 fn write_rows(
     machine: &Machine,
-    before: &Before<'_>,
+    before: &Before,
     begin: &mut BeginRun<'_>,
 ) -> Result<Vec<Option<OpenRun>>, StateError> {
     let mut writer = SnapshotWriter::default();
@@ -268,7 +264,7 @@ pub struct AtRest {
 /// Writes the current state while nothing runs. The result is durable, but not yet the newest checkpoint.
 pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
     let AtRest { epoch, sources, outputs, generation, whole, live } = state;
-    let before = live.as_deref().map_or_else(|| Before::of(directory, whole), Before::Live);
+    let before = Before::of(directory, whole, live);
     begin_snapshots(machine, SnapshotDue { generation, whole });
     let begin = &mut |shape: &_, filter| directory.write_run(shape, filter);
     let written = write_rows(machine, &before, begin)?;

@@ -109,11 +109,22 @@ pub(crate) enum Work {
     /// No checkpoint is in progress.
     Nothing,
     /// Its rows are being written.
-    Rows(Cut, Vec<StreamDigest>, SnapshotWriter),
+    Rows(Writing),
     /// It is written, and waits for the sinks and the log.
     Committing(Box<Checkpoint>, Vec<Option<OpenRun>>),
     /// It is the newest; runs are being merged.
     Merging(RunMerger),
+}
+
+/// A checkpoint whose rows are being written.
+pub(crate) struct Writing {
+    epoch: u64,
+    sources: Vec<SourceAt>,
+    /// By sink: the digest of its output.
+    outputs: Vec<StreamDigest>,
+    /// The runs that precede those of this checkpoint.
+    before: Before,
+    writer: SnapshotWriter,
 }
 
 impl Actor for Checkpointer {
@@ -203,7 +214,10 @@ impl Checkpointer {
         self.state.whole.store(!forgets, Ordering::Release);
         self.pace.begin(&*self.environment);
         self.copy_ahead();
-        self.work = Work::Rows(cut, captured.outputs, SnapshotWriter::default());
+        let Cut { epoch, sources, whole, live } = cut;
+        let before = Before::of(&self.directory.lock(), whole, live);
+        let (outputs, writer) = (captured.outputs, SnapshotWriter::default());
+        self.work = Work::Rows(Writing { epoch, sources, outputs, before, writer });
     }
 
     /// Copies the changed rows at full speed before they are written at a slower pace: until a row is copied, an epoch
@@ -223,7 +237,7 @@ impl Checkpointer {
         let mut progress = Progress::Worked;
         let done = match std::mem::replace(&mut self.work, Work::Nothing) {
             Work::Nothing => unreachable!("work is under way"),
-            Work::Rows(cut, outputs, writer) => self.write(cut, outputs, writer),
+            Work::Rows(writing) => self.write(writing),
             Work::Committing(checkpoint, written) => self.switch(checkpoint, written).map(|(work, waits)| {
                 progress = waits;
                 work
@@ -244,31 +258,28 @@ impl Checkpointer {
     }
 
     /// Writes rows, and after the last of them the rest of the checkpoint.
-    fn write(&mut self, cut: Cut, outputs: Vec<StreamDigest>, mut writer: SnapshotWriter) -> Result<Work, StateError> {
-        let before = match &cut.live {
-            Some(live) => Before::Live(live),
-            None => Before::of(&self.directory.lock(), cut.whole),
-        };
+    fn write(&mut self, mut writing: Writing) -> Result<Work, StateError> {
         let begin = &mut |shape: &_, filter| self.directory.lock().write_run(shape, filter);
-        let rows = match writer.step(&self.machine, &before, begin) {
-            Ok(rows) => rows,
+        match writing.writer.step(&self.machine, &writing.before, begin) {
+            Ok(Some(rows)) => {
+                // With a memory limit, the copies that epochs and evictions make during the checkpoint have no memory of
+                // their own, so it does not rest.
+                self.pace.worked(2 * rows, self.buffers.is_none());
+                return Ok(Work::Rows(writing));
+            }
+            Ok(None) => {}
             Err(error) => {
-                writer.abandon(&self.machine);
+                writing.writer.abandon(&self.machine);
                 return Err(error);
             }
-        };
-        if let Some(rows) = rows {
-            // With a memory limit, the copies that epochs and evictions make during the checkpoint have no memory of
-            // their own, so it does not rest.
-            self.pace.worked(2 * rows, self.buffers.is_none());
-            return Ok(Work::Rows(cut, outputs, writer));
         }
+        let Writing { epoch, sources, outputs, before, writer } = writing;
         let written = writer.end(&self.machine);
-        let sources = write_sources(cut.sources, &mut || self.directory.lock().write_blocks())?;
+        let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
         let planted = self.directory.lock().planted();
         let tables = tables(&before, &written, planted)?;
         let outputs = outputs_by_name(&self.machine.program, outputs);
-        let checkpoint = Checkpoint { epoch: cut.epoch, sources, tables, outputs, nodes: NodeRange::default() };
+        let checkpoint = Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 
