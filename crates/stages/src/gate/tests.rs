@@ -4,22 +4,11 @@ use super::*;
 use crate::wiring::Wiring;
 use std::collections::BTreeMap;
 use tidemill_compile::Code;
+use tidemill_histories::Random;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
-
-/// A small random number generator (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) as usize % bound
-    }
-}
 
 /// Sources and their deliveries: the times of their events, in order of arrival.
 struct Case {
@@ -148,7 +137,7 @@ fn check(case: &Case, random: &mut Random, runs: usize) {
 
 #[test]
 fn random_sources_are_merged_in_position_order() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for round in 0..150 {
         let sources = 1 + random.below(3);
         let lateness = [None, Some(0), Some(1), Some(5), Some(1_000_000)][random.below(5)];
@@ -168,7 +157,7 @@ fn random_sources_are_merged_in_position_order() {
 /// An event exactly at the bound is punctual, and one below it is late; a late event does not move the low mark.
 #[test]
 fn lateness_is_exact_at_its_bound() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let case = Case::new(Some(10), Type::Int, vec![vec![100, 90, 89, 110, 100, 99, 90, 100, 101]]);
     assert_eq!(case.expected().1, [vec![2, 5, 6]]);
     check(&case, &mut random, 40);
@@ -176,7 +165,7 @@ fn lateness_is_exact_at_its_bound() {
 
 #[test]
 fn times_at_the_ends_of_their_range_do_not_overflow() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for lateness in [0, 1, i64::MAX] {
         let left = vec![i64::MIN, i64::MIN + 1, i64::MIN, 0, -1, i64::MAX, i64::MAX - 1, i64::MIN];
         let right = vec![i64::MAX, i64::MAX, i64::MIN, 5];
@@ -187,14 +176,14 @@ fn times_at_the_ends_of_their_range_do_not_overflow() {
 /// At equal times the source decides, then the offset.
 #[test]
 fn ties_go_by_source_and_offset() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let case = Case::new(Some(0), Type::Time, vec![vec![1, 1, 2, 2], vec![1, 1, 1, 2], vec![0, 1, 2, 2]]);
     check(&case, &mut random, 100);
 }
 
 #[test]
 fn without_event_time_sources_take_turns() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let times = vec![vec![9; 5], vec![3; 2], vec![7; 9]];
     let case = Case::new(None, Type::Int, times);
     let (events, _) = case.expected();
