@@ -112,9 +112,10 @@ impl Control {
         self.stops() || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Records whether the run has failed.
-    pub fn note(&self, failure: &Failure) {
+    /// The watcher of the run has looked: passes on whether it has failed, and counts the poll.
+    pub fn poll(&self, failure: &Failure) {
         self.failed.store(failure.is_set(), Ordering::Relaxed);
+        self.polls.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -61,7 +61,7 @@ pub use load::checkpoint_rows;
 pub use logger::{Logged, Logger};
 pub use migrate::{migrate, seed};
 pub use open::{Bells, CommitSide, Durable, GateSide, Parts, Shared};
-pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Standings, Start};
+pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Start};
 pub use summary::{DurabilitySummary, MemorySummary};
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! the state during the run.
 
 use crate::buffer_manager::BufferManager;
-use crate::checkpoint::{AtRest, restore_sources, save};
+use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::checkpointer::{CheckpointState, Checkpointer, Pace, Work};
 use crate::control::{Control, Failure, RunError};
 use crate::digest::Digests;
@@ -14,7 +14,7 @@ use crate::intake::Intake;
 use crate::load::load;
 use crate::logger::{LogState, Logged, Logger};
 use crate::packed::PackedCodec;
-use crate::replay::{Replay, Standings, Start};
+use crate::replay::{Replay, Start};
 use crate::{Durability, DurabilityOptions, Sync};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -61,7 +61,11 @@ pub struct Durable {
     directory: StateDirectory,
     options: DurabilityOptions,
     log: OpenLog,
-    standings: Standings,
+    /// The positions of the sources in the checkpoint.
+    sources: Vec<SourceAt>,
+    furthest: Furthest,
+    /// Whether that may be later than the durable epochs.
+    was_weak: bool,
     /// By sink: the last epoch that it has committed.
     released: Vec<u64>,
     /// The epoch of the newest checkpoint.
@@ -92,8 +96,8 @@ pub struct Parts {
 pub struct GateSide {
     /// Where the log begins; taken when the run begins.
     pub(crate) start: Option<Start>,
-    /// The positions of sources and sinks.
-    pub standings: Standings,
+    /// The positions of the sources in the checkpoint; taken when the run begins.
+    pub sources: Vec<SourceAt>,
     /// Logs the records that are taken.
     pub feed: LogFeed,
     /// Decides when a checkpoint is due.
@@ -164,9 +168,8 @@ impl Durable {
         let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let (released, furthest) = recover_sinks(&directory, machine, sinks)?;
-        let standings = Standings { sources, released: furthest, was_weak };
         let buffers = buffers.map(Arc::new);
-        Ok(Durable { directory, options, log, standings, released, checkpoint, buffers })
+        Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers })
     }
 
     /// The number of the first epoch of the run.
@@ -176,7 +179,7 @@ impl Durable {
 
     /// Divides the run into the parts of its actors.
     pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
-        let Durable { directory, options, log, standings, mut released, checkpoint, buffers } = self;
+        let Durable { directory, options, log, sources, furthest, was_weak, mut released, checkpoint, buffers } = self;
         let program = &on.machine.program;
         let planted = directory.planted();
         if planted.is(Bug::ReplayReleasesAgain) {
@@ -210,8 +213,8 @@ impl Durable {
                 digests: digests.clone(),
                 checkpoint,
                 path,
-                released: standings.released.clone(),
-                was_weak: standings.was_weak,
+                released: furthest,
+                was_weak,
             }),
         };
         let memory = buffers.clone().map(|buffers| MemoryControl {
@@ -245,7 +248,7 @@ impl Durable {
         };
         let replay_only = options.replay_only;
         Parts {
-            gate: GateSide { start: Some(start), standings, feed, trigger, memory, replay_only, planted },
+            gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, planted },
             commit: CommitSide {
                 logged,
                 released,

@@ -1,6 +1,5 @@
 //! Reads the log of an earlier run, epoch by epoch, and compares the replayed results with it.
 
-use crate::checkpoint::SourceAt;
 use crate::control::RunError;
 use crate::digest::{Digests, EpochDigests, read_digests};
 use crate::entry::{EpochEntry, LogSchemas, Malformed, Reader};
@@ -28,16 +27,6 @@ pub struct Recovery {
     pub lost: u64,
     /// The duration of the replay, nanoseconds.
     pub nanoseconds: u64,
-}
-
-/// The positions of the sources and sinks when the run began.
-pub struct Standings {
-    /// The positions of the sources in the checkpoint.
-    pub sources: Vec<SourceAt>,
-    /// The last epoch that the furthest sink has committed, and that sink.
-    pub released: Option<(u64, String)>,
-    /// Whether that may be later than the durable epochs.
-    pub was_weak: bool,
 }
 
 /// The epochs that were logged after the checkpoint.

@@ -60,8 +60,6 @@ struct DurableCommit {
     written_since: u64,
     /// The progress of the log.
     durable: Logged,
-    /// The last epoch that all sinks have committed.
-    committed: u64,
 }
 
 impl DurableCommit {
@@ -143,7 +141,6 @@ impl Committer {
             written: Vec::new(),
             written_since: 0,
             durable: Logged { epoch: side.checkpoint, results: side.checkpoint },
-            committed: side.checkpoint,
             side,
         });
         Committer {
@@ -341,9 +338,8 @@ impl Committer {
             return;
         }
         if let Some(durable) = &mut self.durable {
-            assert!(epoch > durable.committed, "epochs are committed in order");
-            durable.committed = epoch;
-            durable.side.checkpoints.committed.store(epoch, Ordering::Release);
+            let before = durable.side.checkpoints.committed.swap(epoch, Ordering::AcqRel);
+            assert!(before < epoch, "epochs are committed in order");
         }
         written.iter().for_each(|pending| self.released(pending));
     }

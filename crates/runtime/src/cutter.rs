@@ -6,6 +6,7 @@ use crate::pipeline::Pipeline;
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, RunError, Shared};
 use tidemill_stages::gate::{Cut, Gate};
+use tidemill_stages::io::IoFailure;
 
 /// How long the gate waits for more input before it checks again, nanoseconds.
 const GATE_POLL: u64 = 100_000;
@@ -94,22 +95,17 @@ impl Intake<'_> {
                 self.gate.end(source);
                 Ok(Taking::Something)
             }
-            Ok(FromSource::Failed(failure)) => Err(self.failed(source, failure)),
+            Ok(FromSource::Failed(failure)) => Err(source_failed(self.on, source, failure)),
             Err(Nothing::Yet) => Ok(Taking::Nothing),
             // The source has not ended: a later run will continue it.
             Err(Nothing::Ever) if self.on.control.stops() => Ok(Taking::Stopped),
             Err(Nothing::Ever) => Err(RunError::Panic("the reader of a source ended early".into())),
         }
     }
-
-    /// A source's failure, with the source's name.
-    pub(crate) fn failed(&self, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
-        source_failed(self.on, source, failure)
-    }
 }
 
 /// A source's failure, with the source's name.
-pub(crate) fn source_failed(on: &Shared, source: usize, failure: tidemill_stages::io::IoFailure) -> RunError {
+pub(crate) fn source_failed(on: &Shared, source: usize, failure: IoFailure) -> RunError {
     let stream: StreamId = on.machine.wiring.sources[source];
     RunError::Source { name: on.machine.program.streams[stream].name.clone(), failure }
 }

@@ -189,7 +189,7 @@ impl Gatherer {
             return self.go_on(Phase::Room);
         };
         let mut before = Vec::new();
-        for (source, at) in std::mem::take(&mut durable.side.standings.sources).into_iter().enumerate() {
+        for (source, at) in std::mem::take(&mut durable.side.sources).into_iter().enumerate() {
             before.push((at.taken, at.token));
             self.gate.stand(source, at.standing, durable.begun);
         }

@@ -1,6 +1,6 @@
 //! Cuts epochs as the log of an earlier run prescribes.
 
-use crate::cutter::{Cutter, Gathering, Intake};
+use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Planted};
 use tidemill_recovery::{Control, EpochEntry, Ingested, LogFeed, Recovery, Replay, Replayed, RunError, Taken};
@@ -67,7 +67,7 @@ impl LogCutter {
             Ingested::Again => match intake.inputs.take_exactly(at, logged.taken) {
                 Ok(Some(batches)) => batches,
                 Ok(None) => return Ok(false),
-                Err(failure) => return Err(intake.failed(at, failure)),
+                Err(failure) => return Err(source_failed(intake.on, at, failure)),
             },
         };
         batches.into_iter().for_each(|batch| intake.gate.ingest(at, batch, now));

@@ -22,7 +22,6 @@ use crate::records::Records;
 use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_durability::StateError;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
@@ -210,8 +209,7 @@ impl Run {
 
     /// Passes on the watcher's observations, and counts its poll.
     fn look(&self) {
-        self.on.control.note(&self.on.failure);
-        self.on.control.polls.fetch_add(1, Ordering::Release);
+        self.on.control.poll(&self.on.failure);
         if let Some(ending) = self.ending.as_ref().filter(|_| self.gate.is_over && self.committer.is_over) {
             ending.hurry();
         }
@@ -241,8 +239,7 @@ impl Run {
         let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending } = self;
         let control = on.control.clone();
         let mut look = || {
-            control.note(&on.failure);
-            control.polls.fetch_add(1, Ordering::Release);
+            control.poll(&on.failure);
             tick();
         };
         // If this thread panics, or cannot start another thread, the existing threads exit.
@@ -252,23 +249,23 @@ impl Run {
         let durable = durable.map(|(logger, checkpointer)| {
             (threads.spawn("log", logger, life), threads.spawn("checkpoint", checkpointer, life))
         });
-        let committer = threads.spawn("committer", committer, life);
-        let gate = threads.spawn("gate", gate, life);
+        let mut committer = threads.spawn("committer", committer, life);
+        let mut gate = threads.spawn("gate", gate, life);
         let readers: Vec<_> = readers.into_iter().map(|reader| threads.spawn("source", reader, life)).collect();
-        let committer = committer.watched(&mut look);
-        let gate = gate.watched(&mut look);
+        committer.watch(&mut look);
+        gate.watch(&mut look);
         std::mem::forget(guard);
         ending.iter().for_each(Ending::hurry);
-        let workers: Vec<_> = workers.into_iter().map(|worker| worker.joined(&on.failure)).collect();
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.join(&on.failure)).collect();
         let durable = durable.map(|(logger, checkpointer)| {
             // The state is in use until the logger has exited.
-            (logger.joined(&on.failure), checkpointer.joined(&on.failure))
+            (logger.join(&on.failure), checkpointer.join(&on.failure))
         });
-        let committer = committer.joined(&on.failure);
-        let gate = gate.joined(&on.failure);
+        let committer = committer.join(&on.failure);
+        let gate = gate.join(&on.failure);
         if !on.control.stops() && !on.failure.is_set() {
             // In the other cases a source may wait for input that never comes; its reader exits after the next record.
-            readers.into_iter().for_each(|reader| _ = reader.joined(&on.failure));
+            readers.into_iter().for_each(|reader| _ = reader.join(&on.failure));
         }
         if let Some(error) = on.failure.take() {
             return Err(error);
@@ -305,6 +302,8 @@ struct Thread<A> {
     thread: Box<dyn Joined>,
     /// Receives the actor when it is over.
     over: Receiver<Driven<A>>,
+    /// The actor, if it was received already.
+    arrived: Option<Driven<A>>,
 }
 
 impl Threads<'_> {
@@ -328,14 +327,14 @@ impl Threads<'_> {
             driven.is_over = true;
             let _ = done.send(driven);
         };
-        Thread { thread: self.environment.spawn(name, Box::new(body)), over }
+        Thread { thread: self.environment.spawn(name, Box::new(body)), over, arrived: None }
     }
 }
 
 impl<A> Thread<A> {
     /// Waits until the actor is over; calls `look` from time to time meanwhile, and once more at the end.
-    fn watched(self, look: &mut dyn FnMut()) -> Watched<A> {
-        let over = loop {
+    fn watch(&mut self, look: &mut dyn FnMut()) {
+        self.arrived = loop {
             match self.over.recv_timeout(TICK) {
                 Ok(driven) => break Some(driven),
                 Err(RecvTimeoutError::Timeout) => look(),
@@ -343,28 +342,14 @@ impl<A> Thread<A> {
             }
         };
         look();
-        Watched { thread: self.thread, over }
     }
 
-    /// Waits until the actor is over; none if it panicked.
-    fn joined(self, failure: &Failure) -> Option<Driven<A>> {
-        let over = self.over;
-        Watched { thread: self.thread, over: None }.joined(failure).or_else(|| over.try_recv().ok())
-    }
-}
-
-/// An actor whose thread is about to end.
-struct Watched<A> {
-    thread: Box<dyn Joined>,
-    over: Option<Driven<A>>,
-}
-
-impl<A> Watched<A> {
-    fn joined(self, failure: &Failure) -> Option<Driven<A>> {
+    /// Waits until the thread has ended; returns the actor, none if it panicked.
+    fn join(self, failure: &Failure) -> Option<Driven<A>> {
         if let Err(message) = self.thread.join() {
             failure.set(RunError::Panic(message));
         }
-        self.over
+        self.arrived.or_else(|| self.over.try_recv().ok())
     }
 }
 

@@ -75,7 +75,7 @@ pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) 
 pub fn mailbox<T>(capacity: Option<usize>, receiver: &Arc<Bell>, sender: Option<&Arc<Bell>>) -> (Outbox<T>, Inbox<T>) {
     let (put, taken) = capacity.map_or_else(unbounded, bounded);
     (
-        Outbox { put, _gone: Ringing(receiver.clone()) },
+        Outbox { put, ringing: Ringing(receiver.clone()) },
         Inbox { taken, made_room: sender.cloned(), _gone: sender.cloned().map(Ringing) },
     )
 }
@@ -94,12 +94,12 @@ impl Drop for Ringing {
 pub struct Outbox<T> {
     // Dropped first, so that the receiver, once woken, finds the sender gone.
     put: Sender<T>,
-    _gone: Ringing,
+    ringing: Ringing,
 }
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Self {
-        Outbox { put: self.put.clone(), _gone: self._gone.clone() }
+        Outbox { put: self.put.clone(), ringing: self.ringing.clone() }
     }
 }
 
@@ -107,7 +107,7 @@ impl<T> Outbox<T> {
     /// Sends a message. Returns false if the receiver is gone. Panics if the queue is full: the sender checks first.
     pub fn send(&self, message: T) -> bool {
         match self.put.try_send(message) {
-            Ok(()) => self._gone.0.ring(),
+            Ok(()) => self.ringing.0.ring(),
             Err(TrySendError::Disconnected(_)) => return false,
             Err(TrySendError::Full(_)) => panic!("a message without room"),
         }
@@ -117,7 +117,7 @@ impl<T> Outbox<T> {
     /// Sends a notification, unless the queue is full of notifications that have not been received.
     pub fn nudge(&self, word: T) {
         if self.put.try_send(word).is_ok() {
-            self._gone.0.ring();
+            self.ringing.0.ring();
         }
     }
 
