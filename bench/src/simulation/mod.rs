@@ -42,8 +42,8 @@ const fn serial_share(on_versions: bool, structured: bool) -> f64 {
 }
 /// Cache lines that a unit finds at another worker, at the least: its counter and a row.
 const LINES: f64 = 2.0;
-/// A part's judge, of its transaction.
-const JUDGE: f64 = 0.1;
+/// A part's verdict operation, of its transaction.
+const VERDICT: f64 = 0.1;
 
 /// The policies that are simulated.
 pub const POLICIES: [&str; 8] =
@@ -214,9 +214,9 @@ fn first_chains(graph: &Graph) -> Vec<u32> {
 fn share(flow: &Flow, unit: u32) -> f64 {
     let transaction = flow.unit(unit).0;
     let (units, last) = (flow.units_of(transaction).len() as f64, flow.units_of(transaction).end - 1);
-    let has_judge = flow.is_judge(last);
-    match (has_judge, flow.is_judge(unit)) {
-        (true, true) => JUDGE,
+    let has_verdict_unit = flow.is_verdict_unit(last);
+    match (has_verdict_unit, flow.is_verdict_unit(unit)) {
+        (true, true) => VERDICT,
         (true, false) => 1.0 / (units - 1.0),
         (false, _) => 1.0 / units,
     }

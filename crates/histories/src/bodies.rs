@@ -410,6 +410,10 @@ impl Body<'_> {
             // Something that tells the number of rounds.
             body.extend(self.count(random));
         }
+        if random.chance(10) {
+            // What a round emits counts against the limit of memory.
+            body.extend(self.emit(random));
+        }
         self.loop_depth -= 1;
         body
     }

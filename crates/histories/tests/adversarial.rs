@@ -94,6 +94,7 @@ fn limits_are_met_from_both_sides() {
     for (name, expected) in [
         ("too many steps", "too many steps"),
         ("too many steps, taken apart", "too many steps"),
+        ("too many steps, counted at once", "too many steps"),
         ("too much memory", "too much memory"),
         ("too much to read", "too many steps"),
     ] {

@@ -84,7 +84,7 @@ fn abort_kind(reason: &str) -> String {
 #[rustfmt::skip]
 const KINDS: &[&str] = &[
     "Assign", "Set", "If", "ForEach", "ForRange", "Break", "Continue", "Require", "Abort", "Insert", "Delete", "Emit",
-    "Return", "Count", "Step", "Memory", "List", "Counted", "Counted Read", "Counted Made",
+    "Return", "Count Steps", "Count Memory", "Count Text", "Count List", "Counted Read", "Counted Made",
     "Const", "Field", "Element", "Local", "Cell", "Exists", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
     "FloatNeg", "FloatAbs", "And", "Or", "Not", "IfElse", "Concat", "Len", "List",
     "Word Add", "Word Sub", "Word Mul", "Word FloorDiv", "Word Mod", "Word DecimalDiv", "Word Min", "Word Max",
@@ -127,7 +127,7 @@ fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
 }
 
 fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
-    for name in ["op", "cast", "aggregate", "measure"] {
+    for name in ["op", "cast", "aggregate", "measure", "count"] {
         if let Some(part) = inner.get(name) {
             kinds(part, &format!("{node} "), found);
         }

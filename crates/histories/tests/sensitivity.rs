@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use tidemill_histories::{History, PlanSize, adversarial, random_history};
 use tidemill_plan::{analyze, with_deep_stack};
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 400;
 
 /// Histories that must notice a mistake.
 const NOTICED_MIN: usize = 2;
@@ -111,8 +111,10 @@ fn count_steps_as_memory(json: &mut Json) {
     match json {
         Json::Array(parts) => parts.iter_mut().for_each(count_steps_as_memory),
         Json::Object(parts) => {
-            if let Some(count) = parts.get_mut("count").filter(|count| **count == "Step") {
-                *count = json!({"Memory": 1});
+            if let Some(count) = parts.get_mut("count")
+                && let Some(steps) = count.get("Steps").cloned()
+            {
+                *count = json!({"Memory": steps});
             }
             parts.values_mut().for_each(count_steps_as_memory);
         }

@@ -19,6 +19,9 @@ pub struct Limits {
     pub memory: i64,
 }
 
+/// The greatest limit. What is added to a sum at once is far smaller, so that sums of 64 bits never overflow.
+pub const LIMIT_MAX: i64 = 1 << 60;
+
 impl Default for Limits {
     fn default() -> Self {
         Limits { steps: 10_000_000, memory: 64 << 20 }

@@ -380,11 +380,15 @@ impl Slice {
                 (Stmt::ForEach { loop_id: *loop_id, body }, empty)
             }
             Stmt::ForRange { local, start, stop, step, body } => {
-                let body = inner(body, number + 1);
-                // The counter may be read after the loop.
-                let empty = body.is_empty() && !self.locals.contains(local);
+                let mut rounds = inner(body, number + 1);
+                // The counter may be read after the loop. Then its rounds count, whatever else they do.
+                let is_read = self.locals.contains(local);
+                if rounds.is_empty() && is_read {
+                    rounds.extend(body.iter().filter(|stmt| matches!(stmt, Stmt::Count { .. })).cloned());
+                }
+                let empty = rounds.is_empty() && !is_read;
                 let (start, stop) = (start.clone(), stop.clone());
-                (Stmt::ForRange { local: *local, start, stop, step: *step, body }, empty)
+                (Stmt::ForRange { local: *local, start, stop, step: *step, body: rounds }, empty)
             }
             Stmt::Return { .. } if !records => (Stmt::Return { fields: None }, true),
             Stmt::Assign { local, .. } => (stmt.clone(), !self.locals.contains(local)),

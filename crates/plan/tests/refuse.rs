@@ -6,7 +6,7 @@ use tidemill_plan::build::{
     Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
     length, literal, local, max, named, none, record, window,
 };
-use tidemill_plan::{Aggregate, Expr, ExprNode, Span, StmtNode, WindowDef, WindowPart, analyze};
+use tidemill_plan::{Aggregate, Expr, ExprNode, Limits, Span, StmtNode, WindowDef, WindowPart, analyze};
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
     match analyze(&plan.build()) {
@@ -81,6 +81,23 @@ fn plans_of_the_future() {
     plan.version = 9;
     let errors = analyze(&plan).expect_err("a plan of the future");
     assert_eq!(errors[0].to_string(), "plan 'p': its version is 9, this is version 2; run it with a newer tidemill");
+}
+
+#[test]
+fn limits_that_limit_nothing_or_everything() {
+    for (steps, memory, refused) in [
+        (0, 1, "0 steps"),
+        (1, -1, "-1 bytes of memory"),
+        (i64::MAX, 1, "9223372036854775807 steps"),
+        (1, (1 << 60) + 1, "1152921504606846977 bytes of memory"),
+    ] {
+        let mut plan = base().build();
+        plan.limits = Limits { steps, memory };
+        let errors = analyze(&plan).expect_err("a limit out of bounds");
+        assert_eq!(errors[0].to_string(), format!("plan 'p': its limit is {refused}; give 1 to 1152921504606846976"));
+        plan.limits = Limits { steps: 1, memory: 1 << 60 };
+        assert!(analyze(&plan).is_ok());
+    }
 }
 
 #[test]

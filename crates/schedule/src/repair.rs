@@ -16,7 +16,7 @@
 //!
 //! # Who and when
 //!
-//! *Eager*: the judge of a transaction is a unit of its own, run when the transaction's operations have run. Running a
+//! *Eager*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have run. Running a
 //! unit holds the gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs
 //! at once, alone (it is the transaction's coordinator). Structured, aborts are collected, and the worker that runs the
 //! last unit of a stratum repairs all that were found by then, in one pass. Breadth first this happens before any unit
@@ -107,7 +107,7 @@ impl Repair {
 }
 
 impl Executor {
-    /// Runs a unit, before the verdict of its transaction unless it is whole or its judge.
+    /// Runs a unit, before the verdict of its transaction unless it is whole or its verdict operation.
     pub(crate) fn run_on_speculation<P, E: Execute + ?Sized>(
         &self,
         scene: &Scene<'_, P, E>,
@@ -133,11 +133,11 @@ impl Executor {
         }
     }
 
-    /// Runs a unit while no worker repairs. True if it is a judge that finds an abort.
+    /// Runs a unit while no worker repairs. True if it is a verdict operation that finds an abort.
     fn run_open<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) -> bool {
         let transaction = self.flow.unit(unit).0;
         let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if !self.flow.is_judge(unit) {
+        if !self.flow.is_verdict_unit(unit) {
             execute.execute(worker, unit);
             let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
             if whole {
@@ -216,7 +216,7 @@ impl Executor {
                 let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
                 let again = if is_aborted { ran } else { ran & affected };
                 assert!(again != 0, "no part of transaction {transaction} runs again");
-                let judged = ran >> self.judge_bit(execute, transaction) & 1 == 1;
+                let judged = ran >> self.verdict_bit(execute, transaction) & 1 == 1;
                 let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
                 self.repair.redone.fetch_add(1, Ordering::Relaxed);
                 revived().for_each(|unit| self.repair.pass(unit, Event::Revived));
@@ -236,17 +236,17 @@ impl Executor {
     }
 
     /// What has run of a transaction: its units, and where it is judged without a unit (lazily, so before
-    /// any repair), the bit of the judge.
+    /// any repair), the bit of the verdict operation.
     fn ran<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
         let units = self.flow.units_of(transaction);
         let ran = |unit: &u32| matches!(self.repair.state(*unit), State::Executed | State::Aborted);
         let parts = units.clone().filter(ran).fold(0, |parts, unit| parts | 1 << (unit - units.start));
         let judged = self.policy.abort == Abort::Lazy && execute.is_apart(transaction);
-        parts | if judged { 1 << self.judge_bit(execute, transaction) } else { 0 }
+        parts | if judged { 1 << self.verdict_bit(execute, transaction) } else { 0 }
     }
 
     /// Which bit stands for the verdict of a transaction: for a whole one, that of all there is.
-    fn judge_bit<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
+    fn verdict_bit<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
         let units = self.flow.units_of(transaction).len() as u32;
         assert!((1..u32::BITS).contains(&units), "transaction {transaction} has {units} units, not a bit for each");
         units - u32::from(self.policy.abort == Abort::Eager || !execute.is_apart(transaction))

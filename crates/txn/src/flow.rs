@@ -5,7 +5,7 @@
 //! reads before it. That write is the operation's *source*.
 //!
 //! A transaction is one unit, or several: its *parts* (operations in the sense of MorphStream §2.1, each with the slots
-//! that it uses) and, if it is judged while the epoch is explored, a last unit, its *judge*, which waits for the parts
+//! that it uses) and, if it is judged while the epoch is explored, a last unit, its *verdict operation*, which waits for the parts
 //! and uses every slot.
 //!
 //! **How.** Computed while the graph is linked, partition by partition and so in parallel. A chain's operations are seen
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const NO_SOURCE: u32 = u32::MAX;
 const WRITES: u32 = 1 << 31;
 
-/// The most parts that a transaction may have, its judge not counted.
+/// The most parts that a transaction may have, its verdict operation not counted.
 pub const PARTS_MAX: usize = 30;
 
 /// How a transaction uses a slot: which parts use it, and whether it is written.
@@ -107,7 +107,7 @@ pub struct Flow {
     transaction: Vec<u32>,
     /// Unit → the range of slots in which all that it uses are: the first, and one past the last.
     span: Vec<(u32, u32)>,
-    /// Whether transactions in parts have a judge.
+    /// Whether transactions in parts have a verdict operation.
     judged: bool,
 }
 
@@ -118,7 +118,7 @@ impl Flow {
     }
 
     /// Begins an epoch, given the uses of its accesses and the first slot of each transaction. The flow may be read once
-    /// every partition has been linked by [`Graph::link_and_follow`]. `judged`: each transaction in parts has a judge. A
+    /// every partition has been linked by [`Graph::link_and_follow`]. `judged`: each transaction in parts has a verdict operation. A
     /// transaction in parts has no row in two slots.
     pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], judged: bool) {
         let slots = op_start.last().map_or(0, |&end| end as usize);
@@ -144,7 +144,7 @@ impl Flow {
                 self.span.push((start, end));
             }
             for (slot, (uses, given)) in (start..).zip(self.uses[range.clone()].iter_mut().zip(&buffer.uses[range])) {
-                // The only part of a whole transaction uses every slot, and so does a judge, whether it is a unit or not.
+                // The only part of a whole transaction uses every slot, and so does a verdict operation, whether it is a unit or not.
                 *uses.get_mut() = given.0 | 1 << parts;
                 if parts > 0 {
                     given.each_part(|part| {
@@ -208,9 +208,9 @@ impl Flow {
         graph.operations_among(first..end.max(first)).filter(move |&slot| self.use_of(slot).by(part))
     }
 
-    /// Whether a unit is the judge of its transaction.
+    /// Whether a unit is the verdict operation of its transaction.
     #[inline]
-    pub fn is_judge(&self, unit: u32) -> bool {
+    pub fn is_verdict_unit(&self, unit: u32) -> bool {
         let units = self.units_of(self.transaction[unit as usize]);
         self.judged && units.len() > 1 && unit + 1 == units.end
     }
@@ -229,7 +229,7 @@ impl Flow {
     }
 
     /// How its transaction uses an operation. Bit 0 stands for a transaction that is whole, the bit after the parts for
-    /// the judge of one in parts.
+    /// the verdict operation of one in parts.
     #[inline]
     pub fn use_of(&self, operation: u32) -> Use {
         Use(self.uses[operation as usize].load(Relaxed))
@@ -269,18 +269,18 @@ impl Precedence for Versions<'_> {
     fn pending(&self, unit: u32) -> u32 {
         let waits = |slot: &u32| self.flow.source(*slot).is_some();
         let sources = self.flow.operations(self.graph, unit).filter(waits).count() as u32;
-        sources + if self.flow.is_judge(unit) { self.flow.unit(unit).1 } else { 0 }
+        sources + if self.flow.is_verdict_unit(unit) { self.flow.unit(unit).1 } else { 0 }
     }
 
     fn tell(&self, unit: u32, mut told: impl FnMut(u32)) {
-        if self.flow.is_judge(unit) {
+        if self.flow.is_verdict_unit(unit) {
             return;
         }
         for slot in self.flow.operations(self.graph, unit) {
             self.flow.consumers(self.graph, slot, |next, consumer| {
                 let units = self.flow.units_of(consumer);
                 self.flow.use_of(next).each_part(|part| {
-                    // Without a judge, no unit has the judge's bit.
+                    // Without a verdict operation, no unit has the verdict operation's bit.
                     if units.start + part < units.end {
                         told(units.start + part);
                     }
@@ -288,7 +288,7 @@ impl Precedence for Versions<'_> {
             });
         }
         let last = self.flow.units_of(self.flow.unit(unit).0).end - 1;
-        if self.flow.is_judge(last) {
+        if self.flow.is_verdict_unit(last) {
             told(last);
         }
     }

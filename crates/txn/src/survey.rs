@@ -15,8 +15,8 @@ use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
 use crate::summary::ChainSummary;
 
-/// The cost of a judge, in parts of its transaction.
-const JUDGE: f64 = 0.1;
+/// The cost of a verdict operation, in parts of its transaction.
+const VERDICT: f64 = 0.1;
 
 /// How transactions are cut into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Surveyor {
             let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
             let of_unit = |unit: u32| {
                 let transaction = self.flow.unit(unit).0;
-                let share = if self.flow.is_judge(unit) { JUDGE } else { 1.0 };
+                let share = if self.flow.is_verdict_unit(unit) { VERDICT } else { 1.0 };
                 weight(transaction) * share / units_of(transaction)
             };
             let versions = Versions { graph: &self.graph, flow: &self.flow };

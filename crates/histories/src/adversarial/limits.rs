@@ -123,6 +123,8 @@ pub fn of_steps_apart() -> History {
             for_range("k", int(0), event("n"), 2, vec![increase("b", "n", local("k"))]),
             give_back(vec![("a", cell("a", "n"))]),
         ],
+        // The update of one row needs nothing of this loop but its counter.
+        vec![assign("i", int(0)), times(vec![increase("a", "n", int(1))]), increase("b", "n", local("i"))],
         // No update needs this loop, and the verdict does.
         vec![increase("a", "n", int(1)), increase("b", "n", int(1)), times(vec![assign("x", local("i"))])],
         vec![

@@ -5,6 +5,7 @@
 //! small factor is not counted: most bodies come out as they went in.
 
 use super::reasons::Reasons;
+use crate::limits::LIMIT_MAX;
 use crate::program::{Count, Expr, Measure, Node, OutputField, Stmt};
 use crate::{Cast, LoopId, ReasonId, Transaction};
 use tidemill_model::{Type, Value};
@@ -18,6 +19,7 @@ const TOO_MUCH_MEMORY: &str = "too much memory";
 const FREE_ROUNDS_MAX: i128 = 100;
 /// Most rounds that are counted at once: their number is added to a sum of 64 bits.
 const ROUNDS_AT_ONCE_MAX: i128 = 1 << 40;
+const _: () = assert!(ROUNDS_AT_ONCE_MAX + (LIMIT_MAX as i128) < i64::MAX as i128, "a sum does not overflow");
 /// Most fields and constants of a text put together outside of loops that is not counted.
 const FREE_PARTS_MAX: usize = 16;
 /// What an event emitted in a loop takes beside its texts and lists.
@@ -88,8 +90,9 @@ impl Counter<'_> {
     fn block(&mut self, block: &mut Vec<Stmt>) {
         for mut stmt in std::mem::take(block) {
             self.before(&stmt, block);
-            self.statement(&mut stmt);
-            block.extend(at_once(&mut stmt));
+            if self.statement(&mut stmt) {
+                block.extend(at_once(&mut stmt));
+            }
             block.push(stmt);
         }
     }
@@ -125,7 +128,8 @@ impl Counter<'_> {
         }
     }
 
-    fn statement(&mut self, stmt: &mut Stmt) {
+    /// Counts within a statement; whether it is a loop whose rounds are counted, each first of all.
+    fn statement(&mut self, stmt: &mut Stmt) -> bool {
         let is_counted = match stmt {
             Stmt::ForEach { .. } => self.around != Around::Nothing,
             Stmt::ForRange { .. } => !is_free_range(stmt),
@@ -160,6 +164,7 @@ impl Counter<'_> {
             }
             _ => {}
         }
+        is_counted
     }
 
     /// The body of a loop.
@@ -229,15 +234,17 @@ fn wrap(expr: &mut Expr, measure: Measure, reason: ReasonId) {
     expr.node = Node::Counted { measure, value: Box::new(value), reason };
 }
 
-/// Takes the count of a round out of a loop, for all rounds to be counted at once before it. None where their number
-/// is not known beforehand: the loop is no range with constant bounds, or a round may leave it; or where a round counts
-/// more than itself.
+/// Takes the count of a round out of a loop that has one, for all rounds to be counted at once before it. None where
+/// their number is not known beforehand, as the loop is not a range with constant bounds or a round may leave it; or
+/// where a round counts more than itself.
 ///
 /// So an operation that performs a part of the transaction counts the loop without running it again.
 fn at_once(stmt: &mut Stmt) -> Option<Stmt> {
     let rounds = constant_rounds(stmt).filter(|rounds| *rounds <= ROUNDS_AT_ONCE_MAX)?;
     let Stmt::ForRange { body, .. } = stmt else { return None };
-    let Some(&Stmt::Count { count: Count::Steps(1), reason }) = body.first() else { return None };
+    let Some(&Stmt::Count { count: Count::Steps(1), reason }) = body.first() else {
+        panic!("a round that is counted begins with its count")
+    };
     let mut is_plain = true;
     body[1..].iter().for_each(|inner| {
         inner.each(&mut |s| {

@@ -1,6 +1,7 @@
 //! What concerns the plan as a whole: before anything is typed, and once everything is.
 
 use super::fault::{Checked, Fault};
+use crate::limits::LIMIT_MAX;
 use crate::{Delivery, OriginDef, PLAN_VERSION, Plan, PlanError, Program, StreamRef, TransactionDef};
 use tidemill_model::{Schema, SourceId};
 
@@ -17,6 +18,12 @@ pub(super) fn check(plan: &Plan, errors: &mut Vec<PlanError>) {
     check_names("transaction", plan.transactions.iter().map(|t| t.name.as_str()), errors);
     check_names("sink", plan.sinks.iter().map(|s| s.name.as_str()), errors);
     check_times(plan, errors);
+    for (what, limit) in [("steps", plan.limits.steps), ("bytes of memory", plan.limits.memory)] {
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            let fault = Fault::new(format!("its limit is {limit} {what}")).hint(format!("give 1 to {LIMIT_MAX}"));
+            errors.push(fault.of("plan", &plan.name));
+        }
+    }
 }
 
 fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>, errors: &mut Vec<PlanError>) {

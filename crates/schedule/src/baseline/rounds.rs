@@ -34,7 +34,7 @@ enum Kind {
     /// Evaluates chains.
     Explore,
     /// Checks verdicts.
-    Judge,
+    Verdict,
     /// Nothing: all is done.
     Done,
 }
@@ -87,7 +87,7 @@ impl Rounds {
     fn kind(&self) -> Kind {
         match self.kind.load(Ordering::Acquire) {
             0 => Kind::Explore,
-            1 => Kind::Judge,
+            1 => Kind::Verdict,
             _ => Kind::Done,
         }
     }
@@ -196,7 +196,7 @@ impl Baseline {
                     let (count, start) = (range.len() as u32, execute.now());
                     match kind {
                         Kind::Explore => range.for_each(|at| self.evaluate(worker.id, execute, round, at)),
-                        Kind::Judge => {
+                        Kind::Verdict => {
                             range.for_each(|transaction| self.check_verdict(worker.id, execute, transaction))
                         }
                         Kind::Done => unreachable!("an empty round"),
@@ -276,8 +276,8 @@ impl Baseline {
         let blocked = rounds.blocked.load(Ordering::Relaxed);
         match kind {
             Kind::Explore if blocked > 0 => rounds.begin(round + 1, Kind::Explore, blocked),
-            Kind::Explore if rounds.judges => rounds.begin(round + 1, Kind::Judge, self.transactions),
-            Kind::Judge if rounds.changed.load(Ordering::Relaxed) => rounds.begin_pass(round + 1),
+            Kind::Explore if rounds.judges => rounds.begin(round + 1, Kind::Verdict, self.transactions),
+            Kind::Verdict if rounds.changed.load(Ordering::Relaxed) => rounds.begin_pass(round + 1),
             _ => rounds.begin(round + 1, Kind::Done, 0),
         }
     }

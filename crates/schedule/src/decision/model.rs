@@ -26,7 +26,7 @@ const COPY: f64 = 30.0;
 /// Per unit: the gate and the states that speculation needs.
 const SPECULATE: f64 = 60.0;
 /// Per transaction: judging it separately.
-const JUDGE: f64 = 100.0;
+const VERDICT: f64 = 100.0;
 /// Per stratum: the barrier.
 const BARRIER: f64 = 1_000.0;
 /// Per unit of a chain that is owned: waiting for other owners.
@@ -72,7 +72,7 @@ pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, wo
     let work = operations * load.units_ns
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
-        + when(policy.speculates(), transactions * JUDGE);
+        + when(policy.speculates(), transactions * VERDICT);
     // In a sample with fewer units than the epoch each is a larger share of the work.
     let lump = (paths.lump / scale).min(1.0);
     let shared = (1.0 / workers + lump * (1.0 - 1.0 / workers) / 2.0).max(lump) * work;

@@ -68,7 +68,7 @@ pub fn random_transaction(random: &mut Random, rows: u64) -> Transaction {
     for _ in 0..random.below(5) {
         let row = random.below(rows);
         if accesses.iter().all(|access| access.0 != row) {
-            // A part of no number is the judge's alone: it only reads.
+            // A part of no number is the verdict operation's alone: it only reads.
             let part = random.below(u64::from(parts) + 1) as u32;
             let judges = parts > 0 && part == u32::from(parts);
             accesses.push((row, part, !judges && random.below(3) > 0));
