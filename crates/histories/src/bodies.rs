@@ -185,10 +185,16 @@ fn random_output(random: &mut Random, task: &Task, name: String) -> Output {
 pub fn random_record(random: &mut Random, view: &View, input: &Schema, schema: &Schema, declared: bool) -> Record {
     let mut fields = Vec::new();
     for field in &schema.fields {
+        let mut as_it_is = input.fields.iter().filter(|f| f.ty == field.ty);
         let value = match &field.ty {
+            // A text of the event, as it is: where a round emits it, its length counts.
+            FieldType::Scalar(ty) if ty.ty.is_bytes() && random.chance(50) => match as_it_is.next() {
+                Some(text) => event(&text.name),
+                None => constant(random, ty.ty),
+            },
             FieldType::Scalar(ty) if declared => view.storable(random, *ty, 2),
             FieldType::Scalar(ty) => view.value(random, ty.ty, 2),
-            ty => event(&input.fields.iter().find(|f| f.ty == *ty).expect("lists come from the event").name),
+            _ => event(&as_it_is.next().expect("lists come from the event").name),
         };
         fields.push((field.name.clone(), value));
     }
@@ -212,7 +218,10 @@ impl Body<'_> {
             for column in self.table(role).columns.iter().filter(|_| self.trusts(role)) {
                 if column.window.is_some() {
                     if usable(column, self.time()) {
-                        view.values.extend(aggregates(&role.name, column));
+                        // What may be None fits in fewer places, so it is offered more often.
+                        let offers = |asked: &Visible| if asked.ty.nullable { 4 } else { 1 };
+                        let asked = aggregates(&role.name, column).into_iter();
+                        view.values.extend(asked.flat_map(|one| std::iter::repeat_n(one.clone(), offers(&one))));
                     }
                     continue;
                 }
@@ -410,7 +419,7 @@ impl Body<'_> {
             // Something that tells the number of rounds.
             body.extend(self.count(random));
         }
-        if random.chance(10) {
+        if random.chance(20) {
             // What a round emits counts against the limit of memory.
             body.extend(self.emit(random));
         }

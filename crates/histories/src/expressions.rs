@@ -58,6 +58,12 @@ impl View {
         if ty.nullable && random.chance(15) {
             return literal(Value::Null);
         }
+        let optional: Vec<&Visible> = self.values.iter().filter(|v| v.ty == ty && v.ty.nullable).collect();
+        if let Some(value) = random.pick_any(&optional)
+            && random.chance(60)
+        {
+            return value.expr.clone();
+        }
         match ty.ty {
             Type::Float if random.chance(15) => self.value(random, Type::Int, depth),
             Type::Decimal { scale, .. } if random.chance(15) => {

@@ -131,9 +131,11 @@ pub fn late() -> History {
     let mut body = adds();
     body.push(add_to("other", "names", event("name")));
     body.push(require(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(0)), "in the end"));
-    let seen = aggregates("r", &columns()[4]);
-    let names = aggregates("other", &columns()[5]);
-    body.push(give_back(vec![("seen", seen[0].expr.clone()), ("names", names[0].expr.clone())]));
+    let answers = answers(&columns()[1..=4]);
+    let names = aggregates("other", &columns()[5])[0].expr.clone();
+    let mut record: Vec<_> = answers.iter().map(|(name, answer)| (name.as_str(), answer.clone())).collect();
+    record.push(("names", names));
+    body.push(give_back(record));
     let times = (0..120).map(|i| i * 3 + [0, -12, 4, -25, 9, 0, -1][i as usize % 7]).collect();
     history("windows_late", 15, body, times)
 }
