@@ -85,8 +85,8 @@ pub enum Bug {
     MergeDropsDeletions,
     /// A merge puts the newest of its runs first.
     MergeTurnsOrder,
-    /// Every fifth cold row that is looked up is treated as absent.
-    ColdIsAbsent,
+    /// Every fifth evicted row that is looked up is treated as absent.
+    EvictedIsAbsent,
     /// Rows are evicted although no run has their current version.
     EvictsDirty,
     /// Rows are evicted although only a checkpoint in progress has their current version.

@@ -1,7 +1,7 @@
 //! The buffer manager: decides which rows are in memory, in a run with a memory limit.
 //!
 //! All rows live in *runs* on the medium; rows that epochs touch are in memory as well (`tidemill_state::Table`, whose
-//! `cold` module states the invariant). The evicted rows of an epoch are read while it is prepared, in batches of some
+//! `evicted` module states the invariant). The evicted rows of an epoch are read while it is prepared, in batches of some
 //! thousand keys, concurrently with the access of earlier epochs. Only if a key is not known before access (a cascade,
 //! a dependent key) is its row read during access.
 //!
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tidemill_durability::store::{Merging, OpenRun, Runs, due};
 use tidemill_durability::{Bug, Planted, StateDirectory, StateError};
 use tidemill_stages::machine::Machine;
-use tidemill_state::{ColdError, ColdRows, Found, Image, NOWHERE, Table};
+use tidemill_state::{EvictedError, EvictedRows, Found, Image, NOWHERE, Table};
 
 /// The current runs of a table.
 struct Live {
@@ -61,12 +61,12 @@ impl Evicted {
     }
 }
 
-impl ColdRows for Evicted {
+impl EvictedRows for Evicted {
     fn get(&self, keys: &Image) -> Found {
         self.asked.fetch_add(keys.len() as u64, Ordering::Relaxed);
         match self.runs().get(keys) {
             Ok(mut found) => {
-                if self.planted.is(Bug::ColdIsAbsent) {
+                if self.planted.is(Bug::EvictedIsAbsent) {
                     found.places.iter_mut().step_by(5).for_each(|place| *place = NOWHERE);
                 }
                 self.fetched.fetch_add(found.rows.len() as u64, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl ColdRows for Evicted {
         }
     }
 
-    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         let runs = self.runs();
         runs.parts().try_for_each(|part| {
             each(runs.read(&part)?.existing());
@@ -111,7 +111,7 @@ impl BufferManager {
     ) -> Result<BufferManager, StateError> {
         let mut tables = Vec::new();
         for (table, runs) in machine.tables.iter().zip(newest(directory, &machine.tables)?) {
-            let cold = Arc::new(Evicted {
+            let evicted = Arc::new(Evicted {
                 live: RwLock::new(Live { runs, since_cut: None }),
                 failure: failure.clone(),
                 planted: directory.planted(),
@@ -121,9 +121,9 @@ impl BufferManager {
             #[allow(unsafe_code)]
             // SAFETY: no run has begun, so no thread holds a row.
             unsafe {
-                table.chill(cold.clone());
+                table.evict_all(evicted.clone());
             }
-            tables.push(cold);
+            tables.push(evicted);
         }
         Ok(BufferManager {
             limit,
@@ -137,8 +137,8 @@ impl BufferManager {
 
     /// Called when an epoch is cut with a checkpoint due: returns the runs that the checkpoint includes, by table.
     pub fn cut(&self) -> Vec<Arc<Runs>> {
-        let cut = |cold: &Arc<Evicted>| {
-            let live = &mut *cold.live.write();
+        let cut = |evicted: &Arc<Evicted>| {
+            let live = &mut *evicted.live.write();
             live.since_cut = Some(0);
             live.runs.clone()
         };
@@ -147,15 +147,15 @@ impl BufferManager {
 
     /// The runs by table, while nothing runs.
     pub fn at_rest(&self) -> Vec<Arc<Runs>> {
-        self.tables.iter().map(|cold| cold.runs()).collect()
+        self.tables.iter().map(|evicted| evicted.runs()).collect()
     }
 
     /// Inserts the runs of the rows that a checkpoint copied from memory, by table.
     pub fn install(&self, copied: Vec<Option<OpenRun>>) {
-        for (cold, run) in self.tables.iter().zip(copied) {
-            let live = &mut *cold.live.write();
+        for (evicted, run) in self.tables.iter().zip(copied) {
+            let live = &mut *evicted.live.write();
             let mut place = live.before_cut();
-            if cold.planted.is(Bug::CheckpointHidesSpills) {
+            if evicted.planted.is(Bug::CheckpointHidesSpills) {
                 place = live.runs.len();
             }
             live.runs = Arc::new(live.runs.with(place..place, run));
@@ -164,13 +164,13 @@ impl BufferManager {
 
     /// Called when the checkpoint that was cut is installed or abandoned.
     pub fn forget_cut(&self) {
-        self.tables.iter().for_each(|cold| cold.live.write().since_cut = None);
+        self.tables.iter().for_each(|evicted| evicted.live.write().since_cut = None);
     }
 
     /// Called when the newest checkpoint contains all current rows. Nothing runs.
     pub fn end(&self, directory: &StateDirectory, tables: &[Table]) -> Result<(), StateError> {
-        for (cold, runs) in self.tables.iter().zip(newest(directory, tables)?) {
-            *cold.live.write() = Live { runs, since_cut: None };
+        for (evicted, runs) in self.tables.iter().zip(newest(directory, tables)?) {
+            *evicted.live.write() = Live { runs, since_cut: None };
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl BufferManager {
         MemorySummary {
             limit: self.limit as u64,
             peak: self.peak.load(Ordering::Relaxed),
-            fetched: self.tables.iter().map(|cold| cold.fetched.load(Ordering::Relaxed)).sum(),
+            fetched: self.tables.iter().map(|evicted| evicted.fetched.load(Ordering::Relaxed)).sum(),
             evicted: self.evicted.load(Ordering::Relaxed),
             spilled: self.spilled.load(Ordering::Relaxed),
         }

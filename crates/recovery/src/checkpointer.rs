@@ -223,7 +223,7 @@ impl Checkpointer {
     /// Copies the changed rows at full speed before they are written at a slower pace: until a row is copied, an epoch
     /// that changes it has to copy it. With a memory limit there is no memory for that.
     fn copy_ahead(&self) {
-        for table in self.machine.tables.iter().filter(|table| !table.has_cold_rows()) {
+        for table in self.machine.tables.iter().filter(|table| !table.has_evicted_rows()) {
             #[allow(unsafe_code)]
             // SAFETY: epochs save their rows before they change them.
             unsafe {

@@ -82,7 +82,7 @@ impl Demand {
 impl BufferManager {
     /// The current use of memory.
     fn level(&self, machine: &Machine) -> Level {
-        let runs: Vec<_> = self.tables.iter().map(|cold| cold.runs()).collect();
+        let runs: Vec<_> = self.tables.iter().map(|evicted| evicted.runs()).collect();
         let merging = self.merging.load(Ordering::Relaxed);
         let indexes = runs.iter().map(|runs| runs.bytes()).sum::<usize>() + merging;
         // Only one table is merged at a time.
@@ -113,12 +113,12 @@ impl BufferManager {
 
     /// Whether a table has so many runs that merges must come before the next epoch.
     fn has_many_runs(&self) -> bool {
-        self.tables.iter().any(|cold| cold.runs().len() > RUNS_MAX)
+        self.tables.iter().any(|evicted| evicted.runs().len() > RUNS_MAX)
     }
 
     /// The number of keys that were looked up in runs.
     fn asked(&self) -> u64 {
-        self.tables.iter().map(|cold| cold.asked.load(Ordering::Relaxed)).sum()
+        self.tables.iter().map(|evicted| evicted.asked.load(Ordering::Relaxed)).sum()
     }
 
     /// Evicts some of a table's rows, and fits its indexes to the available memory. Nothing is in flight.

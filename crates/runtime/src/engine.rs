@@ -16,7 +16,7 @@ use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{Sink, Source};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_stages::wiring::Wiring;
-use tidemill_state::{ColdError, PreloadError, Table, TableStats};
+use tidemill_state::{EvictedError, PreloadError, Table, TableStats};
 
 /// The inputs of a run: one source and one sink for each of the program's, in its order.
 pub struct Request {
@@ -107,7 +107,7 @@ impl Engine {
 
     /// The rows of a table, sorted by key. Call it between runs only. Fails if evicted rows cannot be read.
     pub fn table(&self, table: TableId) -> Result<RecordBatch, RunError> {
-        let failed = |error: ColdError| match error.downcast::<StateError>() {
+        let failed = |error: EvictedError| match error.downcast::<StateError>() {
             Ok(error) => RunError::State(*error),
             Err(other) => RunError::Panic(other.to_string()),
         };

@@ -22,11 +22,11 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 const AHEAD: usize = 16;
 
 /// The clock hands, one per virtual node.
-pub(crate) struct Hands([u32; VIRTUAL_NODE_COUNT]);
+pub(crate) struct ClockHands([u32; VIRTUAL_NODE_COUNT]);
 
-impl Default for Hands {
+impl Default for ClockHands {
     fn default() -> Self {
-        Hands([0; VIRTUAL_NODE_COUNT])
+        ClockHands([0; VIRTUAL_NODE_COUNT])
     }
 }
 
@@ -80,7 +80,7 @@ impl Table {
     /// threads may choose at once, each in other nodes.
     ///
     /// # Safety
-    /// The table has been [chilled](Table::chill), and nothing is in flight.
+    /// The table has been [chilled](Table::evict_all), and nothing is in flight.
     pub unsafe fn choose(&self, nodes: Range<usize>, eviction: Eviction, keep: &mut dyn FnMut(&Image)) -> Victims {
         let first = nodes.start;
         let mut rows = Vec::new();
@@ -117,7 +117,7 @@ impl Table {
     pub unsafe fn remove(&self, victims: Vec<Victims>, all: impl FnOnce(Vec<Removal>) -> Vec<Removal>) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
-        assert!(nodes.cold.is_some(), "only what is cold elsewhere is evicted");
+        assert!(nodes.evicted.is_some(), "a table evicts only to a source of evicted rows");
         nodes.torn = true;
         let slots: usize = victims.iter().map(Victims::slots).sum();
         let count = victims.len();
@@ -156,7 +156,7 @@ impl Table {
     /// Chooses up to `wanted` slots of a node: those that were not used since the hand passed, then the first in its
     /// way.
     fn choose_of(&self, node: usize, rows: &[RowAddress], wanted: usize) -> Vec<RowAddress> {
-        let hand = self.hands().0[node] as usize;
+        let hand = self.clock_hands().0[node] as usize;
         let mut gone = Vec::with_capacity(wanted);
         let mut is_gone = vec![false; rows.len()];
         let mut place = hand;
@@ -174,7 +174,7 @@ impl Table {
             place += 1;
         }
         // The remaining slots close up.
-        self.hands().0[node] = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
+        self.clock_hands().0[node] = (place - is_gone[..place].iter().filter(|gone| **gone).count()) as u32;
         gone
     }
 

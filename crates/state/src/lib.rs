@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::remove`], [`Table::chill`]
+//! 1. A row's address is stable from its slot's creation until [`Table::sweep`], [`Table::remove`], [`Table::evict_all`]
 //!    or drop.
 //! 2. Key cells are written once, before the slot's address is published, and never change. So prepare may compare
 //!    keys while access writes other cells of the same row.
@@ -19,16 +19,16 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `cold`, `cold_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
+//! `blob`, `evicted`, `evicted_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
 //! `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
-mod cold;
-mod cold_rows;
 mod direct;
 mod evict;
+mod evicted;
+mod evicted_rows;
 mod hash;
 mod image;
 mod index;
@@ -50,9 +50,9 @@ mod table;
 mod text_bytes;
 mod transfer;
 
-pub use cold::TableMemory;
-pub use cold_rows::{ColdError, ColdRows, Found, NOWHERE};
 pub use evict::{Eviction, Removal, Victims, Wrongly};
+pub use evicted::TableMemory;
+pub use evicted_rows::{EvictedError, EvictedRows, Found, NOWHERE};
 pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};

@@ -124,8 +124,8 @@ impl Table {
     /// The slot of a key with this hash, and whether it was made now.
     #[inline(always)]
     fn find_or_insert<K: KeySet>(&self, held: &mut Held<'_>, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
-        let Nodes { direct, cold, .. } = held.nodes;
-        let word = keys.word(key).filter(|_| cold.is_none());
+        let Nodes { direct, evicted, .. } = held.nodes;
+        let word = keys.word(key).filter(|_| evicted.is_none());
         let covered = word.filter(|&word| word < direct.len() as u64);
         if let Some(row) = covered.map(|word| direct.get(word)).filter(|&row| row != 0) {
             return (row, false);

@@ -9,7 +9,7 @@
 //! snapshot. There is one snapshot at a time, so two generations suffice.
 //! **Cost.** Three bits for 16 to 64 bytes of rows. For each row that an epoch may write, one bit is read, which
 //! mostly lies in the second-level cache and is mostly set. Runs without a state never mark, and only tables that may
-//! have cold rows note uses.
+//! have evicted rows note uses.
 
 use crate::layout::RowLayout;
 use crate::memory::{BLOCK_BYTES, head_of};

@@ -6,8 +6,8 @@
 //! in different shards, and no thread reads an index that changes. The array of one-word keys is read without a
 //! shard's lock: the address of a row is stored in it with one atomic store, after the row's key is written.
 
-use crate::cold_rows::ColdRows;
 use crate::direct::Direct;
+use crate::evicted_rows::EvictedRows;
 use crate::hash::virtual_node_of;
 use crate::index::Index;
 use crate::layout::RowLayout;
@@ -30,7 +30,7 @@ pub const SWEEP_SLOTS_MIN: usize = 1 << 16;
 
 /// The rows of all virtual nodes, and their indexes.
 pub struct Nodes {
-    /// Small whole-number keys, of all virtual nodes. Empty if rows may be cold.
+    /// Small whole-number keys, of all virtual nodes. Empty if rows may be evicted.
     pub direct: Direct,
     pub shards: Box<[RwLock<Shard>; SHARDS]>,
     slots: AtomicUsize,
@@ -39,8 +39,8 @@ pub struct Nodes {
     makers: AtomicUsize,
     /// Sweep when there are this many slots.
     pub sweep_at: usize,
-    /// Source of the rows of keys without a slot, if rows may be cold.
-    pub cold: Option<Arc<dyn ColdRows>>,
+    /// Source of the rows of keys without a slot, if rows may be evicted.
+    pub evicted: Option<Arc<dyn EvictedRows>>,
     /// Whether some nodes are elsewhere: while the lock is held, or for ever after a panic.
     pub torn: bool,
 }
@@ -64,7 +64,7 @@ pub struct Shards<'a>([RwLockReadGuard<'a, Shard>; SHARDS]);
 
 impl Nodes {
     /// The nodes of a table without rows in memory.
-    pub fn new(layout: &RowLayout, arenas: &Arenas, cold: Option<Arc<dyn ColdRows>>) -> Nodes {
+    pub fn new(layout: &RowLayout, arenas: &Arenas, evicted: Option<Arc<dyn EvictedRows>>) -> Nodes {
         let shard = || Shard {
             indexes: std::array::from_fn(|_| Index::new(&arenas.indexes)),
             rows: std::array::from_fn(|_| Rows::new(layout.size())),
@@ -75,7 +75,7 @@ impl Nodes {
             slots: AtomicUsize::new(0),
             makers: AtomicUsize::new(0),
             sweep_at: SWEEP_SLOTS_MIN,
-            cold,
+            evicted,
             torn: false,
         }
     }

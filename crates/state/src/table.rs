@@ -1,9 +1,9 @@
 //! A table: finding or making the slots of many keys at once, sweeping, and access to its rows for the other modules.
 
 use crate::blob;
-use crate::cold_rows::{ColdRows, NOWHERE};
 use crate::direct::Counts;
-use crate::evict::Hands;
+use crate::evict::ClockHands;
+use crate::evicted_rows::{EvictedRows, NOWHERE};
 use crate::hash::{hash_bytes, hash_parts, hash_word, virtual_node_of};
 use crate::image::Image;
 use crate::key_sets::{CompositeKeys, IndexedKeys, KeyCell, KeySet, TextKeys, WordKeys};
@@ -21,7 +21,7 @@ use crate::text_bytes::TextBytes;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
-/// Keys of a table with cold rows that are resolved together: enough that the misses among them make a batch, few
+/// Keys of a table with evicted rows that are resolved together: enough that the misses among them make a batch, few
 /// enough that the lines read by the lookup are still in the cache when slots are made.
 const COLD_GROUP: usize = 1 << 11;
 
@@ -43,7 +43,7 @@ pub struct Table {
     arenas: Arenas,
     text_bytes: TextBytes,
     /// CLOCK hands, one per virtual node; touched only by the threads that evict.
-    hands: Mutex<Hands>,
+    clock_hands: Mutex<ClockHands>,
     /// Counts sweeps, evictions and chills. A cache of addresses is valid only while the count stays the same.
     sweeps: AtomicU64,
     /// Whether most keys of the last lookup had no slot.
@@ -86,7 +86,7 @@ impl Table {
             nodes: RwLock::new(nodes),
             arenas,
             text_bytes: TextBytes::default(),
-            hands: Mutex::default(),
+            clock_hands: Mutex::default(),
             sweeps: AtomicU64::new(0),
             misses: AtomicBool::new(false),
         }
@@ -127,9 +127,9 @@ impl Table {
         let mut missing = Vec::new();
         {
             let nodes = self.nodes.read();
-            if let Some(cold) = nodes.cold.clone() {
+            if let Some(evicted) = nodes.evicted.clone() {
                 drop(nodes);
-                return self.resolve_cold(&*cold, keys, nulls, out);
+                return self.resolve_evicted(&*evicted, keys, nulls, out);
             }
             match keys.words() {
                 Some(words) if nodes.direct.len() > 0 => {
@@ -152,8 +152,14 @@ impl Table {
         self.misses.store(made * MOST > out.len(), Ordering::Relaxed);
     }
 
-    /// As `resolve_by`, for a table with cold rows.
-    fn resolve_cold<K: KeySet>(&self, cold: &dyn ColdRows, keys: &K, nulls: Option<&[bool]>, out: &mut [RowAddress]) {
+    /// As `resolve_by`, for a table with evicted rows.
+    fn resolve_evicted<K: KeySet>(
+        &self,
+        evicted: &dyn EvictedRows,
+        keys: &K,
+        nulls: Option<&[bool]>,
+        out: &mut [RowAddress],
+    ) {
         let mut missing = Vec::new();
         for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
             let first = group * COLD_GROUP;
@@ -166,25 +172,25 @@ impl Table {
             // SAFETY: slots of this table.
             out.iter().filter(|row| **row != 0).for_each(|&row| unsafe { self.marks.use_row(row) });
             if !missing.is_empty() {
-                self.fetch(cold, keys, &missing, |i, row| out[i - first] = row);
+                self.fetch(evicted, keys, &missing, |i, row| out[i - first] = row);
             }
         }
     }
 
-    /// Makes slots of the missing keys, with the rows that `cold` has for them.
+    /// Makes slots of the missing keys, with the rows that `evicted` has for them.
     ///
-    /// The rows are read before the lock is taken: a key without a slot has the row that `cold` returns, until a
+    /// The rows are read before the lock is taken: a key without a slot has the row that `evicted` returns, until a
     /// thread makes its slot. A thread that comes second finds the slot, and drops the row that it read.
     fn fetch<K: KeySet>(
         &self,
-        cold: &dyn ColdRows,
+        evicted: &dyn EvictedRows,
         keys: &K,
         missing: &[usize],
         mut found_at: impl FnMut(usize, RowAddress),
     ) {
         let mut sought = Image::new(&self.shape);
         missing.iter().for_each(|&i| keys.copy(keys.key_at(i), &mut sought));
-        let found = cold.get(&sought);
+        let found = evicted.get(&sought);
         let mut text_bytes = 0;
         self.make_slots(keys, missing, |at, place, row, is_new| {
             if is_new && found.places[at] != NOWHERE {
@@ -231,7 +237,8 @@ impl Table {
     /// Whether enough slots were made since the last sweep that another may pay. False while a thread holds the whole
     /// table.
     pub fn wants_sweep(&self) -> bool {
-        let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.cold.is_none() && !self.is_in_snapshot();
+        let wants =
+            |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none() && !self.is_in_snapshot();
         self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
@@ -331,8 +338,8 @@ impl Table {
         &self.texts
     }
 
-    pub(crate) fn hands(&self) -> MutexGuard<'_, Hands> {
-        self.hands.lock()
+    pub(crate) fn clock_hands(&self) -> MutexGuard<'_, ClockHands> {
+        self.clock_hands.lock()
     }
 
     pub(crate) fn marks(&self) -> Marks {

@@ -1,7 +1,7 @@
 //! Whole tables from and to Arrow, when no transaction runs.
 
 use crate::blob;
-use crate::cold_rows::ColdError;
+use crate::evicted_rows::EvictedError;
 use crate::image::Image;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::EXISTS;
@@ -156,13 +156,13 @@ impl Table {
         }
     }
 
-    /// All existing rows, sorted by key. Call it while nothing else runs. Fails if cold rows cannot be read.
-    pub fn to_batch(&self) -> Result<RecordBatch, ColdError> {
-        if self.has_cold_rows() { self.all_rows_batch() } else { Ok(self.rows_in_memory()) }
+    /// All existing rows, sorted by key. Call it while nothing else runs. Fails if evicted rows cannot be read.
+    pub fn to_batch(&self) -> Result<RecordBatch, EvictedError> {
+        if self.has_evicted_rows() { self.all_rows_batch() } else { Ok(self.rows_in_memory()) }
     }
 
-    /// As [`Table::to_batch`], for a table with cold rows.
-    fn all_rows_batch(&self) -> Result<RecordBatch, ColdError> {
+    /// As [`Table::to_batch`], for a table with evicted rows.
+    fn all_rows_batch(&self) -> Result<RecordBatch, EvictedError> {
         let mut all = Image::new(self.shape());
         self.each_image(&mut |rows| (0..rows.len()).for_each(|row| all.push_of(&rows, row)))?;
         let all = all.existing();

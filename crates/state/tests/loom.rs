@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    ColdError, ColdRows, EXISTS, Eviction, Found, Generation, Image, KeyColumn, Keys, NOWHERE, RowAddress, Table,
+    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, Keys, NOWHERE, RowAddress, Table,
     Wrongly, hash_of_words, reads_key, reads_row, virtual_node_of, writes_row,
 };
 
@@ -192,12 +192,12 @@ fn marks_in_one_word_are_kept() {
 /// A medium without rows.
 struct Nowhere;
 
-impl ColdRows for Nowhere {
+impl EvictedRows for Nowhere {
     fn get(&self, keys: &Image) -> Found {
         Found { rows: Image::new(keys.shape()), places: vec![NOWHERE; keys.len()] }
     }
 
-    fn each(&self, _each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+    fn each(&self, _each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         Ok(())
     }
 }
@@ -208,7 +208,7 @@ fn rows_that_were_used_are_not_evicted_first() {
     check(3, || {
         let table = numbers();
         // SAFETY: nothing runs.
-        unsafe { table.chill(Arc::new(Nowhere)) };
+        unsafe { table.evict_all(Arc::new(Nowhere)) };
         let keys: Vec<u64> = keys_of(7).take(3).collect();
         let rows = resolve(&table, &keys);
         rows.iter().for_each(|&row| write(row, 1));

@@ -56,7 +56,7 @@ fn planted_bugs_are_found() {
         (Bug::SnapshotMixesGenerations, DIFFERS),
         (Bug::SnapshotForgetsFailed, DIFFERS),
         (Bug::TruncatesFirst, LOG),
-        (Bug::ColdIsAbsent, DIFFERS),
+        (Bug::EvictedIsAbsent, DIFFERS),
         (Bug::EvictsDirty, DIFFERS),
         (Bug::EvictsCopied, DIFFERS),
         (Bug::CheckpointForgetsSpills, DIFFERS),

@@ -2,7 +2,7 @@
 
 use crate::access::grouping::GroupSet;
 use crate::access::serial::{Located, RowWork};
-use crate::access::versions::{Desk, VersionWork, Versions};
+use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::input::Identity;
@@ -10,7 +10,6 @@ use crate::machine::Machine;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidemill_compile::AccessContext;
 use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker, run_serially};
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
 
@@ -23,13 +22,14 @@ pub struct Memory {
     baseline: Baseline,
     surveyor: Surveyor,
     /// The scratch of each worker.
-    desks: Vec<Mutex<(Box<AccessContext>, Desk)>>,
+    scratches: Vec<Mutex<WorkerScratch>>,
 }
 
 impl Memory {
     /// Buffers for workers on these sockets.
     pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
-        let desk = |_: &usize| Mutex::new((machine.context(false), Desk::default()));
+        let scratch =
+            |_: &usize| Mutex::new(WorkerScratch { context: machine.context(false), buffers: UnitBuffers::default() });
         Memory {
             located: Located::default(),
             runs: Vec::new(),
@@ -37,7 +37,7 @@ impl Memory {
             executor: Executor::on_sockets(sockets),
             baseline: Baseline::new(),
             surveyor: Surveyor::default(),
-            desks: sockets.iter().map(desk).collect(),
+            scratches: sockets.iter().map(scratch).collect(),
         }
     }
 
@@ -145,13 +145,14 @@ impl Part {
             return;
         }
         let start = environment.now();
-        let Memory { located, versions, desks, .. } = &self.memory;
+        let Memory { located, versions, scratches, .. } = &self.memory;
         let is_done = if self.method.on_versions() {
             let (graph, flow) = self.flow();
-            let work = VersionWork::new(machine, environment, epoch, located, versions, graph, flow, desks, identity);
+            let work =
+                VersionWork::new(machine, environment, epoch, located, versions, graph, flow, scratches, identity);
             self.work(worker, &work, waits)
         } else {
-            self.work(worker, &RowWork::new(machine, environment, epoch, located, desks, identity), waits)
+            self.work(worker, &RowWork::new(machine, environment, epoch, located, scratches, identity), waits)
         };
         if is_done {
             self.done.store(true, Ordering::Release);
@@ -188,7 +189,7 @@ impl Part {
 
     /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
-        let Memory { located, versions, executor, baseline, desks, .. } = &mut self.memory;
+        let Memory { located, versions, executor, baseline, scratches, .. } = &mut self.memory;
         let (graph, flow) = match self.method {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
             Method::Policy(_) => (executor.graph(), executor.flow()),
@@ -197,10 +198,10 @@ impl Part {
             versions.install(located, graph, flow);
         }
         let redone = if let Method::Policy(_) = self.method { executor.redone() } else { 0 };
-        for desk in desks {
-            let (context, desk) = desk.get_mut();
+        for scratch in scratches {
+            let WorkerScratch { context, buffers } = scratch.get_mut();
             epoch.gathered.push(context.take());
-            desk.take_sampled(&mut epoch.sampled);
+            buffers.take_sampled(&mut epoch.sampled);
         }
         let breakdown = *self.breakdown.get_mut();
         epoch.breakdown.add(&breakdown);

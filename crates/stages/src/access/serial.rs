@@ -6,7 +6,7 @@
 //! another (a cascade), each event is followed through before the next, on one worker.
 
 use crate::access::grouping::{GroupSet, within};
-use crate::access::versions::Desk;
+use crate::access::versions::WorkerScratch;
 use crate::environment::Environment;
 use crate::epoch::{Epoch, Run, Sampled};
 use crate::input::Identity;
@@ -264,7 +264,7 @@ pub struct RowWork<'a> {
     environment: &'a dyn Environment,
     located: &'a Located,
     calls: Vec<Call<'a>>,
-    desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+    scratches: &'a [Mutex<WorkerScratch>],
 }
 
 #[allow(unsafe_code)]
@@ -272,26 +272,26 @@ pub struct RowWork<'a> {
 unsafe impl Sync for RowWork<'_> {}
 
 impl<'a> RowWork<'a> {
-    /// Work on an epoch whose transactions were located; each worker has a desk of its own.
+    /// Work on an epoch whose transactions were located; each worker has a scratch of its own.
     pub fn new(
         machine: &Machine,
         environment: &'a dyn Environment,
         epoch: &'a Epoch,
         located: &'a Located,
-        desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+        scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
-        RowWork { environment, located, calls, desks }
+        RowWork { environment, located, calls, scratches }
     }
 }
 
 impl Execute for RowWork<'_> {
     fn execute(&self, worker: usize, transaction: u32) {
         let (input, i) = self.located.at[transaction as usize];
-        // Never contended: a worker uses only its own desk. The lock checks this.
-        let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
-        self.calls[input as usize].run(&mut desk.0, i as usize, 1);
+        // Never contended: a worker uses only its own scratch. The lock checks this.
+        let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
+        self.calls[input as usize].run(&mut scratch.context, i as usize, 1);
     }
 
     fn prefetch(&self, transaction: u32) {
@@ -305,8 +305,8 @@ impl Execute for RowWork<'_> {
 
     fn took(&self, worker: usize, transaction: u32, ns: u64) {
         let (input, _) = self.located.at[transaction as usize];
-        let mut desk = self.desks[worker].try_lock().expect("a desk belongs to one worker");
-        desk.1.sampled(input as usize, ns, 1.0);
+        let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
+        scratch.buffers.sampled(input as usize, ns, 1.0);
     }
 }
 

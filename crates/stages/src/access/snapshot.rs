@@ -19,14 +19,14 @@ pub fn begin_snapshots(machine: &Machine, due: SnapshotDue) {
     for table in &machine.tables {
         assert!(!table.is_in_snapshot(), "one snapshot at a time");
         // Evicted rows are in the newest checkpoint as they are now, whatever has changed in the others.
-        let is_cold = table.has_cold_rows();
-        if due.whole && is_cold {
+        let is_evicted = table.has_evicted_rows();
+        if due.whole && is_evicted {
             table.mark_all(due.generation);
         }
         #[allow(unsafe_code)]
         // SAFETY: by the caller's contract. One checkpoint runs at a time, and it ends its snapshots.
         unsafe {
-            table.begin_snapshot(due.generation, due.whole && !is_cold);
+            table.begin_snapshot(due.generation, due.whole && !is_evicted);
         }
     }
 }

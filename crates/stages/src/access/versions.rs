@@ -26,9 +26,17 @@ use tidemill_plan::RoleId;
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
 
-/// A worker's scratch in addition to its context. Reused from epoch to epoch.
+/// What one worker needs to run transactions. Reused from epoch to epoch.
+pub struct WorkerScratch {
+    /// Its execution context.
+    pub context: Box<AccessContext>,
+    /// Its buffers for the unit at hand.
+    pub buffers: UnitBuffers,
+}
+
+/// A worker's buffers for the unit that it runs, and the samples that it took.
 #[derive(Default)]
-pub struct Desk {
+pub struct UnitBuffers {
     /// Addresses of the rows of the current unit, role by role.
     rows: Vec<u64>,
     /// Where each role's addresses begin, offset so that indexing by the event's number finds them.
@@ -43,7 +51,7 @@ pub struct Desk {
     sampled: Vec<Sampled>,
 }
 
-impl Desk {
+impl UnitBuffers {
     /// Records that this fraction of a transaction (1 for a whole one) took this time.
     pub fn sampled(&mut self, input: usize, time: u64, part: f64) {
         if self.sampled.len() <= input {
@@ -64,7 +72,7 @@ impl Desk {
 
 #[allow(unsafe_code)]
 // SAFETY: the addresses are valid only during a call, and the call fills them first.
-unsafe impl Send for Desk {}
+unsafe impl Send for UnitBuffers {}
 
 /// The versions of an epoch. Reused from epoch to epoch.
 pub struct Versions {
@@ -286,7 +294,7 @@ pub struct VersionWork<'a> {
     graph: &'a Graph,
     flow: &'a Flow,
     calls: Vec<Call<'a>>,
-    desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+    scratches: &'a [Mutex<WorkerScratch>],
     words: *mut u64,
 }
 
@@ -303,7 +311,7 @@ enum Code {
 }
 
 impl<'a> VersionWork<'a> {
-    /// Work on an epoch whose versions were filled and whose flow was computed; each worker has a desk of its own.
+    /// Work on an epoch whose versions were filled and whose flow was computed; each worker has a scratch of its own.
     #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
     pub fn new(
         machine: &'a Machine,
@@ -313,12 +321,12 @@ impl<'a> VersionWork<'a> {
         versions: &'a Versions,
         graph: &'a Graph,
         flow: &'a Flow,
-        desks: &'a [Mutex<(Box<AccessContext>, Desk)>],
+        scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
         let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
         let words = versions.words.as_ptr().cast_mut();
-        VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, desks, words }
+        VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, scratches, words }
     }
 
     fn operations_code(&self, transaction: u32) -> &OperationsCode {
@@ -384,7 +392,7 @@ impl<'a> VersionWork<'a> {
     /// goes to `verdict`, or by default to the input's verdicts.
     fn call(
         &self,
-        (context, desk): (&mut AccessContext, &mut Desk),
+        (context, buffers): (&mut AccessContext, &mut UnitBuffers),
         transaction: u32,
         (run, further): (AccessFn, &[RoleId]),
         (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut u32>),
@@ -403,7 +411,7 @@ impl<'a> VersionWork<'a> {
         // A null key has no row and no slot.
         let count = |rows: &[u64]| rows.iter().filter(|&&address| address != 0).count() as u32;
         let there = |role: RoleId| count(all_rows_of(role));
-        desk.rows.clear();
+        buffers.rows.clear();
         let start = self.graph.slots_of(transaction).start;
         let mut own = start;
         for (at, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
@@ -411,26 +419,26 @@ impl<'a> VersionWork<'a> {
             let mut slot = first + count(&all_rows_of(role)[..given(role).start]);
             for &address in rows_of(role) {
                 let there = address != 0;
-                desk.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
+                buffers.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
                 slot += u32::from(there);
             }
             own = if at < roles.len() { first + there(role) } else { own };
         }
-        desk.roles.clear();
-        desk.starts.clear();
+        buffers.roles.clear();
+        buffers.starts.clear();
         let mut first = 0;
         for role in (0..roles.len()).chain(further.iter().copied()) {
             let number = if roles[role].over.is_some() { input.starts[role][i] as usize } else { i };
-            desk.roles.push(desk.rows.as_ptr().wrapping_add(first).wrapping_sub(number + given(role).start));
+            buffers.roles.push(buffers.rows.as_ptr().wrapping_add(first).wrapping_sub(number + given(role).start));
             first += rows_of(role).len();
             if !further.is_empty() {
-                desk.starts.push(input.starts[role].as_ptr());
+                buffers.starts.push(input.starts[role].as_ptr());
             }
         }
         let view = &self.calls[id as usize].view;
-        let starts = if further.is_empty() { view.starts } else { desk.starts.as_ptr() };
+        let starts = if further.is_empty() { view.starts } else { buffers.starts.as_ptr() };
         let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
-        let view = InputView { rows: desk.roles.as_ptr(), starts, verdicts, ..*view };
+        let view = InputView { rows: buffers.roles.as_ptr(), starts, verdicts, ..*view };
         context.write_in_place(false);
         #[allow(unsafe_code)]
         // SAFETY: as in `Call::run`. The rows are this unit's copies, or sources that no thread writes now. Addresses
@@ -441,7 +449,7 @@ impl<'a> VersionWork<'a> {
     }
 
     /// Runs a part, or the whole transaction, on its versions. Returns whether it aborts or fails.
-    fn run(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32, code: Code) -> bool {
+    fn run(&self, scratch: &mut WorkerScratch, transaction: u32, code: Code) -> bool {
         let part = if let Code::Part(part) = code { part } else { 0 };
         let uses = |operation: u32| self.flow.use_of(operation).by(part);
         let unit = self.flow.units_of(transaction).start + part;
@@ -454,11 +462,11 @@ impl<'a> VersionWork<'a> {
             true if self.flow.use_of(operation).writes() => self.version(operation) as u64,
             true => self.source(operation) as u64,
         };
-        let (context, desk) = desk;
+        let WorkerScratch { context, buffers } = scratch;
         match code {
             Code::Whole => {
                 let (id, i) = self.located.at()[transaction as usize];
-                self.call((context, desk), transaction, (self.calls[id as usize].run, &[]), (None, None), row);
+                self.call((context, buffers), transaction, (self.calls[id as usize].run, &[]), (None, None), row);
                 self.aborted(id, i)
             }
             Code::Part(part) => {
@@ -468,7 +476,7 @@ impl<'a> VersionWork<'a> {
                 let code = &self.operations_code(transaction).operations[operation as usize];
                 context.set_elements(elements.clone());
                 let elements = code.list.map(|list| (list, elements));
-                self.call((context, desk), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
+                self.call((context, buffers), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
                 let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
                 self.versions.failed[place].store(failed, Ordering::Relaxed);
                 failed
@@ -489,14 +497,14 @@ impl<'a> VersionWork<'a> {
     /// named in `code` follow the transaction's own roles. Returns whether it aborts. No two roles refer to one row.
     fn try_out(
         &self,
-        (context, desk): &mut (Box<AccessContext>, Desk),
+        WorkerScratch { context, buffers }: &mut WorkerScratch,
         transaction: u32,
         code: (AccessFn, &[RoleId]),
         updates: impl Fn(RoleId) -> bool,
     ) -> bool {
         let (id, i) = self.located.at()[transaction as usize];
         let roles = self.machine.program.transactions[self.machine.wiring.inputs[id as usize].transaction].roles.len();
-        let mut copies = std::mem::take(&mut desk.copies);
+        let mut copies = std::mem::take(&mut buffers.copies);
         // The versions of a transaction are contiguous, and so are the copies.
         let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
         let last = self.written(transaction).last();
@@ -514,35 +522,35 @@ impl<'a> VersionWork<'a> {
                 self.source(operation) as u64
             }
         };
-        self.call((context, desk), transaction, code, (None, None), row);
-        desk.copies = copies;
+        self.call((context, buffers), transaction, code, (None, None), row);
+        buffers.copies = copies;
         self.aborted(id, i)
     }
 
     /// Runs a transaction that was split into parts as a whole, to find out whether it aborts and why.
-    fn try_whole(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+    fn try_whole(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
         let (id, _) = self.located.at()[transaction as usize];
         let wiring = &self.machine.wiring.inputs[id as usize];
         let roles = &self.machine.program.transactions[wiring.transaction].roles;
-        self.try_out(desk, transaction, (self.calls[id as usize].run, &[]), |role| roles[role].written)
+        self.try_out(scratch, transaction, (self.calls[id as usize].run, &[]), |role| roles[role].written)
     }
 
-    fn judge_at(&self, desk: &mut (Box<AccessContext>, Desk), transaction: u32) -> bool {
+    fn judge_at(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
         let code = self.operations_code(transaction);
         let first = self.versions.part_start[transaction as usize] as usize;
         let count = self.versions.uses.parts[transaction as usize] as usize;
         let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
-        if !failed && !self.try_out(desk, transaction, (code.verdict, &code.outcomes), |role| code.again[role]) {
+        if !failed && !self.try_out(scratch, transaction, (code.verdict, &code.outcomes), |role| code.again[role]) {
             return false;
         }
         // Some part fails, so the whole fails too, and gives the reason.
-        assert!(self.try_whole(desk, transaction), "transaction {transaction} fails in parts and not as a whole");
+        assert!(self.try_whole(scratch, transaction), "transaction {transaction} fails in parts and not as a whole");
         true
     }
 
-    /// Never contended: a worker uses only its own desk. The lock checks this.
-    fn desk(&self, worker: usize) -> parking_lot::MutexGuard<'_, (Box<AccessContext>, Desk)> {
-        self.desks[worker].try_lock().expect("a desk belongs to one worker")
+    /// Never contended: a worker uses only its own scratch. The lock checks this.
+    fn scratch(&self, worker: usize) -> parking_lot::MutexGuard<'_, WorkerScratch> {
+        self.scratches[worker].try_lock().expect("a scratch belongs to one worker")
     }
 }
 
@@ -550,7 +558,7 @@ impl Execute for VersionWork<'_> {
     fn execute(&self, worker: usize, unit: u32) {
         let (transaction, part) = self.flow.unit(unit);
         let code = if self.is_apart(transaction) { Code::Part(part) } else { Code::Whole };
-        self.run(&mut self.desk(worker), transaction, code);
+        self.run(&mut self.scratch(worker), transaction, code);
     }
 
     fn now(&self) -> u64 {
@@ -562,7 +570,7 @@ impl Execute for VersionWork<'_> {
         let (input, _) = self.located.at()[transaction as usize];
         // Estimate: all units of the transaction take the same time.
         let units = self.flow.units_of(transaction).len() as f64;
-        self.desk(worker).1.sampled(input as usize, ns, 1.0 / units);
+        self.scratch(worker).buffers.sampled(input as usize, ns, 1.0 / units);
     }
 
     fn is_apart(&self, transaction: u32) -> bool {
@@ -570,7 +578,7 @@ impl Execute for VersionWork<'_> {
     }
 
     fn judge(&self, worker: usize, transaction: u32) -> bool {
-        self.judge_at(&mut self.desk(worker), transaction)
+        self.judge_at(&mut self.scratch(worker), transaction)
     }
 
     fn skip(&self, _worker: usize, unit: u32) {
@@ -581,7 +589,7 @@ impl Execute for VersionWork<'_> {
     }
 
     fn would_abort(&self, worker: usize, transaction: u32) -> bool {
-        self.try_whole(&mut self.desk(worker), transaction)
+        self.try_whole(&mut self.scratch(worker), transaction)
     }
 
     fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
@@ -589,17 +597,17 @@ impl Execute for VersionWork<'_> {
     }
 
     fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
-        let desk = &mut *self.desk(worker);
-        let mut before = std::mem::take(&mut desk.1.before);
+        let scratch = &mut *self.scratch(worker);
+        let mut before = std::mem::take(&mut scratch.buffers.before);
         before.clear();
         self.written(transaction).for_each(|operation| before.extend_from_slice(self.value(operation)));
         let aborts = if self.is_apart(transaction) {
             for part in 0..u32::from(self.versions.uses.parts[transaction as usize]) {
                 if parts >> part & 1 == 1 {
-                    self.run(desk, transaction, Code::Part(part));
+                    self.run(scratch, transaction, Code::Part(part));
                 }
             }
-            let aborts = judged && self.judge_at(desk, transaction);
+            let aborts = judged && self.judge_at(scratch, transaction);
             if aborts {
                 self.written(transaction).for_each(|operation| {
                     self.put_back(operation);
@@ -607,7 +615,7 @@ impl Execute for VersionWork<'_> {
             }
             aborts
         } else {
-            self.run(desk, transaction, Code::Whole)
+            self.run(scratch, transaction, Code::Whole)
         };
         let mut at = 0;
         for operation in self.written(transaction) {
@@ -618,7 +626,7 @@ impl Execute for VersionWork<'_> {
             at += words;
         }
         assert_eq!(at, before.len(), "what was there before is that of transaction {transaction} alone");
-        desk.1.before = before;
+        scratch.buffers.before = before;
         aborts
     }
 }

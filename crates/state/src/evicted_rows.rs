@@ -2,8 +2,8 @@
 
 use crate::image::Image;
 
-/// Why cold rows could not be read.
-pub type ColdError = Box<dyn std::error::Error + Send + Sync>;
+/// Why evicted rows could not be read.
+pub type EvictedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The place of a key that has no row.
 pub const NOWHERE: u32 = u32::MAX;
@@ -17,11 +17,11 @@ pub struct Found {
 }
 
 /// The rows of those keys of a table that have no slot.
-pub trait ColdRows: Send + Sync {
+pub trait EvictedRows: Send + Sync {
     /// The rows of these keys. If they cannot be read, the owner of the run is told before this returns, and releases
     /// nothing afterwards; the result is then irrelevant.
     fn get(&self, keys: &Image) -> Found;
 
     /// Passes all of these rows to `each`, each row once. May also pass rows of keys that have a slot.
-    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError>;
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError>;
 }

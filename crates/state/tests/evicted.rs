@@ -1,4 +1,4 @@
-//! Tables with cold rows: which rows are evicted, which are read again, and which must not be.
+//! Tables with evicted rows: which rows are evicted, which are read again, and which must not be.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    ColdError, ColdRows, EXISTS, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, Removal,
+    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, Removal,
     RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
@@ -41,7 +41,7 @@ fn push(image: &mut Image, key: &str, value: u64) {
     image.push([EXISTS, 0, value], |_| key.as_bytes());
 }
 
-impl ColdRows for Store {
+impl EvictedRows for Store {
     fn get(&self, keys: &Image) -> Found {
         let mut found = Found { rows: self.image(), places: vec![NOWHERE; keys.len()] };
         for row in 0..keys.len() {
@@ -55,7 +55,7 @@ impl ColdRows for Store {
         found
     }
 
-    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+    fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         for (key, &value) in &*self.rows.lock() {
             let mut image = self.image();
             push(&mut image, key, value);
@@ -74,7 +74,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// A table with this many rows, all cold.
+    /// A table with this many rows, all evicted.
     fn new(count: u64) -> Subject {
         let column =
             |name: &str, ty| Column { name: name.into(), ty: ColumnType::required(ty), default: None, window: None };
@@ -85,7 +85,7 @@ impl Subject {
         let model: BTreeMap<_, _> = (0..count).map(|key| (name(key), key)).collect();
         store.rows.lock().extend(model.clone());
         // SAFETY: nothing holds an address of a row.
-        unsafe { table.chill(store.clone()) };
+        unsafe { table.evict_all(store.clone()) };
         Subject { table, store, generation: Generation::Even, model }
     }
 

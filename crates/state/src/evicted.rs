@@ -1,22 +1,22 @@
-//! Tables of which only some rows are in memory. The other rows are *cold*: they are on the medium.
+//! Tables of which only some rows are in memory. The other rows are *evicted*: they are on the medium.
 //!
-//! **What.** In a table with cold rows, a key without a slot has the row that [`ColdRows`] returns, or none.
+//! **What.** In a table with evicted rows, a key without a slot has the row that [`EvictedRows`] returns, or none.
 //! [`Table::resolve`] reads the rows of all keys that it does not find, in one batch, and makes their slots from
 //! them. [`Table::choose`] and [`Table::remove`] evict slots.
-//! **Invariant.** *A key without a slot has the row that [`ColdRows`] returns.* A slot is made with that row before
-//! any thread can write it. It is evicted, while nothing is in flight, only if [`ColdRows`] has the same version of
+//! **Invariant.** *A key without a slot has the row that [`EvictedRows`] returns.* A slot is made with that row before
+//! any thread can write it. It is evicted, while nothing is in flight, only if [`EvictedRows`] has the same version of
 //! its row: because the row has no mark, or because it was handed over to be stored there. So a deletion needs no
 //! grave here: its slot keeps a mark until then.
-//! **Traded away.** Such a table has no array part, because the array would have an entry for each cold key.
+//! **Traded away.** Such a table has no array part, because the array would have an entry for each evicted key.
 
-use crate::cold_rows::{ColdError, ColdRows};
+use crate::evicted_rows::{EvictedError, EvictedRows};
 use crate::image::Image;
 use crate::marks::Generation;
 use crate::nodes::Nodes;
 use crate::table::Table;
 use std::sync::Arc;
 
-/// The memory of a table that may have cold rows.
+/// The memory of a table that may have evicted rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
     /// Bytes of rows, indexes, texts, and the copies made by a snapshot in progress.
@@ -36,11 +36,11 @@ pub struct TableMemory {
 }
 
 impl Table {
-    /// Empties the table: from now on its rows are cold, until they are looked up.
+    /// Empties the table: from now on its rows are evicted, until they are looked up.
     ///
     /// # Safety
     /// Nothing holds an address of its rows or reads their texts; no snapshot is in progress.
-    pub unsafe fn chill(&self, cold: Arc<dyn ColdRows>) {
+    pub unsafe fn evict_all(&self, evicted: Arc<dyn EvictedRows>) {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         if !self.text_columns().is_empty() {
@@ -50,12 +50,12 @@ impl Table {
         }
         // SAFETY: the nodes that used the memory are not read any more.
         unsafe { self.arenas().clear(self.layout()) };
-        *nodes = Nodes::new(self.layout(), self.arenas(), Some(cold));
+        *nodes = Nodes::new(self.layout(), self.arenas(), Some(evicted));
     }
 
-    /// Whether its rows may be cold.
-    pub fn has_cold_rows(&self) -> bool {
-        self.nodes().read().cold.is_some()
+    /// Whether its rows may be evicted.
+    pub fn has_evicted_rows(&self) -> bool {
+        self.nodes().read().evicted.is_some()
     }
 
     /// The memory that it takes.
@@ -88,9 +88,9 @@ impl Table {
     }
 
     /// Passes all rows to `each`, those in memory first, in no order.
-    pub(crate) fn each_image(&self, each: &mut dyn FnMut(Image)) -> Result<(), ColdError> {
+    pub(crate) fn each_image(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         let mut image = Image::new(self.shape());
-        let cold = {
+        let evicted = {
             let nodes = self.nodes().read();
             // SAFETY: slots of this table; the caller has nothing running.
             nodes.each_row(|row| unsafe {
@@ -98,15 +98,15 @@ impl Table {
                     self.copy_row(row, &mut image);
                 }
             });
-            nodes.cold.clone()
+            nodes.evicted.clone()
         };
         each(image);
-        let Some(cold) = cold else { return Ok(()) };
-        cold.each(&mut |rows| {
+        let Some(evicted) = evicted else { return Ok(()) };
+        evicted.each(&mut |rows| {
             let nodes = self.nodes().read();
             let mut others = Image::new(self.shape());
-            let is_cold = |row: &usize| self.find_slot(&nodes, &rows, *row).is_none();
-            (0..rows.len()).filter(is_cold).for_each(|row| others.push_of(&rows, row));
+            let is_evicted = |row: &usize| self.find_slot(&nodes, &rows, *row).is_none();
+            (0..rows.len()).filter(is_evicted).for_each(|row| others.push_of(&rows, row));
             each(others);
         })
     }
