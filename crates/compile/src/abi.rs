@@ -71,13 +71,13 @@ pub struct InputView {
     pub captures: *const NativeView,
     /// Captured columns of the abort, by `i`.
     pub seen: *const NativeView,
-    /// What became of event `i`: the word of a [`Verdict`].
-    pub verdicts: *mut u32,
+    /// What became of event `i`.
+    pub verdicts: *mut Verdict,
 }
 
 /// How a transaction ended, as the word that compiled code stores.
 #[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict(u32);
 
 impl Verdict {
@@ -117,9 +117,6 @@ impl Verdict {
         if self.is_committed() { None } else { Some(self.0 - 1) }
     }
 }
-
-/// The word of [`Verdict::COMMITTED_SILENTLY`].
-pub const COMMITTED_SILENTLY: u32 = Verdict::COMMITTED_SILENTLY.word();
 
 /// What a pipeline writes for one derived stream or delivery.
 #[repr(C)]

@@ -1,10 +1,5 @@
 //! The work that is scheduled.
 
-use std::ops::Range;
-
-/// How many transactions ahead of execution a serial run prefetches.
-const PREFETCH_DISTANCE: u32 = 16;
-
 /// The units of an epoch, which can be run.
 ///
 /// A unit is a transaction, or if the policy works on versions ([`Policy::on_versions`]), a unit of
@@ -82,22 +77,5 @@ pub trait Execute: Sync {
         _changed: &mut dyn FnMut(u32),
     ) -> bool {
         unreachable!("nothing is redone without speculation")
-    }
-}
-
-/// Granularity `Epoch`: runs the transactions one after the other in position order, and prefetches the rows of those to
-/// come.
-#[inline]
-pub fn run_serially<E: Execute + ?Sized>(worker: usize, transactions: Range<u32>, execute: &E) {
-    for transaction in transactions.clone().take(PREFETCH_DISTANCE as usize) {
-        execute.prefetch(transaction);
-    }
-    let end = transactions.end;
-    for transaction in transactions {
-        let ahead = transaction.saturating_add(PREFETCH_DISTANCE);
-        if ahead < end {
-            execute.prefetch(ahead);
-        }
-        execute.execute(worker, transaction);
     }
 }

@@ -4,8 +4,7 @@
 //! |---|---|
 //! | [`Policy`] | the three choices of MorphStream §4, all combinations |
 //! | [`Execute`] | what is run: transactions whole, or their operations |
-//! | [`run_serially`] | granularity `Epoch`: in position order on one worker |
-//! | [`Executor`] | all other policies: one loop, on all workers |
+//! | [`Executor`] | all policies but granularity `Epoch`, which is the caller's: one loop, on all workers |
 //! | [`Baseline`] | the schemes that came before, to measure against |
 //! | [`Breakdown`] | where its time goes |
 //! | [`Decision`] | which of them the next epoch gets, and why |
@@ -40,7 +39,7 @@ mod worker;
 
 pub use baseline::{Baseline, Scheme, SchemeError};
 pub use decision::{Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN};
-pub use execute::{Execute, run_serially};
+pub use execute::Execute;
 pub use executor::{Executor, Progress};
 pub use method::Method;
 pub use participant::Participant;

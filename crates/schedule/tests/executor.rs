@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Abort, Execute, Executor, Granularity, Policy, Progress, Worker, run_serially};
+use tidemill_schedule::{Abort, Execute, Executor, Granularity, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, UseBuffer, reference};
 
@@ -109,7 +109,7 @@ fn runs(epoch: &AccessBuffer, slices: usize, partitioning: Partitioning) -> Vec<
 
 fn serial(epoch: &AccessBuffer) -> (Vec<u64>, Vec<u32>, u32) {
     let histories = Histories::new(epoch, 0);
-    run_serially(0, 0..epoch.accesses().transactions() as u32, &histories);
+    (0..epoch.accesses().transactions() as u32).for_each(|transaction| histories.execute(0, transaction));
     let result = histories.result();
     assert!(result.1.iter().all(|&ran| ran == 1));
     result
@@ -232,7 +232,7 @@ fn ledgers_with_work_end_as_serially() {
         executor.prepare(&mut runs(&epoch, 3, Partitioning::for_accesses(60_000)));
         let histories = Histories::new(&epoch, 100);
         let reference = Histories::new(&epoch, 100);
-        run_serially(0, 0..20_000, &reference);
+        (0..20_000).for_each(|transaction| reference.execute(0, transaction));
         thread::scope(|scope| {
             for id in 0..2 {
                 let (executor, histories) = (&executor, &histories);

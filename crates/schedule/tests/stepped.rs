@@ -6,7 +6,7 @@ mod model;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker, run_serially};
+use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random};
 use tidemill_txn::{AccessBuffer, Partitioning, Run, UseBuffer};
 
@@ -124,7 +124,7 @@ fn check_in_place(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)
     // Some have strata from which several units are claimed at once.
     let epoch = sample::mixed(&mut random, if seed.is_multiple_of(3) { 1500 } else { 200 });
     let (rows, serial) = (Rows::new(&epoch), Rows::new(&epoch));
-    run_serially(0, 0..epoch.accesses().transactions() as u32, &serial);
+    (0..epoch.accesses().transactions() as u32).for_each(|transaction| serial.execute(0, transaction));
     let executor = in_place(&epoch, policy, 4, &mut random);
     let traced = Traced::new(&rows);
     drive(&executor, &traced, workers, &mut random);
@@ -196,7 +196,7 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
             assert_eq!(policy.abort, Abort::VoteFirst);
             let epoch = sample::mixed(&mut random, 500);
             let (rows, serial) = (Rows::new(&epoch), Rows::new(&epoch));
-            run_serially(0, 0..epoch.accesses().transactions() as u32, &serial);
+            (0..epoch.accesses().transactions() as u32).for_each(|transaction| serial.execute(0, transaction));
             in_place(&epoch, policy, 4, &mut random).work(&mut Worker::new(2), &rows);
             assert!(rows.result() == serial.result(), "{policy}");
         }

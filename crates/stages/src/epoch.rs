@@ -7,21 +7,21 @@ use crate::digest::EpochDigest;
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
-use crate::wiring::{InputId, Joint, JointId, Wiring};
+use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
-use tidemill_compile::abi::COMMITTED_SILENTLY;
 use tidemill_compile::{Code, Gathered};
 use tidemill_plan::Program;
 use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
 use tidemill_txn::Survey;
+use typed_index_collections::{TiSlice, TiVec};
 
 /// A run of consecutive events of a joint; each event stands for the transactions of all the joint's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The joint.
-    pub joint: u32,
+    pub joint: JointId,
     /// The number of consecutive events, in order.
     pub count: u32,
 }
@@ -98,7 +98,7 @@ pub struct Epoch {
     /// By stream: the events, for streams that transactions feed and code reads.
     pub logs: Vec<Option<EventLog>>,
     /// By input.
-    pub inputs: Vec<Input>,
+    pub inputs: TiVec<InputId, Input>,
     /// The transactions in position order. If the program cascades, access writes it.
     pub order: Vec<Run>,
     /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
@@ -128,7 +128,7 @@ pub struct Epoch {
     /// Wall time of access without the sampling prefix, nanoseconds.
     pub decided: u64,
     /// By input: the measured cost of its transactions.
-    pub sampled: Vec<Sampled>,
+    pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
     /// Idle time of the workers before it was finished and after the previous epoch was.
@@ -139,8 +139,7 @@ impl Epoch {
     /// An empty epoch; its buffers have no capacity yet.
     pub fn new(program: &Program, code: &Code, wiring: &Wiring) -> Self {
         let streams = &program.streams;
-        let input = |id: InputId| {
-            let wired = &wiring.inputs[id];
+        let input = |wired: &InputWiring| {
             let roles = program.transactions[wired.transaction].roles.len();
             Input::new(&code.transactions[wired.transaction][wired.input], roles)
         };
@@ -158,7 +157,7 @@ impl Epoch {
             merge: Vec::new(),
             pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
             logs: (0..streams.len()).map(log).collect(),
-            inputs: (0..wiring.inputs.len()).map(input).collect(),
+            inputs: wiring.inputs.iter().map(input).collect(),
             order: Vec::new(),
             gathered: Vec::new(),
             outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
@@ -173,7 +172,7 @@ impl Epoch {
             times: StageTimes::default(),
             breakdown: Breakdown::default(),
             decided: 0,
-            sampled: vec![Sampled::default(); wiring.inputs.len()],
+            sampled: wiring.inputs.iter().map(|_| Sampled::default()).collect(),
             survey: None,
             idle: 0,
         }
@@ -190,38 +189,43 @@ impl Epoch {
     }
 
     /// The same, of the transactions on some inputs.
-    pub fn operations_of(&self, inputs: impl Fn(usize) -> bool) -> usize {
+    pub fn operations_of(&self, inputs: impl Fn(InputId) -> bool) -> usize {
         // An input without events still holds the rows of an earlier epoch.
-        let some = self.inputs.iter().enumerate().filter(|(id, input)| input.len > 0 && inputs(*id));
+        let some = self.inputs.iter_enumerated().filter(|(id, input)| input.len > 0 && inputs(*id));
         some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
     }
 
-    /// Calls `each` with the input and the event of each transaction in a range of the order, as long as it returns
-    /// true.
-    pub fn each_in(&self, joints: &[Joint], range: &Range<usize>, mut each: impl FnMut(InputId, usize) -> bool) {
-        let mut next = vec![0; joints.len()];
+    /// Calls `each` with each transaction in a range of the order, as long as it returns true.
+    pub fn each_in(
+        &self,
+        joints: &TiSlice<JointId, Joint>,
+        range: &Range<usize>,
+        mut each: impl FnMut(InputEvent) -> bool,
+    ) {
+        let mut next: TiVec<JointId, u32> = joints.iter().map(|_| 0).collect();
         let mut at = 0;
         for run in &self.order {
             if at >= range.end {
                 return;
             }
-            let (joint, inputs) = (run.joint as usize, joints[run.joint as usize].inputs.clone());
-            let transactions = run.count as usize * inputs.len();
+            let joint = &joints[run.joint];
+            let (width, first) = (joint.width(), usize::from(joint.inputs.start));
+            let transactions = run.count as usize * width;
             let (skipped, wanted) = within(range, at, transactions);
-            let (mut event, mut id) = (next[joint], inputs.start);
+            let (mut event, mut number) = (next[run.joint], 0);
             if skipped > 0 {
-                (event, id) = (event + skipped / inputs.len(), id + skipped % inputs.len());
+                (event, number) = (event + (skipped / width) as u32, skipped % width);
             }
             for _ in 0..wanted {
-                if !each(id, event) {
+                if !each(InputEvent { input: InputId::from(first + number), event }) {
                     return;
                 }
-                id += 1;
-                if id == inputs.end {
-                    (event, id) = (event + 1, inputs.start);
+                number += 1;
+                if number == width {
+                    (event, number) = (event + 1, 0);
                 }
             }
-            next[joint] += run.count as usize;
+            next[run.joint] += run.count;
             at += transactions;
         }
     }
@@ -232,13 +236,14 @@ impl Epoch {
     }
 
     /// For the transactions on some inputs, of one group or of all: their number, and the number that aborted.
-    pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(usize) -> bool) -> (u32, u32) {
-        let is_abort = |verdict: u32| verdict != 0 && verdict != COMMITTED_SILENTLY;
+    pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(InputId) -> bool) -> (u32, u32) {
         let (mut transactions, mut aborted) = (0, 0);
-        for (id, input) in self.inputs.iter().enumerate().filter(|(id, _)| inputs(*id)) {
-            for i in (0..input.len).filter(|&i| group.is_none_or(|group| self.grouping.of(id, i) == group)) {
+        for (id, input) in self.inputs.iter_enumerated().filter(|(id, _)| inputs(*id)) {
+            for i in (0..input.len).filter(|&i| {
+                group.is_none_or(|group| self.grouping.of(InputEvent { input: id, event: i as u32 }) == group)
+            }) {
                 transactions += 1;
-                aborted += u32::from(is_abort(input.verdicts[i]));
+                aborted += u32::from(!input.verdicts[i].is_committed());
             }
         }
         assert!(aborted <= transactions, "a transaction aborts once");
@@ -268,7 +273,7 @@ impl Epoch {
         self.times = StageTimes::default();
         self.breakdown = Breakdown::default();
         self.decided = 0;
-        self.sampled.fill(Sampled::default());
+        self.sampled.iter_mut().for_each(|sampled| *sampled = Sampled::default());
         self.survey = None;
     }
 
@@ -276,8 +281,8 @@ impl Epoch {
     #[inline(always)]
     pub fn ran(order: &mut Vec<Run>, joint: JointId, count: u32) {
         match order.last_mut() {
-            Some(last) if last.joint == joint as u32 => last.count += count,
-            _ => order.push(Run { joint: joint as u32, count }),
+            Some(last) if last.joint == joint => last.count += count,
+            _ => order.push(Run { joint, count }),
         }
     }
 }

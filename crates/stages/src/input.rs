@@ -2,7 +2,7 @@
 //! for their results.
 
 use std::sync::Arc;
-use tidemill_compile::abi::{ColumnView, InputView, NativeView};
+use tidemill_compile::abi::{ColumnView, InputView, NativeView, Verdict};
 use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
 use tidemill_state::RowAddress;
 
@@ -39,7 +39,7 @@ pub struct Input {
     /// The abort's captured columns.
     pub seen: Vec<NativeColumn>,
     /// The verdict of each event.
-    pub verdicts: Vec<u32>,
+    pub verdicts: Vec<Verdict>,
     /// By role: the captured parts of a dependent key.
     pub keys: Vec<Vec<NativeColumn>>,
     views: Views,

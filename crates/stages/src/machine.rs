@@ -2,10 +2,10 @@
 
 use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
-use crate::wiring::Wiring;
+use crate::wiring::{InputId, InputWiring, Wiring};
 use tidemill_compile::abi::ColumnView;
-use tidemill_compile::{AccessContext, Code};
-use tidemill_plan::{Groups, Program};
+use tidemill_compile::{AccessContext, Code, TransactionCode};
+use tidemill_plan::{Groups, Program, Role, Transaction};
 use tidemill_state::Table;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
@@ -36,7 +36,36 @@ pub struct Machine {
     pub logging: Logging,
 }
 
+/// An input: the transaction, its code, and how it is connected.
+#[derive(Clone, Copy)]
+pub struct InputContext<'a> {
+    /// How it is connected.
+    pub wiring: &'a InputWiring,
+    /// The transaction.
+    pub transaction: &'a Transaction,
+    /// The transaction's code on this input.
+    pub code: &'a TransactionCode,
+}
+
+impl<'a> InputContext<'a> {
+    /// The roles of its transaction.
+    pub fn roles(self) -> &'a [Role] {
+        &self.transaction.roles
+    }
+}
+
 impl Machine {
+    /// An input.
+    #[inline]
+    pub fn input(&self, id: InputId) -> InputContext<'_> {
+        let wiring = &self.wiring.inputs[id];
+        InputContext {
+            wiring,
+            transaction: &self.program.transactions[wiring.transaction],
+            code: &self.code.transactions[wiring.transaction][wiring.input],
+        }
+    }
+
     /// A context for its compiled code. `ordered`: see [`AccessContext::new`].
     pub fn context(&self, ordered: bool) -> Box<AccessContext> {
         let text_bytes = self.tables.iter().map(|table| table.text_bytes().clone()).collect();

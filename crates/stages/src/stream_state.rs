@@ -3,6 +3,7 @@
 
 use crate::input::Identity;
 use crate::views::native_view;
+use crate::wiring::InputEvent;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
 use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode, resize_zeroed};
 use tidemill_model::{ColumnType, Schema};
@@ -136,7 +137,7 @@ pub struct EventLog {
     /// Number of events.
     pub len: usize,
     /// For each event, the input of the emitting transaction and the number of its event there.
-    pub owners: Vec<(u32, u32)>,
+    pub owners: Vec<InputEvent>,
 }
 
 impl EventLog {
@@ -154,7 +155,7 @@ impl EventLog {
     }
 
     /// Appends an event: the values at index `at` of the captured columns; `captured` maps fields to columns.
-    pub fn push(&mut self, captured: &[Option<usize>], from: &[NativeColumn], at: usize, owner: (u32, u32)) {
+    pub fn push(&mut self, captured: &[Option<usize>], from: &[NativeColumn], at: usize, owner: InputEvent) {
         for (column, source) in self.columns.iter_mut().zip(captured) {
             column.ensure(self.len + 1);
             if let Some(c) = source {

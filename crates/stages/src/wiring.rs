@@ -3,9 +3,32 @@
 use std::ops::Range;
 use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, feeds_code};
 use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
+use typed_index_collections::TiVec;
 
-/// Index into [`Wiring::inputs`]: a transaction on one of its inputs.
-pub type InputId = usize;
+/// A transaction on one of its inputs: the index of its [`InputWiring`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InputId(u32);
+
+impl From<usize> for InputId {
+    fn from(index: usize) -> Self {
+        InputId(index as u32)
+    }
+}
+
+impl From<InputId> for usize {
+    fn from(id: InputId) -> usize {
+        id.0 as usize
+    }
+}
+
+/// An event of an input, which stands for one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputEvent {
+    /// The input.
+    pub input: InputId,
+    /// The event's number among the input's events of its epoch.
+    pub event: u32,
+}
 
 /// A transaction on one of its inputs.
 pub struct InputWiring {
@@ -21,8 +44,21 @@ pub struct InputWiring {
     pub keys: DeliveryKeys,
 }
 
-/// Index into [`Wiring::joints`].
-pub type JointId = usize;
+/// A [`Joint`], by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JointId(u32);
+
+impl From<usize> for JointId {
+    fn from(index: usize) -> Self {
+        JointId(index as u32)
+    }
+}
+
+impl From<JointId> for usize {
+    fn from(id: JointId) -> usize {
+        id.0 as usize
+    }
+}
 
 /// Inputs of the same events, whose transactions run on each event one after the other; most joints have one input.
 pub struct Joint {
@@ -30,6 +66,23 @@ pub struct Joint {
     pub inputs: Range<InputId>,
     /// Runs the transactions of all of them.
     pub run: AccessFn,
+}
+
+impl Joint {
+    /// The number of its inputs.
+    pub fn width(&self) -> usize {
+        (self.inputs.end.0 - self.inputs.start.0) as usize
+    }
+
+    /// Its inputs, in the order in which they run on an event.
+    pub fn inputs(&self) -> impl Iterator<Item = InputId> + use<> {
+        (self.inputs.start.0..self.inputs.end.0).map(InputId)
+    }
+}
+
+/// The joints in a range.
+pub fn joints_in(range: &Range<JointId>) -> impl DoubleEndedIterator<Item = JointId> + ExactSizeIterator + use<> {
+    (range.start.0..range.end.0).map(JointId)
 }
 
 /// The outlet of a transaction that feeds a root stream.
@@ -46,11 +99,11 @@ pub enum Outlet {
 /// The fixed connections of a program.
 pub struct Wiring {
     /// All transactions on all their inputs.
-    pub inputs: Vec<InputWiring>,
+    pub inputs: TiVec<InputId, InputWiring>,
     /// By stream: the inputs that an event of this root is delivered to, in order.
     pub deliveries: Vec<Vec<InputId>>,
     /// All inputs, joined.
-    pub joints: Vec<Joint>,
+    pub joints: TiVec<JointId, Joint>,
     /// By stream: the joints of its deliveries, in order.
     pub joints_of: Vec<Range<JointId>>,
     /// By stream: whether code reads its events as they are emitted.
@@ -68,19 +121,19 @@ pub struct Wiring {
 impl Wiring {
     /// Numbers the connections.
     pub fn of(program: &Program, code: &Code) -> Wiring {
-        let mut inputs = Vec::new();
+        let mut inputs: TiVec<InputId, InputWiring> = TiVec::new();
         let mut deliveries = vec![Vec::new(); program.streams.len()];
-        let mut joints = Vec::new();
+        let mut joints: TiVec<JointId, Joint> = TiVec::new();
         let mut joints_of = Vec::new();
         for (root, pipeline) in code.pipelines.iter().enumerate() {
             let (first_input, first_joint) = (inputs.len(), joints.len());
             for JointCode { deliveries, run } in pipeline.iter().flat_map(|p| &p.joints) {
-                let inputs = first_input + deliveries.start..first_input + deliveries.end;
+                let inputs = (first_input + deliveries.start).into()..(first_input + deliveries.end).into();
                 joints.push(Joint { inputs, run: *run });
             }
-            joints_of.push(first_joint..joints.len());
+            joints_of.push(first_joint.into()..joints.next_key());
             for (delivery, node, keys) in pipeline.iter().flat_map(|p| &p.plan.deliveries) {
-                deliveries[root].push(inputs.len());
+                deliveries[root].push(inputs.next_key());
                 inputs.push(InputWiring {
                     transaction: delivery.transaction,
                     input: delivery.input,
@@ -135,7 +188,7 @@ mod tests {
         let (_, history) = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history");
         let program = analyze(&history.plan).expect("a right plan");
         let code = Code::compile(&program, &vec![true; program.streams.len()]).expect("it can be compiled");
-        Wiring::of(&program, &code).joints.iter().map(|joint| joint.inputs.len()).collect()
+        Wiring::of(&program, &code).joints.iter().map(Joint::width).collect()
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Bank {
         let columns = events.views();
         for codes in &code.transactions {
             let transaction = &codes[0];
-            let mut verdicts = vec![0u32; len];
+            let mut verdicts = vec![Verdict::COMMITTED; len];
             let mut captured = [&transaction.committed, &transaction.aborted].map(|plan| {
                 let columns = plan.captured.iter().map(|&ty| {
                     let mut column = NativeColumn::new(ty);
@@ -202,7 +202,7 @@ impl Bank {
             };
             // SAFETY: the views have every event, the rows are those of the table, and all of it lives during the call.
             unsafe { (transaction.run)(context, &input, first as u64, count as u64) };
-            let committed = verdicts[first..first + count].iter().filter(|&&v| Verdict::of(v).is_committed()).count();
+            let committed = verdicts[first..first + count].iter().filter(|verdict| verdict.is_committed()).count();
             self.commits += committed;
             self.aborts += count - committed;
         }

@@ -5,15 +5,16 @@
 use crate::access::serial::run_one;
 use crate::epoch::Epoch;
 use crate::input::Identity;
-use crate::machine::{Machine, Scratch};
+use crate::machine::{InputContext, Machine, Scratch};
 use crate::prepare::changes::{self, Transactions};
 use crate::prepare::keys::{Fields, resolve_captured, resolve_roles};
 use crate::prepare::{computed_of, pipeline_of};
 use crate::stream_state::root_view;
-use crate::wiring::{InputId, Outlet};
-use tidemill_compile::abi::InputView;
+use crate::wiring::{InputEvent, InputId, Outlet};
+use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, NativeColumn, OutputColumn, OutputPlan};
 use tidemill_plan::StreamId;
+use typed_index_collections::TiVec;
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
 type Emitted = (StreamId, usize);
@@ -22,7 +23,7 @@ type Emitted = (StreamId, usize);
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     let mut cascade = Cascade { machine, scratch, epoch };
     let mut rows = vec![0usize; machine.wiring.sources.len()];
-    let mut next = vec![0usize; machine.wiring.inputs.len()];
+    let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
     for m in 0..cascade.epoch.merge.len() {
         let (source, count) = cascade.epoch.merge[m];
         let root = machine.wiring.sources[source as usize];
@@ -32,9 +33,10 @@ pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
             let mut emitted = Vec::new();
             for &id in &machine.wiring.deliveries[root] {
                 let input = &cascade.epoch.inputs[id];
-                if next[id] < input.len && input.row(next[id]) == row {
+                let event = next[id];
+                if (event as usize) < input.len && input.row(event as usize) == row {
                     next[id] += 1;
-                    cascade.execute(id, next[id] - 1, &mut emitted);
+                    cascade.execute(InputEvent { input: id, event }, &mut emitted);
                 }
             }
             emitted.into_iter().for_each(|event| cascade.follow(event));
@@ -86,29 +88,26 @@ impl Cascade<'_> {
             resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, (i, i + 1), keys);
             input.ensure_results(i + 1);
             input.point(&views, &computed_views);
-            arrived.push((id, i));
+            arrived.push(InputEvent { input: id, event: i as u32 });
         }
         self.epoch.pipelines[stream] = pipeline;
         self.epoch.logs[stream] = Some(log);
         let mut emitted = Vec::new();
-        for (id, i) in arrived {
-            self.execute(id, i, &mut emitted);
+        for at in arrived {
+            self.execute(at, &mut emitted);
         }
         emitted.into_iter().for_each(|event| self.follow(event));
     }
 
     /// Runs one transaction; appends the events that it emitted to streams that lead on to transactions.
-    fn execute(&mut self, id: InputId, i: usize, emitted: &mut Vec<Emitted>) {
+    fn execute(&mut self, at: InputEvent, emitted: &mut Vec<Emitted>) {
         let Cascade { machine, scratch, epoch } = self;
-        scratch.identity.ensure(i + 1);
-        depend(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
-        changes::mark_and_save(machine, epoch, Transactions::One(id, i));
-        run_one(machine, epoch, id, i, &mut scratch.context, &scratch.identity);
-        Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), 1);
-        let wiring = &machine.wiring.inputs[id];
-        let transaction = &machine.program.transactions[wiring.transaction];
-        let code = &machine.code.transactions[wiring.transaction][wiring.input];
-        let owner = (id as u32, i as u32);
+        scratch.identity.ensure(at.event as usize + 1);
+        depend(machine, epoch, at, &mut scratch.context, &scratch.identity);
+        changes::mark_and_save(machine, epoch, Transactions::One(at));
+        run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
+        Epoch::ran(&mut epoch.order, machine.wiring.joint_of(at.input), 1);
+        let InputContext { transaction, code, .. } = machine.input(at.input);
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
         let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
         for (number, place) in order {
@@ -116,22 +115,22 @@ impl Cascade<'_> {
             let stream = transaction.emits[emit].stream;
             if leads_on(stream) {
                 let columns = scratch.context.emissions(number as usize).columns();
-                push(epoch, stream, &code.emits[emit], columns, place as usize, owner, emitted);
+                push(epoch, stream, &code.emits[emit], columns, place as usize, at, emitted);
             }
         }
-        let (outlet, stream) = match epoch.inputs[id].verdicts[i] {
-            0 => (Outlet::Committed, transaction.committed.stream),
-            tidemill_compile::abi::COMMITTED_SILENTLY => return,
+        let (outlet, stream) = match epoch.inputs[at.input].verdicts[at.event as usize] {
+            Verdict::COMMITTED => (Outlet::Committed, transaction.committed.stream),
+            Verdict::COMMITTED_SILENTLY => return,
             _ => (Outlet::Aborted, transaction.aborted),
         };
         if leads_on(stream) {
-            let input = &mut epoch.inputs[id];
+            let input = &mut epoch.inputs[at.input];
             let (plan, columns) = match outlet {
                 Outlet::Committed => (&code.committed, std::mem::take(&mut input.captures)),
                 _ => (&code.aborted, std::mem::take(&mut input.seen)),
             };
-            push(epoch, stream, plan, &columns, i, owner, emitted);
-            let input = &mut epoch.inputs[id];
+            push(epoch, stream, plan, &columns, at.event as usize, at, emitted);
+            let input = &mut epoch.inputs[at.input];
             match outlet {
                 Outlet::Committed => input.captures = columns,
                 _ => input.seen = columns,
@@ -141,22 +140,13 @@ impl Cascade<'_> {
 }
 
 /// Reads the dependent keys of a transaction, in the order of roles, and finds their rows.
-fn depend(
-    machine: &Machine,
-    epoch: &mut Epoch,
-    id: InputId,
-    i: usize,
-    context: &mut AccessContext,
-    identity: &Identity,
-) {
-    let wiring = &machine.wiring.inputs[id];
-    let code = &machine.code.transactions[wiring.transaction][wiring.input];
-    let roles = &machine.program.transactions[wiring.transaction].roles;
-    let input = &mut epoch.inputs[id];
+fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut AccessContext, identity: &Identity) {
+    let InputContext { transaction, code, .. } = machine.input(at.input);
+    let (input, i) = (&mut epoch.inputs[at.input], at.event as usize);
     for (r, key) in code.keys.iter().enumerate() {
         let Some(key) = key else { continue };
         let captures: Vec<_> = input.keys[r].iter_mut().map(NativeColumn::view).collect();
-        let mut verdict = 0u32;
+        let mut verdict = Verdict::COMMITTED;
         let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
         let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(identity) };
         #[allow(unsafe_code)]
@@ -165,8 +155,8 @@ fn depend(
         unsafe {
             (key.run)(context, &view, i as u64, 1);
         }
-        let table = &machine.tables[roles[r].table];
-        input.rows[r][i] = if verdict == 0 { resolve_captured(table, &input.keys[r], i) } else { 0 };
+        let table = &machine.tables[transaction.roles[r].table];
+        input.rows[r][i] = if verdict.is_committed() { resolve_captured(table, &input.keys[r], i) } else { 0 };
     }
 }
 
@@ -176,7 +166,7 @@ fn push(
     plan: &OutputPlan,
     columns: &[tidemill_compile::NativeColumn],
     at: usize,
-    owner: (u32, u32),
+    owner: InputEvent,
     emitted: &mut Vec<Emitted>,
 ) {
     let log = epoch.logs[stream].as_mut().expect("a stream that leads on has a log");

@@ -5,9 +5,11 @@
 
 use crate::input::Input;
 use crate::machine::Machine;
+use crate::wiring::{InputEvent, InputId};
 use std::ops::Range;
 use tidemill_plan::GroupOf;
 use tidemill_schedule::{Choice, Policy, Reason};
+use typed_index_collections::{TiSlice, TiVec};
 
 /// A set of groups, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +70,17 @@ impl Default for Scheduled {
 #[derive(Default)]
 pub struct Grouping {
     /// By input: the group of each event, if it depends on the event.
-    by_event: Vec<Vec<u8>>,
+    by_event: TiVec<InputId, Vec<u8>>,
     /// By input: the group of all its events, if it does not depend on the event.
-    by_input: Vec<usize>,
+    by_input: TiVec<InputId, usize>,
 }
 
 impl Grouping {
     /// Computes the groups of an epoch's transactions.
-    pub fn fill(&mut self, machine: &Machine, inputs: &[Input]) {
+    pub fn fill(&mut self, machine: &Machine, inputs: &TiSlice<InputId, Input>) {
         self.by_event.resize_with(inputs.len(), Vec::new);
         self.by_input.resize(inputs.len(), 0);
-        for (id, input) in inputs.iter().enumerate() {
+        for (id, input) in inputs.iter_enumerated() {
             self.by_event[id].clear();
             match machine.groups.of[machine.wiring.inputs[id].transaction] {
                 GroupOf::All(group) => self.by_input[id] = group,
@@ -92,15 +94,14 @@ impl Grouping {
 
     /// The group of an input's event.
     #[inline]
-    pub fn of(&self, input: usize, i: usize) -> usize {
-        self.by_event[input].get(i).map_or(self.by_input[input], |&group| usize::from(group))
+    pub fn of(&self, InputEvent { input, event }: InputEvent) -> usize {
+        self.by_event[input].get(event as usize).map_or(self.by_input[input], |&group| usize::from(group))
     }
 }
 
 /// The value in the column that groups keys, read from any row that an event touches; 0 if it touches none.
-fn key_of(machine: &Machine, id: usize, input: &Input, i: usize) -> i64 {
-    let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
-    for (r, role) in roles.iter().enumerate() {
+fn key_of(machine: &Machine, id: InputId, input: &Input, i: usize) -> i64 {
+    for (r, role) in machine.input(id).roles().iter().enumerate() {
         let row = input.rows_of(r, i, role.over.is_some()).iter().copied().find(|&row| row != 0);
         if let (Some(row), Some(groups)) = (row, machine.program.tables[role.table].groups) {
             let cell = machine.tables[role.table].layout().cell(groups.column) / 8;

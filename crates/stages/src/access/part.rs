@@ -1,16 +1,17 @@
 //! A part of an epoch's transactions that is accessed under one policy: all of them, or those of some groups.
 
 use crate::access::grouping::GroupSet;
-use crate::access::serial::{Located, RowWork};
+use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
 use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::input::Identity;
 use crate::machine::Machine;
+use crate::wiring::InputId;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker, run_serially};
+use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker};
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
@@ -48,12 +49,12 @@ impl Memory {
         machine: &Machine,
         epoch: &Epoch,
         (range, groups, most): (&Range<usize>, GroupSet, u32),
-        (workers, cost): (usize, &dyn Fn(usize) -> f64),
+        (workers, cost): (usize, &dyn Fn(InputId) -> f64),
     ) -> Survey {
         let Memory { located, versions, surveyor, .. } = self;
         located.fill(machine, epoch, range, (groups, most as usize));
         versions.fill(machine, epoch, located, true);
-        let weight = |transaction: u32| cost(located.at()[transaction as usize].0 as usize);
+        let weight = |transaction: u32| cost(located.at()[transaction as usize].input);
         surveyor.survey(located.buffer(), &versions.uses, workers, weight)
     }
 }
@@ -69,6 +70,8 @@ pub struct Part {
     pub method: Method,
     /// The groups whose transactions it runs.
     pub groups: GroupSet,
+    /// The range of the epoch's order that it runs.
+    range: Range<usize>,
     memory: Memory,
     /// For a serial part: whether a worker has claimed it.
     claimed: AtomicBool,
@@ -90,7 +93,9 @@ impl Part {
         method: Method,
     ) -> Part {
         let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
-        located.fill(machine, epoch, range, (groups, usize::MAX));
+        if !method.is_serial() {
+            located.fill(machine, epoch, range, (groups, usize::MAX));
+        }
         match method {
             method if method.is_serial() => {}
             Method::Policy(policy) => {
@@ -114,6 +119,7 @@ impl Part {
         Part {
             method,
             groups,
+            range: range.clone(),
             memory,
             claimed: AtomicBool::new(false),
             done: AtomicBool::new(false),
@@ -146,7 +152,15 @@ impl Part {
         }
         let start = environment.now();
         let Memory { located, versions, scratches, .. } = &self.memory;
-        let is_done = if self.method.on_versions() {
+        let is_done = if self.method.is_serial() {
+            let mut scratch = scratches[worker.id()].try_lock().expect("a scratch belongs to one worker");
+            let WorkerScratch { context, buffers } = &mut *scratch;
+            let sampled = buffers.samples(epoch.inputs.len());
+            let serial = Serial { machine, environment, context, identity, sampled };
+            serial.run(epoch, self.range.clone(), self.groups, CALLS_PER_SAMPLE);
+            worker.account(environment.now() - start);
+            true
+        } else if self.method.on_versions() {
             let (graph, flow) = self.flow();
             let work =
                 VersionWork::new(machine, environment, epoch, located, versions, graph, flow, scratches, identity);
@@ -168,10 +182,6 @@ impl Part {
     fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
         let Memory { located, versions, executor, baseline, .. } = &self.memory;
         match self.method {
-            method if method.is_serial() => {
-                let count = located.at().len() as u32;
-                worker.account(execute, |id| run_serially(id, 0..count, execute));
-            }
             Method::Policy(_) if waits => executor.work(worker, execute),
             Method::Policy(_) => return executor.help(worker, execute) == Progress::Done,
             Method::Scheme(_) => baseline.work(worker, located.accesses(), &versions.uses, execute),

@@ -5,13 +5,13 @@
 //! its input and event (in place: below; on versions of the rows: `versions`). If one transaction's events reach
 //! another (a cascade), each event is followed through before the next, on one worker.
 
-use crate::access::grouping::{GroupSet, within};
+use crate::access::grouping::{GroupSet, Grouping, within};
 use crate::access::versions::WorkerScratch;
 use crate::environment::Environment;
 use crate::epoch::{Epoch, Run, Sampled};
 use crate::input::Identity;
-use crate::machine::Machine;
-use crate::wiring::{InputId, Joint};
+use crate::machine::{InputContext, Machine};
+use crate::wiring::{InputEvent, InputId, Joint, JointId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_compile::abi::InputView;
@@ -19,6 +19,7 @@ use tidemill_compile::{AccessContext, AccessFn};
 use tidemill_schedule::Execute;
 use tidemill_state::memory::prefetch;
 use tidemill_txn::{AccessBuffer, RowId};
+use typed_index_collections::{TiSlice, TiVec};
 
 /// The maximum number of transactions per call of compiled code.
 const BLOCK: usize = 16;
@@ -43,18 +44,12 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// The call for one of an epoch's inputs.
-    pub fn of(machine: &Machine, epoch: &'a Epoch, id: usize, identity: &Identity) -> Self {
-        let wiring = &machine.wiring.inputs[id];
+    pub fn of(machine: &Machine, epoch: &'a Epoch, id: InputId, identity: &Identity) -> Self {
+        let InputContext { transaction, code, .. } = machine.input(id);
         let input = &epoch.inputs[id];
-        let roles = &machine.program.transactions[wiring.transaction].roles;
-        let far = roles.iter().enumerate().filter(|(_, role)| machine.tables[role.table].is_far());
+        let far = transaction.roles.iter().enumerate().filter(|(_, role)| machine.tables[role.table].is_far());
         let far = far.map(|(r, role)| (input.rows[r].as_slice(), role.over.map(|_| input.starts[r].as_slice())));
-        Call {
-            run: machine.code.transactions[wiring.transaction][wiring.input].run,
-            view: input.view(identity),
-            far: far.collect(),
-            len: input.len,
-        }
+        Call { run: code.run, view: input.view(identity), far: far.collect(), len: input.len }
     }
 
     /// Prefetches the rows of events `from..to`.
@@ -95,9 +90,8 @@ struct Course<'a> {
     run: AccessFn,
     /// By input: the view that its code reads.
     views: Vec<InputView>,
-    inputs: Range<InputId>,
-    /// By input.
-    calls: Vec<Call<'a>>,
+    /// One for each of its inputs.
+    calls: Vec<(InputId, Call<'a>)>,
     /// The event that runs next.
     next: usize,
     /// The event up to which rows were prefetched.
@@ -106,16 +100,16 @@ struct Course<'a> {
 
 impl<'a> Course<'a> {
     fn of(machine: &Machine, epoch: &'a Epoch, joint: &Joint, identity: &Identity) -> Self {
-        let calls: Vec<_> = joint.inputs.clone().map(|id| Call::of(machine, epoch, id, identity)).collect();
-        let views = calls.iter().map(|call| call.view).collect();
-        let asked = if calls.iter().all(|call| call.far.is_empty()) { usize::MAX } else { 0 };
-        Course { run: joint.run, views, inputs: joint.inputs.clone(), calls, next: 0, asked }
+        let calls: Vec<_> = joint.inputs().map(|id| (id, Call::of(machine, epoch, id, identity))).collect();
+        let views = calls.iter().map(|(_, call)| call.view).collect();
+        let asked = if calls.iter().all(|(_, call)| call.far.is_empty()) { usize::MAX } else { 0 };
+        Course { run: joint.run, views, calls, next: 0, asked }
     }
 
     /// Prefetches the rows of the next few events.
     #[inline(never)]
     fn ask(&mut self) {
-        self.calls.iter().for_each(|call| call.prefetch(self.asked, self.asked + ASKED));
+        self.calls.iter().for_each(|(_, call)| call.prefetch(self.asked, self.asked + ASKED));
         self.asked += ASKED;
     }
 
@@ -125,7 +119,7 @@ impl<'a> Course<'a> {
         while self.asked < self.next + count + AHEAD {
             self.ask();
         }
-        debug_assert!(self.calls.iter().all(|call| self.next + count <= call.len));
+        debug_assert!(self.calls.iter().all(|(_, call)| self.next + count <= call.len));
         context.write_in_place(true);
         #[allow(unsafe_code)]
         // SAFETY: as in `Call::run`, for each of the inputs.
@@ -135,10 +129,28 @@ impl<'a> Course<'a> {
         self.next += count;
     }
 
-    /// Runs the transactions in `range`, numbered from the first transaction of event `first`.
-    fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>) {
+    /// Runs those of `wanted` among the transactions in `range`, which is numbered from the first transaction of event
+    /// `first`.
+    fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>, wanted: Wanted<'_>) {
         let inputs = self.calls.len();
-        range.for_each(|number| self.calls[number % inputs].run(context, first + number / inputs, 1));
+        for number in range {
+            let ((id, call), event) = (&self.calls[number % inputs], first + number / inputs);
+            if wanted.has(*id, event) {
+                call.run(context, event, 1);
+            }
+        }
+    }
+
+    /// Runs those of `wanted` among the transactions of `count` events, one at a time.
+    fn run_wanted(&mut self, context: &mut AccessContext, count: usize, wanted: Wanted<'_>) {
+        for event in self.next..self.next + count {
+            let ahead = event + AHEAD;
+            let is_wanted = |(id, call): &&(InputId, Call<'_>)| ahead < call.len && wanted.has(*id, ahead);
+            self.calls.iter().filter(is_wanted).for_each(|(_, call)| call.prefetch(ahead, ahead + 1));
+            let numbers = 0..self.calls.len();
+            self.run_some(context, event, numbers, wanted);
+        }
+        self.next += count;
     }
 
     /// As `run`, and adds the time of each input's own code to its sample. With several inputs it runs one event only.
@@ -147,76 +159,102 @@ impl<'a> Course<'a> {
         environment: &dyn Environment,
         context: &mut AccessContext,
         count: usize,
-        sampled: &mut [Sampled],
+        sampled: &mut TiSlice<InputId, Sampled>,
     ) {
         let single = self.calls.len() == 1;
         let count = if single { count } else { 1 };
-        for (call, sampled) in self.calls.iter().zip(&mut sampled[self.inputs.clone()]) {
+        for (id, call) in &self.calls {
             let start = environment.now();
             call.run(context, self.next, count);
-            sampled.time += environment.now() - start;
-            sampled.transactions += count as f64;
+            sampled[*id].time += environment.now() - start;
+            sampled[*id].transactions += count as f64;
         }
         self.next += count;
     }
 }
 
-/// Granularity `Epoch`, for programs that do not cascade: runs transactions `range` of the order. One call of compiled
-/// code in the given number is timed, for `epoch.sampled`.
-pub fn run_serially(
-    machine: &Machine,
-    environment: &dyn Environment,
-    epoch: &mut Epoch,
-    (context, identity): (&mut AccessContext, &Identity),
-    (range, calls_per_sample): (Range<usize>, u32),
-) {
-    let mut sampled = std::mem::take(&mut epoch.sampled);
-    let joints = machine.wiring.joints.iter();
-    let mut courses: Vec<_> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
-    let (mut at, mut untimed) = (0, calls_per_sample);
-    for &Run { joint, count } in &epoch.order {
-        if at >= range.end {
-            break;
-        }
-        let course = &mut courses[joint as usize];
-        let (first, inputs) = (course.next, course.calls.len());
-        let transactions = count as usize * inputs;
-        let (skipped, wanted) = within(&range, at, transactions);
-        at += transactions;
-        let mut events = 0..count as usize;
-        let mut behind = 0..0;
-        if wanted < transactions {
-            // The range may begin and end between two transactions of one event.
-            let end = skipped + wanted;
-            events = skipped.div_ceil(inputs)..end / inputs;
-            let before = skipped..end.min(events.start * inputs);
-            behind = before.end.max(events.end * inputs)..end;
-            course.run_some(context, first, before);
-        }
-        course.next = first + events.start;
-        course.asked = course.asked.max(course.next);
-        while course.next < first + events.end {
-            let block = BLOCK.min(first + events.end - course.next);
-            untimed -= 1;
-            if untimed == 0 {
-                untimed = calls_per_sample;
-                course.run_timed(environment, context, block, &mut sampled);
-            } else {
-                course.run(context, block);
-            }
-        }
-        course.run_some(context, first, behind);
-        course.next = first + count as usize;
+/// The transactions that a serial run is for.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    groups: GroupSet,
+    grouping: &'a Grouping,
+}
+
+impl Wanted<'_> {
+    fn has(self, input: InputId, event: usize) -> bool {
+        let at = InputEvent { input, event: event as u32 };
+        self.groups == GroupSet::ALL || self.groups.has(self.grouping.of(at))
     }
-    drop(courses);
-    epoch.sampled = sampled;
+}
+
+/// Granularity `Epoch`, for programs that do not cascade: one worker runs transactions in position order.
+pub struct Serial<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The clock.
+    pub environment: &'a dyn Environment,
+    /// The worker's context.
+    pub context: &'a mut AccessContext,
+    /// As long as the epoch's largest input ([`ensure_identity`]).
+    pub identity: &'a Identity,
+    /// Receives the samples.
+    pub sampled: &'a mut TiSlice<InputId, Sampled>,
+}
+
+impl Serial<'_> {
+    /// Runs the transactions of some groups in a range of an epoch's order. If they are all groups, it runs blocks of
+    /// transactions, and one call of compiled code in `calls_per_sample` is timed.
+    pub fn run(self, epoch: &Epoch, range: Range<usize>, groups: GroupSet, calls_per_sample: u32) {
+        let Serial { machine, environment, context, identity, sampled } = self;
+        let wanted = Wanted { groups, grouping: &epoch.grouping };
+        let joints = machine.wiring.joints.iter();
+        let mut courses: TiVec<JointId, _> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
+        let (mut at, mut untimed) = (0, calls_per_sample);
+        for &Run { joint, count } in &epoch.order {
+            if at >= range.end {
+                break;
+            }
+            let course = &mut courses[joint];
+            let (first, inputs) = (course.next, course.calls.len());
+            let transactions = count as usize * inputs;
+            let (skipped, here) = within(&range, at, transactions);
+            at += transactions;
+            let mut events = 0..count as usize;
+            let mut after = 0..0;
+            if here < transactions {
+                // The range may begin and end between two transactions of one event.
+                let end = skipped + here;
+                events = skipped.div_ceil(inputs)..end / inputs;
+                let before = skipped..end.min(events.start * inputs);
+                after = before.end.max(events.end * inputs)..end;
+                course.run_some(context, first, before, wanted);
+            }
+            course.next = first + events.start;
+            course.asked = course.asked.max(course.next);
+            if groups != GroupSet::ALL {
+                course.run_wanted(context, events.len(), wanted);
+            }
+            while course.next < first + events.end {
+                let block = BLOCK.min(first + events.end - course.next);
+                untimed -= 1;
+                if untimed == 0 {
+                    untimed = calls_per_sample;
+                    course.run_timed(environment, context, block, sampled);
+                } else {
+                    course.run(context, block);
+                }
+            }
+            course.run_some(context, first, after, wanted);
+            course.next = first + count as usize;
+        }
+    }
 }
 
 /// The transactions of an epoch by number, for the executor.
 #[derive(Default)]
 pub struct Located {
     /// Transaction → input and event.
-    at: Vec<(u32, u32)>,
+    at: Vec<InputEvent>,
     accesses: AccessBuffer,
 }
 
@@ -226,13 +264,13 @@ impl Located {
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
         self.at.clear();
         self.accesses.clear();
-        epoch.each_in(&machine.wiring.joints, range, |id, i| {
-            if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(id, i)) {
+        epoch.each_in(&machine.wiring.joints, range, |at| {
+            if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(at)) {
                 return true;
             }
-            let input = &epoch.inputs[id];
-            let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
-            self.at.push((id as u32, i as u32));
+            let (input, i) = (&epoch.inputs[at.input], at.event as usize);
+            let roles = machine.input(at.input).roles();
+            self.at.push(at);
             let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
             self.accesses.push(rows.copied().filter(|&row| row != 0).map(RowId));
             self.accesses.len() < most
@@ -240,7 +278,7 @@ impl Located {
     }
 
     /// Transaction → input and event.
-    pub fn at(&self) -> &[(u32, u32)] {
+    pub fn at(&self) -> &[InputEvent] {
         &self.at
     }
 
@@ -263,7 +301,7 @@ impl Located {
 pub struct RowWork<'a> {
     environment: &'a dyn Environment,
     located: &'a Located,
-    calls: Vec<Call<'a>>,
+    calls: TiVec<InputId, Call<'a>>,
     scratches: &'a [Mutex<WorkerScratch>],
 }
 
@@ -281,22 +319,22 @@ impl<'a> RowWork<'a> {
         scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
-        let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let calls = epoch.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
         RowWork { environment, located, calls, scratches }
     }
 }
 
 impl Execute for RowWork<'_> {
     fn execute(&self, worker: usize, transaction: u32) {
-        let (input, i) = self.located.at[transaction as usize];
+        let InputEvent { input, event } = self.located.at[transaction as usize];
         // Never contended: a worker uses only its own scratch. The lock checks this.
         let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
-        self.calls[input as usize].run(&mut scratch.context, i as usize, 1);
+        self.calls[input].run(&mut scratch.context, event as usize, 1);
     }
 
     fn prefetch(&self, transaction: u32) {
-        let (input, i) = self.located.at[transaction as usize];
-        self.calls[input as usize].prefetch(i as usize, i as usize + 1);
+        let InputEvent { input, event } = self.located.at[transaction as usize];
+        self.calls[input].prefetch(event as usize, event as usize + 1);
     }
 
     fn now(&self) -> u64 {
@@ -304,28 +342,20 @@ impl Execute for RowWork<'_> {
     }
 
     fn took(&self, worker: usize, transaction: u32, ns: u64) {
-        let (input, _) = self.located.at[transaction as usize];
+        let input = self.located.at[transaction as usize].input;
         let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
-        scratch.buffers.sampled(input as usize, ns, 1.0);
+        scratch.buffers.sampled(input, ns, 1.0);
     }
 }
 
 /// Runs one event of an input. For cascades, whose inputs grow as they run.
-pub fn run_one(
-    machine: &Machine,
-    epoch: &Epoch,
-    id: usize,
-    i: usize,
-    context: &mut AccessContext,
-    identity: &Identity,
-) {
-    let wiring = &machine.wiring.inputs[id];
-    let view = epoch.inputs[id].view(identity);
-    let run = machine.code.transactions[wiring.transaction][wiring.input].run;
+pub fn run_one(machine: &Machine, epoch: &Epoch, at: InputEvent, context: &mut AccessContext, identity: &Identity) {
+    let view = epoch.inputs[at.input].view(identity);
+    let run = machine.input(at.input).code.run;
     context.write_in_place(true);
     #[allow(unsafe_code)]
     // SAFETY: as in `Call::run`; `Input::point` was called after the input last grew.
     unsafe {
-        run(context, &view, i as u64, 1);
+        run(context, &view, u64::from(at.event), 1);
     }
 }

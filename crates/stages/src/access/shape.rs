@@ -6,6 +6,7 @@ use crate::access::versions::Versions;
 use crate::epoch::Epoch;
 use crate::machine::{Machine, Scratch};
 use crate::prepare::prepare;
+use crate::wiring::InputEvent;
 use arrow_array::RecordBatch;
 use tidemill_plan::TransactionId;
 use tidemill_txn::{AccessBuffer, UseBuffer};
@@ -33,7 +34,7 @@ impl EpochShape {
         let (mut located, mut versions) = (Located::default(), Versions::new(machine));
         located.fill(machine, &epoch, &(0..epoch.transactions()), (GroupSet::ALL, usize::MAX));
         versions.fill(machine, &epoch, &located, true);
-        let transaction = |&(input, _): &(u32, u32)| machine.wiring.inputs[input as usize].transaction;
+        let transaction = |at: &InputEvent| machine.wiring.inputs[at.input].transaction;
         EpochShape {
             transactions: located.at().iter().map(transaction).collect(),
             accesses: located.buffer().clone(),

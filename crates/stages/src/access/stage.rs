@@ -7,7 +7,7 @@
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled};
 use crate::access::scheduling::Scheduling;
-use crate::access::serial::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
+use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
 use crate::access::{cascade, waves};
@@ -16,6 +16,7 @@ use crate::epoch::Epoch;
 use crate::input::Input;
 use crate::machine::{Machine, Scratch};
 use crate::prepare::changes;
+use crate::wiring::{InputEvent, InputId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl AccessStage {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.breakdown.useful += self.environment.now() - decided;
         } else if is_serial {
-            self.access_serially(scratch, &mut epoch, (range, CALLS_PER_SAMPLE));
+            self.access_serially(scratch, &mut epoch, range, CALLS_PER_SAMPLE);
         } else {
             epoch = self.access_together(scratch, worker, epoch, range, publish);
         }
@@ -107,11 +108,15 @@ impl AccessStage {
         epoch
     }
 
-    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: (Range<usize>, u32)) {
+    fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: Range<usize>, calls_per_sample: u32) {
         let start = self.environment.now();
         ensure_identity(epoch, &mut scratch.identity);
-        let worker = (&mut *scratch.context, &scratch.identity);
-        run_serially(&self.machine, self.environment.as_ref(), epoch, worker, range);
+        let Scratch { context, identity, .. } = scratch;
+        let (machine, environment) = (&*self.machine, self.environment.as_ref());
+        let mut sampled = std::mem::take(&mut epoch.sampled);
+        let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
+        serial.run(epoch, range, GroupSet::ALL, calls_per_sample);
+        epoch.sampled = sampled;
         epoch.breakdown.useful += self.environment.now() - start;
     }
 
@@ -125,8 +130,9 @@ impl AccessStage {
         }
         let costs = self.state.lock().costs.clone();
         let mut weights = vec![0.0; self.machine.groups.names.len()];
-        for (id, input) in epoch.inputs.iter().enumerate() {
-            (0..input.len).for_each(|i| weights[epoch.grouping.of(id, i)] += costs.of(id));
+        for (id, input) in epoch.inputs.iter_enumerated() {
+            let of = |event| epoch.grouping.of(InputEvent { input: id, event });
+            (0..input.len as u32).for_each(|event| weights[of(event)] += costs.of(id));
         }
         let in_all: f64 = weights.iter().sum();
         for scheduled in &mut epoch.scheduled {
@@ -179,8 +185,8 @@ impl AccessStage {
         let Epoch { grouping, inputs, .. } = &mut *epoch;
         grouping.fill(&self.machine, inputs);
         let mut counts = vec![0u32; groups];
-        epoch.each_in(&self.machine.wiring.joints, range, |id, i| {
-            counts[epoch.grouping.of(id, i)] += 1;
+        epoch.each_in(&self.machine.wiring.joints, range, |at| {
+            counts[epoch.grouping.of(at)] += 1;
             true
         });
         let some = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
@@ -239,17 +245,17 @@ impl AccessStage {
     fn sample(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> usize {
         let (all, operations) = (epoch.transactions(), epoch.operations());
         let mut at = WARM_UP.min(all);
-        self.access_serially(scratch, epoch, (0..at, CALLS_PER_SAMPLE));
+        self.access_serially(scratch, epoch, 0..at, CALLS_PER_SAMPLE);
         let (first, start) = (at, self.environment.now());
         while at < all.min(SAMPLED_MAX) && self.environment.now() - start < SAMPLED_NS {
             let next = (at + WARM_UP.max(at - first)).min(all).min(SAMPLED_MAX);
-            self.access_serially(scratch, epoch, (at..next, 1));
+            self.access_serially(scratch, epoch, at..next, 1);
             at = next;
         }
         let mut state = self.state.lock();
         state.costs.add(&epoch.sampled);
-        let of_input = |(id, input): (usize, &Input)| input.len as f64 * state.costs.of(id);
-        let access_ns = epoch.inputs.iter().enumerate().map(of_input).sum::<f64>() as u64;
+        let of_input = |(id, input): (InputId, &Input)| input.len as f64 * state.costs.of(id);
+        let access_ns = epoch.inputs.iter_enumerated().map(of_input).sum::<f64>() as u64;
         let others_ns = epoch.times.prepare;
         state.decisions.iter_mut().for_each(|d| d.sample(operations as u32, access_ns, others_ns));
         at

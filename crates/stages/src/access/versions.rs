@@ -16,15 +16,17 @@ use crate::access::serial::{Call, Located};
 use crate::environment::Environment;
 use crate::epoch::{Epoch, Sampled};
 use crate::input::Identity;
-use crate::machine::Machine;
+use crate::machine::{InputContext, Machine};
+use crate::wiring::{InputEvent, InputId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_compile::abi::{COMMITTED_SILENTLY, InputView};
+use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, AccessFn, OperationCode, OperationsCode, resize_zeroed};
 use tidemill_plan::RoleId;
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
+use typed_index_collections::{TiSlice, TiVec};
 
 /// What one worker needs to run transactions. Reused from epoch to epoch.
 pub struct WorkerScratch {
@@ -48,21 +50,27 @@ pub struct UnitBuffers {
     /// The versions of a transaction before it is redone.
     before: Vec<u64>,
     /// By input: the measured cost of its transactions.
-    sampled: Vec<Sampled>,
+    sampled: TiVec<InputId, Sampled>,
 }
 
 impl UnitBuffers {
     /// Records that this fraction of a transaction (1 for a whole one) took this time.
-    pub fn sampled(&mut self, input: usize, time: u64, part: f64) {
-        if self.sampled.len() <= input {
-            self.sampled.resize(input + 1, Sampled::default());
+    pub fn sampled(&mut self, input: InputId, time: u64, part: f64) {
+        let sampled = &mut self.samples(usize::from(input) + 1)[input];
+        sampled.time += time;
+        sampled.transactions += part;
+    }
+
+    /// The samples, of this many inputs at least.
+    pub fn samples(&mut self, inputs: usize) -> &mut TiSlice<InputId, Sampled> {
+        if self.sampled.len() < inputs {
+            self.sampled.resize(inputs, Sampled::default());
         }
-        self.sampled[input].time += time;
-        self.sampled[input].transactions += part;
+        &mut self.sampled
     }
 
     /// Adds the recorded samples to `all` and forgets them.
-    pub fn take_sampled(&mut self, all: &mut [Sampled]) {
+    pub fn take_sampled(&mut self, all: &mut TiSlice<InputId, Sampled>) {
         for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
             all.time += some.time;
             all.transactions += some.transactions;
@@ -142,14 +150,13 @@ impl Versions {
         table.clear();
         let mut word_count = 0;
         let accesses = located.accesses();
-        for (t, &(id, i)) in located.at().iter().enumerate() {
-            let input = &epoch.inputs[id as usize];
-            let wiring = &machine.wiring.inputs[id as usize];
-            let roles = &machine.program.transactions[wiring.transaction].roles;
-            let operations = machine.code.transactions[wiring.transaction][wiring.input].operations.as_ref();
+        for (t, at) in located.at().iter().enumerate() {
+            let input = &epoch.inputs[at.input];
+            let InputContext { transaction, code, .. } = machine.input(at.input);
+            let (roles, operations) = (&transaction.roles, code.operations.as_ref());
             let meets = meet(accesses.rows_of(t));
             let operations = operations.filter(|o| apart && o.operations.len() <= PARTS_MAX && !meets);
-            let rows_of = |r: RoleId| input.rows_of(r, i as usize, roles[r].over.is_some());
+            let rows_of = |r: RoleId| input.rows_of(r, at.event as usize, roles[r].over.is_some());
             let first = parts.len();
             if let Some(operations) = operations {
                 let length = |list: usize| {
@@ -190,11 +197,10 @@ impl Versions {
     pub fn fill_uses(&mut self, machine: &Machine, epoch: &Epoch, located: &Located) {
         let uses = &mut self.uses;
         uses.clear();
-        for &(id, i) in located.at() {
-            let transaction = machine.wiring.inputs[id as usize].transaction;
+        for at in located.at() {
             uses.parts.push(0);
-            for (r, role) in machine.program.transactions[transaction].roles.iter().enumerate() {
-                let rows = epoch.inputs[id as usize].rows_of(r, i as usize, role.over.is_some());
+            for (r, role) in machine.input(at.input).roles().iter().enumerate() {
+                let rows = epoch.inputs[at.input].rows_of(r, at.event as usize, role.over.is_some());
                 let there = rows.iter().filter(|&&row| row != 0);
                 uses.uses.extend(there.map(|_| Use::new(0, role.written)));
             }
@@ -293,7 +299,7 @@ pub struct VersionWork<'a> {
     versions: &'a Versions,
     graph: &'a Graph,
     flow: &'a Flow,
-    calls: Vec<Call<'a>>,
+    calls: TiVec<InputId, Call<'a>>,
     scratches: &'a [Mutex<WorkerScratch>],
     words: *mut u64,
 }
@@ -324,16 +330,22 @@ impl<'a> VersionWork<'a> {
         scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
-        let calls = (0..epoch.inputs.len()).map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let calls = epoch.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
         let words = versions.words.as_ptr().cast_mut();
         VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, scratches, words }
     }
 
+    fn at(&self, transaction: u32) -> InputEvent {
+        self.located.at()[transaction as usize]
+    }
+
     fn operations_code(&self, transaction: u32) -> &OperationsCode {
-        let (id, _) = self.located.at()[transaction as usize];
-        let wiring = &self.machine.wiring.inputs[id as usize];
-        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
-        code.operations.as_ref().expect("a transaction in parts has their code")
+        self.machine
+            .input(self.at(transaction).input)
+            .code
+            .operations
+            .as_ref()
+            .expect("a transaction in parts has their code")
     }
 
     fn words_of(&self, operation: u32) -> usize {
@@ -395,13 +407,12 @@ impl<'a> VersionWork<'a> {
         (context, buffers): (&mut AccessContext, &mut UnitBuffers),
         transaction: u32,
         (run, further): (AccessFn, &[RoleId]),
-        (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut u32>),
+        (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut Verdict>),
         row: impl Fn(RoleId, u32) -> u64,
     ) {
-        let (id, i) = self.located.at()[transaction as usize];
-        let (input, i) = (&self.epoch.inputs[id as usize], i as usize);
-        let wiring = &self.machine.wiring.inputs[id as usize];
-        let roles = &self.machine.program.transactions[wiring.transaction].roles;
+        let at = self.at(transaction);
+        let (input, i) = (&self.epoch.inputs[at.input], at.event as usize);
+        let roles = self.machine.input(at.input).roles();
         let all_rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
         let given = |role: RoleId| match &elements {
             Some((list, elements)) if roles[role].over == Some(*list) => elements.start as usize..elements.end as usize,
@@ -414,15 +425,15 @@ impl<'a> VersionWork<'a> {
         buffers.rows.clear();
         let start = self.graph.slots_of(transaction).start;
         let mut own = start;
-        for (at, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
-            let first = if at < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
+        for (number, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
+            let first = if number < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
             let mut slot = first + count(&all_rows_of(role)[..given(role).start]);
             for &address in rows_of(role) {
                 let there = address != 0;
-                buffers.rows.push(if there { row(at, self.flow.operation(slot)) } else { 0 });
+                buffers.rows.push(if there { row(number, self.flow.operation(slot)) } else { 0 });
                 slot += u32::from(there);
             }
-            own = if at < roles.len() { first + there(role) } else { own };
+            own = if number < roles.len() { first + there(role) } else { own };
         }
         buffers.roles.clear();
         buffers.starts.clear();
@@ -435,7 +446,7 @@ impl<'a> VersionWork<'a> {
                 buffers.starts.push(input.starts[role].as_ptr());
             }
         }
-        let view = &self.calls[id as usize].view;
+        let view = &self.calls[at.input].view;
         let starts = if further.is_empty() { view.starts } else { buffers.starts.as_ptr() };
         let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
         let view = InputView { rows: buffers.roles.as_ptr(), starts, verdicts, ..*view };
@@ -465,19 +476,19 @@ impl<'a> VersionWork<'a> {
         let WorkerScratch { context, buffers } = scratch;
         match code {
             Code::Whole => {
-                let (id, i) = self.located.at()[transaction as usize];
-                self.call((context, buffers), transaction, (self.calls[id as usize].run, &[]), (None, None), row);
-                self.aborted(id, i)
+                let at = self.at(transaction);
+                self.call((context, buffers), transaction, (self.calls[at.input].run, &[]), (None, None), row);
+                self.aborted(at)
             }
             Code::Part(part) => {
-                let mut verdict = 0;
+                let mut verdict = Verdict::COMMITTED;
                 let place = (self.versions.part_start[transaction as usize] + part) as usize;
                 let Part { operation, elements } = self.versions.parts[place].clone();
                 let code = &self.operations_code(transaction).operations[operation as usize];
                 context.set_elements(elements.clone());
                 let elements = code.list.map(|list| (list, elements));
                 self.call((context, buffers), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
-                let failed = verdict != 0 && verdict != COMMITTED_SILENTLY;
+                let failed = !verdict.is_committed();
                 self.versions.failed[place].store(failed, Ordering::Relaxed);
                 failed
             }
@@ -485,12 +496,12 @@ impl<'a> VersionWork<'a> {
     }
 
     /// Whether the last function that wrote the event's verdict aborted it.
-    fn aborted(&self, id: u32, i: u32) -> bool {
-        let verdicts = self.calls[id as usize].view.verdicts;
+    fn aborted(&self, at: InputEvent) -> bool {
+        let verdicts = self.calls[at.input].view.verdicts;
         #[allow(unsafe_code)]
         // SAFETY: the event's place exists; this worker was the last to write it.
-        let verdict = unsafe { verdicts.add(i as usize).read() };
-        verdict != 0 && verdict != COMMITTED_SILENTLY
+        let verdict = unsafe { verdicts.add(at.event as usize).read() };
+        !verdict.is_committed()
     }
 
     /// Runs a function on the rows as they are before the transaction. Roles that it updates get copies; the outcomes
@@ -502,8 +513,8 @@ impl<'a> VersionWork<'a> {
         code: (AccessFn, &[RoleId]),
         updates: impl Fn(RoleId) -> bool,
     ) -> bool {
-        let (id, i) = self.located.at()[transaction as usize];
-        let roles = self.machine.program.transactions[self.machine.wiring.inputs[id as usize].transaction].roles.len();
+        let at = self.at(transaction);
+        let roles = self.machine.input(at.input).roles().len();
         let mut copies = std::mem::take(&mut buffers.copies);
         // The versions of a transaction are contiguous, and so are the copies.
         let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
@@ -524,15 +535,14 @@ impl<'a> VersionWork<'a> {
         };
         self.call((context, buffers), transaction, code, (None, None), row);
         buffers.copies = copies;
-        self.aborted(id, i)
+        self.aborted(at)
     }
 
     /// Runs a transaction that was split into parts as a whole, to find out whether it aborts and why.
     fn try_whole(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
-        let (id, _) = self.located.at()[transaction as usize];
-        let wiring = &self.machine.wiring.inputs[id as usize];
-        let roles = &self.machine.program.transactions[wiring.transaction].roles;
-        self.try_out(scratch, transaction, (self.calls[id as usize].run, &[]), |role| roles[role].written)
+        let InputEvent { input, .. } = self.at(transaction);
+        let roles = self.machine.input(input).roles();
+        self.try_out(scratch, transaction, (self.calls[input].run, &[]), |role| roles[role].written)
     }
 
     fn judge_at(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
@@ -567,10 +577,10 @@ impl Execute for VersionWork<'_> {
 
     fn took(&self, worker: usize, unit: u32, ns: u64) {
         let (transaction, _) = self.flow.unit(unit);
-        let (input, _) = self.located.at()[transaction as usize];
+        let InputEvent { input, .. } = self.at(transaction);
         // Estimate: all units of the transaction take the same time.
         let units = self.flow.units_of(transaction).len() as f64;
-        self.scratch(worker).buffers.sampled(input as usize, ns, 1.0 / units);
+        self.scratch(worker).buffers.sampled(input, ns, 1.0 / units);
     }
 
     fn is_apart(&self, transaction: u32) -> bool {

@@ -6,7 +6,8 @@
 //!
 //! **Given up.** Waves after the first run serially.
 
-use crate::access::serial::{CALLS_PER_SAMPLE, ensure_identity, run_serially};
+use crate::access::grouping::GroupSet;
+use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::finish::log_and_run;
@@ -27,9 +28,12 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
             Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), epoch.inputs[id].len as u32);
         }
         ensure_identity(epoch, &mut scratch.identity);
-        let worker = (&mut *scratch.context, &scratch.identity);
         let range = before..epoch.transactions();
-        run_serially(machine, environment, epoch, worker, (range, CALLS_PER_SAMPLE));
+        let mut sampled = std::mem::take(&mut epoch.sampled);
+        let Scratch { context, identity, .. } = scratch;
+        let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
+        serial.run(epoch, range, GroupSet::ALL, CALLS_PER_SAMPLE);
+        epoch.sampled = sampled;
         epoch.gathered.push(scratch.context.take());
     }
 }

@@ -11,8 +11,8 @@ use crate::finish::outputs::{OutputBuilder, Picked};
 use crate::machine::{Logging, Machine, Scratch};
 use crate::prepare::pipeline_of;
 use crate::stream_state::root_view;
-use crate::wiring::{Outlet, outlet_of};
-use tidemill_compile::abi::COMMITTED_SILENTLY;
+use crate::wiring::{InputEvent, InputId, Outlet, outlet_of};
+use tidemill_compile::abi::Verdict;
 use tidemill_model::StreamDigest;
 use tidemill_plan::{Origin, StreamId, TransactionId};
 
@@ -65,12 +65,11 @@ fn count(machine: &Machine, epoch: &mut Epoch) {
         let counts = &mut epoch.counts[wiring.transaction];
         let verdicts = &input.verdicts[..input.len];
         // Nearly all transactions commit; they are counted without a branch.
-        let committed = verdicts.iter().filter(|v| **v == 0).count();
+        let committed = verdicts.iter().filter(|&&verdict| verdict == Verdict::COMMITTED).count();
         counts[0] += committed as u64;
         if committed < verdicts.len() {
-            for &verdict in verdicts.iter().filter(|v| **v != 0) {
-                let slot = if verdict == COMMITTED_SILENTLY { 0 } else { verdict as usize };
-                counts[slot] += 1;
+            for &verdict in verdicts.iter().filter(|&&verdict| verdict != Verdict::COMMITTED) {
+                counts[verdict.reason().map_or(0, |reason| 1 + reason as usize)] += 1;
             }
         }
     }
@@ -82,9 +81,8 @@ pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, 
     let picked = pick(machine, epoch, transaction, outlet);
     let mut log = epoch.logs[stream].take().expect("just looked at");
     for event in &picked {
-        let wiring = &machine.wiring.inputs[event.input as usize];
-        let code = &machine.code.transactions[wiring.transaction][wiring.input];
-        let input = &epoch.inputs[event.input as usize];
+        let code = machine.input(event.at.input).code;
+        let input = &epoch.inputs[event.at.input];
         let (plan, columns) = match outlet {
             Outlet::Committed => (&code.committed, &input.captures[..]),
             Outlet::Aborted => (&code.aborted, &input.seen[..]),
@@ -93,7 +91,7 @@ pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, 
                 (&code.emits[e], epoch.gathered[event.context as usize].emissions[number].columns())
             }
         };
-        log.push(&captured_fields(plan), columns, event.place as usize, (event.input, event.event));
+        log.push(&captured_fields(plan), columns, event.place as usize, event.at);
     }
     let views = log.column_views(&machine.program.streams[stream].schema);
     scratch.identity.ensure(log.len);
@@ -105,8 +103,8 @@ pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, 
 
 /// The events of a transaction's outlet, in order.
 pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet: Outlet) -> Vec<Picked> {
-    let ids: Vec<usize> =
-        (0..machine.wiring.inputs.len()).filter(|&id| machine.wiring.inputs[id].transaction == transaction).collect();
+    let of_transaction = |id: &InputId| machine.wiring.inputs[*id].transaction == transaction;
+    let ids: Vec<InputId> = machine.wiring.inputs.keys().filter(of_transaction).collect();
     let by_input: Vec<Vec<Picked>> = ids.iter().map(|&id| pick_input(machine, epoch, id, outlet)).collect();
     let filled = by_input.iter().filter(|picked| !picked.is_empty()).count();
     if filled <= 1 {
@@ -117,10 +115,10 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
     let mut queues: Vec<_> = by_input.into_iter().map(|p| p.into_iter().peekable()).collect();
     let mut ran = vec![0u32; ids.len()];
     for &Run { joint, count } in &epoch.order {
-        let inputs = &machine.wiring.joints[joint as usize].inputs;
+        let inputs = &machine.wiring.joints[joint].inputs;
         if let Some(q) = ids.iter().position(|id| inputs.contains(id)) {
             ran[q] += count;
-            while queues[q].peek().is_some_and(|p| p.event < ran[q]) {
+            while queues[q].peek().is_some_and(|p| p.at.event < ran[q]) {
                 all.extend(queues[q].next());
             }
         }
@@ -129,31 +127,27 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
     all
 }
 
-fn pick_input(machine: &Machine, epoch: &Epoch, id: usize, outlet: Outlet) -> Vec<Picked> {
+fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> Vec<Picked> {
     let input = &epoch.inputs[id];
-    let of = |i: usize| Picked { input: id as u32, event: i as u32, context: 0, place: i as u32 };
-    let verdicts = input.verdicts[..input.len].iter().enumerate();
+    let of = |event: u32| Picked { at: InputEvent { input: id, event }, context: 0, place: event };
+    let verdicts = (0u32..).zip(&input.verdicts[..input.len]);
     match outlet {
-        Outlet::Committed => verdicts.filter(|(_, v)| **v == 0).map(|(i, _)| of(i)).collect(),
-        Outlet::Aborted => {
-            verdicts.filter(|(_, v)| **v != 0 && **v != COMMITTED_SILENTLY).map(|(i, _)| of(i)).collect()
-        }
+        Outlet::Committed => verdicts.filter(|(_, verdict)| verdict.passes_record()).map(|(i, _)| of(i)).collect(),
+        Outlet::Aborted => verdicts.filter(|(_, verdict)| !verdict.is_committed()).map(|(i, _)| of(i)).collect(),
         Outlet::Emitted(e) => {
-            let wiring = &machine.wiring.inputs[id];
-            let number = machine.code.transactions[wiring.transaction][wiring.input].emit_base + e;
+            let number = machine.input(id).code.emit_base + e;
             let mut picked = Vec::new();
             for (g, gathered) in epoch.gathered.iter().enumerate() {
                 let Some(emissions) = gathered.emissions.get(number) else { continue };
                 let place = |(place, &owner): (usize, &u32)| Picked {
-                    input: id as u32,
-                    event: owner,
+                    at: InputEvent { input: id, event: owner },
                     context: g as u32,
                     place: place as u32,
                 };
                 picked.extend(emissions.owners().iter().enumerate().map(place));
             }
             // One worker's emissions are in order; those of several workers are sorted here.
-            picked.sort_by_key(|p| p.event);
+            picked.sort_by_key(|p| p.at.event);
             picked
         }
     }

@@ -4,13 +4,13 @@
 use crate::epoch::Epoch;
 use crate::finish::gather_columns::gather;
 use crate::finish::pick;
-use crate::machine::Machine;
-use crate::wiring::{InputWiring, Outlet, outlet_of};
+use crate::machine::{InputContext, Machine};
+use crate::wiring::{InputEvent, InputId, Outlet, outlet_of};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
 use std::sync::Arc;
-use tidemill_compile::abi::COMMITTED_SILENTLY;
+use tidemill_compile::abi::Verdict;
 use tidemill_compile::{By, FieldSource, Format, OutputColumn, OutputPlan};
 use tidemill_model::arrow::{arrow_schema, batch_of};
 use tidemill_model::{Field, Value};
@@ -19,10 +19,8 @@ use tidemill_plan::{Origin, StreamId, bad_schema};
 /// An event of an outlet.
 #[derive(Clone, Copy, Debug)]
 pub struct Picked {
-    /// The input that the transaction ran on.
-    pub input: u32,
-    /// The event's number in that input.
-    pub event: u32,
+    /// The event that the transaction ran on.
+    pub at: InputEvent,
     /// For emissions: which of the epoch's gathered contexts holds it.
     pub context: u32,
     /// Its index in the captured columns.
@@ -197,18 +195,17 @@ impl<'a> OutputBuilder<'a> {
     /// The place in its source of a list that transactions passed on: the array and the row.
     fn list_origin(self, root: StreamId, field: usize, place: u32) -> (&'a ArrayRef, usize) {
         let log = self.epoch.logs[root].as_ref().expect("a stream with opaque lists has a log");
-        let (input, event) = log.owners[place as usize];
+        let InputEvent { input, event } = log.owners[place as usize];
         let (transaction, outlet) = outlet_of(&self.machine.program, root).expect("fed by a transaction");
-        debug_assert_eq!(self.machine.wiring.inputs[input as usize].transaction, transaction);
-        let plan = self.plan(&self.machine.wiring.inputs[input as usize], outlet);
+        debug_assert_eq!(self.machine.wiring.inputs[input].transaction, transaction);
+        let plan = self.plan(input, outlet);
         let OutputColumn::List(passed) = plan.columns[field] else { unreachable!("a list is passed, never computed") };
-        self.input_list(input as usize, passed, event)
+        self.input_list(input, passed, event)
     }
 
     /// The place in its source of a list field of an input's event.
-    fn input_list(self, input: usize, field: usize, event: u32) -> (&'a ArrayRef, usize) {
-        let wiring = &self.machine.wiring.inputs[input];
-        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
+    fn input_list(self, input: InputId, field: usize, event: u32) -> (&'a ArrayRef, usize) {
+        let InputContext { wiring, code, .. } = self.machine.input(input);
         let row = self.epoch.inputs[input].row(event as usize);
         match &code.layout.fields[field] {
             FieldSource::List { offsets, .. } => {
@@ -220,8 +217,8 @@ impl<'a> OutputBuilder<'a> {
         }
     }
 
-    fn plan(self, wiring: &InputWiring, outlet: Outlet) -> &'a OutputPlan {
-        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
+    fn plan(self, input: InputId, outlet: Outlet) -> &'a OutputPlan {
+        let code = self.machine.input(input).code;
         match outlet {
             Outlet::Committed => &code.committed,
             Outlet::Aborted => &code.aborted,
@@ -233,8 +230,8 @@ impl<'a> OutputBuilder<'a> {
     fn outlet(self, stream: StreamId) -> Vec<RecordBatch> {
         let (transaction, outlet) = outlet_of(&self.machine.program, stream).expect("fed by a transaction");
         let runs =
-            |id: &usize| self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.inputs[*id].len > 0;
-        let ran: Vec<usize> = (0..self.epoch.inputs.len()).filter(runs).collect();
+            |id: &InputId| self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.inputs[*id].len > 0;
+        let ran: Vec<InputId> = self.epoch.inputs.keys().filter(runs).collect();
         if let (&[input], Outlet::Committed | Outlet::Aborted) = (ran.as_slice(), outlet) {
             return self.sole(stream, input, outlet);
         }
@@ -249,14 +246,13 @@ impl<'a> OutputBuilder<'a> {
     }
 
     /// The same if all events belong to one input: by far the most frequent case, and the fast one.
-    fn sole(self, stream: StreamId, input: usize, outlet: Outlet) -> Vec<RecordBatch> {
+    fn sole(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
         let prepared = &self.epoch.inputs[input];
         let events = matching(&prepared.verdicts[..prepared.len], outlet);
         if events.is_empty() {
             return Vec::new();
         }
-        let wiring = &self.machine.wiring.inputs[input];
-        let plan = self.plan(wiring, outlet);
+        let plan = self.plan(input, outlet);
         let fields = &self.machine.program.streams[stream].schema.fields;
         let mut rows = None;
         let column = |(field, column): (&Field, &OutputColumn)| match *column {
@@ -279,7 +275,7 @@ impl<'a> OutputBuilder<'a> {
                 take(column, rows, None).expect("rows of the batch that the index was made for")
             }
             _ => {
-                let picked = |&e: &u32| Picked { input: input as u32, event: e, context: 0, place: e };
+                let picked = |&event: &u32| Picked { at: InputEvent { input, event }, context: 0, place: event };
                 let picked: Vec<Picked> = events.iter().map(picked).collect();
                 let f = fields.iter().position(|other| std::ptr::eq(other, field)).expect("a field of the schema");
                 self.outlet_column(outlet, f, field, &picked)
@@ -290,37 +286,37 @@ impl<'a> OutputBuilder<'a> {
     }
 
     /// Whether a field of an input is an unchanged column of its source's batch.
-    fn is_arrow(self, input: usize, field: usize) -> bool {
-        let wiring = &self.machine.wiring.inputs[input];
-        let layout = &self.machine.code.transactions[wiring.transaction][wiring.input].layout;
+    fn is_arrow(self, input: InputId, field: usize) -> bool {
+        let layout = &self.machine.input(input).code.layout;
         matches!(layout.fields[field], FieldSource::Scalar(c) if c.format == Format::Arrow)
     }
 
     /// The column of such a field.
-    fn arrow_field(self, input: usize, field: usize) -> &'a ArrayRef {
-        let wiring = &self.machine.wiring.inputs[input];
-        let layout = &self.machine.code.transactions[wiring.transaction][wiring.input].layout;
-        let FieldSource::Scalar(c) = layout.fields[field] else { unreachable!("just asked for") };
+    fn arrow_field(self, input: InputId, field: usize) -> &'a ArrayRef {
+        let InputContext { wiring, code, .. } = self.machine.input(input);
+        let FieldSource::Scalar(c) = code.layout.fields[field] else { unreachable!("just asked for") };
         self.source_batch(wiring.root).column(self.field_of_view(wiring.root, c.view))
     }
 
     fn outlet_column(self, outlet: Outlet, f: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
-        let first = picked[0].input;
-        if picked.iter().any(|p| p.input != first) {
+        let first = picked[0].at.input;
+        if picked.iter().any(|p| p.at.input != first) {
             return self.mixed_column(outlet, f, field, picked);
         }
-        let wiring = &self.machine.wiring.inputs[first as usize];
-        match self.plan(wiring, outlet).columns[f] {
-            OutputColumn::Field(same) => self.input_field(first as usize, same, field, picked),
+        match self.plan(first, outlet).columns[f] {
+            OutputColumn::Field(same) => self.input_field(first, same, field, picked),
             OutputColumn::List(same) => {
-                let origins: Vec<_> = picked.iter().map(|p| self.input_list(p.input as usize, same, p.event)).collect();
+                let origins: Vec<_> = picked.iter().map(|p| self.input_list(p.at.input, same, p.at.event)).collect();
                 interleave_origins(&origins)
             }
             OutputColumn::Captured(c) => self.captured(outlet, c, field, picked),
             OutputColumn::Reason => {
-                let reasons = &self.machine.program.transactions[wiring.transaction].reasons;
-                let verdicts = &self.epoch.inputs[first as usize].verdicts;
-                let text = |p: &Picked| reasons[verdicts[p.event as usize] as usize - 1].as_str();
+                let reasons = &self.machine.input(first).transaction.reasons;
+                let verdicts = &self.epoch.inputs[first].verdicts;
+                let text = |p: &Picked| {
+                    let reason = verdicts[p.at.event as usize].reason().expect("an abort has a reason");
+                    reasons[reason as usize].as_str()
+                };
                 Arc::new(StringArray::from_iter_values(picked.iter().map(text)))
             }
         }
@@ -329,12 +325,8 @@ impl<'a> OutputBuilder<'a> {
     fn captured(self, outlet: Outlet, column: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
         let ty = field.scalar_type().expect("captured columns are scalars");
         match outlet {
-            Outlet::Emitted(_) => {
-                let number = |p: &Picked| {
-                    let wiring = &self.machine.wiring.inputs[p.input as usize];
-                    let Outlet::Emitted(e) = outlet else { unreachable!() };
-                    self.machine.code.transactions[wiring.transaction][wiring.input].emit_base + e
-                };
+            Outlet::Emitted(e) => {
+                let number = |p: &Picked| self.machine.input(p.at.input).code.emit_base + e;
                 let at = |p: &Picked| {
                     let emissions = &self.epoch.gathered[p.context as usize].emissions[number(p)];
                     (&emissions.columns()[column], p.place as usize)
@@ -342,42 +334,41 @@ impl<'a> OutputBuilder<'a> {
                 gather(ty, picked.iter().map(at))
             }
             Outlet::Committed => {
-                let native = &self.epoch.inputs[picked[0].input as usize].captures[column];
-                gather(ty, picked.iter().map(|p| (native, p.event as usize)))
+                let native = &self.epoch.inputs[picked[0].at.input].captures[column];
+                gather(ty, picked.iter().map(|p| (native, p.at.event as usize)))
             }
             Outlet::Aborted => {
-                let native = &self.epoch.inputs[picked[0].input as usize].seen[column];
-                gather(ty, picked.iter().map(|p| (native, p.event as usize)))
+                let native = &self.epoch.inputs[picked[0].at.input].seen[column];
+                gather(ty, picked.iter().map(|p| (native, p.at.event as usize)))
             }
         }
     }
 
     /// A scalar field of an input's events, unchanged.
-    fn input_field(self, input: usize, same: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
-        let wiring = &self.machine.wiring.inputs[input];
-        let code = &self.machine.code.transactions[wiring.transaction][wiring.input];
+    fn input_field(self, input: InputId, same: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
+        let InputContext { wiring, code, .. } = self.machine.input(input);
         let source = &code.layout.fields[same];
         if let FieldSource::Scalar(c) = source
             && c.by == By::Dense
         {
             let native = &self.epoch.pipelines[wiring.root].nodes[wiring.node].columns[c.view - code.layout.root_views];
             let ty = field.scalar_type().expect("a scalar source");
-            return gather(ty, picked.iter().map(|p| (native, p.event as usize)));
+            return gather(ty, picked.iter().map(|p| (native, p.at.event as usize)));
         }
         let prepared = &self.epoch.inputs[input];
-        let rows: Vec<u32> = picked.iter().map(|p| prepared.row(p.event as usize) as u32).collect();
+        let rows: Vec<u32> = picked.iter().map(|p| prepared.row(p.at.event as usize) as u32).collect();
         self.root_column(wiring.root, field, source, &rows)
     }
 
     /// A column of events of several inputs: the columns of the inputs, put in order.
     fn mixed_column(self, outlet: Outlet, f: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
-        let mut inputs: Vec<u32> = picked.iter().map(|p| p.input).collect();
+        let mut inputs: Vec<InputId> = picked.iter().map(|p| p.at.input).collect();
         inputs.sort_unstable();
         inputs.dedup();
         let parts: Vec<ArrayRef> = inputs
             .iter()
             .map(|&input| {
-                let own: Vec<Picked> = picked.iter().copied().filter(|p| p.input == input).collect();
+                let own: Vec<Picked> = picked.iter().copied().filter(|p| p.at.input == input).collect();
                 self.outlet_column(outlet, f, field, &own)
             })
             .collect();
@@ -385,7 +376,7 @@ impl<'a> OutputBuilder<'a> {
         let order: Vec<(usize, usize)> = picked
             .iter()
             .map(|p| {
-                let part = inputs.iter().position(|&i| i == p.input).expect("collected above");
+                let part = inputs.iter().position(|&i| i == p.at.input).expect("collected above");
                 next[part] += 1;
                 (part, next[part] - 1)
             })
@@ -397,19 +388,19 @@ impl<'a> OutputBuilder<'a> {
 
 /// The events whose verdict goes to an outlet. Most transactions commit, so the code for commits has no branch per
 /// event; few abort.
-fn matching(verdicts: &[u32], outlet: Outlet) -> Vec<u32> {
+fn matching(verdicts: &[Verdict], outlet: Outlet) -> Vec<u32> {
     let numbered = verdicts.iter().zip(0u32..);
     if outlet != Outlet::Committed {
-        return numbered.filter(|&(&v, _)| v != 0 && v != COMMITTED_SILENTLY).map(|(_, e)| e).collect();
+        return numbered.filter(|(verdict, _)| !verdict.is_committed()).map(|(_, e)| e).collect();
     }
-    if verdicts.iter().all(|&v| v == 0) {
+    if verdicts.iter().all(|verdict| verdict.passes_record()) {
         return (0..verdicts.len() as u32).collect();
     }
     let mut events = vec![0; verdicts.len() + 1];
     let mut count = 0;
-    for (&v, e) in numbered {
+    for (verdict, e) in numbered {
         events[count] = e;
-        count += (v == 0) as usize;
+        count += usize::from(verdict.passes_record());
     }
     events.truncate(count);
     events

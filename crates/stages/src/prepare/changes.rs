@@ -6,7 +6,7 @@
 
 use crate::epoch::{Changes, Epoch, Omission};
 use crate::machine::Machine;
-use crate::wiring::InputId;
+use crate::wiring::{InputEvent, InputId};
 use std::ops::Range;
 use tidemill_state::{Generation, RowAddress, Table};
 
@@ -16,7 +16,7 @@ pub enum Transactions {
     /// All transactions of an input.
     Of(InputId),
     /// The transaction on one event of an input.
-    One(InputId, usize),
+    One(InputEvent),
 }
 
 fn marks(changes: Changes, epoch: &Epoch) -> bool {
@@ -52,7 +52,7 @@ pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
 }
 
 fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
-    (0..epoch.inputs.len()).map(Transactions::Of).for_each(each);
+    epoch.inputs.keys().map(Transactions::Of).for_each(each);
 }
 
 /// Marks or saves, or both, the rows that transactions write.
@@ -73,19 +73,19 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, (mark, saves): (Opti
 
 /// The rows of the roles that transactions write.
 fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(&Table, &[RowAddress])) {
-    let (Transactions::Of(id) | Transactions::One(id, _)) = of;
+    let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
     let input = &epoch.inputs[id];
     if input.len == 0 {
         // The rows are those of an earlier epoch, whose slots may have been reused.
         return;
     }
-    let roles = &machine.program.transactions[machine.wiring.inputs[id].transaction].roles;
-    for (r, role) in roles.iter().enumerate().filter(|(_, role)| role.written) {
+    for (r, role) in machine.input(id).roles().iter().enumerate().filter(|(_, role)| role.written) {
         let range: Range<usize> = match (of, role.over) {
             (Transactions::Of(_), _) => 0..input.rows[r].len(),
-            (Transactions::One(_, event), None) => event..event + 1,
-            (Transactions::One(_, event), Some(_)) => {
-                input.starts[r][event] as usize..input.starts[r][event + 1] as usize
+            (Transactions::One(at), None) => at.event as usize..at.event as usize + 1,
+            (Transactions::One(at), Some(_)) => {
+                let starts = &input.starts[r][at.event as usize..];
+                starts[0] as usize..starts[1] as usize
             }
         };
         each(&machine.tables[role.table], &input.rows[r][range]);

@@ -10,7 +10,7 @@ use crate::machine::{Machine, Scratch};
 use crate::prepare::keys::{Fields, KeyScratch, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
 use crate::views::batch_views;
-use crate::wiring::{Joint, JointId};
+use crate::wiring::{Joint, JointId, joints_in};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use std::ops::Range;
@@ -18,6 +18,7 @@ use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{NativeColumn, PipelineCode};
 use tidemill_model::FieldType;
 use tidemill_plan::StreamId;
+use typed_index_collections::{TiSlice, TiVec};
 
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
@@ -127,7 +128,7 @@ fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize 
 fn order(machine: &Machine, epoch: &mut Epoch) {
     let mut order = std::mem::take(&mut epoch.order);
     let mut rows = vec![0u32; epoch.sources.len()];
-    let mut next = vec![0usize; machine.wiring.joints.len()];
+    let mut next: TiVec<JointId, usize> = machine.wiring.joints.iter().map(|_| 0).collect();
     for &(source, count) in &epoch.merge {
         rows[source as usize] += count;
         let joints = machine.wiring.joints_of[machine.wiring.sources[source as usize]].clone();
@@ -143,7 +144,7 @@ fn order(machine: &Machine, epoch: &mut Epoch) {
 /// The events of joints; those of a joint are the events of any of its inputs.
 struct Events<'a> {
     epoch: &'a Epoch,
-    joints: &'a [Joint],
+    joints: &'a TiSlice<JointId, Joint>,
 }
 
 impl<'a> Events<'a> {
@@ -158,19 +159,20 @@ impl<'a> Events<'a> {
     /// runs cause branches.
     fn divided(&self, joints: Range<JointId>, rows: usize, order: &mut Vec<Run>) -> bool {
         const NOBODY: u8 = u8::MAX;
-        let events: usize = joints.clone().map(|joint| self.of(joint).len).sum();
-        if events != rows || rows == 0 || joints.len() >= NOBODY as usize {
+        let count = joints_in(&joints).len();
+        let events: usize = joints_in(&joints).map(|joint| self.of(joint).len).sum();
+        if events != rows || rows == 0 || count >= NOBODY as usize {
             return false;
         }
         // Whole words of 64 rows, and one more row.
         let mut owners = vec![NOBODY; rows.next_multiple_of(64) + 1];
         let mut free = true;
-        for joint in joints.clone() {
+        for (number, joint) in joints_in(&joints).enumerate() {
             let input = self.of(joint);
-            let Some(index) = &input.index else { return joints.len() == 1 && whole(joint, rows, order) };
+            let Some(index) = &input.index else { return count == 1 && whole(joint, rows, order) };
             for &row in &index[..input.len] {
                 free &= owners[row as usize] == NOBODY;
-                owners[row as usize] = (joint - joints.start) as u8;
+                owners[row as usize] = number as u8;
             }
         }
         if !free {
@@ -184,7 +186,7 @@ impl<'a> Events<'a> {
             let mut ends = eights.fold(0, |ends, (i, (a, b))| ends | (differing(*a, *b) as u64) << (8 * i));
             while ends != 0 {
                 let end = word * 64 + ends.trailing_zeros() as usize + 1;
-                let joint = (joints.start + usize::from(owners[end - 1])) as u32;
+                let joint = JointId::from(usize::from(joints.start) + usize::from(owners[end - 1]));
                 order.push(Run { joint, count: (end - start) as u32 });
                 start = end;
                 ends &= ends - 1;
@@ -195,8 +197,8 @@ impl<'a> Events<'a> {
 
     /// Merges the events of joints that stem from rows of one source before `end`: by row, and by joint if several take
     /// the same row.
-    fn merge(&self, joints: Range<JointId>, end: u32, next: &mut [usize], order: &mut Vec<Run>) {
-        let head = |joint: JointId, next: &[usize]| {
+    fn merge(&self, joints: Range<JointId>, end: u32, next: &mut TiSlice<JointId, usize>, order: &mut Vec<Run>) {
+        let head = |joint: JointId, next: &TiSlice<JointId, usize>| {
             let input = self.of(joint);
             match &input.index {
                 Some(index) => index.get(next[joint]).copied().filter(|&row| row < end),
@@ -206,8 +208,8 @@ impl<'a> Events<'a> {
         loop {
             // The first two heads in order: which joint goes next, and up to which row.
             let mut first: Option<(u32, JointId)> = None;
-            let mut bound = (end, 0);
-            for joint in joints.clone() {
+            let mut bound = (end, JointId::from(0));
+            for joint in joints_in(&joints) {
                 if let Some(row) = head(joint, next) {
                     match first {
                         Some(leader) if leader <= (row, joint) => bound = bound.min((row, joint)),
@@ -243,7 +245,7 @@ fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
 
 /// All rows belong to one joint.
 fn whole(joint: JointId, rows: usize, order: &mut Vec<Run>) -> bool {
-    order.push(Run { joint: joint as u32, count: rows as u32 });
+    order.push(Run { joint, count: rows as u32 });
     true
 }
 
