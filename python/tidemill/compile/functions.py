@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .. import ir
 from ..names import foreign, type_name
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 N = TypeVar("N")
 
 
-class Compiled(NamedTuple, Generic[N]):
+@dataclass(frozen=True)
+class Compiled(Generic[N]):
     """A part of the plan, the source to which its spans refer, and the span of the function's head
     for what concerns it as a whole."""
 
