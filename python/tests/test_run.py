@@ -674,6 +674,10 @@ def test_scheduling_and_savepoints_are_options_as_of_the_command(bank, tmp_path)
 def test_data_is_given_by_source_or_name(bank):
     check_bank(bank, bank.app.run({bank.transfers: EVENTS}))
     check_bank(bank, bank.app.run(data={"transfers": EVENTS}))
+    with pytest.raises(
+        tm.PlanError, match="^source 'transfers' has data twice; give it once: by the source, or by its name$"
+    ):
+        bank.app.run({bank.transfers: EVENTS, "transfers": []})
     with pytest.raises(tm.PlanError, match="there is no source 'transfer'; sources: transfers"):
         bank.app.run({"transfer": EVENTS})
     with pytest.raises(tm.PlanError, match="stream 'transfers' belongs to another application"):

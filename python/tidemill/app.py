@@ -369,7 +369,7 @@ class App:
         if not isinstance(data, Mapping):
             hint = "write app.run({transfers: events})"
             raise PlanError(f"{type_name(data)} does not say which source has which data", hint)
-        given = {}
+        given: dict[str, object] = {}
         for source, events in data.items():
             if isinstance(source, Source):
                 self._check_own(source)
@@ -377,6 +377,8 @@ class App:
             if name not in self._sources:
                 known = ", ".join(self._sources) or "there is none"
                 raise PlanError(f"there is no source {name!r}", f"sources: {known}")
+            if name in given:
+                raise PlanError(f"source '{name}' has data twice", "give it once: by the source, or by its name")
             given[name] = events
         return given
 
