@@ -643,6 +643,10 @@ WRONG_OPTIONS = [
     (dict(memory="64MiB"), "memory: it needs a state"),
     (dict(logging="border"), "logging: it needs a state"),
     (dict(savepoint="monday"), "savepoint: it needs a state"),
+    (dict(state=1), "state: an int is not a path; give a str or a pathlib.Path"),
+    (dict(seed=False), "seed: a bool is not a path; give a str or a pathlib.Path"),
+    (dict(epoch_records=5), "epoch_records: an int is not a path; give a str or a pathlib.Path"),
+    (dict(state="s", savepoint=1), "savepoint: an int is not a name; give a str"),
 ]
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from . import _engine
+from .errors import PlanError
+from .names import type_name
 
 __all__ = ["Epoch", "Logging", "Path", "RunOptions", "Sync"]
 
@@ -46,8 +48,18 @@ class RunOptions:
     def texts(self) -> dict[str, str]:
         """The options that are given, as the command line would have them."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _text(value) for name, value in given.items() if value is not None}
+        return {name: _text(name, value) for name, value in given.items() if value is not None}
 
 
-def _text(value: object) -> str:
-    return os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value)
+_PATHS = ("state", "seed", "epoch_records")
+
+
+def _text(option: str, value: object) -> str:
+    """The text of an option. Any value has one, so where each text is right the type is looked at."""
+    if option in _PATHS:
+        if not isinstance(value, (str, bytes, os.PathLike)):
+            raise PlanError(f"{type_name(value)} is not a path", "give a str or a pathlib.Path", option)
+        return os.fsdecode(value)
+    if option == "savepoint" and not isinstance(value, str):
+        raise PlanError(f"{type_name(value)} is not a name", "give a str", option)
+    return str(value)
