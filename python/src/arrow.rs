@@ -28,7 +28,7 @@ pub fn batches_of(object: &Bound<'_, PyAny>) -> PyResult<Batches> {
         return Ok(Box::new(std::iter::once(Ok(batch))));
     }
     let kind = object.get_type().name()?.to_string();
-    Err(PyTypeError::new_err(format!("{kind} is no Arrow data: it has no __arrow_c_stream__ or __arrow_c_array__")))
+    Err(PyTypeError::new_err(format!("{kind} is not Arrow data: it has no __arrow_c_stream__ or __arrow_c_array__")))
 }
 
 /// The content of a capsule of that name.

@@ -6,5 +6,5 @@ use tidemill_plan::Plan;
 
 /// The plan of a JSON text.
 pub fn read_plan(plan_json: &str) -> PyResult<Plan> {
-    Plan::from_json(plan_json).map_err(|error| PyValueError::new_err(format!("this is no plan: {error}")))
+    Plan::from_json(plan_json).map_err(|error| PyValueError::new_err(format!("this is not a plan: {error}")))
 }

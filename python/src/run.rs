@@ -69,7 +69,7 @@ fn entries<T>(
 fn input(value: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult<Input> {
     if let Ok(text) = value.cast::<PyString>() {
         let spec = serde_json::from_str(&text.to_cow()?);
-        return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is no source: {error}")));
+        return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is not a source: {error}")));
     }
     let iterator: Py<PyIterator> = value.try_iter()?.unbind();
     let (raised, recall) = (raised.clone(), recall.clone());
@@ -89,14 +89,14 @@ fn output(
         return Ok(Output::Own(Box::new(open)));
     };
     let spec: serde_json::Value = serde_json::from_str(&text.to_cow()?)
-        .map_err(|error| PyValueError::new_err(format!("this is no sink: {error}")))?;
+        .map_err(|error| PyValueError::new_err(format!("this is not a sink: {error}")))?;
     if spec["kind"] == "collect" {
         let collection = Collection::default();
         collections.insert(name.to_owned(), collection.clone());
         return Ok(Output::Own(Box::new(move |_: &Schema| Box::new(collection) as Box<dyn Sink>)));
     }
     let spec = serde_json::from_value::<SinkSpec>(spec);
-    spec.map(Output::Spec).map_err(|error| PyValueError::new_err(format!("this is no sink: {error}")))
+    spec.map(Output::Spec).map_err(|error| PyValueError::new_err(format!("this is not a sink: {error}")))
 }
 
 /// An exception of `tidemill.errors`.

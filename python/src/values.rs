@@ -22,7 +22,7 @@ pub fn batch_from_columns(
     py: Python<'_>,
 ) -> PyResult<Frame> {
     let schema: Schema = serde_json::from_str(schema_json)
-        .map_err(|error| PyValueError::new_err(format!("this is no schema: {error}")))?;
+        .map_err(|error| PyValueError::new_err(format!("this is not a schema: {error}")))?;
     if columns.len() != schema.fields.len() {
         let message = format!("{} columns for a schema of {}", columns.len(), schema.fields.len());
         return Err(PyValueError::new_err(message));

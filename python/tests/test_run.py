@@ -618,7 +618,7 @@ def test_two_sinks_cannot_share_a_file(tmp_path):
 
 @pytest.mark.parametrize("epoch", ["", "never", "10 minutes", 0, "0ms", 10**9, True])
 def test_epochs_that_are_none(bank, epoch):
-    with pytest.raises(tm.PlanError, match="^epoch: .*(is no size of an epoch|is out of range); give"):
+    with pytest.raises(tm.PlanError, match="^epoch: .*(is not a size of an epoch|is out of range); give"):
         bank.app.run({"transfers": EVENTS}, epoch=epoch)
 
 
@@ -631,14 +631,14 @@ def test_options(bank):
 
 # Options, by what is wrong with them.
 WRONG_OPTIONS = [
-    (dict(workers=0), "workers: '0' is no number of threads; give 1 to 1024"),
-    (dict(workers=10**6), "workers: '1000000' is no number of threads; give 1 to 1024"),
-    (dict(workers=True), "workers: 'True' is no number of threads"),
-    (dict(latency="10"), "latency: '10' is no latency"),
+    (dict(workers=0), "workers: '0' is not a number of threads; give 1 to 1024"),
+    (dict(workers=10**6), "workers: '1000000' is not a number of threads; give 1 to 1024"),
+    (dict(workers=True), "workers: 'True' is not a number of threads"),
+    (dict(latency="10"), "latency: '10' is not a latency"),
     (dict(scheduling="quickly"), "scheduling: "),
-    (dict(state="s", sync="never"), "sync: 'never' is no mode of syncing"),
-    (dict(state="s", memory="2"), "memory: '2' is no limit of memory"),
-    (dict(state="s", logging="all"), "logging: 'all' is no way of logging; give border, or full"),
+    (dict(state="s", sync="never"), "sync: 'never' is not a mode of syncing"),
+    (dict(state="s", memory="2"), "memory: '2' is not a limit of memory"),
+    (dict(state="s", logging="all"), "logging: 'all' is not a way of logging; give border, or full"),
     (dict(sync="epoch"), "sync: it needs a state"),
     (dict(memory="64MiB"), "memory: it needs a state"),
     (dict(logging="border"), "logging: it needs a state"),

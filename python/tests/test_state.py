@@ -372,7 +372,7 @@ def test_what_a_crash_left_is_replayed_by_the_program_as_it_was(bank):
 
 
 def test_full_logging_has_what_each_transaction_gave(bank):
-    assert "is no way of logging" in bank.run("--logging", "all", code=2)
+    assert "is not a way of logging" in bank.run("--logging", "all", code=2)
     rows = "".join(f"{at},{'ada' if at % 2 else 'bob'},{'bob' if at % 2 else 'ada'},1\n" for at in range(100_000))
     bank.write(source="transfers.csv")
     (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + rows)
@@ -408,7 +408,7 @@ def test_a_schema_migrates_under_a_raised_version(bank):
 
 def test_the_weaker_mode_is_named_and_loses_nothing_when_the_process_ends(bank):
     assert "results were released before they were durable: a sync every" in bank.feed(TRANSFERS, "--sync", "50ms")
-    assert "is no mode of syncing" in bank.run("--sync", "never", code=2)
+    assert "is not a mode of syncing" in bank.run("--sync", "never", code=2)
     rows = "".join(f"{at},ada,bob,1\n" for at in range(30, 100_000))
     bank.write(source="transfers.csv")
     (bank.folder / "transfers.csv").write_text("at,src,dst,amount\n" + rows)

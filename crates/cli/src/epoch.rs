@@ -19,7 +19,7 @@ pub const WORKERS_MAX: usize = 1024;
 pub fn parse_workers(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(workers @ 1..=WORKERS_MAX) => Ok(workers),
-        _ => Err(format!("'{text}' is no number of threads; give 1 to {WORKERS_MAX}")),
+        _ => Err(format!("'{text}' is not a number of threads; give 1 to {WORKERS_MAX}")),
     }
 }
 
@@ -30,7 +30,7 @@ pub fn parse_sync(text: &str) -> Result<Sync, String> {
     }
     match parse_epoch(text) {
         Ok(EpochSize::Age(nanoseconds)) => Ok(Sync::Every(Duration::from_nanos(nanoseconds))),
-        _ => Err(format!("'{text}' is no mode of syncing; give epoch, or a time of up to 3600s such as 50ms")),
+        _ => Err(format!("'{text}' is not a mode of syncing; give epoch, or a time of up to 3600s such as 50ms")),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn parse_memory(text: &str) -> Result<usize, String> {
         ("GB", 1_000_000_000),
         ("TB", 1_000_000_000_000),
     ];
-    let refused = || format!("'{text}' is no limit of memory; give bytes with their unit, such as 512MiB or 2GiB");
+    let refused = || format!("'{text}' is not a limit of memory; give bytes with their unit, such as 512MiB or 2GiB");
     let (number, unit) =
         UNITS.iter().find_map(|(unit, bytes)| Some((text.trim().strip_suffix(unit)?, *bytes))).ok_or_else(refused)?;
     let number: usize = number.trim().parse().map_err(|_| refused())?;
@@ -65,7 +65,7 @@ pub fn parse_logging(text: &str) -> Result<Logging, String> {
     match text.trim() {
         "border" => Ok(Logging::Border),
         "full" => Ok(Logging::Full),
-        _ => Err(format!("'{text}' is no way of logging; give border, or full")),
+        _ => Err(format!("'{text}' is not a way of logging; give border, or full")),
     }
 }
 
@@ -80,7 +80,7 @@ pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
     let known = UNITS.iter().find(|(name, _)| *name == unit);
     if number.is_empty() || !(unit.is_empty() || known.is_some()) {
         return Err(format!(
-            "'{text}' is no size of an epoch; give auto, a number of events such as 1000, or an age such as 20ms"
+            "'{text}' is not a size of an epoch; give auto, a number of events such as 1000, or an age such as 20ms"
         ));
     }
     let number: u64 = number.parse().unwrap_or(u64::MAX);
@@ -100,7 +100,7 @@ pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
 pub fn parse_latency(text: &str) -> Result<u64, String> {
     match parse_epoch(text) {
         Ok(EpochSize::Age(latency)) => Ok(latency),
-        _ => Err(format!("'{text}' is no latency; give a time with its unit such as 20ms, 1us to 3600s")),
+        _ => Err(format!("'{text}' is not a latency; give a time with its unit such as 20ms, 1us to 3600s")),
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn sizes() {
         assert_eq!(parse_workers("2"), Ok(2));
         for text in ["0", "1025", "x", "-1"] {
-            assert!(parse_workers(text).unwrap_err().contains("is no number of threads"), "{text}");
+            assert!(parse_workers(text).unwrap_err().contains("is not a number of threads"), "{text}");
         }
         assert_eq!(parse_epoch("auto"), Ok(EpochSize::Auto));
         assert_eq!(parse_epoch("1000"), Ok(EpochSize::Events(1000)));
@@ -125,7 +125,7 @@ mod tests {
     fn loggings() {
         assert_eq!(parse_logging("border"), Ok(Logging::Border));
         assert_eq!(parse_logging("full"), Ok(Logging::Full));
-        assert!(parse_logging("weak").unwrap_err().contains("is no way of logging"));
+        assert!(parse_logging("weak").unwrap_err().contains("is not a way of logging"));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(parse_sync("epoch"), Ok(Sync::Epoch));
         assert_eq!(parse_sync("50ms"), Ok(Sync::Every(Duration::from_millis(50))));
         for text in ["", "auto", "50", "never", "0ms"] {
-            assert!(parse_sync(text).unwrap_err().contains("is no mode of syncing"), "{text}");
+            assert!(parse_sync(text).unwrap_err().contains("is not a mode of syncing"), "{text}");
         }
     }
 
@@ -143,14 +143,14 @@ mod tests {
         assert_eq!(parse_memory(" 64 MB "), Ok(64_000_000));
         assert!(parse_memory("31MiB").unwrap_err().contains("is too little"));
         for text in ["", "2", "GiB", "2 gigabytes", "-1GiB", "1.5GiB", "99999999999999TiB"] {
-            assert!(parse_memory(text).unwrap_err().contains("is no limit of memory"), "{text}");
+            assert!(parse_memory(text).unwrap_err().contains("is not a limit of memory"), "{text}");
         }
     }
 
     #[test]
     fn refusals() {
         for text in ["", "ms", "-1", "1.5s", "20 min", "true", "1000 events"] {
-            assert!(parse_epoch(text).unwrap_err().contains("is no size of an epoch"), "{text}");
+            assert!(parse_epoch(text).unwrap_err().contains("is not a size of an epoch"), "{text}");
         }
         for text in ["0", "0ms", "3601s", "16777217", "99999999999999999999", "99999999999999999999s"] {
             assert!(parse_epoch(text).unwrap_err().contains("is out of range"), "{text}");
