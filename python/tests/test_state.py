@@ -182,9 +182,9 @@ def test_a_run_is_verified_from_a_savepoint(bank):
     verified = json.loads(bank.command("verify", "state", "--from", "start", "--json"))
     assert verified["events"] == 3 and verified["outputs"]["done"]["events"] == 2
     nothing = bank.done("verify", "state")
-    assert nothing.stdout.startswith("bank: nothing to run again: the log ends with the newest checkpoint, of epoch ")
+    assert nothing.stdout.startswith("bank: nothing to run again after epoch ")
     assert "no difference" not in nothing.stdout, "nothing was compared"
-    assert "verify from a savepoint, which keeps it: start" in nothing.stderr
+    assert "drops the log before it; verify from a savepoint, which keeps it: start" in nothing.stderr
     bank.command("savepoint", "remove", "state", "start")
     assert "begin the next run with a savepoint" in bank.command("verify", "state")
 
@@ -404,6 +404,18 @@ def test_a_schema_migrates_under_a_raised_version(bank):
     assert "is of version 2 of the schema; this program is version 1" in bank.run(code=3)
     bank.write(version=3, columns="limit: int = 500\n    balance: int = 0")
     assert "cannot become version 3" in bank.command("check", "bank.py", "--state", "state", code=3)
+
+
+def test_a_program_that_was_changed_at_a_savepoint_is_not_verified_from_there(bank):
+    bank.feed(TRANSFERS)
+    bank.command("savepoint", "create", "state", "monday")
+    bank.write(version=2, columns="balance: float = 0.0")
+    bank.feed("30,bob,ada,10\n")
+    done = bank.done("verify", "state", "--from", "monday")
+    # The log goes on.
+    assert done.stdout.startswith("bank: nothing to run again after epoch ") and "newest" not in done.stdout
+    assert "the program was changed after epoch " in done.stderr
+    assert "drops the log" not in done.stderr
 
 
 def test_the_weaker_mode_is_named_and_loses_nothing_when_the_process_ends(bank):

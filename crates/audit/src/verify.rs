@@ -40,6 +40,13 @@ pub struct Verified {
     pub notes: Vec<String>,
 }
 
+impl Verified {
+    /// Whether nothing was run again and no tables were compared. The last note says why.
+    pub fn is_empty(&self) -> bool {
+        self.through == self.from && !self.tables_compared
+    }
+}
+
 /// Runs a state's log again from its newest checkpoint, or from a savepoint, and compares the results with the
 /// engine's. `open` opens the sources whose records are not in the log.
 pub fn verify(
@@ -293,7 +300,7 @@ impl<'a> Verification<'a> {
                 "the program was changed after epoch {}: verify what follows from a later savepoint",
                 self.walk.epoch
             ));
-        } else if self.verified.through == self.verified.from && !self.verified.tables_compared {
+        } else if self.verified.is_empty() {
             let held = self.directory.savepoints()?.into_iter();
             let held =
                 held.filter(|savepoint| self.directory.has_log_behind(savepoint)).map(|savepoint| savepoint.name);

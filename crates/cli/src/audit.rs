@@ -30,15 +30,15 @@ pub fn verify(arguments: &VerifyArguments) -> u8 {
 fn text(verified: &Verified) -> String {
     let epochs = counted(verified.through - verified.from, "epoch");
     let (name, events, from) = (&verified.application, counted(verified.events, "event"), count(verified.from));
-    let mut text = if verified.through > verified.from || verified.tables_compared {
+    let mut text = if verified.is_empty() {
+        format!("{name}: nothing to run again after epoch {from}\n")
+    } else {
         let tables = if verified.tables_compared { ", and the tables of the newest checkpoint" } else { "" };
         let compared = counted(verified.compared, "epoch");
         format!(
             "{name}: {epochs} with {events} after epoch {from} run again; no difference\n  compared: the digests of \
              {compared}{tables}\n"
         )
-    } else {
-        format!("{name}: nothing to run again: the log ends with the newest checkpoint, of epoch {from}\n")
     };
     for (name, digest) in &verified.tables {
         let _ = writeln!(text, "  table {name}: {}, digest {:016x}", counted(digest.rows, "row"), digest.hash);
