@@ -12,12 +12,12 @@ use tidemill_plan::{Column, Origin, Program, RoleId, Table, Transaction, express
 use tidemill_reference::{NextEvent, Step, TransactionTrace, window_text};
 
 /// The transactions of the events at a position, as text. Searches the log after the newest checkpoint first, then
-/// after each savepoint whose log is held, from the newest to the oldest.
+/// after each savepoint that keeps its log, from the newest to the oldest.
 pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSource<'_>) -> Result<String, AuditError> {
     let mut starts = vec![None];
     let mut savepoints = directory.savepoints()?;
     savepoints.sort_by_key(|savepoint| std::cmp::Reverse(savepoint.manifest.checkpoint.epoch));
-    starts.extend(savepoints.into_iter().filter(|savepoint| directory.has_log_behind(savepoint)).map(Some));
+    starts.extend(savepoints.into_iter().filter(|savepoint| directory.has_log_after(savepoint)).map(Some));
     let mut searched = Vec::new();
     for start in &starts {
         let from = start.as_ref().map(|savepoint| directory.open_savepoint(savepoint)).transpose()?;
@@ -30,7 +30,7 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
     }
     let position = position_text(&recorded_program(directory)?, position);
     Err(AuditError::Unknown(format!(
-        "{position} is not in the log, which was searched in the epochs {}; a savepoint holds the log from there on",
+        "{position} is not in the log, which was searched in the epochs {}; a savepoint keeps the log from there on",
         searched.join(", then ")
     )))
 }

@@ -57,7 +57,7 @@ pub fn verify(
     let from = match savepoint {
         Some(name) => {
             let savepoint = directory.savepoint(name)?;
-            if !directory.has_log_behind(&savepoint) {
+            if !directory.has_log_after(&savepoint) {
                 let text = format!(
                     "the log after savepoint '{name}' is gone: the state was put back to another savepoint since"
                 );
@@ -302,8 +302,7 @@ impl<'a> Verification<'a> {
             ));
         } else if self.verified.is_empty() {
             let held = self.directory.savepoints()?.into_iter();
-            let held =
-                held.filter(|savepoint| self.directory.has_log_behind(savepoint)).map(|savepoint| savepoint.name);
+            let held = held.filter(|savepoint| self.directory.has_log_after(savepoint)).map(|savepoint| savepoint.name);
             let held: Vec<String> = held.collect();
             self.verified.notes.push(match held.as_slice() {
                 [] => format!(

@@ -44,7 +44,7 @@ fn list(state: &Path) -> Result<(), JobError> {
     }
     for savepoint in savepoints {
         let checkpoint = &savepoint.manifest.checkpoint;
-        let log = if directory.has_log_behind(&savepoint) { ", keeps the log after it" } else { "" };
+        let log = if directory.has_log_after(&savepoint) { ", keeps the log after it" } else { "" };
         let (name, epoch, version) = (&savepoint.name, count(checkpoint.epoch), savepoint.manifest.program.version);
         say::out(&format!("{name}: epoch {epoch}, schema version {version}{log}"));
     }

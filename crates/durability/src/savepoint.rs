@@ -136,7 +136,7 @@ impl StateDirectory {
 
     /// Whether the log still has the epochs after a savepoint, so that they can be run again from there. False for a
     /// savepoint of some nodes only.
-    pub fn has_log_behind(&self, savepoint: &Savepoint) -> bool {
+    pub fn has_log_after(&self, savepoint: &Savepoint) -> bool {
         let of = |manifest: &Manifest| (manifest.id, manifest.log);
         let is_whole = savepoint.manifest.checkpoint.nodes.is_whole();
         is_whole && self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
@@ -144,7 +144,7 @@ impl StateDirectory {
 
     /// The earliest epoch after which savepoints keep the log.
     pub(crate) fn held_epoch(&self) -> Result<Option<u64>, StateError> {
-        let held = self.savepoints()?.into_iter().filter(|savepoint| self.has_log_behind(savepoint));
+        let held = self.savepoints()?.into_iter().filter(|savepoint| self.has_log_after(savepoint));
         Ok(held.map(|savepoint| savepoint.manifest.checkpoint.epoch).min())
     }
 

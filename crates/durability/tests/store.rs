@@ -226,7 +226,7 @@ fn no_run_goes_on_from_some_nodes() {
     let part = "savepoint 'part' has the rows of virtual nodes 0 to 63 only; ";
     assert_eq!(refused(directory.open_savepoint(&savepoint).map(drop)), format!("{part}this needs those of all"));
     assert_eq!(refused(directory.restore_savepoint("part")), format!("{part}a state goes on from those of all"));
-    assert!(!directory.has_log_behind(&savepoint), "it holds no log");
+    assert!(!directory.has_log_after(&savepoint), "it keeps no log");
     let how = OpenState {
         storage: Arc::new(storage.clone()),
         path: &savepoint.path,
