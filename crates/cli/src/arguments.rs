@@ -235,10 +235,9 @@ impl RunArguments {
         let RunArguments { epoch, latency, scheduling, sync, memory, logging, .. } = *self;
         let workers = self.workers.unwrap_or(0);
         RunOptions {
-            engine: Options { workers, epoch, latency, scheduling, ..Options::default() },
+            engine: Options { workers, epoch, latency, scheduling, memory, ..Options::default() },
             state: self.state.clone(),
             sync,
-            memory,
             logging,
             savepoint: self.savepoint.clone(),
             seed: self.seed.clone(),

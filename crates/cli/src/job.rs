@@ -4,8 +4,8 @@
 //! 1. the plan is checked and compiled, and inputs and outputs are compared;
 //! 2. the state is opened, where the run is durable;
 //! 3. sources are opened, and the schemas of their files compared;
-//! 4. tables are filled, unless the state has them;
-//! 5. sinks are opened;
+//! 4. tables are filled, from a seed or their inputs, unless the state has them;
+//! 5. sinks are opened, and the file of epoch records;
 //! 6. a state of an earlier schema is migrated, and a savepoint is made.
 
 use crate::options::RunOptions;
@@ -237,8 +237,7 @@ impl Job {
             engine = bring(directory, savepoint, engine, &mut notes)?;
         }
         let durability = directory.map(|directory| Durability { directory, options: options.durability() });
-        let options = Options { memory: options.memory, ..options.engine };
-        Ok(Ready { engine, options, sources, sinks, durability, patience, records, units, notes })
+        Ok(Ready { engine, options: options.engine, sources, sinks, durability, patience, records, units, notes })
     }
 }
 
@@ -285,7 +284,7 @@ pub fn table_schema(table: &Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
 }
 
-/// Puts the rows of a state or savepoint into the tables of the same names; which those are.
+/// Puts the rows of a state or savepoint into the tables of the same names, and returns these names.
 fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<String>, JobError> {
     let from = open_state_as_it_is(path)?;
     let seeded = engine.seed(&from, &recorded_program(&from)?)?;

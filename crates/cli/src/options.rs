@@ -15,8 +15,6 @@ pub struct RunOptions {
     pub state: Option<PathBuf>,
     /// When results of a durable run are released.
     pub sync: Option<Sync>,
-    /// Bytes that rows may take in memory.
-    pub memory: Option<usize>,
     /// What of each epoch a durable run logs.
     pub logging: Option<Logging>,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
@@ -51,7 +49,7 @@ impl RunOptions {
             "scheduling" => self.engine.scheduling = text()?.parse().map_err(|error: PolicyError| error.to_string())?,
             "state" => self.state = Some(value.into()),
             "sync" => self.sync = Some(parse_sync(text()?)?),
-            "memory" => self.memory = Some(parse_memory(text()?)?),
+            "memory" => self.engine.memory = Some(parse_memory(text()?)?),
             "logging" => self.logging = Some(parse_logging(text()?)?),
             "savepoint" => self.savepoint = Some(text()?.to_owned()),
             "seed" => self.seed = Some(value.into()),
@@ -71,7 +69,7 @@ impl RunOptions {
     pub fn check(&self) -> Result<(), OptionError> {
         let given = [
             ("savepoint", self.savepoint.is_some()),
-            ("memory", self.memory.is_some()),
+            ("memory", self.engine.memory.is_some()),
             ("sync", self.sync.is_some()),
             ("logging", self.logging.is_some()),
         ];
@@ -111,7 +109,7 @@ mod tests {
         ])
         .expect("all are right");
         assert_eq!((options.engine.workers, options.engine.epoch), (2, EpochSize::Age(20_000_000)));
-        assert_eq!((options.engine.latency, options.memory), (5_000_000, Some(64 << 20)));
+        assert_eq!((options.engine.latency, options.engine.memory), (5_000_000, Some(64 << 20)));
         assert_eq!(options.engine.scheduling, Scheduling::Fixed(Policy::CHAIN));
         assert_eq!(
             (options.state.as_deref(), options.seed.as_deref()),
