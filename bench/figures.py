@@ -134,8 +134,8 @@ def bars(axis: Any, rows: list[Row], title: str, along: str, value: Callable[[Ro
     return f"{title}, {label}:\n\n{table([along, *series], body)}"
 
 
-def breakdown(axis: Any, rows: list[Row], title: str, workers: str = "2") -> str:
-    """Where workers spent their time in access, per event. The table has the rows of so many workers."""
+def breakdown(axis: Any, rows: list[Row], title: str) -> str:
+    """Where workers spent their time in access, per event. The table has the rows of two workers."""
     names = [f"{row['scheduling']}, {row['workers']}" for row in rows]
     below = [0.0] * len(rows)
     body = [[name] for name in names]
@@ -148,7 +148,7 @@ def breakdown(axis: Any, rows: list[Row], title: str, workers: str = "2") -> str
     axis.tick_params(axis="x", rotation=60, labelsize=6)
     axis.set(title=title, ylabel="µs of workers per event")
     axis.legend(fontsize=6)
-    body = [line for line, row in zip(body, rows, strict=True) if row["workers"] == workers]
+    body = [line for line, row in zip(body, rows, strict=True) if row["workers"] == "2"]
     return f"{title}, µs of workers per event:\n\n{table(['', *(k.removesuffix('_s') for k in KINDS)], body)}"
 
 

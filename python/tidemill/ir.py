@@ -34,11 +34,10 @@ DecimalDigits = TypedDict("DecimalDigits", {"digits": int, "scale": int})
 DecimalType = TypedDict("DecimalType", {"decimal": DecimalDigits})
 Type = str | DecimalType
 ColumnType = TypedDict("ColumnType", {"type": Type, "nullable": bool})
-ScalarItem = TypedDict("ScalarItem", {"scalar": ColumnType})
+ScalarType = TypedDict("ScalarType", {"scalar": ColumnType})
 StructItem = TypedDict("StructItem", {"struct": list[tuple[str, ColumnType]]})
-ScalarField = TypedDict("ScalarField", {"scalar": ColumnType})
-ListField = TypedDict("ListField", {"list": ScalarItem | StructItem})
-Field = TypedDict("Field", {"name": str, "type": ScalarField | ListField})
+ListField = TypedDict("ListField", {"list": ScalarType | StructItem})
+Field = TypedDict("Field", {"name": str, "type": ScalarType | ListField})
 Schema = list[Field]
 
 # Expressions.

@@ -57,7 +57,7 @@ class ListType:
     columns: tuple[tuple[str, ScalarType], ...]
     element: type | None = None
 
-    def to_json(self) -> ir.ScalarItem | ir.StructItem:
+    def to_json(self) -> ir.ScalarType | ir.StructItem:
         """The plan's ``ListItem``."""
         if self.element is None:
             return {"scalar": self.columns[0][1].to_json()}

@@ -8,7 +8,6 @@ from typing import Any
 from .. import ir
 from ..errors import CompileError
 from ..literals import column_value
-from ..names import collection_name
 from ..schema import Event, FieldSpec, Record, RecordSchema, resolved_schema
 from ..types import ScalarType
 from .expressions import Expressions
@@ -31,10 +30,6 @@ class Records:
         """The class where the node is a call of an event class."""
         function = self._scope.static(node.func) if isinstance(node, ast.Call) else UNKNOWN
         return function if isinstance(function, type) and issubclass(function, Event) else None
-
-    def stream_name(self, cls: type[Event]) -> str:
-        """The name of the stream of an event class."""
-        return collection_name(cls)
 
     def translate(self, node: ast.expr) -> ir.Record:
         """The plan's ``Record``. Raises ``CompileError``."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from .. import bodies, ir
 from ..errors import CompileError
+from ..names import collection_name
 from ..schema import Event
 from .expressions import Expressions, binary_operator
 from .records import Records
@@ -266,7 +267,7 @@ class Statements:
             name = self._emit_name(first)
             record = self._records.translate(rest[0])
         elif cls is not None:
-            name = self._records.stream_name(cls)
+            name = collection_name(cls)
             record = self._records.translate(first)
         else:
             hint = 'write tm.emit("alerts", {...}) or tm.emit(Alert(...))'
