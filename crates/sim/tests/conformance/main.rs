@@ -4,7 +4,7 @@
 //! `TIDEMILL_SINK_SEEDS` sets how many scripts each sink goes through (2), `TIDEMILL_SEED` the first.
 
 mod contract;
-#[path = "../planted/mod.rs"]
+#[path = "../search/mod.rs"]
 mod search;
 mod subjects;
 

@@ -26,7 +26,7 @@ mod oom;
 mod planted;
 mod power;
 mod replays;
-#[path = "../planted/mod.rs"]
+#[path = "../search/mod.rs"]
 mod search;
 mod source;
 mod store;
