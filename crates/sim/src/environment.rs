@@ -57,12 +57,12 @@ struct Thread(JoinHandle<()>);
 
 impl Joined for Thread {
     fn join(self: Box<Self>) -> Result<(), String> {
-        self.0.join().map_err(|panic| message(&*panic))
+        self.0.join().map_err(|panic| panic_message(&*panic))
     }
 }
 
 /// The text of a panic.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<String>() {
         Some(message) => message.clone(),
         None => panic.downcast_ref::<&str>().map_or("a thread panicked".into(), |message| (*message).to_owned()),

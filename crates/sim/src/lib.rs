@@ -24,7 +24,7 @@ mod trace;
 mod world;
 
 pub use clock::SimulatedClock;
-pub use environment::SimEnvironment;
+pub use environment::{SimEnvironment, panic_message};
 pub use fault::{Call, Fault, Operation};
 pub use stepped::{SteppedEnvironment, step_through};
 pub use stepper::{Stepped, Stepper, Stuck};

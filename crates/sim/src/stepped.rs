@@ -1,6 +1,7 @@
 //! A run of the engine on one thread, its actors stepped in the order of a seed, over simulated time.
 
 use crate::clock::SimulatedClock;
+use crate::environment::panic_message;
 use crate::stepper::{Stepped, Stepper, Stuck};
 use crate::storage::SimStorage;
 use crate::trace::Trace;
@@ -31,7 +32,7 @@ impl Environment for SteppedEnvironment {
 
     fn spawn(&self, _: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
         let ended = catch_unwind(AssertUnwindSafe(body));
-        Box::new(Ended(ended.map_err(|panic| crate::environment::message(&*panic))))
+        Box::new(Ended(ended.map_err(|panic| panic_message(&*panic))))
     }
 
     fn parallelism(&self) -> usize {

@@ -384,19 +384,14 @@ pub struct Outcome {
     pub stops: u64,
 }
 
-/// Runs a history to its end, on a machine that `prepare` has changed, through up to three processes each of which may
-/// end at any call.
+/// Runs a history to its end on a machine, which a stepped drive must name too: through up to three processes each of
+/// which may end at any call, and then without a fault.
 pub fn run(
     expected: &Expected,
     mut engine: Engine,
     mut setting: Setting,
-    prepare: impl Fn(&SimStorage),
+    storage: &SimStorage,
 ) -> (Engine, Result<Outcome, String>) {
-    let storage = new_machine(setting.seed);
-    if let Drive::Steps(machine, _) = &mut setting.drive {
-        *machine = storage.clone();
-    }
-    prepare(&storage);
     let mut random = Random::new(setting.seed ^ 0x5eed);
     let mut outcome = Outcome::default();
     let lives = 1 + random.below(3);
@@ -427,17 +422,17 @@ pub fn run(
             }
             Ok(_) if !storage.is_off() => {
                 let wrong = expected
-                    .wrong_outputs(|path| read_all(&storage, path), Whole::There)
+                    .wrong_outputs(|path| read_all(storage, path), Whole::There)
                     .or_else(|| expected.wrong_tables(&engine));
                 if life >= lives || wrong.is_some() {
                     let audited = setting.records && random.chance(50);
                     let wrong = wrong.or_else(|| match audited {
-                        true => unverified(&expected.subject.history, &storage, &setting),
+                        true => unverified(&expected.subject.history, storage, &setting),
                         false => None,
                     });
                     // After a run has ended, a power cut loses nothing.
                     storage.cut_power();
-                    let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), Whole::There));
+                    let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(storage, path), Whole::There));
                     return (engine, wrong.map_or(Ok(outcome), Err));
                 }
                 None
@@ -456,11 +451,11 @@ pub fn run(
             false => storage.kill(),
         }
         let wrong = match setting.records && random.chance(20) {
-            true => wrong.or_else(|| unverified(&expected.subject.history, &storage, &setting)),
+            true => wrong.or_else(|| unverified(&expected.subject.history, storage, &setting)),
             false => wrong,
         };
         let check = if stopped { Whole::Prefix } else { Whole::IfThere };
-        let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(&storage, path), check));
+        let wrong = wrong.or_else(|| expected.wrong_outputs(|path| read_all(storage, path), check));
         if let Some(wrong) = wrong {
             return (engine, Err(format!("life {life}: {wrong}")));
         }

@@ -8,7 +8,7 @@ use tidemill_durability::Planted;
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
 use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{Engine, Logging};
-use tidemill_sim::{SimStorage, Trace};
+use tidemill_sim::{Trace, panic_message};
 
 /// Trials per plan and data: compiling and interpreting cost more than running.
 const DATA_PER_PLAN: u64 = 4;
@@ -75,13 +75,14 @@ impl Trials {
         let engine = self.engine.take().expect("one was made for this plan");
         let (_, expected) = self.expected.as_ref().expect("it was made for this data");
         self.traces = Traces::default();
+        let machine = new_machine(at.trial);
+        wrongs.lies.iter().for_each(|end| machine.lie_about(end));
         let drive = match self.on_threads {
             true => Drive::Threads,
-            false => Drive::Steps(new_machine(at.trial), self.traces.clone()),
+            false => Drive::Steps(machine.clone(), self.traces.clone()),
         };
         let setting = Setting { drive, ..Setting::random(at.trial, wrongs.planted) };
-        let lie = |storage: &SimStorage| wrongs.lies.iter().for_each(|end| storage.lie_about(end));
-        match catch_unwind(AssertUnwindSafe(|| run(expected, engine, setting, lie))) {
+        match catch_unwind(AssertUnwindSafe(|| run(expected, engine, setting, &machine))) {
             Ok((engine, outcome)) => {
                 self.engine = Some(engine);
                 outcome
@@ -89,9 +90,7 @@ impl Trials {
             Err(panic) => {
                 // The engine went with it.
                 *self = Trials { on_threads: self.on_threads, traces: self.traces.clone(), ..Trials::default() };
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                Err(format!("panic: {}", text.unwrap_or("without a text")))
+                Err(format!("panic: {}", panic_message(&*panic)))
             }
         }
     }
