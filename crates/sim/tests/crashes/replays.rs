@@ -15,7 +15,7 @@ fn run(trials: &mut Trials, at: At, wrongs: Wrongs) -> (Result<(u64, u64), Strin
 fn a_seed_replays_event_for_event() {
     let mut kept = Trials::default();
     let (mut crashes, mut steps) = (0, std::collections::BTreeSet::new());
-    // One of each plan's data, so that all kinds of settings are among them.
+    // Six trials of each plan, of all its data, so that all kinds of settings are among them.
     for at in (1..=10).flat_map(|plan| At::of_plan(plan).step_by(17)) {
         let first = run(&mut kept, at, Wrongs::default());
         for time in 1..TIMES {
