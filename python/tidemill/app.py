@@ -311,7 +311,7 @@ class App:
           are needed.
         - ``logging``: ``"border"`` (unless given) logs what the sources gave, of which a replay makes the rest;
           ``"full"`` also logs what each transaction gave, which a replay is compared with.
-        - ``savepoint``: keeps the state as it is when the run begins under this name, and the log from there on.
+        - ``savepoint``: keeps a savepoint of this name: the state as it is when the run begins, and the log after it.
 
         And these do not:
 

@@ -30,7 +30,7 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
     }
     let position = position_text(&recorded_program(directory)?, position);
     Err(AuditError::Unknown(format!(
-        "{position} is not in the log, which was searched in the epochs {}; a savepoint keeps the log from there on",
+        "{position} is not in the log, which was searched in the epochs {}; a savepoint keeps the log after it",
         searched.join(", then ")
     )))
 }

@@ -64,7 +64,7 @@ Examples:
   tidemill run bank.py --json > summary.json";
 
 const VERIFY_HELP: &str = "\
-Begins at the newest checkpoint, or at a savepoint, which keeps the log from there on.
+Begins at the newest checkpoint, or at a savepoint, which keeps the log after it.
 Exit code 3 and the first epoch, transaction or row that differs, if there is a difference.
 
 Examples:
@@ -97,7 +97,7 @@ pub struct CheckArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum SavepointCommand {
-    /// Keep the state as its newest checkpoint has it, and the log from there on.
+    /// Keep the newest checkpoint under a name, and the log after it.
     #[command(after_help = "Example:\n  tidemill savepoint create ./state monday")]
     Create {
         /// The state directory. No process may be using it.
@@ -211,7 +211,7 @@ pub struct RunArguments {
     /// also what each transaction gave ('full'), which a replay is compared with. Needs a state [default: border].
     #[arg(long, value_name = "border|full", value_parser = parse_logging)]
     logging: Option<Logging>,
-    /// Keep the state as it is when the run begins as a savepoint, and the log from there on. Needs a state.
+    /// Keep a savepoint of this name: the state as it is when the run begins, and the log after it. Needs a state.
     #[arg(long, value_name = "NAME")]
     savepoint: Option<String>,
     /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
