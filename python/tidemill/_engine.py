@@ -10,7 +10,7 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol, TypeVar, cast
 
 from . import _native, ir
-from .compile.deep import with_room
+from .deep import with_room
 from .errors import PlanError
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
-from .compile.deep import with_room
+from .deep import with_room
 from .errors import PlanError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from . import _engine
 from ._engine import COLLECT, Frame
 from .app import App, Data
-from .compile.deep import with_room
+from .deep import with_room
 from .errors import PlanError
 from .names import foreign
 from .options import Epoch, RunOptions

@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .. import ir
+from ..deep import with_room
 from ..names import foreign, type_name
 from ..roles import Role
-from .deep import with_room
 from .expressions import Expressions
 from .lambdas import expression_of
 from .records import Records
