@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
 from . import _engine, ir
@@ -342,14 +342,24 @@ class App:
             table._frame = outcome.tables[name]
         return RunSummary.from_json(outcome.summary)
 
-    def _job(self, data: Data | None = None, options: RunOptions | None = None) -> Job:
-        """All that a run needs, for the engine."""
+    def _job(
+        self,
+        data: Data | None = None,
+        options: RunOptions | None = None,
+        collected: Collection[Stream[Any]] | None = None,
+    ) -> Job:
+        """All that a run needs, for the engine. If ``collected`` is given, the run collects these streams by their
+        labels and has no other sinks."""
         given = self._by_name(data or {})
+        plan, sinks = self._plan.plan, dict(self._sinks)
+        if collected is not None:
+            plan = {**plan, "sinks": [{"name": s.label, "stream": s._ref} for s in collected]}
+            sinks = {s.label: COLLECT for s in collected}
         return Job(
-            plan=self.plan(),
+            plan=_engine.plan_text(plan),
             sources={name: self._source_input(source, given) for name, source in self._sources.items()},
             tables=self._table_inputs(),
-            sinks=dict(self._sinks),
+            sinks=sinks,
             options=(options or RunOptions()).texts(),
         )
 

@@ -10,14 +10,11 @@ def test_transfer():
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import Any
 
 from . import _engine
-from ._engine import COLLECT, Frame
+from ._engine import Frame
 from .app import App, Data
-from .deep import with_room
 from .errors import PlanError
 from .names import foreign
 from .options import Epoch, RunOptions
@@ -69,9 +66,5 @@ def run(app: App, data: Data | None = None, /, *, workers: int | None = 1, epoch
     """Runs the application on ``data`` (as ``app.run`` takes it, in place of its connectors) and
     collects every stream: of sources (``late``, ``bad``), filters and maps (``failed``) and
     transactions. No sink of the application is opened, and there is no state: nothing outlasts the test."""
-    job = app._job(data, RunOptions(workers=workers, epoch=epoch))
-    streams = app.streams()
-    sinks = [{"name": s.label, "stream": s._ref} for s in streams]
-    plan = with_room(lambda: json.dumps({**json.loads(job.plan), "sinks": sinks}))
-    outcome = _engine.run(replace(job, plan=plan, sinks={s.label: COLLECT for s in streams}))
+    outcome = _engine.run(app._job(data, RunOptions(workers=workers, epoch=epoch), app.streams()))
     return Ran(app, RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)
