@@ -70,10 +70,8 @@ class Records:
 
     def batch(self, records: Sequence[object]) -> object:
         """The next records of the iterator as a batch. Raises ``SchemaError`` where one is not a record."""
-        if any(is_arrow(record) for record in records):
-            raise SchemaError("Arrow batches and records are mixed in one iterable", "give one or the other")
         first, self._next = self._next, self._next + len(records)
-        return _engine.batch(self._schema.to_json(), _columns(records, self._schema), self._name, first)
+        return _batch(records, self._schema, self._name, first)
 
 
 def _from_iterable(items: Iterator[object], schema: RecordSchema, name: str) -> Iterator[object]:
@@ -90,9 +88,15 @@ def _from_list(items: Sequence[object], schema: RecordSchema, name: str) -> Iter
     if items and is_arrow(items[0]):
         yield from _from_iterable(iter(items), schema, name)
         return
-    records = Records(iter(items), schema, name)
     for start in range(0, len(items), CHUNK_MAX):
-        yield records.batch(items[start : start + CHUNK_MAX])
+        yield _batch(items[start : start + CHUNK_MAX], schema, name, start + 1)
+
+
+def _batch(records: Sequence[object], schema: RecordSchema, name: str, first: int) -> object:
+    """A batch of records, numbered from ``first``. Raises ``SchemaError`` where one is not a record."""
+    if any(is_arrow(record) for record in records):
+        raise SchemaError("Arrow batches and records are mixed in one iterable", "give one or the other")
+    return _engine.batch(schema.to_json(), _columns(records, schema), name, first)
 
 
 def _columns(chunk: Sequence[object], schema: RecordSchema) -> list[list[object]]:
