@@ -14,7 +14,7 @@ from .errors import PlanError, RunError
 from .lateness import Lateness, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
-from .plan import PlanBuilder, declared_otherwise
+from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
 from .stream import Derived, Source, Stream, Transaction
@@ -101,19 +101,18 @@ class App:
         iterable of dicts. Raises ``PlanError``.
         """
         schema = _schema(row, Row, "a table", "tm.Row")
-        name = checked(name or collection_name(row), "table")
+        own_name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
-            raise PlanError("no column is the key", hint, f"table '{name}'")
-        table: Table[R] = Table(self, name, schema, rows)
-        if not self._plan.add("tables", table._definition(), replace=replace):
-            declared = self._tables[name]
-            if is_same(declared._given, rows):
-                return declared
-            if not replace:
-                raise declared_otherwise(f"table '{name}'")
-        self._tables[name] = table
-        return table
+            raise PlanError("no column is the key", hint, f"table '{own_name}'")
+        table: Table[R] = Table(self, own_name, schema, rows)
+
+        def same() -> bool:
+            return is_same(self._tables[own_name]._given, rows)
+
+        if self._plan.add("tables", table._definition(), replace=replace, is_same=same):
+            self._tables[own_name] = table
+        return self._tables[own_name]
 
     @declaration
     def source(
@@ -133,21 +132,20 @@ class App:
         cannot be decoded go to ``.bad``. Raises ``PlanError``.
         """
         schema = _schema(event, Event, "a source", "tm.Event")
-        name = checked(name or collection_name(event), "source")
+        own_name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
-            hint = f"write tm.csv(...) or another connector; give data to app.run({{{name!r}: ...}})"
-            raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{name}'")
-        units = lateness_of(lateness, schema, f"stream '{name}'")
-        source: Source[E] = Source(self, name, schema, connector, units)
-        if not self._plan.add("streams", source._definition(), replace=replace):
-            declared = self._sources[name]
-            if is_same(declared._connector, connector):
-                return declared
-            if not replace:
-                raise declared_otherwise(f"stream '{name}'")
-        self._derived.pop(name, None)
-        self._sources[name] = source
-        return source
+            hint = f"write tm.csv(...) or another connector; give data to app.run({{{own_name!r}: ...}})"
+            raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{own_name}'")
+        units = lateness_of(lateness, schema, f"stream '{own_name}'")
+        source: Source[E] = Source(self, own_name, schema, connector, units)
+
+        def same() -> bool:
+            return is_same(self._sources[own_name]._connector, connector)
+
+        if self._plan.add("streams", source._definition(), replace=replace, is_same=same):
+            self._derived.pop(own_name, None)
+            self._sources[own_name] = source
+        return self._sources[own_name]
 
     @declaration
     def transaction(
@@ -242,17 +240,21 @@ class App:
             hint = "write transfer.committed, transfers.late or another stream"
             raise PlanError(f"{type_name(stream)} is not a stream", hint)
         self._check_own(stream)
-        if name is None:
-            declared = (n for n, s in self._plan.sinks() if s == stream._ref and is_same_output(self._sinks[n], output))
-            name = next(declared, None) or self._plan.free_name("sinks", stream.label)
-        if not self._plan.add("sinks", {"name": name, "stream": stream._ref}, replace=replace):
-            if is_same_output(self._sinks[name], output):
-                return name
-            if not replace:
-                raise declared_otherwise(f"sink '{name}'")
-        self._collected.pop(name, None)
-        self._sinks[name] = output
-        return name
+        own_name = self._sink_name(stream, output) if name is None else name
+
+        def same() -> bool:
+            return is_same_output(self._sinks[own_name], output)
+
+        if self._plan.add("sinks", {"name": own_name, "stream": stream._ref}, replace=replace, is_same=same):
+            self._collected.pop(own_name, None)
+            self._sinks[own_name] = output
+        return own_name
+
+    def _sink_name(self, stream: Stream[Any], output: Output) -> str:
+        """The name of the sink that takes the stream to the same place, if there is one, or else a new name."""
+        declared = self._plan.sinks()
+        same = (name for name, s in declared if s == stream._ref and is_same_output(self._sinks[name], output))
+        return next(same, None) or self._plan.free_name("sinks", stream.label)
 
     def _check_own(self, *streams: Stream[Any]) -> None:
         for stream in streams:

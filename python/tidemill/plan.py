@@ -6,6 +6,7 @@ was written; one that is refused leaves the plan as it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
@@ -22,7 +23,7 @@ Kind = Literal["tables", "streams", "transactions", "sinks"]
 _KINDS: dict[Kind, str] = {"tables": "table", "streams": "stream", "transactions": "transaction", "sinks": "sink"}
 
 
-def declared_otherwise(place: str) -> PlanError:
+def _declared_otherwise(place: str) -> PlanError:
     """The refusal of a second declaration of a name."""
     return PlanError(
         "it is declared already, and not as here",
@@ -92,12 +93,19 @@ class PlanBuilder:
         return name
 
     def add(
-        self, kind: Kind, definition: ir.Definition, compiled: Compiled[Any] | None = None, *, replace: bool = False
+        self,
+        kind: Kind,
+        definition: ir.Definition,
+        compiled: Compiled[Any] | None = None,
+        *,
+        replace: bool = False,
+        is_same: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any.
 
         What is declared again as it was, such as by a notebook's cell that runs again, is left as it is; then the
-        answer is False. What differs from the declaration of that name takes its place with ``replace``.
+        answer is False. ``is_same`` says whether what is not in the plan, such as the rows of a table, is as it was
+        too. What differs from the declaration of that name takes its place with ``replace``.
         Raises ``CompileError`` where the analysis finds fault with a function, else ``PlanError``.
         """
         declared = self._declared(kind)
@@ -105,10 +113,10 @@ class PlanBuilder:
         place = f"{_KINDS[kind]} '{name}'"
         at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
         before = declared[at : at + 1]
-        if before and _is_same(before[0], definition):
+        if before and _is_same(before[0], definition) and is_same():
             return False
         if before and not replace:
-            raise declared_otherwise(place)
+            raise _declared_otherwise(place)
         declared[at : at + 1] = [definition]
         try:
             self._check(place, compiled)
