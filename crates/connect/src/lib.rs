@@ -60,7 +60,6 @@ mod disk;
 mod environment;
 mod files;
 mod generator;
-
 mod map;
 mod options;
 mod output;
