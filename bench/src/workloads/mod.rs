@@ -3,7 +3,7 @@
 //!
 //! Where MorphStream delays a user function by the clock, ours computes: a chain of additions and
 //! multiplications of floats, which takes the same time in compiled plans and in the loops, and which
-//! nothing may leave out as its result is used. ([`with_udf`] in plans, [`udf::toil`] in loops.)
+//! nothing may leave out as its result is used. ([`udf::with_udf`] in plans, [`udf::toil`] in loops.)
 
 pub mod bidding;
 mod columns;
