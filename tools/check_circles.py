@@ -4,8 +4,9 @@ Run by ``make lint``. Files of one circle cannot be understood, tested or moved 
 must stay as small as one idea. For each crate, a file points to each file whose items it names, in a ``use`` or
 where it needs them; the circles are the strongly connected components of that graph.
 
-An item is sought in the file that defines it: names that a module only re-exports are followed. A ``pub use`` by
-itself is therefore no import, nor is a ``mod``. Tests (``#[cfg(test)]``) are not looked at.
+An item is sought in the file that defines it: names that a module only re-exports are followed, also under other
+names and by globs. A ``pub use`` by itself is therefore not an import, nor is a ``mod``. Tests (``#[cfg(test)]``) are
+not looked at, nor is what stands in for the standard library under the model checker.
 """
 
 from __future__ import annotations
@@ -16,16 +17,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILES_MAX = 5
+# Re-exports that are followed to an item: they may lead around in a circle.
+DEPTH_MAX = 8
 
 # Comments, and texts in quotes; an apostrophe begins a character or a lifetime.
 NOISE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^\\'])'""",
     re.DOTALL,
 )
+MODEL_CHECKER = '#[cfg(feature = "loom")]'
 TEST_FILE = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod (\w+);")
 TEST_BLOCK = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod \w+ \{")
 MODULE = re.compile(r"\bmod (\w+);")
 USE = re.compile(r"(\bpub(?:\([^)]*\))?\s+)?\buse\s+([^;]+);")
+DEFINITION = re.compile(
+    r"""\bpub(?:\([^)]*\))?\s+(?:(?:unsafe|async|const|extern)\s+)*
+    (?:fn|struct|enum|union|trait|type|const|static(?:\s+mut)?)\s+(\w+)""",
+    re.VERBOSE,
+)
 INLINE = re.compile(r"(?<![\w:])(\w+(?:::\w+)+)")
 
 
@@ -33,16 +42,21 @@ class File:
     """A module that has a file."""
 
     def __init__(self, source: Path, module: tuple[str, ...]) -> None:
-        text = NOISE.sub(" ", source.read_text(encoding="utf-8"))
+        text = source.read_text(encoding="utf-8").replace(MODEL_CHECKER, "#[cfg(test)]")
+        text = NOISE.sub(" ", text)
         self.source, self.module = source, module
         self.test_children = set(TEST_FILE.findall(text))
         text = without_blocks(text)
         self.children = [name for name in MODULE.findall(text) if name not in self.test_children]
         self.imports: list[tuple[str, ...]] = []
-        self.exports: list[tuple[str, ...]] = []
+        self.exports: list[tuple[tuple[str, ...], str]] = []
         for public, tree in USE.findall(text):
-            (self.exports if public else self.imports).extend(paths_of(tree))
+            if public:
+                self.exports += paths_of(tree)
+            else:
+                self.imports += [path for path, _ in paths_of(tree)]
         text = USE.sub(" ", text)
+        self.defined = set(DEFINITION.findall(text))
         self.imports += [tuple(path.split("::")) for path in INLINE.findall(text)]
 
 
@@ -57,13 +71,14 @@ def without_blocks(text: str) -> str:
     return text
 
 
-def paths_of(tree: str) -> Iterator[tuple[str, ...]]:
-    """The paths that a ``use`` names; one that is renamed ends with the name that it has outside."""
+def paths_of(tree: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The paths that a ``use`` names, each with the name that it has from there on: ``*`` for a glob."""
     tree = re.sub(r"\s+", " ", tree).strip()
     head, brace, rest = tree.partition("{")
     if not brace:
-        path, _, _ = tree.partition(" as ")
-        yield tuple(part.strip() for part in path.split("::"))
+        whole, _, name = tree.partition(" as ")
+        path = tuple(part.strip() for part in whole.split("::"))
+        yield path, name.strip() or path[-1]
         return
     prefix = tuple(part.strip() for part in head.split("::") if part.strip())
     depth, part = 0, ""
@@ -71,8 +86,9 @@ def paths_of(tree: str) -> Iterator[tuple[str, ...]]:
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if letter == "," and depth == 0:
             if part.strip():
-                for path in paths_of(part):
-                    yield prefix + path if path != ("self",) else prefix
+                for path, name in paths_of(part):
+                    own = path == ("self",)
+                    yield (prefix if own else prefix + path), (prefix[-1] if own and name == "self" else name)
             part = ""
         else:
             part += letter
@@ -110,12 +126,24 @@ class Crate:
             return None
         while path and (*module, path[0]) in self.files:
             module, path = (*module, path[0]), path[1:]
-        if not path or depth > 8:
+        if not path or path == ("*",):
             return module
-        for export in self.files[module].exports:
-            if export[-1] == path[0] and (found := self.target(export, module, depth + 1)) is not None:
-                return found
-        return module
+        return self.defining(path, module, depth) or module
+
+    def defining(self, path: tuple[str, ...], module: tuple[str, ...], depth: int) -> tuple[str, ...] | None:
+        """The module that defines what a path below a module stands for, as far as the module says: it defines the
+        name itself, or re-exports it."""
+        file = self.files[module]
+        if path[0] in file.defined or depth > DEPTH_MAX:
+            return module
+        # A name hides those of globs, also where it is another crate's.
+        named = [export for export, name in file.exports if name == path[0]]
+        if named:
+            found = (self.target(export + path[1:], module, depth + 1) for export in named)
+        else:
+            globs = (self.target(export, module, depth + 1) for export, name in file.exports if name == "*")
+            found = (self.defining(path, inside, depth + 1) for inside in globs if inside not in {None, module})
+        return next((other for other in found if other is not None), module if named else None)
 
     def arrows(self) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
         """The modules that each imports."""

@@ -5,6 +5,7 @@ import signal
 import sys
 import textwrap
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,20 @@ segments = app.table(Segment)
 """
 
 _numbers = count()
+
+
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+def load_tool(name):
+    """A program of tools/ as a module. Skips the tests where there are no tools."""
+    file = TOOLS / f"{name}.py"
+    if not file.is_file():
+        pytest.skip("the tools are not in the package", allow_module_level=True)
+    spec = importlib.util.spec_from_file_location(name, file)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ A block whose first line is ```` ```python bank.py ```` (or ``csv``, ``json``) i
 block is commands behind ``$`` with what they print. In printed text ``...`` stands for anything.
 """
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import load_tool
 
 ROOT = Path(__file__).parents[2]
 RUN = ["README.md", "docs/tutorial.md"]
@@ -101,9 +101,7 @@ def test_links(document):
 @pytest.fixture(scope="module")
 def checker():
     """tools/check_documents.py, which ``make lint`` runs over the documents, and the repository as it reads it."""
-    spec = importlib.util.spec_from_file_location("check_documents", ROOT / "tools/check_documents.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool("check_documents")
     return module, module.Repository(ROOT)
 
 

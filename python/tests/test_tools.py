@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from conftest import TOOLS
 
-CHECK = Path(__file__).parents[2] / "tools" / "check_files.py"
+CHECK = TOOLS / "check_files.py"
 
 pytestmark = pytest.mark.skipif(not CHECK.is_file(), reason="the tools are not in the package")
 
