@@ -184,6 +184,15 @@ OTHERWISE = (
     "or put it in the place of that one with replace=True"
 )
 
+
+def one(event):
+    return {"n": 1}
+
+
+def two(event):
+    return {"n": 2}
+
+
 REFUSED = [
     (
         lambda a: a.source(CardTransfer, lateness=5),
@@ -215,10 +224,7 @@ REFUSED = [
     (lambda a: (a.source(Plain), a.source(Plain, tm.csv("x.csv"))), f"stream 'plains': {OTHERWISE}"),
     (lambda a: (a.table(Account), a.table(Account, rows=[{"id": "a"}])), f"table 'accounts': {OTHERWISE}"),
     (lambda a: [a.sink(a.source(Plain), to, name="out") for to in (print, repr)], f"sink 'out': {OTHERWISE}"),
-    (
-        lambda a: [a.source(Plain).map(f, name="m") for f in (lambda e: {"n": 1}, lambda e: {"n": 2})],
-        f"stream 'm': {OTHERWISE}",
-    ),
+    (lambda a: [a.source(Plain).map(f, name="m") for f in (one, two)], f"stream 'm': {OTHERWISE}"),
     (
         lambda a: a.source(Plain, name="a b"),
         "source: 'a b' is not a name; write letters, digits and _, such as 'transfers'",
