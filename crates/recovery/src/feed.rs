@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Log, Planted};
 use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
-use tidemill_stages::digest::EpochDigest;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::epoch::{Changes, Omission};
 use tidemill_stages::gate::Gate;
@@ -99,9 +98,9 @@ pub struct CheckpointTrigger {
 impl CheckpointTrigger {
     /// Prepares an epoch that was cut, or is replayed as it was cut, to mark the rows that it changes.
     pub fn mark(&mut self, epoch: &mut Epoch) {
-        self.events += epoch.events as u64;
-        epoch.changes = Some(self.changes());
-        epoch.digest = Some(EpochDigest::default());
+        self.events += epoch.input.events as u64;
+        epoch.input.changes = Some(self.changes());
+        epoch.input.is_digested = true;
     }
 
     /// Requests a checkpoint at the end of an epoch that was just cut, if one is due.
@@ -119,7 +118,7 @@ impl CheckpointTrigger {
         let cut = Cut { epoch: epoch.number, sources: feed.sources(gate), whole, live };
         let before = self.checkpoints.cut.lock().replace(cut);
         assert!(before.is_none(), "one checkpoint at a time");
-        epoch.snapshot_due = Some(SnapshotDue { generation: self.generation, whole });
+        epoch.input.snapshot_due = Some(SnapshotDue { generation: self.generation, whole });
         self.generation = self.generation.next();
         self.is_after_due = true;
     }

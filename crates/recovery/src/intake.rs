@@ -72,7 +72,7 @@ impl Intake {
     /// The log entry of an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
         let entry = |(s, of): (usize, &mut OfSource)| {
-            let passed = epoch.sources[s].events.as_ref().map_or(0, |events| events.num_rows() as u64);
+            let passed = epoch.input.sources[s].events.as_ref().map_or(0, |events| events.num_rows() as u64);
             let taken = std::mem::take(&mut of.since_cut);
             let ingested = match std::mem::take(&mut of.values) {
                 batches if !batches.is_empty() => Ingested::Values(batches),

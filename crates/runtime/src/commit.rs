@@ -234,7 +234,7 @@ impl Committer {
 
     /// Takes a finished epoch's results; without durability, writes them.
     fn take(&mut self, epoch: &mut Epoch) {
-        if !epoch.replayed {
+        if !epoch.input.replayed {
             self.report.add(epoch, &self.on.machine.wiring);
             let records = self.records.as_mut().filter(|_| !self.on.failure.is_set());
             let added = records
@@ -243,15 +243,15 @@ impl Committer {
         }
         // An event that arrived before the gate had room for its epoch waited for earlier epochs. Larger epochs would
         // have shortened that wait, so it does not count.
-        let oldest = epoch.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.opened)).min();
-        let (number, events, is_new) = (epoch.number, epoch.events, !epoch.replayed);
-        let outputs = epoch.outputs.iter_mut().map(std::mem::take).collect();
+        let oldest = epoch.input.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.input.opened)).min();
+        let (number, events, is_new) = (epoch.number, epoch.input.events, !epoch.input.replayed);
+        let outputs = epoch.finished.outputs.iter_mut().map(std::mem::take).collect();
         let pending = Pending {
             number: epoch.number,
-            events: epoch.events as u64,
+            events: epoch.input.events as u64,
             outputs,
-            arrivals: std::mem::take(&mut epoch.arrivals),
-            replayed: epoch.replayed,
+            arrivals: std::mem::take(&mut epoch.input.arrivals),
+            replayed: epoch.input.replayed,
         };
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
@@ -259,14 +259,14 @@ impl Committer {
             Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
                 durable.pending.push_back(pending);
-                let digest = epoch.digest.take().expect("a durable run digests its epochs");
+                let digest = epoch.finished.digest.take().expect("a durable run digests its epochs");
                 let agreed =
-                    durable.side.digests.finished(epoch.number, digest, epoch.replayed, &self.on.machine.program);
+                    durable.side.digests.finished(epoch.number, digest, epoch.input.replayed, &self.on.machine.program);
                 if let Err(error) = agreed {
                     self.on.failure.set(RunError::State(error));
                 }
                 durable.side.results.iter().for_each(|results| results.nudge(()));
-                if let Some(captured) = durable.side.captured.as_ref().filter(|_| epoch.has_snapshot) {
+                if let Some(captured) = durable.side.captured.as_ref().filter(|_| epoch.accessed.has_snapshot) {
                     let outputs = durable.side.digests.total();
                     let _ = captured.send(Captured { epoch: epoch.number, outputs });
                 }

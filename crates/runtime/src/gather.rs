@@ -281,7 +281,7 @@ impl Gatherer {
         }
         match self.slots.take() {
             Took::Message(mut epoch) => {
-                epoch.opened = self.on.environment.now();
+                epoch.input.opened = self.on.environment.now();
                 self.go_on(Phase::Gather(epoch))
             }
             Took::Nothing => self.wait(Phase::Room, None),
@@ -380,7 +380,7 @@ impl Gatherer {
     /// Cuts the next epoch and passes it to the workers.
     fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
         epoch.number = self.number;
-        assert!(epoch.events == 0 && epoch.merge.is_empty(), "an epoch begins empty");
+        assert!(epoch.input.events == 0 && epoch.input.merge.is_empty(), "an epoch begins empty");
         if !self.gate.cut(cut, &mut epoch) {
             let replay = self.replay.as_ref();
             let error = replay.map(|replay| replay.too_few_events(self.number));
@@ -390,11 +390,11 @@ impl Gatherer {
         if let Some(durable) = &mut self.durable {
             let side = &mut durable.side;
             side.trigger.mark(&mut epoch);
-            side.memory.iter_mut().for_each(|memory| memory.cut(epoch.events));
+            side.memory.iter_mut().for_each(|memory| memory.cut(epoch.input.events));
             match &mut self.replay {
                 Some(replay) => {
-                    epoch.replayed = true;
-                    replay.put(epoch.number, epoch.events, (&self.on.control, &side.feed));
+                    epoch.input.replayed = true;
+                    replay.put(epoch.number, epoch.input.events, (&self.on.control, &side.feed));
                 }
                 None => {
                     side.feed.cut(&epoch, &self.gate);

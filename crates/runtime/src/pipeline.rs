@@ -197,7 +197,7 @@ impl Pipeline {
         let start = self.environment.now();
         finish(&self.machine, scratch, &mut epoch);
         epoch.times.finish = self.environment.now() - start;
-        epoch.idle = self.idle.swap(0, Ordering::Relaxed);
+        epoch.finished.idle = self.idle.swap(0, Ordering::Relaxed);
         self.access.learn(&epoch);
         epoch
     }

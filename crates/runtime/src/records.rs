@@ -77,12 +77,12 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
             Some(group) if groups.names.len() > 1 => format!("{} ({})", text(s), groups.names[group]),
             _ => text(s),
         };
-        Value::Str(epoch.scheduled.iter().map(named).collect::<Vec<_>>().join("; "))
+        Value::Str(epoch.accessed.scheduled.iter().map(named).collect::<Vec<_>>().join("; "))
     };
     let int = |number: u64| Value::Int(number as i64);
     let float = |number: Option<f64>| number.map_or(Value::Null, Value::Float);
-    let Breakdown { useful, sync, lock, construct, explore, abort, other } = epoch.breakdown;
-    let survey = epoch.survey.as_ref();
+    let Breakdown { useful, sync, lock, construct, explore, abort, other } = epoch.accessed.breakdown;
+    let survey = epoch.accessed.survey.as_ref();
     let each = |count: fn(&Survey) -> u32| {
         float(survey.map(|survey| f64::from(count(survey)) / f64::from(survey.transactions.max(1))))
     };
@@ -90,22 +90,22 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
     vec![
         int(epoch.number),
         int(now),
-        int(epoch.arrivals.iter().map(|(arrived, _)| *arrived).min().unwrap_or(epoch.opened)),
-        int(epoch.opened),
-        int(epoch.events as u64),
+        int(epoch.input.arrivals.iter().map(|(arrived, _)| *arrived).min().unwrap_or(epoch.input.opened)),
+        int(epoch.input.opened),
+        int(epoch.input.events as u64),
         int(epoch.transactions() as u64),
         int(epoch.operations() as u64),
         int(epoch.aborted()),
-        int(epoch.scheduled.iter().map(|s| u64::from(s.redone)).sum()),
+        int(epoch.accessed.scheduled.iter().map(|s| u64::from(s.redone)).sum()),
         by_group(&|s| s.choice.method.to_string()),
         by_group(&|s| s.choice.reason.to_string()),
-        float(epoch.scheduled.iter().map(|s| s.choice.expected_ns).sum()),
-        int(epoch.decided),
+        float(epoch.accessed.scheduled.iter().map(|s| s.choice.expected_ns).sum()),
+        int(epoch.accessed.access_after_sampling),
         int(epoch.times.prepare),
         int(epoch.times.access),
         int(epoch.times.finish),
         int(epoch.times.decide),
-        int(epoch.idle),
+        int(epoch.finished.idle),
         int(useful),
         int(sync),
         int(lock),

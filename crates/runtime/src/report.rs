@@ -59,22 +59,22 @@ impl Report {
 
     /// Adds a finished epoch.
     pub fn add(&mut self, epoch: &Epoch, wiring: &Wiring) {
-        self.events += epoch.events as u64;
+        self.events += epoch.input.events as u64;
         self.epochs += 1;
-        epoch.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
-        for (s, source) in epoch.sources.iter().enumerate() {
+        epoch.accessed.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
+        for (s, source) in epoch.input.sources.iter().enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
         }
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
-        self.counts.iter_mut().zip(&epoch.counts).for_each(|(all, some)| sum(all, some));
-        sum(&mut self.failed, &epoch.failed);
-        for (wired, sampled) in wiring.inputs.iter().zip(&epoch.sampled) {
+        self.counts.iter_mut().zip(&epoch.finished.counts).for_each(|(all, some)| sum(all, some));
+        sum(&mut self.failed, &epoch.finished.failed);
+        for (wired, sampled) in wiring.inputs.iter().zip(&epoch.accessed.sampled) {
             let all = &mut self.sampled[wired.transaction];
             all.time += sampled.time;
             all.transactions += sampled.transactions;
         }
-        self.access.add(&epoch.breakdown);
+        self.access.add(&epoch.accessed.breakdown);
         self.stages.prepare += seconds(epoch.times.prepare);
         self.stages.access += seconds(epoch.times.access);
         self.stages.decide += seconds(epoch.times.decide);

@@ -77,10 +77,9 @@ pub struct StageTimes {
     pub finish: u64,
 }
 
-/// An epoch.
-pub struct Epoch {
-    /// Counted from 1, or from the last number of an earlier run of the same state; without gaps.
-    pub number: u64,
+/// What the gate puts into an epoch.
+#[derive(Default)]
+pub struct EpochInput {
     /// Whether an earlier run has logged it.
     pub replayed: bool,
     /// Events of all sources.
@@ -93,6 +92,28 @@ pub struct Epoch {
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
+    /// In a durable run: how it marks the rows that it changes.
+    pub changes: Option<Changes>,
+    /// If a checkpoint is due with it: the snapshot that begins after its access.
+    pub snapshot_due: Option<SnapshotDue>,
+    /// Whether its results are to be digested.
+    pub is_digested: bool,
+}
+
+impl EpochInput {
+    fn clear(&mut self) {
+        self.sources.iter_mut().for_each(|source| *source = SourceSlice::default());
+        *self = EpochInput {
+            arrivals: emptied(&mut self.arrivals),
+            sources: std::mem::take(&mut self.sources),
+            merge: emptied(&mut self.merge),
+            ..EpochInput::default()
+        };
+    }
+}
+
+/// The buffers that an epoch's stages fill and read one after the other.
+pub struct Work {
     /// By stream: the pipeline outputs, for roots.
     pub pipelines: Vec<PipelineState>,
     /// By stream: the events, for streams that transactions feed and code reads.
@@ -103,36 +124,99 @@ pub struct Epoch {
     pub order: Vec<Run>,
     /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
     pub gathered: Vec<Gathered>,
+}
+
+impl Work {
+    fn clear(&mut self) {
+        let Work { pipelines, logs, inputs, order, gathered } = self;
+        pipelines.iter_mut().for_each(PipelineState::clear);
+        logs.iter_mut().flatten().for_each(EventLog::clear);
+        inputs.iter_mut().for_each(Input::clear);
+        order.clear();
+        gathered.clear();
+    }
+}
+
+/// How an epoch was accessed.
+#[derive(Default)]
+pub struct Accessed {
+    /// The groups of its transactions, if there are several and they are scheduled separately.
+    pub grouping: Grouping,
+    /// How it was scheduled, and the reasons: as a whole, or group by group.
+    pub scheduled: Vec<Scheduled>,
+    /// Whether the snapshot that was due has begun.
+    pub has_snapshot: bool,
+    /// The breakdown of the workers' time in access.
+    pub breakdown: Breakdown,
+    /// Wall time of access without the sampling prefix, nanoseconds.
+    pub access_after_sampling: u64,
+    /// By input: the measured cost of its transactions.
+    pub sampled: TiVec<InputId, Sampled>,
+    /// The survey of similar epochs that its policy was chosen by.
+    pub survey: Option<Survey>,
+}
+
+impl Accessed {
+    fn clear(&mut self) {
+        *self = Accessed {
+            grouping: std::mem::take(&mut self.grouping),
+            scheduled: emptied(&mut self.scheduled),
+            sampled: self.sampled.iter().map(|_| Sampled::default()).collect(),
+            ..Accessed::default()
+        };
+    }
+}
+
+/// The results of an epoch.
+#[derive(Default)]
+pub struct Finished {
     /// By sink.
     pub outputs: Vec<Vec<RecordBatch>>,
     /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: Vec<Vec<u64>>,
     /// By stream: events that failed in its filter or map.
     pub failed: Vec<u64>,
-    /// The groups of its transactions, if there are several and they are scheduled separately.
-    pub grouping: Grouping,
-    /// How it was scheduled, and the reasons: as a whole, or group by group.
-    pub scheduled: Vec<Scheduled>,
-    /// In a durable run: the digest of its results, after it is finished.
+    /// If it was to be digested: the digest of its results.
     pub digest: Option<EpochDigest>,
-    /// In a durable run: how it marks the rows that it changes.
-    pub changes: Option<Changes>,
-    /// If a checkpoint is due with it: the snapshot that begins after its access.
-    pub snapshot_due: Option<SnapshotDue>,
-    /// Whether that snapshot has begun.
-    pub has_snapshot: bool,
-    /// The time spent in each stage.
-    pub times: StageTimes,
-    /// The breakdown of the workers' time in access.
-    pub breakdown: Breakdown,
-    /// Wall time of access without the sampling prefix, nanoseconds.
-    pub decided: u64,
-    /// By input: the measured cost of its transactions.
-    pub sampled: TiVec<InputId, Sampled>,
-    /// The survey of similar epochs that its policy was chosen by.
-    pub survey: Option<Survey>,
     /// Idle time of the workers before it was finished and after the previous epoch was.
     pub idle: u64,
+}
+
+impl Finished {
+    fn clear(&mut self) {
+        self.outputs.iter_mut().for_each(Vec::clear);
+        self.counts.iter_mut().for_each(|counts| counts.fill(0));
+        self.failed.fill(0);
+        *self = Finished {
+            outputs: std::mem::take(&mut self.outputs),
+            counts: std::mem::take(&mut self.counts),
+            failed: std::mem::take(&mut self.failed),
+            ..Finished::default()
+        };
+    }
+}
+
+/// The buffer, without what it held.
+fn emptied<T>(buffer: &mut Vec<T>) -> Vec<T> {
+    let mut buffer = std::mem::take(buffer);
+    buffer.clear();
+    buffer
+}
+
+/// An epoch: what each stage adds to it.
+pub struct Epoch {
+    /// Counted from 1, or from the last number of an earlier run of the same state; without gaps.
+    pub number: u64,
+    /// What the gate puts into it.
+    pub input: EpochInput,
+    /// The buffers of its stages.
+    pub work: Work,
+    /// How it was accessed.
+    pub accessed: Accessed,
+    /// Its results.
+    pub finished: Finished,
+    /// The time spent in each stage.
+    pub times: StageTimes,
 }
 
 impl Epoch {
@@ -147,40 +231,32 @@ impl Epoch {
             let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
             fed.then(|| EventLog::new(&streams[s].schema))
         };
+        let sources = wiring.sources.iter().map(|_| SourceSlice::default()).collect();
+        let sampled = wiring.inputs.iter().map(|_| Sampled::default()).collect();
         Epoch {
             number: 0,
-            replayed: false,
-            events: 0,
-            opened: 0,
-            arrivals: Vec::new(),
-            sources: wiring.sources.iter().map(|_| SourceSlice::default()).collect(),
-            merge: Vec::new(),
-            pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
-            logs: (0..streams.len()).map(log).collect(),
-            inputs: wiring.inputs.iter().map(input).collect(),
-            order: Vec::new(),
-            gathered: Vec::new(),
-            outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
-            counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
-            failed: vec![0; streams.len()],
-            grouping: Grouping::default(),
-            scheduled: Vec::new(),
-            digest: None,
-            changes: None,
-            snapshot_due: None,
-            has_snapshot: false,
+            input: EpochInput { sources, ..EpochInput::default() },
+            work: Work {
+                pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
+                logs: (0..streams.len()).map(log).collect(),
+                inputs: wiring.inputs.iter().map(input).collect(),
+                order: Vec::new(),
+                gathered: Vec::new(),
+            },
+            accessed: Accessed { sampled, ..Accessed::default() },
+            finished: Finished {
+                outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
+                counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
+                failed: vec![0; streams.len()],
+                ..Finished::default()
+            },
             times: StageTimes::default(),
-            breakdown: Breakdown::default(),
-            decided: 0,
-            sampled: wiring.inputs.iter().map(|_| Sampled::default()).collect(),
-            survey: None,
-            idle: 0,
         }
     }
 
     /// The number of its transactions. (For a program that cascades, after they have run.)
     pub fn transactions(&self) -> usize {
-        self.inputs.iter().map(|input| input.len).sum()
+        self.work.inputs.iter().map(|input| input.len).sum()
     }
 
     /// The number of rows that its transactions access.
@@ -191,7 +267,7 @@ impl Epoch {
     /// The same, of the transactions on some inputs.
     pub fn operations_of(&self, inputs: impl Fn(InputId) -> bool) -> usize {
         // An input without events still holds the rows of an earlier epoch.
-        let some = self.inputs.iter_enumerated().filter(|(id, input)| input.len > 0 && inputs(*id));
+        let some = self.work.inputs.iter_enumerated().filter(|(id, input)| input.len > 0 && inputs(*id));
         some.flat_map(|(_, input)| &input.rows).map(Vec::len).sum()
     }
 
@@ -204,7 +280,7 @@ impl Epoch {
     ) {
         let mut next: TiVec<JointId, u32> = joints.iter().map(|_| 0).collect();
         let mut at = 0;
-        for run in &self.order {
+        for run in &self.work.order {
             if at >= range.end {
                 return;
             }
@@ -232,15 +308,15 @@ impl Epoch {
 
     /// The number of its transactions that aborted, which is counted when the epoch is finished.
     pub fn aborted(&self) -> u64 {
-        self.counts.iter().flat_map(|counts| &counts[1..]).sum()
+        self.finished.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
     /// For the transactions on some inputs, of one group or of all: their number, and the number that aborted.
     pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(InputId) -> bool) -> (u32, u32) {
         let (mut transactions, mut aborted) = (0, 0);
-        for (id, input) in self.inputs.iter_enumerated().filter(|(id, _)| inputs(*id)) {
+        for (id, input) in self.work.inputs.iter_enumerated().filter(|(id, _)| inputs(*id)) {
             for i in (0..input.len).filter(|&i| {
-                group.is_none_or(|group| self.grouping.of(InputEvent { input: id, event: i as u32 }) == group)
+                group.is_none_or(|group| self.accessed.grouping.of(InputEvent { input: id, event: i as u32 }) == group)
             }) {
                 transactions += 1;
                 aborted += u32::from(!input.verdicts[i].is_committed());
@@ -252,29 +328,11 @@ impl Epoch {
 
     /// Empties the epoch.
     pub fn clear(&mut self) {
-        self.replayed = false;
-        self.digest = None;
-        self.changes = None;
-        self.snapshot_due = None;
-        self.has_snapshot = false;
-        self.events = 0;
-        self.arrivals.clear();
-        self.sources.iter_mut().for_each(|s| *s = SourceSlice::default());
-        self.merge.clear();
-        self.pipelines.iter_mut().for_each(PipelineState::clear);
-        self.logs.iter_mut().flatten().for_each(EventLog::clear);
-        self.inputs.iter_mut().for_each(Input::clear);
-        self.order.clear();
-        self.gathered.clear();
-        self.outputs.iter_mut().for_each(Vec::clear);
-        self.counts.iter_mut().for_each(|c| c.fill(0));
-        self.failed.fill(0);
-        self.scheduled.clear();
+        self.input.clear();
+        self.work.clear();
+        self.accessed.clear();
+        self.finished.clear();
         self.times = StageTimes::default();
-        self.breakdown = Breakdown::default();
-        self.decided = 0;
-        self.sampled.iter_mut().for_each(|sampled| *sampled = Sampled::default());
-        self.survey = None;
     }
 
     /// Appends a run to the order; merges it with the last one if both are of the same joint.

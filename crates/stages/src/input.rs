@@ -1,6 +1,7 @@
 //! A transaction's prepared events of one epoch: their rows of the root, the rows of tables that they touch, and space
 //! for their results.
 
+use crate::wiring::Outlet;
 use std::sync::Arc;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, Verdict};
 use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
@@ -98,6 +99,15 @@ impl Input {
     #[inline(always)]
     pub fn row(&self, i: usize) -> usize {
         self.index.as_ref().map_or(i, |index| index[i] as usize)
+    }
+
+    /// The captured columns of the events that are on `committed`, or of those that aborted.
+    pub fn given(&self, outlet: Outlet) -> &[NativeColumn] {
+        match outlet {
+            Outlet::Committed => &self.captures,
+            Outlet::Aborted => &self.seen,
+            Outlet::Emitted(_) => unreachable!("emissions are in the contexts of workers"),
+        }
     }
 
     /// Makes space for the results of `len` events.

@@ -14,6 +14,7 @@ pub mod environment;
 pub mod epoch;
 pub mod finish;
 pub mod gate;
+pub mod given;
 pub mod input;
 pub mod io;
 pub mod machine;

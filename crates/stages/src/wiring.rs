@@ -1,7 +1,7 @@
 //! The program's fixed connections, numbered once: which code runs on which stream, and where its results go.
 
 use std::ops::Range;
-use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, feeds_code};
+use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, OutputPlan, TransactionCode, feeds_code};
 use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
 use typed_index_collections::TiVec;
 
@@ -94,6 +94,17 @@ pub enum Outlet {
     Aborted,
     /// Its emissions by name.
     Emitted(usize),
+}
+
+impl Outlet {
+    /// How its records are made, for a transaction on one of its inputs.
+    pub fn plan(self, code: &TransactionCode) -> &OutputPlan {
+        match self {
+            Outlet::Committed => &code.committed,
+            Outlet::Aborted => &code.aborted,
+            Outlet::Emitted(e) => &code.emits[e],
+        }
+    }
 }
 
 /// The fixed connections of a program.

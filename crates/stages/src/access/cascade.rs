@@ -3,16 +3,17 @@
 //! and dependent keys only when their transaction is about to run.
 
 use crate::access::serial::run_one;
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, Work};
+use crate::given::captured_fields;
 use crate::input::Identity;
 use crate::machine::{InputContext, Machine, Scratch};
 use crate::prepare::changes::{self, Transactions};
 use crate::prepare::keys::{Fields, resolve_captured, resolve_roles};
 use crate::prepare::{computed_of, pipeline_of};
-use crate::stream_state::root_view;
+use crate::stream_state::{EventLog, root_view};
 use crate::wiring::{InputEvent, InputId, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
-use tidemill_compile::{AccessContext, NativeColumn, OutputColumn, OutputPlan};
+use tidemill_compile::{AccessContext, NativeColumn, OutputPlan};
 use tidemill_plan::StreamId;
 use typed_index_collections::TiVec;
 
@@ -24,15 +25,15 @@ pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     let mut cascade = Cascade { machine, scratch, epoch };
     let mut rows = vec![0usize; machine.wiring.sources.len()];
     let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
-    for m in 0..cascade.epoch.merge.len() {
-        let (source, count) = cascade.epoch.merge[m];
+    for m in 0..cascade.epoch.input.merge.len() {
+        let (source, count) = cascade.epoch.input.merge[m];
         let root = machine.wiring.sources[source as usize];
         for _ in 0..count {
             let row = rows[source as usize];
             rows[source as usize] += 1;
             let mut emitted = Vec::new();
             for &id in &machine.wiring.deliveries[root] {
-                let input = &cascade.epoch.inputs[id];
+                let input = &cascade.epoch.work.inputs[id];
                 let event = next[id];
                 if (event as usize) < input.len && input.row(event as usize) == row {
                     next[id] += 1;
@@ -55,16 +56,16 @@ impl Cascade<'_> {
     fn follow(&mut self, (stream, place): Emitted) {
         let code = pipeline_of(self.machine, stream);
         let schema = &self.machine.program.streams[stream].schema;
-        let mut log = self.epoch.logs[stream].take().expect("a stream that is followed has a log");
+        let mut log = self.epoch.work.logs[stream].take().expect("a stream that is followed has a log");
         let views = log.column_views(schema);
         self.scratch.identity.ensure(log.len);
-        let mut pipeline = std::mem::take(&mut self.epoch.pipelines[stream]);
+        let mut pipeline = std::mem::take(&mut self.epoch.work.pipelines[stream]);
         let view = root_view(&views, &self.scratch.identity);
         pipeline.run(code, &mut self.scratch.context, &view, Some(&[place as u32]), 1, 0);
         let mut arrived = Vec::new();
         for &id in &self.machine.wiring.deliveries[stream] {
             let wiring = &self.machine.wiring.inputs[id];
-            let input = &mut self.epoch.inputs[id];
+            let input = &mut self.epoch.work.inputs[id];
             let node = pipeline.nodes.get_mut(wiring.node);
             let row = match &node {
                 Some(n) if n.len == input.len => continue,
@@ -90,8 +91,8 @@ impl Cascade<'_> {
             input.point(&views, &computed_views);
             arrived.push(InputEvent { input: id, event: i as u32 });
         }
-        self.epoch.pipelines[stream] = pipeline;
-        self.epoch.logs[stream] = Some(log);
+        self.epoch.work.pipelines[stream] = pipeline;
+        self.epoch.work.logs[stream] = Some(log);
         let mut emitted = Vec::new();
         for at in arrived {
             self.execute(at, &mut emitted);
@@ -106,7 +107,7 @@ impl Cascade<'_> {
         depend(machine, epoch, at, &mut scratch.context, &scratch.identity);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
-        Epoch::ran(&mut epoch.order, machine.wiring.joint_of(at.input), 1);
+        Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(at.input), 1);
         let InputContext { transaction, code, .. } = machine.input(at.input);
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
         let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
@@ -115,26 +116,19 @@ impl Cascade<'_> {
             let stream = transaction.emits[emit].stream;
             if leads_on(stream) {
                 let columns = scratch.context.emissions(number as usize).columns();
-                push(epoch, stream, &code.emits[emit], columns, place as usize, at, emitted);
+                let place = log_one(&mut epoch.work.logs, stream, &code.emits[emit], columns, place, at);
+                emitted.push((stream, place));
             }
         }
-        let (outlet, stream) = match epoch.inputs[at.input].verdicts[at.event as usize] {
+        let (outlet, stream) = match epoch.work.inputs[at.input].verdicts[at.event as usize] {
             Verdict::COMMITTED => (Outlet::Committed, transaction.committed.stream),
             Verdict::COMMITTED_SILENTLY => return,
             _ => (Outlet::Aborted, transaction.aborted),
         };
         if leads_on(stream) {
-            let input = &mut epoch.inputs[at.input];
-            let (plan, columns) = match outlet {
-                Outlet::Committed => (&code.committed, std::mem::take(&mut input.captures)),
-                _ => (&code.aborted, std::mem::take(&mut input.seen)),
-            };
-            push(epoch, stream, plan, &columns, at.event as usize, at, emitted);
-            let input = &mut epoch.inputs[at.input];
-            match outlet {
-                Outlet::Committed => input.captures = columns,
-                _ => input.seen = columns,
-            }
+            let Work { logs, inputs, .. } = &mut epoch.work;
+            let place = log_one(logs, stream, outlet.plan(code), inputs[at.input].given(outlet), at.event, at);
+            emitted.push((stream, place));
         }
     }
 }
@@ -142,7 +136,7 @@ impl Cascade<'_> {
 /// Reads the dependent keys of a transaction, in the order of roles, and finds their rows.
 fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut AccessContext, identity: &Identity) {
     let InputContext { transaction, code, .. } = machine.input(at.input);
-    let (input, i) = (&mut epoch.inputs[at.input], at.event as usize);
+    let (input, i) = (&mut epoch.work.inputs[at.input], at.event as usize);
     for (r, key) in code.keys.iter().enumerate() {
         let Some(key) = key else { continue };
         let captures: Vec<_> = input.keys[r].iter_mut().map(NativeColumn::view).collect();
@@ -160,25 +154,16 @@ fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut Ac
     }
 }
 
-fn push(
-    epoch: &mut Epoch,
+/// Appends an event to the log of a stream that leads on; returns its place in the log.
+fn log_one(
+    logs: &mut [Option<EventLog>],
     stream: StreamId,
     plan: &OutputPlan,
-    columns: &[tidemill_compile::NativeColumn],
-    at: usize,
+    columns: &[NativeColumn],
+    at: u32,
     owner: InputEvent,
-    emitted: &mut Vec<Emitted>,
-) {
-    let log = epoch.logs[stream].as_mut().expect("a stream that leads on has a log");
-    log.push(&captured_fields(plan), columns, at, owner);
-    emitted.push((stream, log.len - 1));
-}
-
-/// For each field of an output, the captured column that holds it; none for a field that is not captured.
-pub fn captured_fields(plan: &OutputPlan) -> Vec<Option<usize>> {
-    let captured = |column: &OutputColumn| match column {
-        OutputColumn::Captured(c) => Some(*c),
-        _ => None,
-    };
-    plan.columns.iter().map(captured).collect()
+) -> usize {
+    let log = logs[stream].as_mut().expect("a stream that leads on has a log");
+    log.push(&captured_fields(plan), columns, at as usize, owner);
+    log.len - 1
 }

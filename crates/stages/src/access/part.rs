@@ -155,7 +155,7 @@ impl Part {
         let is_done = if self.method.is_serial() {
             let mut scratch = scratches[worker.id()].try_lock().expect("a scratch belongs to one worker");
             let WorkerScratch { context, buffers } = &mut *scratch;
-            let sampled = buffers.samples(epoch.inputs.len());
+            let sampled = buffers.samples(epoch.work.inputs.len());
             let serial = Serial { machine, environment, context, identity, sampled };
             serial.run(epoch, self.range.clone(), self.groups, CALLS_PER_SAMPLE);
             worker.account(environment.now() - start);
@@ -210,11 +210,11 @@ impl Part {
         let redone = if let Method::Policy(_) = self.method { executor.redone() } else { 0 };
         for scratch in scratches {
             let WorkerScratch { context, buffers } = scratch.get_mut();
-            epoch.gathered.push(context.take());
-            buffers.take_sampled(&mut epoch.sampled);
+            epoch.work.gathered.push(context.take());
+            buffers.take_sampled(&mut epoch.accessed.sampled);
         }
         let breakdown = *self.breakdown.get_mut();
-        epoch.breakdown.add(&breakdown);
+        epoch.accessed.breakdown.add(&breakdown);
         let busy = *self.busy.get_mut();
         (Ended { method: self.method, groups: self.groups, redone, busy, useful: breakdown.useful }, self.memory)
     }

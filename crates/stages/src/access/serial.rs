@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
     /// The call for one of an epoch's inputs.
     pub fn of(machine: &Machine, epoch: &'a Epoch, id: InputId, identity: &Identity) -> Self {
         let InputContext { transaction, code, .. } = machine.input(id);
-        let input = &epoch.inputs[id];
+        let input = &epoch.work.inputs[id];
         let far = transaction.roles.iter().enumerate().filter(|(_, role)| machine.tables[role.table].is_far());
         let far = far.map(|(r, role)| (input.rows[r].as_slice(), role.over.map(|_| input.starts[r].as_slice())));
         Call { run: code.run, view: input.view(identity), far: far.collect(), len: input.len }
@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
 
 /// Grows a worker's identity to the epoch's largest input.
 pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
-    identity.ensure(epoch.inputs.iter().map(|i| i.len).max().unwrap_or(0));
+    identity.ensure(epoch.work.inputs.iter().map(|i| i.len).max().unwrap_or(0));
 }
 
 /// A joint during a serial run.
@@ -206,11 +206,11 @@ impl Serial<'_> {
     /// transactions, and one call of compiled code in `calls_per_sample` is timed.
     pub fn run(self, epoch: &Epoch, range: Range<usize>, groups: GroupSet, calls_per_sample: u32) {
         let Serial { machine, environment, context, identity, sampled } = self;
-        let wanted = Wanted { groups, grouping: &epoch.grouping };
+        let wanted = Wanted { groups, grouping: &epoch.accessed.grouping };
         let joints = machine.wiring.joints.iter();
         let mut courses: TiVec<JointId, _> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
         let (mut at, mut untimed) = (0, calls_per_sample);
-        for &Run { joint, count } in &epoch.order {
+        for &Run { joint, count } in &epoch.work.order {
             if at >= range.end {
                 break;
             }
@@ -265,10 +265,10 @@ impl Located {
         self.at.clear();
         self.accesses.clear();
         epoch.each_in(&machine.wiring.joints, range, |at| {
-            if groups != GroupSet::ALL && !groups.has(epoch.grouping.of(at)) {
+            if groups != GroupSet::ALL && !groups.has(epoch.accessed.grouping.of(at)) {
                 return true;
             }
-            let (input, i) = (&epoch.inputs[at.input], at.event as usize);
+            let (input, i) = (&epoch.work.inputs[at.input], at.event as usize);
             let roles = machine.input(at.input).roles();
             self.at.push(at);
             let rows = roles.iter().enumerate().flat_map(|(r, role)| input.rows_of(r, i, role.over.is_some()));
@@ -319,7 +319,7 @@ impl<'a> RowWork<'a> {
         scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
-        let calls = epoch.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let calls = epoch.work.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
         RowWork { environment, located, calls, scratches }
     }
 }
@@ -350,7 +350,7 @@ impl Execute for RowWork<'_> {
 
 /// Runs one event of an input. For cascades, whose inputs grow as they run.
 pub fn run_one(machine: &Machine, epoch: &Epoch, at: InputEvent, context: &mut AccessContext, identity: &Identity) {
-    let view = epoch.inputs[at.input].view(identity);
+    let view = epoch.work.inputs[at.input].view(identity);
     let run = machine.input(at.input).code.run;
     context.write_in_place(true);
     #[allow(unsafe_code)]

@@ -27,9 +27,9 @@ impl EpochShape {
     pub fn of(machine: &Machine, events: &RecordBatch) -> EpochShape {
         assert!(!machine.wiring.cascades, "the rows of a program that cascades are not known beforehand");
         let mut epoch = Epoch::new(&machine.program, &machine.code, &machine.wiring);
-        epoch.events = events.num_rows();
-        epoch.sources[0].events = Some(events.clone());
-        epoch.merge.push((0, events.num_rows() as u32));
+        epoch.input.events = events.num_rows();
+        epoch.input.sources[0].events = Some(events.clone());
+        epoch.input.merge.push((0, events.num_rows() as u32));
         prepare(machine, &mut Scratch::new(machine, 1), &mut epoch);
         let (mut located, mut versions) = (Located::default(), Versions::new(machine));
         located.fill(machine, &epoch, &(0..epoch.transactions()), (GroupSet::ALL, usize::MAX));

@@ -12,7 +12,7 @@ use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
 use crate::access::{cascade, waves};
 use crate::environment::Environment;
-use crate::epoch::Epoch;
+use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
 use crate::machine::{Machine, Scratch};
 use crate::prepare::changes;
@@ -82,28 +82,28 @@ impl AccessStage {
         changes::save(&self.machine, &epoch);
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
-        let is_serial = epoch.scheduled.iter().all(|s| s.choice.method.is_serial());
+        let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
         if self.machine.wiring.cascades {
             cascade::run(&self.machine, scratch, &mut epoch);
-            epoch.breakdown.useful += self.environment.now() - decided;
+            epoch.accessed.breakdown.useful += self.environment.now() - decided;
         } else if is_serial {
             self.access_serially(scratch, &mut epoch, range, CALLS_PER_SAMPLE);
         } else {
             epoch = self.access_together(scratch, worker, epoch, range, publish);
         }
-        epoch.gathered.push(scratch.context.take());
+        epoch.work.gathered.push(scratch.context.take());
         let end = self.environment.now();
-        epoch.decided = end - decided;
-        if epoch.scheduled.iter().all(|scheduled| scheduled.access == 0) {
+        epoch.accessed.access_after_sampling = end - decided;
+        if epoch.accessed.scheduled.iter().all(|scheduled| scheduled.access == 0) {
             self.account(&mut epoch);
         }
         waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
         let over = self.environment.now();
-        epoch.breakdown.useful += over - end;
+        epoch.accessed.breakdown.useful += over - end;
         epoch.times.access = over - start;
-        if let Some(due) = epoch.snapshot_due.take() {
+        if let Some(due) = epoch.input.snapshot_due.take() {
             begin_snapshots(&self.machine, due);
-            epoch.has_snapshot = true;
+            epoch.accessed.has_snapshot = true;
         }
         epoch
     }
@@ -113,32 +113,32 @@ impl AccessStage {
         ensure_identity(epoch, &mut scratch.identity);
         let Scratch { context, identity, .. } = scratch;
         let (machine, environment) = (&*self.machine, self.environment.as_ref());
-        let mut sampled = std::mem::take(&mut epoch.sampled);
+        let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
         let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
         serial.run(epoch, range, GroupSet::ALL, calls_per_sample);
-        epoch.sampled = sampled;
-        epoch.breakdown.useful += self.environment.now() - start;
+        epoch.accessed.sampled = sampled;
+        epoch.accessed.breakdown.useful += self.environment.now() - start;
     }
 
     /// Divides the access time of an epoch that was accessed in one part among its groups, in proportion to the cost of
     /// their transactions.
     fn account(&self, epoch: &mut Epoch) {
-        let Epoch { scheduled, decided, breakdown, .. } = epoch;
+        let Accessed { scheduled, access_after_sampling, breakdown, .. } = &mut epoch.accessed;
         if let [whole] = &mut scheduled[..] {
-            (whole.access, whole.useful) = (*decided, breakdown.useful);
+            (whole.access, whole.useful) = (*access_after_sampling, breakdown.useful);
             return;
         }
         let costs = self.state.lock().costs.clone();
         let mut weights = vec![0.0; self.machine.groups.names.len()];
-        for (id, input) in epoch.inputs.iter_enumerated() {
-            let of = |event| epoch.grouping.of(InputEvent { input: id, event });
+        for (id, input) in epoch.work.inputs.iter_enumerated() {
+            let of = |event| epoch.accessed.grouping.of(InputEvent { input: id, event });
             (0..input.len as u32).for_each(|event| weights[of(event)] += costs.of(id));
         }
         let in_all: f64 = weights.iter().sum();
-        for scheduled in &mut epoch.scheduled {
+        for scheduled in &mut epoch.accessed.scheduled {
             let share = scheduled.group.map_or(1.0, |group| weights[group] / in_all.max(1.0));
-            scheduled.access = (epoch.decided as f64 * share) as u64;
-            scheduled.useful = (epoch.breakdown.useful as f64 * share) as u64;
+            scheduled.access = (epoch.accessed.access_after_sampling as f64 * share) as u64;
+            scheduled.useful = (epoch.accessed.breakdown.useful as f64 * share) as u64;
         }
     }
 
@@ -154,7 +154,7 @@ impl AccessStage {
             Scheduling::Baseline(scheme) => Choice::scheme(scheme),
             Scheduling::ByGroup(policies) => {
                 self.group(epoch, &all);
-                for scheduled in &mut epoch.scheduled {
+                for scheduled in &mut epoch.accessed.scheduled {
                     let policy = policies.of(scheduled.group.unwrap_or(0));
                     scheduled.choice = self.asked_for(policy);
                 }
@@ -162,7 +162,7 @@ impl AccessStage {
             }
             Scheduling::Auto | Scheduling::MorphStream => return self.decide(scratch, epoch, all),
         };
-        epoch.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
+        epoch.accessed.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
         all
     }
 
@@ -179,21 +179,20 @@ impl AccessStage {
     fn group(&self, epoch: &mut Epoch, range: &Range<usize>) {
         let groups = self.machine.groups.names.len();
         if groups == 1 {
-            epoch.scheduled.push(Scheduled { transactions: range.len() as u32, ..Scheduled::default() });
+            epoch.accessed.scheduled.push(Scheduled { transactions: range.len() as u32, ..Scheduled::default() });
             return;
         }
-        let Epoch { grouping, inputs, .. } = &mut *epoch;
-        grouping.fill(&self.machine, inputs);
+        epoch.accessed.grouping.fill(&self.machine, &epoch.work.inputs);
         let mut counts = vec![0u32; groups];
         epoch.each_in(&self.machine.wiring.joints, range, |at| {
-            counts[epoch.grouping.of(at)] += 1;
+            counts[epoch.accessed.grouping.of(at)] += 1;
             true
         });
         let some = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
         let fresh = |(group, count)| Scheduled { group: Some(group), transactions: count, ..Scheduled::default() };
-        epoch.scheduled.extend(some.map(fresh));
-        if epoch.scheduled.is_empty() {
-            epoch.scheduled.push(Scheduled::default());
+        epoch.accessed.scheduled.extend(some.map(fresh));
+        if epoch.accessed.scheduled.is_empty() {
+            epoch.accessed.scheduled.push(Scheduled::default());
         }
     }
 
@@ -206,7 +205,7 @@ impl AccessStage {
         let start = self.environment.now();
         self.group(epoch, &range);
         let per_transaction = epoch.operations() as f64 / epoch.transactions().max(1) as f64;
-        let mut scheduled = std::mem::take(&mut epoch.scheduled);
+        let mut scheduled = std::mem::take(&mut epoch.accessed.scheduled);
         for scheduled in &mut scheduled {
             let group = scheduled.group.unwrap_or(0);
             let count = (f64::from(scheduled.transactions) * per_transaction) as u32;
@@ -218,9 +217,9 @@ impl AccessStage {
             }
             let decision = &mut state.decisions[group];
             scheduled.choice = decision.choose(count);
-            epoch.survey = epoch.survey.or(decision.survey().copied());
+            epoch.accessed.survey = epoch.accessed.survey.or(decision.survey().copied());
         }
-        epoch.scheduled = scheduled;
+        epoch.accessed.scheduled = scheduled;
         epoch.times.decide = self.environment.now() - start;
         range
     }
@@ -234,7 +233,7 @@ impl AccessStage {
         let (part, cost) = ((range, groups, operations), |input| costs.of(input));
         let survey = memory.survey(&self.machine, epoch, part, (self.workers, &cost));
         let took = self.environment.now() - start;
-        epoch.breakdown.construct += took;
+        epoch.accessed.breakdown.construct += took;
         let mut state = self.state.lock();
         state.spare.push(memory);
         state.decisions[group.unwrap_or(0)].surveyed(survey, took);
@@ -253,9 +252,9 @@ impl AccessStage {
             at = next;
         }
         let mut state = self.state.lock();
-        state.costs.add(&epoch.sampled);
+        state.costs.add(&epoch.accessed.sampled);
         let of_input = |(id, input): (InputId, &Input)| input.len as f64 * state.costs.of(id);
-        let access_ns = epoch.inputs.iter_enumerated().map(of_input).sum::<f64>() as u64;
+        let access_ns = epoch.work.inputs.iter_enumerated().map(of_input).sum::<f64>() as u64;
         let others_ns = epoch.times.prepare;
         state.decisions.iter_mut().for_each(|d| d.sample(operations as u32, access_ns, others_ns));
         at
@@ -295,8 +294,8 @@ impl AccessStage {
         publish(None);
         let (mut epoch, memories) = Job::end(job, self.workers);
         self.state.lock().spare.extend(memories);
-        epoch.breakdown.construct += begun - start;
-        epoch.breakdown.other += self.environment.now() - done;
+        epoch.accessed.breakdown.construct += begun - start;
+        epoch.accessed.breakdown.other += self.environment.now() - done;
         epoch
     }
 
@@ -308,13 +307,13 @@ impl AccessStage {
         }
         // The decision covers the first wave only.
         let first = |id| self.machine.wiring.is_first(id);
-        let outcomes: Vec<_> = epoch.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
+        let outcomes: Vec<_> = epoch.accessed.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
         let operations = epoch.operations_of(first) as f64;
         let others = (epoch.times.prepare + epoch.times.finish) as f64;
-        let in_all: u32 = epoch.scheduled.iter().map(|s| s.transactions).sum();
+        let in_all: u32 = epoch.accessed.scheduled.iter().map(|s| s.transactions).sum();
         let mut state = self.state.lock();
-        state.costs.add(&epoch.sampled);
-        for (scheduled, (of_group, aborted)) in epoch.scheduled.iter().zip(outcomes) {
+        state.costs.add(&epoch.accessed.sampled);
+        for (scheduled, (of_group, aborted)) in epoch.accessed.scheduled.iter().zip(outcomes) {
             // The sampling prefix is not part of the transactions that the decision covers.
             let decided = f64::from(scheduled.transactions) / f64::from(of_group.max(1));
             let aborted = ((f64::from(aborted) * decided).round() as u32).min(scheduled.transactions);

@@ -40,7 +40,7 @@ impl Job {
     /// Locates a range of the epoch's order and prepares its parts, on one worker. `memory` supplies the buffers of a
     /// part.
     pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
-        let wanted = parts(&epoch.scheduled);
+        let wanted = parts(&epoch.accessed.scheduled);
         let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
         let parts = wanted.into_iter().map(part).collect();
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
@@ -97,7 +97,7 @@ impl Job {
         for part in parts {
             let (ended, memory) = part.end(&mut epoch);
             memories.push(memory);
-            account(&mut epoch.scheduled, &ended, (is_one, workers));
+            account(&mut epoch.accessed.scheduled, &ended, (is_one, workers));
         }
         (epoch, memories)
     }

@@ -151,7 +151,7 @@ impl Versions {
         let mut word_count = 0;
         let accesses = located.accesses();
         for (t, at) in located.at().iter().enumerate() {
-            let input = &epoch.inputs[at.input];
+            let input = &epoch.work.inputs[at.input];
             let InputContext { transaction, code, .. } = machine.input(at.input);
             let (roles, operations) = (&transaction.roles, code.operations.as_ref());
             let meets = meet(accesses.rows_of(t));
@@ -200,7 +200,7 @@ impl Versions {
         for at in located.at() {
             uses.parts.push(0);
             for (r, role) in machine.input(at.input).roles().iter().enumerate() {
-                let rows = epoch.inputs[at.input].rows_of(r, at.event as usize, role.over.is_some());
+                let rows = epoch.work.inputs[at.input].rows_of(r, at.event as usize, role.over.is_some());
                 let there = rows.iter().filter(|&&row| row != 0);
                 uses.uses.extend(there.map(|_| Use::new(0, role.written)));
             }
@@ -330,7 +330,7 @@ impl<'a> VersionWork<'a> {
         scratches: &'a [Mutex<WorkerScratch>],
         identity: &Identity,
     ) -> Self {
-        let calls = epoch.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
+        let calls = epoch.work.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
         let words = versions.words.as_ptr().cast_mut();
         VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, scratches, words }
     }
@@ -411,7 +411,7 @@ impl<'a> VersionWork<'a> {
         row: impl Fn(RoleId, u32) -> u64,
     ) {
         let at = self.at(transaction);
-        let (input, i) = (&self.epoch.inputs[at.input], at.event as usize);
+        let (input, i) = (&self.epoch.work.inputs[at.input], at.event as usize);
         let roles = self.machine.input(at.input).roles();
         let all_rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
         let given = |role: RoleId| match &elements {

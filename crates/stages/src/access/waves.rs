@@ -25,27 +25,27 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
         }
         for &id in wave.iter().flat_map(|&stream| &machine.wiring.deliveries[stream]) {
             changes::mark_and_save(machine, epoch, Transactions::Of(id));
-            Epoch::ran(&mut epoch.order, machine.wiring.joint_of(id), epoch.inputs[id].len as u32);
+            Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(id), epoch.work.inputs[id].len as u32);
         }
         ensure_identity(epoch, &mut scratch.identity);
         let range = before..epoch.transactions();
-        let mut sampled = std::mem::take(&mut epoch.sampled);
+        let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
         let Scratch { context, identity, .. } = scratch;
         let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
         serial.run(epoch, range, GroupSet::ALL, CALLS_PER_SAMPLE);
-        epoch.sampled = sampled;
-        epoch.gathered.push(scratch.context.take());
+        epoch.accessed.sampled = sampled;
+        epoch.work.gathered.push(scratch.context.take());
     }
 }
 
 /// Delivers the events of a stream that transactions have produced.
 fn arrive(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
     log_and_run(machine, scratch, epoch, stream);
-    let mut log = epoch.logs[stream].take().expect("a stream that leads on has a log");
+    let mut log = epoch.work.logs[stream].take().expect("a stream that leads on has a log");
     let views = log.column_views(&machine.program.streams[stream].schema);
     let arrived = Arrived { arrays: None, natives: Some(&log.columns), views: &views, events: log.len };
     deliver(machine, &mut scratch.keys, epoch, stream, &arrived);
-    epoch.logs[stream] = Some(log);
+    epoch.work.logs[stream] = Some(log);
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::epoch::Epoch;
 use crate::finish::gather_columns::gather;
-use crate::finish::pick;
+use crate::given::{Picked, pick};
 use crate::machine::{InputContext, Machine};
 use crate::wiring::{InputEvent, InputId, Outlet, outlet_of};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
@@ -11,21 +11,10 @@ use arrow_select::interleave::interleave;
 use arrow_select::take::take;
 use std::sync::Arc;
 use tidemill_compile::abi::Verdict;
-use tidemill_compile::{By, FieldSource, Format, OutputColumn, OutputPlan};
+use tidemill_compile::{By, FieldSource, Format, OutputColumn};
 use tidemill_model::arrow::{arrow_schema, batch_of};
 use tidemill_model::{Field, Value};
 use tidemill_plan::{Origin, StreamId, bad_schema};
-
-/// An event of an outlet.
-#[derive(Clone, Copy, Debug)]
-pub struct Picked {
-    /// The event that the transaction ran on.
-    pub at: InputEvent,
-    /// For emissions: which of the epoch's gathered contexts holds it.
-    pub context: u32,
-    /// Its index in the captured columns.
-    pub place: u32,
-}
 
 /// Builds output batches of an epoch.
 #[derive(Clone, Copy)]
@@ -48,9 +37,9 @@ impl<'a> OutputBuilder<'a> {
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
             Origin::Source { source, .. } => {
-                self.epoch.sources[*source as usize].events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
+                self.epoch.input.sources[*source as usize].events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
             }
-            Origin::Late(of) => self.epoch.sources[self.source_number(*of)].late.clone(),
+            Origin::Late(of) => self.epoch.input.sources[self.source_number(*of)].late.clone(),
             Origin::Bad(of) => self.bad(self.source_number(*of)),
             Origin::Filter { .. } | Origin::Map { .. } => self.derived(stream),
             Origin::Failed(of) => self.failed(*of, stream),
@@ -74,7 +63,7 @@ impl<'a> OutputBuilder<'a> {
 
     fn bad(self, source: usize) -> Vec<RecordBatch> {
         let text = |t: &Option<String>| t.clone().map_or(Value::Null, Value::Str);
-        let rows: Vec<Vec<Value>> = self.epoch.sources[source]
+        let rows: Vec<Vec<Value>> = self.epoch.input.sources[source]
             .bad
             .iter()
             .map(|bad| {
@@ -89,7 +78,7 @@ impl<'a> OutputBuilder<'a> {
     /// All events of a filter or map.
     fn derived(self, stream: StreamId) -> Vec<RecordBatch> {
         let root = self.machine.program.streams[stream].root;
-        let node = &self.epoch.pipelines[root].nodes[node_of(self.machine, stream)];
+        let node = &self.epoch.work.pipelines[root].nodes[node_of(self.machine, stream)];
         let len = node.len;
         let mut all: Vec<u32> = (0..len as u32).collect();
         // A cascade follows events in an order other than the order of emission if one transaction runs on an event and
@@ -109,7 +98,7 @@ impl<'a> OutputBuilder<'a> {
             unreachable!("only filters and maps have failures")
         };
         let root = self.machine.program.streams[of].root;
-        let nodes = &self.epoch.pipelines[root].nodes;
+        let nodes = &self.epoch.work.pipelines[root].nodes;
         let node = &nodes[node_of(self.machine, of)];
         let mut failures = node.failures[..node.failure_len].to_vec();
         failures.sort_by_key(|failure| failure >> 32);
@@ -141,13 +130,13 @@ impl<'a> OutputBuilder<'a> {
         let rows: Vec<u32> = if stream == root {
             events.to_vec()
         } else {
-            let index = &self.epoch.pipelines[root].nodes[node].index;
+            let index = &self.epoch.work.pipelines[root].nodes[node].index;
             events.iter().map(|&e| index[e as usize]).collect()
         };
         let mut computed = 0;
         let column = |(field, source): (&Field, &FieldSource)| match source {
             FieldSource::Scalar(c) if c.by == By::Dense => {
-                let native = &self.epoch.pipelines[root].nodes[node].columns[computed];
+                let native = &self.epoch.work.pipelines[root].nodes[node].columns[computed];
                 computed += 1;
                 let ty = field.scalar_type().expect("computed fields are scalars");
                 gather(ty, events.iter().map(|&e| (native, e as usize)))
@@ -161,7 +150,7 @@ impl<'a> OutputBuilder<'a> {
     fn root_column(self, root: StreamId, field: &Field, source: &FieldSource, rows: &[u32]) -> ArrayRef {
         match source {
             FieldSource::Scalar(c) if c.format == Format::Native => {
-                let log = self.epoch.logs[root].as_ref().expect("a native root has a log");
+                let log = self.epoch.work.logs[root].as_ref().expect("a native root has a log");
                 let column = &log.columns[self.field_of_view(root, c.view)];
                 let ty = field.scalar_type().expect("a scalar source");
                 gather(ty, rows.iter().map(|&r| (column, r as usize)))
@@ -183,7 +172,7 @@ impl<'a> OutputBuilder<'a> {
 
     fn source_batch(self, root: StreamId) -> &'a RecordBatch {
         let source = self.source_number(root);
-        self.epoch.sources[source].events.as_ref().expect("events of a source come from its batch")
+        self.epoch.input.sources[source].events.as_ref().expect("events of a source come from its batch")
     }
 
     /// The field of a root whose first view has this number.
@@ -194,11 +183,11 @@ impl<'a> OutputBuilder<'a> {
 
     /// The place in its source of a list that transactions passed on: the array and the row.
     fn list_origin(self, root: StreamId, field: usize, place: u32) -> (&'a ArrayRef, usize) {
-        let log = self.epoch.logs[root].as_ref().expect("a stream with opaque lists has a log");
+        let log = self.epoch.work.logs[root].as_ref().expect("a stream with opaque lists has a log");
         let InputEvent { input, event } = log.owners[place as usize];
         let (transaction, outlet) = outlet_of(&self.machine.program, root).expect("fed by a transaction");
         debug_assert_eq!(self.machine.wiring.inputs[input].transaction, transaction);
-        let plan = self.plan(input, outlet);
+        let plan = outlet.plan(self.machine.input(input).code);
         let OutputColumn::List(passed) = plan.columns[field] else { unreachable!("a list is passed, never computed") };
         self.input_list(input, passed, event)
     }
@@ -206,7 +195,7 @@ impl<'a> OutputBuilder<'a> {
     /// The place in its source of a list field of an input's event.
     fn input_list(self, input: InputId, field: usize, event: u32) -> (&'a ArrayRef, usize) {
         let InputContext { wiring, code, .. } = self.machine.input(input);
-        let row = self.epoch.inputs[input].row(event as usize);
+        let row = self.epoch.work.inputs[input].row(event as usize);
         match &code.layout.fields[field] {
             FieldSource::List { offsets, .. } => {
                 let batch = self.source_batch(wiring.root);
@@ -217,21 +206,13 @@ impl<'a> OutputBuilder<'a> {
         }
     }
 
-    fn plan(self, input: InputId, outlet: Outlet) -> &'a OutputPlan {
-        let code = self.machine.input(input).code;
-        match outlet {
-            Outlet::Committed => &code.committed,
-            Outlet::Aborted => &code.aborted,
-            Outlet::Emitted(e) => &code.emits[e],
-        }
-    }
-
     /// The events of a stream that a transaction feeds.
     fn outlet(self, stream: StreamId) -> Vec<RecordBatch> {
         let (transaction, outlet) = outlet_of(&self.machine.program, stream).expect("fed by a transaction");
-        let runs =
-            |id: &InputId| self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.inputs[*id].len > 0;
-        let ran: Vec<InputId> = self.epoch.inputs.keys().filter(runs).collect();
+        let runs = |id: &InputId| {
+            self.machine.wiring.inputs[*id].transaction == transaction && self.epoch.work.inputs[*id].len > 0
+        };
+        let ran: Vec<InputId> = self.epoch.work.inputs.keys().filter(runs).collect();
         if let (&[input], Outlet::Committed | Outlet::Aborted) = (ran.as_slice(), outlet) {
             return self.sole(stream, input, outlet);
         }
@@ -247,17 +228,17 @@ impl<'a> OutputBuilder<'a> {
 
     /// The same if all events belong to one input: by far the most frequent case, and the fast one.
     fn sole(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
-        let prepared = &self.epoch.inputs[input];
+        let prepared = &self.epoch.work.inputs[input];
         let events = matching(&prepared.verdicts[..prepared.len], outlet);
         if events.is_empty() {
             return Vec::new();
         }
-        let plan = self.plan(input, outlet);
+        let plan = outlet.plan(self.machine.input(input).code);
         let fields = &self.machine.program.streams[stream].schema.fields;
         let mut rows = None;
         let column = |(field, column): (&Field, &OutputColumn)| match *column {
             OutputColumn::Captured(c) => {
-                let columns = if outlet == Outlet::Committed { &prepared.captures } else { &prepared.seen };
+                let columns = prepared.given(outlet);
                 let ty = field.scalar_type().expect("captured columns are scalars");
                 gather(ty, events.iter().map(|&e| (&columns[c], e as usize)))
             }
@@ -303,7 +284,7 @@ impl<'a> OutputBuilder<'a> {
         if picked.iter().any(|p| p.at.input != first) {
             return self.mixed_column(outlet, f, field, picked);
         }
-        match self.plan(first, outlet).columns[f] {
+        match outlet.plan(self.machine.input(first).code).columns[f] {
             OutputColumn::Field(same) => self.input_field(first, same, field, picked),
             OutputColumn::List(same) => {
                 let origins: Vec<_> = picked.iter().map(|p| self.input_list(p.at.input, same, p.at.event)).collect();
@@ -312,7 +293,7 @@ impl<'a> OutputBuilder<'a> {
             OutputColumn::Captured(c) => self.captured(outlet, c, field, picked),
             OutputColumn::Reason => {
                 let reasons = &self.machine.input(first).transaction.reasons;
-                let verdicts = &self.epoch.inputs[first].verdicts;
+                let verdicts = &self.epoch.work.inputs[first].verdicts;
                 let text = |p: &Picked| {
                     let reason = verdicts[p.at.event as usize].reason().expect("an abort has a reason");
                     reasons[reason as usize].as_str()
@@ -324,24 +305,8 @@ impl<'a> OutputBuilder<'a> {
 
     fn captured(self, outlet: Outlet, column: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
         let ty = field.scalar_type().expect("captured columns are scalars");
-        match outlet {
-            Outlet::Emitted(e) => {
-                let number = |p: &Picked| self.machine.input(p.at.input).code.emit_base + e;
-                let at = |p: &Picked| {
-                    let emissions = &self.epoch.gathered[p.context as usize].emissions[number(p)];
-                    (&emissions.columns()[column], p.place as usize)
-                };
-                gather(ty, picked.iter().map(at))
-            }
-            Outlet::Committed => {
-                let native = &self.epoch.inputs[picked[0].at.input].captures[column];
-                gather(ty, picked.iter().map(|p| (native, p.at.event as usize)))
-            }
-            Outlet::Aborted => {
-                let native = &self.epoch.inputs[picked[0].at.input].seen[column];
-                gather(ty, picked.iter().map(|p| (native, p.at.event as usize)))
-            }
-        }
+        let given = |p: &Picked| (&p.columns(self.machine, self.epoch, outlet)[column], p.place as usize);
+        gather(ty, picked.iter().map(given))
     }
 
     /// A scalar field of an input's events, unchanged.
@@ -351,11 +316,12 @@ impl<'a> OutputBuilder<'a> {
         if let FieldSource::Scalar(c) = source
             && c.by == By::Dense
         {
-            let native = &self.epoch.pipelines[wiring.root].nodes[wiring.node].columns[c.view - code.layout.root_views];
+            let native =
+                &self.epoch.work.pipelines[wiring.root].nodes[wiring.node].columns[c.view - code.layout.root_views];
             let ty = field.scalar_type().expect("a scalar source");
             return gather(ty, picked.iter().map(|p| (native, p.at.event as usize)));
         }
-        let prepared = &self.epoch.inputs[input];
+        let prepared = &self.epoch.work.inputs[input];
         let rows: Vec<u32> = picked.iter().map(|p| prepared.row(p.at.event as usize) as u32).collect();
         self.root_column(wiring.root, field, source, &rows)
     }

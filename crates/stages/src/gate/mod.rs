@@ -278,7 +278,7 @@ impl Gate {
             Cut::Exactly(counts) if self.has(counts) => self.cut_exactly(counts, epoch),
             Cut::Exactly(_) => return false,
         }
-        assert_eq!(held_before, self.held() + epoch.events, "each event is held or has passed");
+        assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         true
     }
@@ -310,12 +310,12 @@ impl Gate {
             (1, Some(Some(limit))) => {
                 taken[0] = self.queues[0].passing_together(*limit, most);
                 if taken[0] > 0 {
-                    epoch.merge.push((0, taken[0] as u32));
+                    epoch.input.merge.push((0, taken[0] as u32));
                 }
             }
             _ => {
                 let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
-                self.merge(passes, most, &mut taken, &mut epoch.merge)
+                self.merge(passes, most, &mut taken, &mut epoch.input.merge)
             }
         }
         self.take(taken, epoch);
@@ -323,20 +323,20 @@ impl Gate {
 
     fn cut_exactly(&mut self, counts: &[usize], epoch: &mut Epoch) {
         let mut taken = vec![0usize; self.queues.len()];
-        self.merge(|s, _, taken| taken < counts[s], counts.iter().sum(), &mut taken, &mut epoch.merge);
+        self.merge(|s, _, taken| taken < counts[s], counts.iter().sum(), &mut taken, &mut epoch.input.merge);
         assert_eq!(taken, counts, "all of them are held");
         self.take(taken, epoch);
     }
 
     /// Moves the first events of each queue to an epoch, with all late and bad records so far.
     fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
-        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.sources) {
+        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.input.sources) {
             slice.late = std::mem::take(&mut queue.late);
             slice.bad = std::mem::take(&mut queue.bad);
         }
         for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            epoch.sources[s].events = Some(self.queues[s].take(count, &mut epoch.arrivals));
-            epoch.events += count;
+            epoch.input.sources[s].events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
+            epoch.input.events += count;
         }
     }
 

@@ -105,21 +105,21 @@ impl Case {
             let ready = gate.ready(most);
             epoch.clear();
             assert!(gate.cut(&Cut::Most(most), epoch));
-            assert!(epoch.events <= most, "no more than asked for");
-            assert!(ready == 0 || epoch.events > 0, "what is ready passes");
-            assert_eq!(epoch.arrivals.iter().map(|&(_, count)| count).sum::<u64>(), epoch.events as u64);
+            assert!(epoch.input.events <= most, "no more than asked for");
+            assert!(ready == 0 || epoch.input.events > 0, "what is ready passes");
+            assert_eq!(epoch.input.arrivals.iter().map(|&(_, count)| count).sum::<u64>(), epoch.input.events as u64);
             let column = |batch: &RecordBatch| rows(batch, &self.schema).iter().filter_map(|r| r[1].word()).collect();
             let taken: Vec<Vec<i64>> =
-                epoch.sources.iter().map(|s| s.events.as_ref().map_or_else(Vec::new, &column)).collect();
+                epoch.input.sources.iter().map(|s| s.events.as_ref().map_or_else(Vec::new, &column)).collect();
             let mut next = vec![0; taken.len()];
-            for &(source, count) in &epoch.merge {
+            for &(source, count) in &epoch.input.merge {
                 for _ in 0..count {
                     seen.0.push((source as usize, taken[source as usize][next[source as usize]]));
                     next[source as usize] += 1;
                 }
             }
             assert!(next.iter().zip(&taken).all(|(n, t)| *n == t.len()), "the merge covers what was taken");
-            for (late, slice) in seen.1.iter_mut().zip(&epoch.sources) {
+            for (late, slice) in seen.1.iter_mut().zip(&epoch.input.sources) {
                 slice.late.iter().for_each(|batch| late.extend::<Vec<i64>>(column(batch)));
             }
         }

@@ -29,7 +29,7 @@ fn saves(changes: Changes, machine: &Machine) -> bool {
 
 /// Marks the rows that a prepared epoch may write. May run concurrently with the access of earlier epochs.
 pub fn mark(machine: &Machine, epoch: &Epoch) {
-    let Some(changes) = epoch.changes.filter(|&changes| marks(changes, epoch)) else { return };
+    let Some(changes) = epoch.input.changes.filter(|&changes| marks(changes, epoch)) else { return };
     if !machine.wiring.cascades {
         each_input(epoch, |of| note(machine, epoch, of, (Some(changes.generation), false)));
     }
@@ -38,7 +38,7 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
 /// Saves the rows that an epoch is about to write, if a checkpoint is in progress. Call it immediately before the
 /// epoch's access.
 pub fn save(machine: &Machine, epoch: &Epoch) {
-    let saves = epoch.changes.is_some_and(|changes| saves(changes, machine));
+    let saves = epoch.input.changes.is_some_and(|changes| saves(changes, machine));
     if saves && !machine.wiring.cascades {
         each_input(epoch, |of| note(machine, epoch, of, (None, true)));
     }
@@ -46,13 +46,13 @@ pub fn save(machine: &Machine, epoch: &Epoch) {
 
 /// Marks and saves, for transactions that are about to run and whose rows were not known when their epoch was prepared.
 pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
-    let Some(changes) = epoch.changes else { return };
+    let Some(changes) = epoch.input.changes else { return };
     let mark = marks(changes, epoch).then_some(changes.generation);
     note(machine, epoch, of, (mark, saves(changes, machine)));
 }
 
 fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
-    epoch.inputs.keys().map(Transactions::Of).for_each(each);
+    epoch.work.inputs.keys().map(Transactions::Of).for_each(each);
 }
 
 /// Marks or saves, or both, the rows that transactions write.
@@ -74,7 +74,7 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, (mark, saves): (Opti
 /// The rows of the roles that transactions write.
 fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(&Table, &[RowAddress])) {
     let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
-    let input = &epoch.inputs[id];
+    let input = &epoch.work.inputs[id];
     if input.len == 0 {
         // The rows are those of an earlier epoch, whose slots may have been reused.
         return;

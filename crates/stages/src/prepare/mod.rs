@@ -23,7 +23,7 @@ use typed_index_collections::{TiSlice, TiVec};
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     for source in 0..machine.wiring.sources.len() {
-        if let Some(batch) = epoch.sources[source].events.clone() {
+        if let Some(batch) = epoch.input.sources[source].events.clone() {
             prepare_source(machine, scratch, epoch, source, &batch);
         }
     }
@@ -32,7 +32,7 @@ pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     }
     changes::mark(machine, epoch);
     let gathered = scratch.context.take();
-    epoch.gathered.push(gathered);
+    epoch.work.gathered.push(gathered);
 }
 
 fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, source: usize, batch: &RecordBatch) {
@@ -42,11 +42,11 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     let events = batch.num_rows();
     scratch.identity.ensure(events);
     batch_views(batch, schema, &mut scratch.views);
-    let mut pipeline = std::mem::take(&mut epoch.pipelines[root]);
+    let mut pipeline = std::mem::take(&mut epoch.work.pipelines[root]);
     let view = root_view(&scratch.views, &scratch.identity);
     let elements = if code.run.is_some() { element_count(batch, schema) } else { 0 };
     pipeline.run(code, &mut scratch.context, &view, None, events, elements);
-    epoch.pipelines[root] = pipeline;
+    epoch.work.pipelines[root] = pipeline;
     let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &scratch.views, events };
     deliver(machine, &mut scratch.keys, epoch, root, &arrived);
 }
@@ -68,10 +68,10 @@ pub struct Arrived<'a> {
 pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root: StreamId, arrived: &Arrived<'_>) {
     let schema = &machine.program.streams[root].schema;
     let code = pipeline_of(machine, root);
-    let mut pipeline = std::mem::take(&mut epoch.pipelines[root]);
+    let mut pipeline = std::mem::take(&mut epoch.work.pipelines[root]);
     for &id in &machine.wiring.deliveries[root] {
         let wiring = &machine.wiring.inputs[id];
-        let input = &mut epoch.inputs[id];
+        let input = &mut epoch.work.inputs[id];
         let node = pipeline.nodes.get_mut(wiring.node);
         // Without derived streams, or if the input is the root itself, every event is delivered.
         input.len = node.as_ref().map_or(arrived.events, |n| n.len);
@@ -98,7 +98,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
         input.ensure_results(range.1);
         input.point(arrived.views, &computed_views);
     }
-    epoch.pipelines[root] = pipeline;
+    epoch.work.pipelines[root] = pipeline;
 }
 
 /// A node's computed columns and their views.
@@ -126,19 +126,19 @@ fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize 
 
 /// The transactions of all inputs in position order.
 fn order(machine: &Machine, epoch: &mut Epoch) {
-    let mut order = std::mem::take(&mut epoch.order);
-    let mut rows = vec![0u32; epoch.sources.len()];
+    let mut order = std::mem::take(&mut epoch.work.order);
+    let mut rows = vec![0u32; epoch.input.sources.len()];
     let mut next: TiVec<JointId, usize> = machine.wiring.joints.iter().map(|_| 0).collect();
-    for &(source, count) in &epoch.merge {
+    for &(source, count) in &epoch.input.merge {
         rows[source as usize] += count;
         let joints = machine.wiring.joints_of[machine.wiring.sources[source as usize]].clone();
         let events = Events { epoch, joints: &machine.wiring.joints };
-        if epoch.merge.len() == 1 && events.divided(joints.clone(), count as usize, &mut order) {
+        if epoch.input.merge.len() == 1 && events.divided(joints.clone(), count as usize, &mut order) {
             break;
         }
         events.merge(joints, rows[source as usize], &mut next, &mut order);
     }
-    epoch.order = order;
+    epoch.work.order = order;
 }
 
 /// The events of joints; those of a joint are the events of any of its inputs.
@@ -149,7 +149,7 @@ struct Events<'a> {
 
 impl<'a> Events<'a> {
     fn of(&self, joint: JointId) -> &'a Input {
-        &self.epoch.inputs[self.joints[joint].inputs.start]
+        &self.epoch.work.inputs[self.joints[joint].inputs.start]
     }
 
     /// Handles the case where the joints partition the rows of an epoch's only source, as filters by kind do: records
