@@ -125,7 +125,8 @@ impl BufferManager {
     fn evict(
         &self,
         table: usize,
-        (machine, environment): (&Arc<Machine>, &dyn Environment),
+        machine: &Arc<Machine>,
+        environment: &dyn Environment,
         directory: &Mutex<StateDirectory>,
         eviction: Eviction,
         level: &Level,
@@ -340,8 +341,8 @@ impl MemoryControl {
         let wrongly = if self.planted.is(Bug::EvictsDirty) { Wrongly::Dirty } else { Wrongly::Nothing };
         let eviction = Eviction { share: level.excess(), keeps_all, wrongly };
         for table in 0..self.machine.tables.len() {
-            let on = (&self.machine, &*self.environment);
-            match self.buffers.evict(table, on, &self.directory, eviction, level) {
+            let (machine, environment) = (&self.machine, &*self.environment);
+            match self.buffers.evict(table, machine, environment, &self.directory, eviction, level) {
                 // The rows stay in memory and the limit is exceeded; the log waits for disk space, too.
                 Err(RunError::State(error)) if error.is_no_room() => break,
                 evicted => evicted?,

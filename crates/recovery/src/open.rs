@@ -280,7 +280,7 @@ impl Durable {
                 waits: None,
                 truncate: 0,
             },
-            checkpointer: checkpointer(on, &directory, (to_keep, spilled), &checkpoints, &log_state, buffers.clone()),
+            checkpointer: checkpointer(on, &directory, to_keep, spilled, &checkpoints, &log_state, buffers.clone()),
             ending: Ending { directory, log_state, checkpoints, digests, buffers, sync: options.sync },
         }
     }
@@ -289,7 +289,8 @@ impl Durable {
 fn checkpointer(
     on: &Shared,
     directory: &Arc<Mutex<StateDirectory>>,
-    (captured, spilled): (Inbox<crate::checkpointer::Captured>, Inbox<()>),
+    captured: Inbox<crate::checkpointer::Captured>,
+    spilled: Inbox<()>,
     state: &Arc<CheckpointState>,
     log_state: &Arc<LogState>,
     buffers: Option<Arc<BufferManager>>,

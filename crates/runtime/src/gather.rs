@@ -394,7 +394,7 @@ impl Gatherer {
             match &mut self.replay {
                 Some(replay) => {
                     epoch.input.replayed = true;
-                    replay.put(epoch.number, epoch.input.events, (&self.on.control, &side.feed));
+                    replay.put(epoch.number, epoch.input.events, &self.on.control, &side.feed);
                 }
                 None => {
                     side.feed.cut(&epoch, &self.gate);

@@ -57,7 +57,8 @@ impl Inputs {
     pub fn new(
         sources: Vec<Box<dyn Source>>,
         gate: &Arc<Bell>,
-        (environment, control): (&Arc<dyn Environment>, &Arc<Control>),
+        environment: &Arc<dyn Environment>,
+        control: &Arc<Control>,
         durable: bool,
     ) -> (Inputs, Vec<(Reader, Arc<Bell>)>) {
         *control.progress.lock() = vec![Default::default(); sources.len()];

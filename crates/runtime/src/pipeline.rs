@@ -254,7 +254,7 @@ pub struct StageWorker {
 
 impl StageWorker {
     /// The worker number `id` of `workers`.
-    pub fn new(pipeline: Arc<Pipeline>, (id, workers): (usize, usize), finished: Outbox<Box<Epoch>>) -> StageWorker {
+    pub fn new(pipeline: Arc<Pipeline>, id: usize, workers: usize, finished: Outbox<Box<Epoch>>) -> StageWorker {
         assert!(id < workers, "workers are numbered from 0");
         let scratch = Scratch::new(&pipeline.machine, workers);
         StageWorker { pipeline, id, workers, scratch, worker: Worker::new(id), finished: Some(finished) }
@@ -278,7 +278,7 @@ impl StageWorker {
             Task::Prepare(epoch) => pipeline.prepare(scratch, epoch),
             Task::Access(epoch) => pipeline.access(scratch, worker, epoch),
             Task::Help(job) => {
-                job.help(&pipeline.machine, pipeline.environment.as_ref(), (scratch, worker), Role::Helper);
+                job.help(&pipeline.machine, pipeline.environment.as_ref(), scratch, worker, Role::Helper);
             }
             Task::Finish(epoch) => {
                 let epoch = pipeline.finish(scratch, epoch);

@@ -38,7 +38,7 @@ impl LogCutter {
     }
 
     /// Notes that an epoch was cut with this number of events.
-    pub fn put(&mut self, epoch: u64, events: usize, (control, feed): (&Control, &LogFeed)) {
+    pub fn put(&mut self, epoch: u64, events: usize, control: &Control, feed: &LogFeed) {
         assert!(epoch > self.cut, "epochs are logged in order");
         self.cut = epoch;
         self.recovery.epochs += 1;

@@ -114,9 +114,9 @@ impl Run {
         }
         let (finished, to_commit) = mailbox(None, &bells.committer, None);
         let is_durable = durable.is_some();
-        let (inputs, readers) = Inputs::new(sources, &bells.gate, (&on.environment, &on.control), is_durable);
+        let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, is_durable);
         let worker = |id| {
-            let worker = StageWorker::new(pipeline.clone(), (id, count), finished.clone());
+            let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone());
             Driven::new(worker, Arc::new(Bell::default()))
         };
         let workers = (0..count).map(worker).collect();

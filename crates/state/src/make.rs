@@ -99,7 +99,7 @@ impl Table {
         for first in (0..wanted.len() + 2 * GROUP).step_by(GROUP) {
             ask(held.shard, keys, &wanted[group(first)]);
             if first >= GROUP {
-                run = ask_further(held.shard, wanted, group(first - GROUP), (run, first.saturating_sub(2 * GROUP)));
+                run = ask_further(held.shard, wanted, group(first - GROUP), run, first.saturating_sub(2 * GROUP));
             }
             if first >= 2 * GROUP {
                 self.make_group(held, keys, &wanted[group(first - 2 * GROUP)], made);
@@ -203,7 +203,7 @@ fn ask(shard: &Shard, keys: &impl KeySet, group: &[Wanted]) {
 /// Prefetches the lines that finding or making a group's slots needs next. All keys before `made` have their slots.
 /// `run` is where the keys of the first key's virtual node begin; returns the same for the group's last key.
 #[inline(never)]
-fn ask_further(shard: &Shard, wanted: &[Wanted], group: Range<usize>, (mut run, made): (usize, usize)) -> usize {
+fn ask_further(shard: &Shard, wanted: &[Wanted], group: Range<usize>, mut run: usize, made: usize) -> usize {
     for i in group {
         let Wanted { hash, .. } = wanted[i];
         let node = virtual_node_of(hash);

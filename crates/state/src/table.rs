@@ -23,7 +23,7 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Keys of a table with evicted rows that are resolved together: enough that the misses among them make a batch, few
 /// enough that the lines read by the lookup are still in the cache when slots are made.
-const COLD_GROUP: usize = 1 << 11;
+const EVICTED_GROUP: usize = 1 << 11;
 
 /// Most keys have no slot if more than one in this many has none.
 const MOST: usize = 2;
@@ -44,7 +44,7 @@ pub struct Table {
     text_bytes: TextBytes,
     /// CLOCK hands, one per virtual node; touched only by the threads that evict.
     clock_hands: Mutex<ClockHands>,
-    /// Counts sweeps, evictions and chills. A cache of addresses is valid only while the count stays the same.
+    /// Counts sweeps and evictions. A cache of addresses is valid only while the count stays the same.
     sweeps: AtomicU64,
     /// Whether most keys of the last lookup had no slot.
     misses: AtomicBool,
@@ -161,8 +161,8 @@ impl Table {
         out: &mut [RowAddress],
     ) {
         let mut missing = Vec::new();
-        for (group, out) in out.chunks_mut(COLD_GROUP).enumerate() {
-            let first = group * COLD_GROUP;
+        for (group, out) in out.chunks_mut(EVICTED_GROUP).enumerate() {
+            let first = group * EVICTED_GROUP;
             missing.clear();
             look_up::<true, _>(&self.nodes.read().all_shards(), keys, first, out, &mut missing);
             pass_nulls(nulls, first, out, &mut missing);
@@ -229,7 +229,7 @@ impl Table {
         self.nodes.try_read().is_none_or(|nodes| nodes.slots() * self.layout.size() >= FAR)
     }
 
-    /// The count of sweeps, evictions and chills. Read when none can be in progress.
+    /// The count of sweeps and evictions. Read when none can be in progress.
     pub(crate) fn sweeps(&self) -> u64 {
         self.sweeps.load(Ordering::Acquire)
     }

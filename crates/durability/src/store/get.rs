@@ -48,7 +48,7 @@ impl Runs {
                 }
                 at += of_block.len();
                 let block = of_block[0].block as usize;
-                let bytes = run.block(block, (what, shape), &mut opened, &mut buffer)?;
+                let bytes = run.block(block, what, shape, &mut opened, &mut buffer)?;
                 for &Sought { hash, key, .. } in of_block {
                     let key = key as usize;
                     let near = run.index.near(block, opened.len(), hash);

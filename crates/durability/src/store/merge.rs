@@ -187,8 +187,8 @@ impl Cursor {
                 continue;
             }
             let Some(block) = self.blocks.next() else { return Ok(None) };
-            let context = (&*self.what, &*self.shape);
-            let bytes = self.run.block(block, context, &mut self.opened, &mut self.buffer)?;
+            let (what, shape) = (&*self.what, &*self.shape);
+            let bytes = self.run.block(block, what, shape, &mut self.opened, &mut self.buffer)?;
             self.rows.clear();
             (0..self.opened.len()).for_each(|row| self.opened.add(bytes, row, &self.shape, &mut self.rows));
             self.row = usize::MAX;

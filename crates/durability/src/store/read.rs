@@ -60,7 +60,8 @@ impl OpenRun {
     pub(super) fn block<'a>(
         &'a self,
         block: usize,
-        (what, shape): (&str, &RowShape),
+        what: &str,
+        shape: &RowShape,
         opened: &mut Opened,
         buffer: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], StateError> {

@@ -49,7 +49,7 @@ impl Scope<'_> {
             ExprNode::Element { variable, field } => self.element(variable, field),
             ExprNode::Cell { role, column } => self.cell(role, column),
             ExprNode::Window { role, column, part, aggregate } => {
-                self.window(expr, (role, column), part.as_ref(), *aggregate)
+                self.window(expr, role, column, part.as_ref(), *aggregate)
             }
             ExprNode::Exists(role) => self.exists(role),
             ExprNode::Unary { op: UnaryOp::Neg, value } => self.negate(expr, value),

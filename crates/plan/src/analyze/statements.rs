@@ -124,7 +124,7 @@ impl<'b, 'a> Body<'b, 'a> {
     fn add(&mut self, name: &str, column_name: &str, value: &Expr) -> Checked<TypedStmt> {
         let (role, element) = self.written(name)?;
         let column = self.scope.column(role, column_name)?;
-        let value = self.scope.window_with((role, element, column), value)?;
+        let value = self.scope.window_with(role, element, column, value)?;
         Ok(self.setting(role, element, column, value))
     }
 

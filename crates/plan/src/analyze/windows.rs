@@ -86,7 +86,9 @@ impl Scope<'_> {
     /// A window with one more value.
     pub fn window_with(
         &mut self,
-        (role, element, column): (RoleId, Option<LoopId>, usize),
+        role: RoleId,
+        element: Option<LoopId>,
+        column: usize,
         value: &Expr,
     ) -> Checked<Typed> {
         let (name, window) = self.window_of(role, column)?;
@@ -102,7 +104,8 @@ impl Scope<'_> {
     pub fn window(
         &mut self,
         surface: &Expr,
-        (role, column): (&str, &str),
+        role: &str,
+        column: &str,
         part: Option<&WindowPart>,
         aggregate: Aggregate,
     ) -> Checked<Typed> {

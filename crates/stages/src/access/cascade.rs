@@ -86,7 +86,7 @@ impl Cascade<'_> {
             };
             let machine = self.machine;
             let keys = &mut self.scratch.keys;
-            resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, (i, i + 1), keys);
+            resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, i..i + 1, keys);
             input.ensure_results(i + 1);
             input.point(&views, &computed_views);
             arrived.push(InputEvent { input: id, event: i as u32 });

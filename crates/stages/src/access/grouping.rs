@@ -33,6 +33,22 @@ impl GroupSet {
     }
 }
 
+/// The transactions of some groups in a range of an epoch's order.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The range.
+    pub range: Range<usize>,
+    /// The groups.
+    pub groups: GroupSet,
+}
+
+impl Selection {
+    /// All transactions in a range.
+    pub fn all(range: Range<usize>) -> Self {
+        Selection { range, groups: GroupSet::ALL }
+    }
+}
+
 /// How the transactions of a group were scheduled, and the measured cost. If the program has one group, or one policy
 /// was requested, this covers the whole epoch.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! A part of an epoch's transactions that is accessed under one policy: all of them, or those of some groups.
 
-use crate::access::grouping::GroupSet;
+use crate::access::grouping::{GroupSet, Selection};
 use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
 use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
 use crate::environment::Environment;
@@ -9,7 +9,6 @@ use crate::input::Identity;
 use crate::machine::Machine;
 use crate::wiring::InputId;
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker};
 use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
@@ -42,17 +41,19 @@ impl Memory {
         }
     }
 
-    /// Surveys the first transactions of some groups in a range of the epoch's order, up to about `most` operations.
-    /// `cost` gives the cost of a transaction of each input.
+    /// Surveys the first of the selected transactions, up to about `most` operations. `cost` gives the cost of a
+    /// transaction of each input.
     pub fn survey(
         &mut self,
         machine: &Machine,
         epoch: &Epoch,
-        (range, groups, most): (&Range<usize>, GroupSet, u32),
-        (workers, cost): (usize, &dyn Fn(InputId) -> f64),
+        selection: &Selection,
+        most: u32,
+        workers: usize,
+        cost: &dyn Fn(InputId) -> f64,
     ) -> Survey {
         let Memory { located, versions, surveyor, .. } = self;
-        located.fill(machine, epoch, range, (groups, most as usize));
+        located.fill(machine, epoch, selection, most as usize);
         versions.fill(machine, epoch, located, true);
         let weight = |transaction: u32| cost(located.at()[transaction as usize].input);
         surveyor.survey(located.buffer(), &versions.uses, workers, weight)
@@ -68,10 +69,8 @@ pub fn may_redo(machine: &Machine) -> bool {
 pub struct Part {
     /// How it is run.
     pub method: Method,
-    /// The groups whose transactions it runs.
-    pub groups: GroupSet,
-    /// The range of the epoch's order that it runs.
-    range: Range<usize>,
+    /// The transactions that it runs.
+    selection: Selection,
     memory: Memory,
     /// For a serial part: whether a worker has claimed it.
     claimed: AtomicBool,
@@ -83,18 +82,11 @@ pub struct Part {
 }
 
 impl Part {
-    /// Locates the transactions of some groups in a range of the epoch's order, and prepares the structures of the
-    /// method that runs them.
-    pub fn new(
-        machine: &Machine,
-        mut memory: Memory,
-        epoch: &Epoch,
-        (range, groups): (&Range<usize>, GroupSet),
-        method: Method,
-    ) -> Part {
+    /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them.
+    pub fn new(machine: &Machine, mut memory: Memory, epoch: &Epoch, selection: Selection, method: Method) -> Part {
         let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
         if !method.is_serial() {
-            located.fill(machine, epoch, range, (groups, usize::MAX));
+            located.fill(machine, epoch, &selection, usize::MAX);
         }
         match method {
             method if method.is_serial() => {}
@@ -118,8 +110,7 @@ impl Part {
         }
         Part {
             method,
-            groups,
-            range: range.clone(),
+            selection,
             memory,
             claimed: AtomicBool::new(false),
             done: AtomicBool::new(false),
@@ -143,7 +134,8 @@ impl Part {
         &self,
         machine: &Machine,
         environment: &dyn Environment,
-        (epoch, identity): (&Epoch, &Identity),
+        epoch: &Epoch,
+        identity: &Identity,
         worker: &mut Worker,
         waits: bool,
     ) {
@@ -157,7 +149,7 @@ impl Part {
             let WorkerScratch { context, buffers } = &mut *scratch;
             let sampled = buffers.samples(epoch.work.inputs.len());
             let serial = Serial { machine, environment, context, identity, sampled };
-            serial.run(epoch, self.range.clone(), self.groups, CALLS_PER_SAMPLE);
+            serial.run(epoch, self.selection.clone(), CALLS_PER_SAMPLE);
             worker.account(environment.now() - start);
             true
         } else if self.method.on_versions() {
@@ -216,7 +208,10 @@ impl Part {
         let breakdown = *self.breakdown.get_mut();
         epoch.accessed.breakdown.add(&breakdown);
         let busy = *self.busy.get_mut();
-        (Ended { method: self.method, groups: self.groups, redone, busy, useful: breakdown.useful }, self.memory)
+        (
+            Ended { method: self.method, groups: self.selection.groups, redone, busy, useful: breakdown.useful },
+            self.memory,
+        )
     }
 }
 

@@ -5,7 +5,7 @@
 //! its input and event (in place: below; on versions of the rows: `versions`). If one transaction's events reach
 //! another (a cascade), each event is followed through before the next, on one worker.
 
-use crate::access::grouping::{GroupSet, Grouping, within};
+use crate::access::grouping::{GroupSet, Grouping, Selection, within};
 use crate::access::versions::WorkerScratch;
 use crate::environment::Environment;
 use crate::epoch::{Epoch, Run, Sampled};
@@ -202,9 +202,9 @@ pub struct Serial<'a> {
 }
 
 impl Serial<'_> {
-    /// Runs the transactions of some groups in a range of an epoch's order. If they are all groups, it runs blocks of
-    /// transactions, and one call of compiled code in `calls_per_sample` is timed.
-    pub fn run(self, epoch: &Epoch, range: Range<usize>, groups: GroupSet, calls_per_sample: u32) {
+    /// Runs selected transactions of an epoch. If those of all groups are selected, it runs blocks of transactions, and
+    /// one call of compiled code in `calls_per_sample` is timed.
+    pub fn run(self, epoch: &Epoch, Selection { range, groups }: Selection, calls_per_sample: u32) {
         let Serial { machine, environment, context, identity, sampled } = self;
         let wanted = Wanted { groups, grouping: &epoch.accessed.grouping };
         let joints = machine.wiring.joints.iter();
@@ -259,13 +259,13 @@ pub struct Located {
 }
 
 impl Located {
-    /// Numbers the transactions of these groups in `range` of an epoch's order, until they have `most` operations, and
-    /// lists their rows.
-    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, range: &Range<usize>, (groups, most): (GroupSet, usize)) {
+    /// Numbers the selected transactions of an epoch, until they have `most` operations, and lists their rows.
+    pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, selection: &Selection, most: usize) {
+        let Selection { range, groups } = selection;
         self.at.clear();
         self.accesses.clear();
         epoch.each_in(&machine.wiring.joints, range, |at| {
-            if groups != GroupSet::ALL && !groups.has(epoch.accessed.grouping.of(at)) {
+            if *groups != GroupSet::ALL && !groups.has(epoch.accessed.grouping.of(at)) {
                 return true;
             }
             let (input, i) = (&epoch.work.inputs[at.input], at.event as usize);

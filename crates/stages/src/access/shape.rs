@@ -1,6 +1,6 @@
 //! The operations of events as the scheduler sees them, without running any of them: for tools that inspect graphs.
 
-use crate::access::grouping::GroupSet;
+use crate::access::grouping::Selection;
 use crate::access::serial::Located;
 use crate::access::versions::Versions;
 use crate::epoch::Epoch;
@@ -32,7 +32,7 @@ impl EpochShape {
         epoch.input.merge.push((0, events.num_rows() as u32));
         prepare(machine, &mut Scratch::new(machine, 1), &mut epoch);
         let (mut located, mut versions) = (Located::default(), Versions::new(machine));
-        located.fill(machine, &epoch, &(0..epoch.transactions()), (GroupSet::ALL, usize::MAX));
+        located.fill(machine, &epoch, &Selection::all(0..epoch.transactions()), usize::MAX);
         versions.fill(machine, &epoch, &located, true);
         let transaction = |at: &InputEvent| machine.wiring.inputs[at.input].transaction;
         EpochShape {

@@ -5,7 +5,7 @@
 //! its [`Job`].
 
 use crate::access::costs::Costs;
-use crate::access::grouping::{GroupSet, Scheduled};
+use crate::access::grouping::{GroupSet, Scheduled, Selection};
 use crate::access::scheduling::Scheduling;
 use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
 use crate::access::snapshot::begin_snapshots;
@@ -115,7 +115,7 @@ impl AccessStage {
         let (machine, environment) = (&*self.machine, self.environment.as_ref());
         let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
         let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
-        serial.run(epoch, range, GroupSet::ALL, calls_per_sample);
+        serial.run(epoch, Selection::all(range), calls_per_sample);
         epoch.accessed.sampled = sampled;
         epoch.accessed.breakdown.useful += self.environment.now() - start;
     }
@@ -212,7 +212,7 @@ impl AccessStage {
             let mut state = self.state.lock();
             if let Some(operations) = state.decisions[group].wants_survey(count) {
                 drop(state);
-                self.survey(epoch, &range, (scheduled.group, operations));
+                self.survey(epoch, range.clone(), scheduled.group, operations);
                 state = self.state.lock();
             }
             let decision = &mut state.decisions[group];
@@ -225,13 +225,14 @@ impl AccessStage {
     }
 
     /// Surveys the transactions of a group, up to the given number of operations.
-    fn survey(&self, epoch: &mut Epoch, range: &Range<usize>, (group, operations): (Option<usize>, u32)) {
+    fn survey(&self, epoch: &mut Epoch, range: Range<usize>, group: Option<usize>, operations: u32) {
         let costs = self.state.lock().costs.clone();
         let start = self.environment.now();
         let mut memory = self.memory();
         let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
-        let (part, cost) = ((range, groups, operations), |input| costs.of(input));
-        let survey = memory.survey(&self.machine, epoch, part, (self.workers, &cost));
+        let selection = Selection { range, groups };
+        let cost = |input| costs.of(input);
+        let survey = memory.survey(&self.machine, epoch, &selection, operations, self.workers, &cost);
         let took = self.environment.now() - start;
         epoch.accessed.breakdown.construct += took;
         let mut state = self.state.lock();
@@ -289,7 +290,7 @@ impl AccessStage {
         let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range));
         let begun = self.environment.now();
         publish(Some(job.clone()));
-        job.help(&self.machine, self.environment.as_ref(), (scratch, worker), Role::Owner);
+        job.help(&self.machine, self.environment.as_ref(), scratch, worker, Role::Owner);
         let done = self.environment.now();
         publish(None);
         let (mut epoch, memories) = Job::end(job, self.workers);

@@ -6,7 +6,7 @@
 //! another. The workers wait for the last remaining part as they do for a single one. Parts share no row, so only the
 //! transactions inside a part have to be ordered.
 
-use crate::access::grouping::{GroupSet, Scheduled};
+use crate::access::grouping::{GroupSet, Scheduled, Selection};
 use crate::access::part::{Ended, Part};
 pub use crate::access::part::{Memory, may_redo};
 use crate::access::serial::ensure_identity;
@@ -41,7 +41,10 @@ impl Job {
     /// part.
     pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
         let wanted = parts(&epoch.accessed.scheduled);
-        let part = |(groups, method)| Part::new(machine, memory(), &epoch, (range, groups), method);
+        let part = |(groups, method)| {
+            let selection = Selection { range: range.clone(), groups };
+            Part::new(machine, memory(), &epoch, selection, method)
+        };
         let parts = wanted.into_iter().map(part).collect();
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
@@ -56,7 +59,8 @@ impl Job {
         &self,
         machine: &Machine,
         environment: &dyn Environment,
-        (scratch, worker): (&mut Scratch, &mut Worker),
+        scratch: &mut Scratch,
+        worker: &mut Worker,
         role: Role,
     ) {
         if self.done.load(Ordering::Acquire) {
@@ -64,12 +68,12 @@ impl Job {
         }
         ensure_identity(&self.epoch, &mut scratch.identity);
         let _presence = Presence(self);
-        let epoch = (&*self.epoch, &scratch.identity);
+        let (epoch, identity) = (&*self.epoch, &scratch.identity);
         let (count, first) = (self.parts.len(), worker.id() % self.parts.len());
         let left = || (0..count).map(|k| &self.parts[(first + k) % count]).filter(|part| !part.is_done());
         loop {
             let waits = left().count() == 1;
-            left().for_each(|part| part.help(machine, environment, epoch, worker, waits));
+            left().for_each(|part| part.help(machine, environment, epoch, identity, worker, waits));
             if left().next().is_none() || role == Role::Helper && !self.wants_help() {
                 return;
             }
@@ -97,7 +101,7 @@ impl Job {
         for part in parts {
             let (ended, memory) = part.end(&mut epoch);
             memories.push(memory);
-            account(&mut epoch.accessed.scheduled, &ended, (is_one, workers));
+            account(&mut epoch.accessed.scheduled, &ended, is_one, workers);
         }
         (epoch, memories)
     }
@@ -120,7 +124,7 @@ fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
 
 /// Divides the time of a part among its groups, in proportion to the number of their transactions. (The time of a
 /// single part is the wall time, which is not known here.)
-fn account(scheduled: &mut [Scheduled], ended: &Ended, (is_one, workers): (bool, usize)) {
+fn account(scheduled: &mut [Scheduled], ended: &Ended, is_one: bool, workers: usize) {
     let of_part = |s: &Scheduled| s.group.is_none_or(|group| ended.groups.has(group));
     let in_all: u64 = scheduled.iter().filter(|s| of_part(s)).map(|s| u64::from(s.transactions)).sum();
     let alone = if ended.method.is_serial() { 1 } else { workers as u64 };

@@ -175,7 +175,7 @@ impl Versions {
             uses.parts.push(own.len() as u8);
             for (r, role) in roles.iter().enumerate() {
                 for (element, _) in (0..).zip(rows_of(r)).filter(|(_, row)| **row != 0) {
-                    let mask = operations.map_or(0, |o| parts_of((o, own), (r, role.over), element));
+                    let mask = operations.map_or(0, |o| parts_of(o, own, r, role.over, element));
                     uses.uses.push(Use::new(mask, role.written));
                     table.push(role.table as u32);
                     // If several roles name one row, the first of them holds its version, whether it writes or not.
@@ -259,11 +259,7 @@ fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts:
 }
 
 /// The parts of a transaction that use the row of a role; for a role over a list, the row of this element.
-fn parts_of(
-    (operations, parts): (&OperationsCode, &[Part]),
-    (role, over): (RoleId, Option<usize>),
-    element: u32,
-) -> u32 {
+fn parts_of(operations: &OperationsCode, parts: &[Part], role: RoleId, over: Option<usize>, element: u32) -> u32 {
     let uses = |part: &Part| {
         let code = &operations.operations[part.operation as usize];
         let is_other = code.list.is_some() && over.is_some() && !part.elements.contains(&element);
@@ -314,6 +310,24 @@ unsafe impl Sync for VersionWork<'_> {}
 enum Code {
     Whole,
     Part(u32),
+}
+
+/// A function of compiled code, and what it sees of an event.
+struct Function<'a> {
+    run: AccessFn,
+    /// Roles that follow the transaction's own roles.
+    further: &'a [RoleId],
+    /// A list, and the elements of it that the function sees; none: all elements of all lists.
+    elements: Option<(usize, Range<u32>)>,
+    /// Receives the verdict; none: the input's verdicts do.
+    verdict: Option<&'a mut Verdict>,
+}
+
+impl<'a> Function<'a> {
+    /// A function that sees the whole event.
+    fn whole(run: AccessFn, further: &'a [RoleId]) -> Self {
+        Function { run, further, elements: None, verdict: None }
+    }
 }
 
 impl<'a> VersionWork<'a> {
@@ -399,17 +413,16 @@ impl<'a> VersionWork<'a> {
         true
     }
 
-    /// Calls a function on one event. For each role and operation, `row` gives the row; the roles in `further` follow
-    /// the transaction's own roles. If `elements` names a list, the code sees only those elements of it. The verdict
-    /// goes to `verdict`, or by default to the input's verdicts.
+    /// Calls a function on one event. For each role and operation, `row` gives the row.
     fn call(
         &self,
-        (context, buffers): (&mut AccessContext, &mut UnitBuffers),
+        context: &mut AccessContext,
+        buffers: &mut UnitBuffers,
         transaction: u32,
-        (run, further): (AccessFn, &[RoleId]),
-        (elements, verdict): (Option<(usize, Range<u32>)>, Option<&mut Verdict>),
+        function: Function<'_>,
         row: impl Fn(RoleId, u32) -> u64,
     ) {
+        let Function { run, further, elements, verdict } = function;
         let at = self.at(transaction);
         let (input, i) = (&self.epoch.work.inputs[at.input], at.event as usize);
         let roles = self.machine.input(at.input).roles();
@@ -477,7 +490,7 @@ impl<'a> VersionWork<'a> {
         match code {
             Code::Whole => {
                 let at = self.at(transaction);
-                self.call((context, buffers), transaction, (self.calls[at.input].run, &[]), (None, None), row);
+                self.call(context, buffers, transaction, Function::whole(self.calls[at.input].run, &[]), row);
                 self.aborted(at)
             }
             Code::Part(part) => {
@@ -487,7 +500,8 @@ impl<'a> VersionWork<'a> {
                 let code = &self.operations_code(transaction).operations[operation as usize];
                 context.set_elements(elements.clone());
                 let elements = code.list.map(|list| (list, elements));
-                self.call((context, buffers), transaction, (code.run, &[]), (elements, Some(&mut verdict)), row);
+                let function = Function { run: code.run, further: &[], elements, verdict: Some(&mut verdict) };
+                self.call(context, buffers, transaction, function, row);
                 let failed = !verdict.is_committed();
                 self.versions.failed[place].store(failed, Ordering::Relaxed);
                 failed
@@ -504,13 +518,13 @@ impl<'a> VersionWork<'a> {
         !verdict.is_committed()
     }
 
-    /// Runs a function on the rows as they are before the transaction. Roles that it updates get copies; the outcomes
-    /// named in `code` follow the transaction's own roles. Returns whether it aborts. No two roles refer to one row.
+    /// Runs a function on the rows as they are before the transaction. Roles that it updates get copies; the roles
+    /// in `function.further` follow the transaction's own roles. Returns whether it aborts. No two roles refer to one row.
     fn try_out(
         &self,
         WorkerScratch { context, buffers }: &mut WorkerScratch,
         transaction: u32,
-        code: (AccessFn, &[RoleId]),
+        function: Function<'_>,
         updates: impl Fn(RoleId) -> bool,
     ) -> bool {
         let at = self.at(transaction);
@@ -533,7 +547,7 @@ impl<'a> VersionWork<'a> {
                 self.source(operation) as u64
             }
         };
-        self.call((context, buffers), transaction, code, (None, None), row);
+        self.call(context, buffers, transaction, function, row);
         buffers.copies = copies;
         self.aborted(at)
     }
@@ -542,7 +556,7 @@ impl<'a> VersionWork<'a> {
     fn try_whole(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
         let InputEvent { input, .. } = self.at(transaction);
         let roles = self.machine.input(input).roles();
-        self.try_out(scratch, transaction, (self.calls[input].run, &[]), |role| roles[role].written)
+        self.try_out(scratch, transaction, Function::whole(self.calls[input].run, &[]), |role| roles[role].written)
     }
 
     fn judge_at(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
@@ -550,7 +564,8 @@ impl<'a> VersionWork<'a> {
         let first = self.versions.part_start[transaction as usize] as usize;
         let count = self.versions.uses.parts[transaction as usize] as usize;
         let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
-        if !failed && !self.try_out(scratch, transaction, (code.verdict, &code.outcomes), |role| code.again[role]) {
+        let verdict = Function::whole(code.verdict, &code.outcomes);
+        if !failed && !self.try_out(scratch, transaction, verdict, |role| code.again[role]) {
             return false;
         }
         // Some part fails, so the whole fails too, and gives the reason.

@@ -6,7 +6,7 @@
 //!
 //! **Given up.** Waves after the first run serially.
 
-use crate::access::grouping::GroupSet;
+use crate::access::grouping::Selection;
 use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
@@ -32,7 +32,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
         let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
         let Scratch { context, identity, .. } = scratch;
         let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
-        serial.run(epoch, range, GroupSet::ALL, CALLS_PER_SAMPLE);
+        serial.run(epoch, Selection::all(range), CALLS_PER_SAMPLE);
         epoch.accessed.sampled = sampled;
         epoch.work.gathered.push(scratch.context.take());
     }

@@ -31,7 +31,7 @@ fn saves(changes: Changes, machine: &Machine) -> bool {
 pub fn mark(machine: &Machine, epoch: &Epoch) {
     let Some(changes) = epoch.input.changes.filter(|&changes| marks(changes, epoch)) else { return };
     if !machine.wiring.cascades {
-        each_input(epoch, |of| note(machine, epoch, of, (Some(changes.generation), false)));
+        each_input(epoch, |of| note(machine, epoch, of, Some(changes.generation), false));
     }
 }
 
@@ -40,7 +40,7 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
 pub fn save(machine: &Machine, epoch: &Epoch) {
     let saves = epoch.input.changes.is_some_and(|changes| saves(changes, machine));
     if saves && !machine.wiring.cascades {
-        each_input(epoch, |of| note(machine, epoch, of, (None, true)));
+        each_input(epoch, |of| note(machine, epoch, of, None, true));
     }
 }
 
@@ -48,7 +48,7 @@ pub fn save(machine: &Machine, epoch: &Epoch) {
 pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
     let Some(changes) = epoch.input.changes else { return };
     let mark = marks(changes, epoch).then_some(changes.generation);
-    note(machine, epoch, of, (mark, saves(changes, machine)));
+    note(machine, epoch, of, mark, saves(changes, machine));
 }
 
 fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
@@ -56,7 +56,7 @@ fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
 }
 
 /// Marks or saves, or both, the rows that transactions write.
-fn note(machine: &Machine, epoch: &Epoch, of: Transactions, (mark, saves): (Option<Generation>, bool)) {
+fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generation>, saves: bool) {
     each_written(machine, epoch, of, |table, rows| {
         #[allow(unsafe_code)]
         // SAFETY: the rows of a role are slots of its table, and no transaction that touches them runs.

@@ -5,6 +5,7 @@ use crate::wiring::InputWiring;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef};
+use std::ops::Range;
 use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout, resize_zeroed};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role};
@@ -71,21 +72,21 @@ impl KeyScratch {
     }
 }
 
-/// Appends to `input` the rows of events `from..to` for every role.
+/// Appends to `input` the rows of some events for every role.
 pub fn resolve_roles(
     program: &Program,
     wiring: &InputWiring,
     tables: &[Table],
     fields: &Fields<'_>,
     input: &mut Input,
-    (from, to): (usize, usize),
+    events: Range<usize>,
     scratch: &mut KeyScratch,
 ) {
     for (r, role) in program.transactions[wiring.transaction].roles.iter().enumerate() {
-        let elements = role.over.map(|list| elements_of(fields, list, input, r, from, to));
-        let count = elements.as_ref().map_or(to - from, Vec::len);
+        let elements = role.over.map(|list| elements_of(fields, list, input, r, events.clone()));
+        let count = elements.as_ref().map_or(events.len(), Vec::len);
         let mut rows = std::mem::take(&mut input.rows[r]);
-        let start = if from == 0 { 0 } else { rows.len() };
+        let start = if events.start == 0 { 0 } else { rows.len() };
         resize_zeroed(&mut rows, start + count);
         if role.is_dependent() {
             // The key is read when the transaction is about to run.
@@ -93,7 +94,7 @@ pub fn resolve_roles(
             input.rows[r] = rows;
             continue;
         }
-        let mut gather = Gather { fields, input, role, from, to, elements, nulls: &mut scratch.nulls };
+        let mut gather = Gather { fields, input, role, events: events.clone(), elements, nulls: &mut scratch.nulls };
         gather.nulls.clear();
         let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
         let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
@@ -119,12 +120,12 @@ impl Gathered<'_> {
     }
 }
 
-/// The child rows of the elements of events `from..to`; extends the role's `starts`.
-fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, from: usize, to: usize) -> Vec<u32> {
+/// The child rows of the elements of some events; extends the role's `starts`.
+fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, events: Range<usize>) -> Vec<u32> {
     let offsets = source_list(fields, list).as_list::<i32>().value_offsets();
     let mut elements = Vec::new();
     let base = *input.starts[role].last().expect("starts begin with 0");
-    for i in from..to {
+    for i in events {
         let row = input.row(i);
         elements.extend(offsets[row] as u32..offsets[row + 1] as u32);
         input.starts[role].push(base + elements.len() as u32);
@@ -145,8 +146,7 @@ struct Gather<'a, 'b> {
     fields: &'a Fields<'a>,
     input: &'a Input,
     role: &'b Role,
-    from: usize,
-    to: usize,
+    events: Range<usize>,
     elements: Option<Vec<u32>>,
     nulls: &'b mut Vec<bool>,
 }
@@ -159,7 +159,7 @@ impl<'a> Gather<'a, '_> {
             KeySource::Computed(column) => {
                 let native = &self.fields.computed[*column];
                 let (start, end) = match &self.elements {
-                    None => (self.from, self.to),
+                    None => (self.events.start, self.events.end),
                     Some(_) => (0, count),
                 };
                 self.native(native, start..end)
@@ -174,20 +174,20 @@ impl<'a> Gather<'a, '_> {
         };
         if source.by == tidemill_compile::By::Dense {
             let column = self.fields.node.layout.computed.iter().position(|&f| f == field).expect("computed");
-            return self.native(&self.fields.computed[column], self.from..self.to);
+            return self.native(&self.fields.computed[column], self.events.clone());
         }
         let root_field = self.fields.root_layout.field_of_view(source.view);
         let input = self.input;
         match (self.fields.arrays, self.fields.natives) {
             (Some(arrays), _) => {
                 let ty = self.fields.root_schema.fields[root_field].scalar_type().expect("a key is a scalar").ty;
-                let range = self.from..self.to;
+                let range = self.events.clone();
                 match &input.index {
                     None => self.whole(&arrays[root_field], ty, range),
                     Some(index) => self.indexed(&arrays[root_field], ty, &index[range]),
                 }
             }
-            (None, Some(natives)) => self.native(&natives[root_field], (self.from..self.to).map(|i| input.row(i))),
+            (None, Some(natives)) => self.native(&natives[root_field], (self.events.clone()).map(|i| input.row(i))),
             (None, None) => unreachable!("a root has columns"),
         }
     }

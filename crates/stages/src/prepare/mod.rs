@@ -93,9 +93,9 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
             node: &code.plan.nodes[wiring.node],
             computed,
         };
-        let range = (0, input.len);
-        resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, range, keys);
-        input.ensure_results(range.1);
+        let events = 0..input.len;
+        resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, events.clone(), keys);
+        input.ensure_results(events.end);
         input.point(arrived.views, &computed_views);
     }
     epoch.work.pipelines[root] = pipeline;
