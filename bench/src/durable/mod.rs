@@ -44,7 +44,7 @@ enum Part {
 }
 
 #[derive(Parser)]
-pub struct Durable {
+pub struct SinkDurability {
     /// What to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger,logging")]
     parts: Vec<Part>,
@@ -86,7 +86,7 @@ pub struct Durable {
     chain: Option<String>,
 }
 
-impl Durable {
+impl SinkDurability {
     /// Prints all parts.
     pub fn report(&self) {
         match (&self.live, &self.chain) {

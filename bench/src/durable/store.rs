@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tidemill_connect::Disk;
-use tidemill_durability::store::{Run, Runs};
+use tidemill_durability::store::{Runs, StoredRun};
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_state::{EXISTS, Image, RowShape};
 
@@ -38,7 +38,7 @@ pub fn measure(rows: u64, path: &Path) {
     let mut random = Random::new(5);
     let all = image(&shape, 0..rows, 0);
     let some = image(&shape, (0..rows / 10).map(|_| random.below(rows)), 1);
-    let mut write = |image: &Image, filter: Option<usize>| -> Run {
+    let mut write = |image: &Image, filter: Option<usize>| -> StoredRun {
         let mut writer = directory.write_run(&shape, filter).expect("room");
         writer.push(image).expect("room");
         writer.finish().expect("room").run().clone()

@@ -43,7 +43,7 @@ pub fn makespan(
     owners: Option<&[u32]>,
     workers: usize,
 ) -> f64 {
-    let mut run = Run {
+    let mut run = Execution {
         ready_at: vec![(0.0, None); weight.len()],
         pending: (0..precedence.units()).map(|unit| precedence.pending(unit)).collect(),
         weight,
@@ -64,7 +64,7 @@ pub fn makespan(
     run.workers.iter().copied().fold(0.0, f64::max)
 }
 
-struct Run<'a> {
+struct Execution<'a> {
     /// Per unit, when the last that it waits for ended, and on which worker; none before any.
     ready_at: Vec<(f64, Option<usize>)>,
     pending: Vec<u32>,
@@ -74,7 +74,7 @@ struct Run<'a> {
     workers: Vec<f64>,
 }
 
-impl Run<'_> {
+impl Execution<'_> {
     /// Runs a unit on a worker, as soon as both can: when it ends.
     fn run(&mut self, unit: u32, worker: usize) -> f64 {
         let (ready, from) = self.ready_at[unit as usize];

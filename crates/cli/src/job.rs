@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    Durable, IpcCompression, Named, Patience, Patient, SinkSpec, SourceOptions, SourceSpec, System, check_overlap,
-    open_durable_sink, open_sink, open_source, open_state_as_it_is,
+    IpcCompression, Named, Patience, Patient, SinkDurability, SinkSpec, SourceOptions, SourceSpec, System,
+    check_overlap, open_durable_sink, open_sink, open_source, open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
@@ -219,7 +219,7 @@ impl Job {
             }
         }
         let patience = Patience::default();
-        let durable = directory.as_ref().map(|directory| Durable {
+        let durable = directory.as_ref().map(|directory| SinkDurability {
             storage: Arc::new(Patient::new(directory.storage().clone(), patience.clone())),
             owner: directory.owner(),
             planted: Planted::default(),
@@ -362,7 +362,7 @@ impl Input {
 }
 
 impl Output {
-    fn open(self, schema: &Schema, durable: Option<&Durable>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
         match self {
             Output::Spec(spec) => match durable {
                 Some(durable) => open_durable_sink(&spec, schema, durable),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_audit::recorded_program;
 use tidemill_connect::{
-    Durable, SourceOptions, System, open_durable_sink, open_source, open_state, open_state_as_it_is,
+    SinkDurability, SourceOptions, System, open_durable_sink, open_source, open_state, open_state_as_it_is,
 };
 use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
@@ -102,7 +102,7 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
     let recorded = recorded.ok_or_else(|| refused("the program as it was is not recorded".into()))?;
     let engine = Engine::new(recorded_program(&directory)?)?;
     let durable =
-        Durable { storage: directory.storage().clone(), owner: directory.owner(), planted: Planted::default() };
+        SinkDurability { storage: directory.storage().clone(), owner: directory.owner(), planted: Planted::default() };
     let sources = sources_of(engine.program(), &recorded.sources)?;
     let sinks = sinks_of(engine.program(), &recorded.sinks, &durable, &|sink: &SinkOf| {
         refused(format!("what it released to sink '{}' is not known", sink.name))
@@ -150,7 +150,7 @@ fn sources_of(
 fn sinks_of(
     program: &Program,
     specs: &BTreeMap<String, serde_json::Value>,
-    durable: &Durable,
+    durable: &SinkDurability,
     unknown: &dyn Fn(&SinkOf) -> RunError,
 ) -> Result<Vec<Box<dyn Sink>>, JobError> {
     let open = |sink: &SinkOf| -> Result<Box<dyn Sink>, JobError> {

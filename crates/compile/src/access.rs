@@ -12,7 +12,7 @@ use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
 use crate::helpers;
 use crate::layout::{OutputColumn, OutputPlan};
 use crate::lower::{Val, trusted};
-use crate::transaction::{Request, Undo};
+use crate::transaction::{FunctionSpec, Undo};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -27,7 +27,7 @@ use tidemill_state::EXISTS;
 /// What the statements of one transaction need to know beyond [`Body`].
 pub struct Access<'a, 'f> {
     pub body: Body<'a, 'f>,
-    pub request: &'a Request<'a>,
+    pub spec: &'a FunctionSpec<'a>,
     pub aborted_schema: &'a Schema,
     pub emit_schemas: Vec<&'a Schema>,
     pub input: Value,
@@ -204,9 +204,9 @@ impl Access<'_, '_> {
     }
 
     fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
-        let list = self.request.transaction.loops[loop_id];
+        let list = self.spec.transaction.loops[loop_id];
         let (first, end) = self.body.list_bounds(list);
-        let (start, past) = if self.request.by_element == Some(list) {
+        let (start, past) = if self.spec.by_element == Some(list) {
             let context = self.body.l.context;
             let elements = offset_of!(AccessContext, elements);
             (self.body.l.load(context, elements), self.body.l.load(context, elements + 8))
@@ -392,14 +392,14 @@ impl Access<'_, '_> {
         let [time, value, len] = item;
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
         let window = self.body.window_address(window);
-        let last = self.body.l.int(i64::from(!later && self.request.undo == Undo::ToBeginning));
+        let last = self.body.l.int(i64::from(!later && self.spec.undo == Undo::ToBeginning));
         let arguments = [self.body.l.context, window, self.table_of(role), cell, time, value, len, last];
         self.body.l.call(helpers::window_add_to as *const () as usize, &arguments, None);
     }
 
     /// Writes a word of a row, logging what it held where the transaction may still abort.
     fn write_word(&mut self, row: Value, offset: usize, word: Value, later: bool) {
-        if later || self.request.undo == Undo::ToMarks {
+        if later || self.spec.undo == Undo::ToMarks {
             self.log(row, offset);
         }
         self.body.l.store(word, row, offset);
@@ -444,13 +444,13 @@ impl Access<'_, '_> {
     }
 
     fn emit(&mut self, output: usize, fields: &[OutputField]) {
-        let plan = &self.request.emits[output];
+        let plan = &self.spec.emits[output];
         let values = self.record(fields, plan);
         if !plan.wanted {
             return;
         }
         let context = self.body.l.context;
-        let number = self.request.emit_base + output;
+        let number = self.spec.emit_base + output;
         let number_value = self.body.l.int(number as i64);
         let arguments = [context, number_value, self.body.event.dense];
         let place = self.body.l.call_word(helpers::emit as *const () as usize, &arguments);
@@ -473,16 +473,16 @@ impl Access<'_, '_> {
     pub fn commit(&mut self, fields: Option<&[OutputField]>) {
         let dense = self.body.event.dense;
         let mut verdict = Verdict::COMMITTED_SILENTLY;
-        let values = if self.request.transaction.committed.passes_event {
+        let values = if self.spec.transaction.committed.passes_event {
             Some(self.passed_event())
         } else {
-            fields.map(|fields| self.record(fields, self.request.committed))
+            fields.map(|fields| self.record(fields, self.spec.committed))
         };
         if let Some(values) = values {
             verdict = Verdict::COMMITTED;
-            if self.request.committed.wanted {
+            if self.spec.committed.wanted {
                 let views = self.body.input_pointer(self.input, offset_of!(InputView, captures));
-                self.store_captured(views, dense, self.request.committed, self.request.committed_schema, &values);
+                self.store_captured(views, dense, self.spec.committed, self.spec.committed_schema, &values);
             }
         }
         self.tell_commit();
@@ -495,7 +495,7 @@ impl Access<'_, '_> {
     fn tell_commit(&mut self) {
         let context = self.body.l.context;
         match self.body.undo_top {
-            Some(top) if self.request.undo == Undo::ToMarks => {
+            Some(top) if self.spec.undo == Undo::ToMarks => {
                 let top = self.body.l.b.use_var(top);
                 self.body.l.call(helpers::commit_undoable as *const () as usize, &[context, top], None);
             }
@@ -508,8 +508,8 @@ impl Access<'_, '_> {
 
     /// The event's own scalar fields, where they must be captured.
     fn passed_event(&mut self) -> Vec<Option<Val>> {
-        let plan = self.request.committed;
-        let schema = &self.request.transaction.schema;
+        let plan = self.spec.committed;
+        let schema = &self.spec.transaction.schema;
         let capture = |(f, column): (usize, &OutputColumn)| match (column, schema.fields[f].scalar_type()) {
             (OutputColumn::Captured(_), Some(ty)) if plan.wanted => Some(self.body.field(f, ty)),
             _ => None,
@@ -546,7 +546,7 @@ impl Access<'_, '_> {
             self.roll_back(top);
         }
         self.body.release_texts();
-        if self.request.aborted.wanted {
+        if self.spec.aborted.wanted {
             self.show(reason, reasons);
         }
         // The word of `Verdict::aborted`.
@@ -562,26 +562,26 @@ impl Access<'_, '_> {
 
     /// Captures what `aborted` shows.
     fn show(&mut self, reason: Value, reasons: &[String]) {
-        let width = self.request.transaction.schema.fields.len();
+        let width = self.spec.transaction.schema.fields.len();
         let mut values: Vec<Option<Val>> = Vec::new();
-        for (f, column) in self.request.aborted.columns.iter().enumerate() {
+        for (f, column) in self.spec.aborted.columns.iter().enumerate() {
             let OutputColumn::Captured(_) = column else {
                 values.push(None);
                 continue;
             };
             let value = if f < width {
-                let ty = self.request.transaction.schema.fields[f].scalar_type().expect("only scalars are captured");
+                let ty = self.spec.transaction.schema.fields[f].scalar_type().expect("only scalars are captured");
                 self.body.field(f, ty)
             } else if f == width {
                 self.reason_text(reason, reasons)
             } else {
-                let seen = self.request.transaction.seen[f - width - 1];
+                let seen = self.spec.transaction.seen[f - width - 1];
                 self.seen(seen.role, seen.column)
             };
             values.push(Some(value));
         }
         let views = self.body.input_pointer(self.input, offset_of!(InputView, seen));
-        self.store_captured(views, self.body.event.dense, self.request.aborted, self.aborted_schema, &values);
+        self.store_captured(views, self.body.event.dense, self.spec.aborted, self.aborted_schema, &values);
     }
 
     fn reason_text(&mut self, reason: Value, reasons: &[String]) -> Val {

@@ -309,7 +309,7 @@ fn compile_input(
                     committed_schema: &Schema| {
         let [committed, aborted] = outputs;
         let (layout, emits) = (&layout, &emits[..]);
-        let request = transaction::Request {
+        let spec = transaction::FunctionSpec {
             program,
             undo: unit.undo,
             transaction: part,
@@ -321,7 +321,7 @@ fn compile_input(
             emits,
             emit_base,
         };
-        unit.function(name, 4, |builder, constants, config| transaction::build(&[request], builder, constants, config))
+        unit.function(name, 4, |builder, constants, config| transaction::build(&[spec], builder, constants, config))
     };
     let function = make(&name, (transaction, None), [&committed, &aborted], schema)?;
     let mut keys = Vec::new();
@@ -428,10 +428,10 @@ fn compile_joint(
     if let [(_, single)] = parts {
         return Ok(single.id);
     }
-    let mut requests = Vec::new();
+    let mut specs = Vec::new();
     for &(id, Pending { code, .. }) in parts {
         let transaction = &program.transactions[id];
-        requests.push(transaction::Request {
+        specs.push(transaction::FunctionSpec {
             program,
             undo: unit.undo,
             transaction,
@@ -446,5 +446,5 @@ fn compile_joint(
     }
     let names: Vec<&str> = parts.iter().map(|&(id, _)| program.transactions[id].name.as_str()).collect();
     let name = format!("{} on the same events", names.join(", "));
-    unit.function(&name, 4, |builder, constants, config| transaction::build(&requests, builder, constants, config))
+    unit.function(&name, 4, |builder, constants, config| transaction::build(&specs, builder, constants, config))
 }

@@ -136,7 +136,7 @@ impl Emissions {
 
 /// What an epoch takes from a worker's context when its transactions have run.
 #[derive(Default)]
-pub struct Gathered {
+pub struct Produced {
     /// Texts that captured columns may point to.
     pub arena: Arena,
     /// Replaced blobs that captured columns may point to.
@@ -186,7 +186,7 @@ pub struct AccessContext {
     pub(crate) kept_texts: Vec<TextUndo>,
     /// By table: what its texts take, and the bytes of those made here that it does not count yet.
     text_bytes: Vec<(TextBytes, usize)>,
-    pub(crate) gathered: Gathered,
+    pub(crate) produced: Produced,
 }
 
 // SAFETY: the addresses point into the context's own buffers or are only used during a call, and a
@@ -216,7 +216,7 @@ impl AccessContext {
             text_bytes: text_bytes.into_iter().map(|text_bytes| (text_bytes, 0)).collect(),
             kept_entries: 0,
             kept_texts: Vec::new(),
-            gathered: Gathered::default(),
+            produced: Produced::default(),
         });
         context.point_undo();
         context.take();
@@ -236,8 +236,8 @@ impl AccessContext {
         self.elements = [elements.start.into(), elements.end.into()];
     }
 
-    /// Takes what was gathered since the last call and starts afresh.
-    pub fn take(&mut self) -> Gathered {
+    /// Takes what was produced since the last call and starts afresh.
+    pub fn take(&mut self) -> Produced {
         assert!(self.text_log.is_empty(), "taken from within a transaction");
         assert!(self.kept_entries == 0 && self.kept_texts.is_empty(), "taken while transactions can be undone");
         if self.undo.len() > UNDO_KEPT_MAX {
@@ -247,26 +247,26 @@ impl AccessContext {
         }
         let emissions = self.emission_types.iter().map(|types| Emissions::new(types)).collect();
         let garbage = Garbage::new(self.text_bytes.iter().map(|(text_bytes, _)| text_bytes));
-        let fresh = Gathered { emissions, garbage, arena: Arena::default() };
+        let fresh = Produced { emissions, garbage, arena: Arena::default() };
         self.text_bytes.iter_mut().for_each(|(text_bytes, made)| text_bytes.add(std::mem::take(made)));
-        let gathered = std::mem::replace(&mut self.gathered, fresh);
-        self.emit_view_addresses = self.gathered.emissions.iter().map(|e| e.views.as_ptr()).collect();
+        let produced = std::mem::replace(&mut self.produced, fresh);
+        self.emit_view_addresses = self.produced.emissions.iter().map(|e| e.views.as_ptr()).collect();
         self.emit_views = self.emit_view_addresses.as_ptr();
-        gathered
+        produced
     }
 
     /// The emissions so far under a number.
     pub fn emissions(&self, number: usize) -> &Emissions {
-        &self.gathered.emissions[number]
+        &self.produced.emissions[number]
     }
 
     pub(crate) fn arena(&mut self) -> &mut Arena {
-        &mut self.gathered.arena
+        &mut self.produced.arena
     }
 
     /// Room for one more emission; its place.
     pub(crate) fn emit(&mut self, number: usize, owner: u32) -> u64 {
-        let emissions = &mut self.gathered.emissions[number];
+        let emissions = &mut self.produced.emissions[number];
         let place = emissions.owners.len();
         emissions.owners.push(owner);
         if self.ordered {
@@ -348,12 +348,12 @@ impl AccessContext {
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.
     pub(crate) fn commit(&mut self) {
-        self.text_log.drain(..).for_each(|text| self.gathered.garbage.push(text.table, text.old));
+        self.text_log.drain(..).for_each(|text| self.produced.garbage.push(text.table, text.old));
         self.commit_emissions();
     }
 
     pub(crate) fn commit_emissions(&mut self) {
-        for emissions in &mut self.gathered.emissions {
+        for emissions in &mut self.produced.emissions {
             emissions.committed = emissions.owners.len();
         }
         self.order_committed = self.order.len();
@@ -377,9 +377,9 @@ impl AccessContext {
         // SAFETY: by the caller.
         unsafe {
             restore_words(&self.undo[self.kept_entries..count]);
-            restore_texts(&mut self.text_log, 0, &mut self.gathered.garbage);
+            restore_texts(&mut self.text_log, 0, &mut self.produced.garbage);
         }
-        for emissions in &mut self.gathered.emissions {
+        for emissions in &mut self.produced.emissions {
             emissions.owners.truncate(emissions.committed);
         }
         self.order.truncate(self.order_committed);

@@ -24,7 +24,7 @@ mod transaction;
 mod window;
 
 pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
-pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, Gathered, PipelineFn};
+pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, PipelineFn, Produced};
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
 pub use marks::UndoMark;
 pub use native::{NativeColumn, resize_zeroed};

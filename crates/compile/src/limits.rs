@@ -34,7 +34,7 @@ impl Sums {
         let [steps, memory] = std::array::from_fn(|_| l.b.declare_var(I64));
         l.b.def_var(steps, zero);
         l.b.def_var(memory, zero);
-        let kept = l.load(l.context, offset_of!(AccessContext, gathered.arena.kept));
+        let kept = l.load(l.context, offset_of!(AccessContext, produced.arena.kept));
         Sums { limits, steps, memory, kept }
     }
 }

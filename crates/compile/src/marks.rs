@@ -31,7 +31,7 @@ impl AccessContext {
         UndoMark {
             entries: self.kept_entries,
             texts: self.kept_texts.len(),
-            emissions: self.gathered.emissions.iter().map(|e| e.committed).collect(),
+            emissions: self.produced.emissions.iter().map(|e| e.committed).collect(),
             order: self.order_committed,
         }
     }
@@ -48,11 +48,11 @@ impl AccessContext {
         // SAFETY: by the caller; committed transactions made these entries, and no other worker wrote these rows since.
         unsafe {
             restore_words(self.entries(mark.entries..self.kept_entries));
-            restore_texts(&mut self.kept_texts, mark.texts, &mut self.gathered.garbage);
+            restore_texts(&mut self.kept_texts, mark.texts, &mut self.produced.garbage);
         }
         self.kept_entries = mark.entries;
         self.point_undo();
-        for (emissions, &before) in self.gathered.emissions.iter_mut().zip(&mark.emissions) {
+        for (emissions, &before) in self.produced.emissions.iter_mut().zip(&mark.emissions) {
             emissions.owners.truncate(before);
             emissions.committed = before;
         }
@@ -62,7 +62,7 @@ impl AccessContext {
 
     /// Keeps all that was done: nothing can be undone any more.
     pub fn keep(&mut self) {
-        self.kept_texts.drain(..).for_each(|text| self.gathered.garbage.push(text.table, text.old));
+        self.kept_texts.drain(..).for_each(|text| self.produced.garbage.push(text.table, text.old));
         self.kept_entries = 0;
         self.point_undo();
     }

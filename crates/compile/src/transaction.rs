@@ -30,7 +30,7 @@ pub enum Undo {
 
 /// What one transaction's function depends on.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct FunctionSpec<'a> {
     pub program: &'a Program,
     pub undo: Undo,
     /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
@@ -46,10 +46,10 @@ pub struct Request<'a> {
     pub emit_base: usize,
 }
 
-/// Fills in a function of the type [`crate::context::AccessFn`], which is given an input for each request: it runs all of
+/// Fills in a function of the type [`crate::context::AccessFn`], which is given an input for each spec: it runs all of
 /// them on an event before the next.
 pub fn build(
-    requests: &[Request<'_>],
+    specs: &[FunctionSpec<'_>],
     mut builder: FunctionBuilder<'_>,
     constants: &mut Constants,
     config: TargetFrontendConfig,
@@ -72,10 +72,10 @@ pub fn build(
     builder.ins().brif(more, start, &[], leave, &[]);
 
     builder.switch_to_block(start);
-    for (k, request) in requests.iter().enumerate() {
+    for (k, spec) in specs.iter().enumerate() {
         let input = builder.ins().iadd_imm_s(inputs, (k * size_of::<InputView>()) as i64);
         let next = builder.create_block();
-        run_one(request, Lower { b: &mut builder, constants, context }, input, dense, next);
+        run_one(spec, Lower { b: &mut builder, constants, context }, input, dense, next);
         builder.switch_to_block(next);
     }
     let following = builder.ins().iadd_imm_s(dense, 1);
@@ -88,11 +88,11 @@ pub fn build(
 }
 
 /// The transaction on one event, and on to `next`.
-fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Value, next: Block) {
-    let transaction = request.transaction;
+fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: Value, next: Block) {
+    let transaction = spec.transaction;
     let columns = l.load_constant(input, INPUT_COLUMNS);
     let index = l.load_constant(input, INPUT_INDEX);
-    let mut roles = role_states(request, &mut l, input);
+    let mut roles = role_states(spec, &mut l, input);
     let failure = l.b.create_block();
     l.b.append_block_param(failure, I64);
     l.b.set_cold_block(failure);
@@ -102,7 +102,7 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
     let writes = transaction.roles.iter().any(|r| r.written);
     let undo_start = l.load(
         l.context,
-        match request.undo {
+        match spec.undo {
             Undo::ToBeginning => offset_of!(AccessContext, undo_start),
             Undo::ToMarks => offset_of!(AccessContext, undo_top),
         },
@@ -112,17 +112,17 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
         l.b.def_var(variable, undo_start);
         variable
     });
-    let running = running_lists(request, &mut l);
+    let running = running_lists(spec, &mut l);
     let locals = transaction.locals.iter().map(|local| l.slot(local.ty)).collect();
     let checked_log = unchecked_writes(transaction, &roles) > UNDO_UNCHECKED_MAX;
-    let fields = request.layout.fields.iter().cloned().map(FieldValue::Source).collect();
+    let fields = spec.layout.fields.iter().cloned().map(FieldValue::Source).collect();
     let event = Event { schema: &transaction.schema, fields, columns, dense, row };
     let elements = vec![None; transaction.loops.len()];
-    let sums = body_counts(&transaction.body).then(|| Sums::start(&mut l, request.program.limits));
-    let schema_of = |stream: usize| &request.program.streams[stream].schema;
+    let sums = body_counts(&transaction.body).then(|| Sums::start(&mut l, spec.program.limits));
+    let schema_of = |stream: usize| &spec.program.streams[stream].schema;
     let mut access = Access {
         body: Body { l, event, elements, locals, roles, failure, undo_top, sums },
-        request,
+        spec,
         aborted_schema: schema_of(transaction.aborted),
         emit_schemas: transaction.emits.iter().map(|e| schema_of(e.stream)).collect(),
         input,
@@ -130,7 +130,7 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
         undo_start,
         loops: Vec::new(),
         running,
-        tell_commit: tells_commit(request),
+        tell_commit: tells_commit(spec),
         checked_log,
     };
     if access.block(&transaction.body, false) {
@@ -139,12 +139,12 @@ fn run_one(request: &Request<'_>, mut l: Lower<'_, '_>, input: Value, dense: Val
     access.abort(&transaction.reasons);
 }
 
-fn role_states<'a>(request: &Request<'a>, l: &mut Lower<'_, '_>, input: Value) -> Vec<RoleState<'a>> {
-    let transaction = request.transaction;
+fn role_states<'a>(spec: &FunctionSpec<'a>, l: &mut Lower<'_, '_>, input: Value) -> Vec<RoleState<'a>> {
+    let transaction = spec.transaction;
     let rows = l.load_constant(input, offset_of!(InputView, rows));
     let starts = l.load_constant(input, offset_of!(InputView, starts));
     let state = |(r, role): (usize, &'a tidemill_plan::Role)| {
-        let table = &request.program.tables[role.table];
+        let table = &spec.program.tables[role.table];
         RoleState {
             role,
             table,
@@ -167,8 +167,8 @@ fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
 }
 
 /// The lists for which the abort must know which element a loop is on.
-fn running_lists(request: &Request<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cranelift_frontend::Variable)> {
-    let transaction = request.transaction;
+fn running_lists(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cranelift_frontend::Variable)> {
+    let transaction = spec.transaction;
     let mut lists: Vec<usize> = transaction.roles.iter().filter_map(|r| r.over).collect();
     lists.sort_unstable();
     lists.dedup();
@@ -182,6 +182,6 @@ fn running_lists(request: &Request<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cr
 }
 
 /// Whether the end of a transaction must be told to the context: it emits, or sets texts.
-fn tells_commit(request: &Request<'_>) -> bool {
-    request.transaction.sets_text(request.program) || request.emits.iter().any(|e| e.wanted)
+fn tells_commit(spec: &FunctionSpec<'_>) -> bool {
+    spec.transaction.sets_text(spec.program) || spec.emits.iter().any(|e| e.wanted)
 }

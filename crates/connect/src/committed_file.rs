@@ -18,7 +18,7 @@
 //!
 //! A lock on `.x.tidemill-lock` keeps two sinks from writing one output.
 
-use crate::output::{Durable, write_failed};
+use crate::output::{SinkDurability, write_failed};
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -143,7 +143,7 @@ impl Record {
 
 impl CommittedFile {
     /// Takes the lock of the output at `path`, whose directory exists. `form` says what is written.
-    pub fn open(name: &str, path: PathBuf, durable: &Durable, form: String) -> Result<CommittedFile, IoFailure> {
+    pub fn open(name: &str, path: PathBuf, durable: &SinkDurability, form: String) -> Result<CommittedFile, IoFailure> {
         let storage = durable.storage.clone();
         let failed = |error: &dyn std::fmt::Display| write_failed(name, error);
         let lock = match storage.lock(&beside(&path, "lock"), "").map_err(|error| failed(&error))? {

@@ -79,7 +79,7 @@ pub use disk::Disk;
 pub use environment::System;
 pub use generator::{ColumnSpec, Literal};
 pub use options::SourceOptions;
-pub use output::Durable;
+pub use output::SinkDurability;
 pub use overlap::{Named, check_overlap};
 pub use patient::{Patience, Patient};
 pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
@@ -90,7 +90,7 @@ use arrow_array::RecordBatch;
 use columnar::{ColumnarSource, IpcFiles, IpcSink, ParquetFiles, ParquetSink, Spool};
 use compression::chosen;
 use files::places;
-use generator::{Generator, Pace};
+use generator::{Generator, Speed};
 use output::Output;
 use std::sync::Arc;
 use text::csv::{Csv, check_schema, delimiter_byte};
@@ -129,7 +129,7 @@ pub fn open_source(spec: &SourceSpec, schema: &Schema, options: &SourceOptions) 
         }
         SourceSpec::Ipc { paths } => Box::new(ColumnarSource::open(IpcFiles, places(paths)?, schema, options)?),
         SourceSpec::Generator { events, rate, seed, columns } => {
-            let pace = Pace { events: *events, rate: *rate };
+            let pace = Speed { events: *events, rate: *rate };
             Box::new(Generator::open(pace, *seed, columns, schema, options)?)
         }
     })
@@ -144,7 +144,11 @@ pub fn open_sink(spec: &SinkSpec, schema: &Schema) -> Result<Box<dyn Sink>, IoFa
 /// Opens a sink for events of `schema`, for a durable run. It keeps the whole contract of [`Sink`] if
 /// it is a file; what goes to standard output, a pipe or a device is released as it is committed, and
 /// may be released again after a crash.
-pub fn open_durable_sink(spec: &SinkSpec, schema: &Schema, durable: &Durable) -> Result<Box<dyn Sink>, IoFailure> {
+pub fn open_durable_sink(
+    spec: &SinkSpec,
+    schema: &Schema,
+    durable: &SinkDurability,
+) -> Result<Box<dyn Sink>, IoFailure> {
     let output = |path: &str| Output::open_durable(durable, path, form(spec, schema));
     let (SinkSpec::Parquet { path, .. } | SinkSpec::Ipc { path, .. }) = spec else {
         return open(spec, schema, durable.planted, output);

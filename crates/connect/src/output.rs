@@ -18,7 +18,7 @@ use tidemill_runtime::IoFailure;
 
 /// What the sinks of a durable run share.
 #[derive(Clone)]
-pub struct Durable {
+pub struct SinkDurability {
     /// Where the files are.
     pub storage: Arc<dyn Storage>,
     /// The state whose epochs are counted: an output of another state is begun anew.
@@ -60,7 +60,7 @@ impl Output {
     }
 
     /// The same for a durable run, with contents of the given form.
-    pub fn open_durable(durable: &Durable, path: &str, form: String) -> Result<Output, IoFailure> {
+    pub fn open_durable(durable: &SinkDurability, path: &str, form: String) -> Result<Output, IoFailure> {
         let target = match place(&*durable.storage, path)? {
             Place::Standard => return Ok(Output::standard()),
             Place::Direct(file) => Target::Direct(file),

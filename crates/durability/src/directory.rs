@@ -16,7 +16,7 @@ use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest, Recorded};
 use crate::planted::{Bug, Planted};
 use crate::savepoint::remove_all;
 use crate::storage::{Lock, Locked, Storage};
-use crate::store::{Run, RunWriter, Runs};
+use crate::store::{RunWriter, Runs, StoredRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -243,7 +243,7 @@ impl StateDirectory {
     }
 
     /// Opens runs of a table.
-    pub fn runs(&self, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
+    pub fn runs(&self, runs: &[StoredRun], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
         Runs::open(&self.blocks(), runs, shape, table)
     }
 

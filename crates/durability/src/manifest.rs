@@ -5,7 +5,7 @@ use crate::error::StateError;
 use crate::nodes::NodeRange;
 use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
-use crate::store::Run;
+use crate::store::StoredRun;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -159,14 +159,14 @@ pub struct SourceState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableState {
     /// Oldest first.
-    pub runs: Vec<Run>,
+    pub runs: Vec<StoredRun>,
 }
 
 impl Checkpoint {
     /// The part of it that has the rows of these nodes, in the same files; none if it has no rows of them.
     pub fn within(&self, nodes: NodeRange) -> Option<Checkpoint> {
         let nodes = self.nodes.and(nodes)?;
-        let run = |run: &Run| Some(Run { nodes: run.nodes.and(nodes)?, ..run.clone() });
+        let run = |run: &StoredRun| Some(StoredRun { nodes: run.nodes.and(nodes)?, ..run.clone() });
         let table = |table: &TableState| TableState { runs: table.runs.iter().filter_map(run).collect() };
         Some(Checkpoint { nodes, tables: self.tables.iter().map(table).collect(), ..self.clone() })
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_durability::store::{Run, Runs, due};
+use tidemill_durability::store::{Runs, StoredRun, due};
 use tidemill_durability::{
     Checkpoint, Identity, NodeRange, OpenState, StateDirectory, StateError, TableState, replace,
 };
@@ -60,7 +60,7 @@ fn a_store_is_a_map() {
     let storage = SimStorage::new(1);
     let mut directory = directory(&storage);
     let mut model = Model::new();
-    let mut live: Vec<Run> = Vec::new();
+    let mut live: Vec<StoredRun> = Vec::new();
     let mut merges = 0;
     for round in 0..60 {
         let mut changed = Model::new();
@@ -130,7 +130,7 @@ fn damage_is_found() {
 }
 
 /// Runs of random changes: the resulting rows, and the runs as a manifest names them.
-fn random_runs(random: &mut Random, directory: &mut StateDirectory) -> (Model, Vec<Run>) {
+fn random_runs(random: &mut Random, directory: &mut StateDirectory) -> (Model, Vec<StoredRun>) {
     let (mut model, mut live) = (Model::new(), Vec::new());
     for _ in 0..1 + random.below(4) {
         let mut changed = Model::new();

@@ -96,7 +96,7 @@ pub struct Checkpointer {
     pub(crate) log_state: Arc<LogState>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
     pub(crate) failure: Arc<Failure>,
-    pub(crate) pace: Pace,
+    pub(crate) pace: CopyPace,
     pub(crate) work: Work,
     /// A merge of spilled runs.
     pub(crate) merge: Option<LiveMerge>,
@@ -316,7 +316,7 @@ impl Checkpointer {
 
 /// Limits the checkpointer's share of the processors, so that the epochs have them most of the time.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct CopyPace {
     /// When the work since the last rest began, and its number of rows.
     since: u64,
     rows: usize,
@@ -326,9 +326,9 @@ pub(crate) struct Pace {
     until: u64,
 }
 
-impl Pace {
+impl CopyPace {
     fn begin(&mut self, environment: &dyn Environment) {
-        *self = Pace { since: environment.now(), ..Pace::default() };
+        *self = CopyPace { since: environment.now(), ..CopyPace::default() };
     }
 
     /// Notes that this number of rows was processed; `rests` tells whether a rest may become due.

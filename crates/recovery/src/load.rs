@@ -6,7 +6,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidemill_durability::store::{Part, Runs};
+use tidemill_durability::store::{RunPart, Runs};
 use tidemill_durability::{StateDirectory, StateError, TableState};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
@@ -30,7 +30,7 @@ struct Load {
     machine: Arc<Machine>,
     control: Arc<Control>,
     /// The shares: a table, its runs, and the part of their rows.
-    shares: Vec<(usize, Arc<Runs>, Part)>,
+    shares: Vec<(usize, Arc<Runs>, RunPart)>,
     next: AtomicUsize,
 }
 

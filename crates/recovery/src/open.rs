@@ -3,7 +3,7 @@
 
 use crate::buffer_manager::BufferManager;
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
-use crate::checkpointer::{CheckpointState, Checkpointer, Pace, Work};
+use crate::checkpointer::{CheckpointState, Checkpointer, CopyPace, Work};
 use crate::control::{Control, Failure, RunError};
 use crate::digest::Digests;
 use crate::end::Ending;
@@ -305,7 +305,7 @@ fn checkpointer(
         log_state: log_state.clone(),
         buffers,
         failure: on.failure.clone(),
-        pace: Pace::default(),
+        pace: CopyPace::default(),
         work: Work::Nothing,
         merge: None,
         merges: false,

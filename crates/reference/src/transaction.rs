@@ -29,7 +29,7 @@ pub fn run(
 ) -> Outcome {
     let transaction = &program.transactions[id];
     let locals = vec![None; transaction.locals.len()];
-    let mut run = Run {
+    let mut run = Execution {
         program,
         transaction,
         tables,
@@ -80,7 +80,7 @@ enum Next {
     Return,
 }
 
-struct Run<'a> {
+struct Execution<'a> {
     program: &'a Program,
     transaction: &'a Transaction,
     tables: &'a mut [Table],
@@ -99,7 +99,7 @@ struct Run<'a> {
     steps: Option<RefCell<Vec<Step>>>,
 }
 
-impl Run<'_> {
+impl Execution<'_> {
     fn block(&mut self, statements: &[Stmt]) -> Result<Next, ReasonId> {
         for statement in statements {
             let next = self.statement(statement)?;
@@ -329,7 +329,7 @@ fn elements(event: &Record, field: usize) -> &[Record] {
     }
 }
 
-impl Scope for Run<'_> {
+impl Scope for Execution<'_> {
     fn field(&self, index: usize) -> &Value {
         &self.event[index]
     }
@@ -364,7 +364,7 @@ impl Scope for Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl Execution<'_> {
     /// The value of a cell for a read.
     fn cell_of(&self, role: RoleId, element: Option<LoopId>, column: usize) -> Result<Value, ReasonId> {
         let Role { table, missing, no_row, no_key, .. } = self.role(role);

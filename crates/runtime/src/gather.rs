@@ -77,7 +77,7 @@ enum Phase {
 }
 
 /// The final state of the gate.
-pub struct Gathered {
+pub struct GateResult {
     /// The position of each source.
     pub positions: Vec<SourcePosition>,
     /// Whether the run was stopped.
@@ -127,7 +127,7 @@ impl Gatherer {
     }
 
     /// The final state, after it is over. `log`: the logger's final log.
-    pub fn end(&mut self, log: Option<tidemill_durability::Log>) -> Gathered {
+    pub fn end(&mut self, log: Option<tidemill_durability::Log>) -> GateResult {
         assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
         // Batches that the sources delivered and the gate never took were read, too.
@@ -141,7 +141,7 @@ impl Gatherer {
             log,
             recovery: durable.recovery,
         });
-        Gathered { positions, stopped: self.on.control.stops(), left }
+        GateResult { positions, stopped: self.on.control.stops(), left }
     }
 
     fn advance(&mut self) -> Result<Progress, RunError> {

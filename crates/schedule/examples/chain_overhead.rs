@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Instant;
 use tidemill_schedule::{Execute, Executor, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
-use tidemill_txn::{AccessBuffer, Graph, Partitioning, Run, Scratch};
+use tidemill_txn::{AccessBuffer, Graph, Partitioning, Scratch, SortedAccesses};
 
 /// What the loop and the executors together may burn per configuration.
 const ROUNDS: std::ops::RangeInclusive<usize> = 3..=25;
@@ -76,13 +76,13 @@ fn calibrate() -> f64 {
 fn parallel(
     executor: &mut Executor,
     slices: &[AccessBuffer],
-    runs: &mut Vec<Run>,
+    runs: &mut Vec<SortedAccesses>,
     workers: &mut [Worker],
     ledger: &Ledger<'_>,
 ) -> (f64, f64) {
     let accesses = ledger.epoch.accesses().rows().len();
     let partitioning = Partitioning::for_accesses(accesses);
-    runs.resize(slices.len(), Run::new());
+    runs.resize(slices.len(), SortedAccesses::new());
     let start = Instant::now();
     let share = slices.len().div_ceil(workers.len());
     thread::scope(|scope| {
@@ -152,7 +152,7 @@ fn measure(ledger: &Ledger<'_>, rounds: usize) {
         .step_by(4096)
         .map(|begin| ledger.epoch.slice(begin..transactions.min(begin + 4096)))
         .collect();
-    let mut teams: Vec<(Executor, Vec<Run>, Vec<Worker>)> =
+    let mut teams: Vec<(Executor, Vec<SortedAccesses>, Vec<Worker>)> =
         [1, 2].map(|workers| (Executor::new(workers), Vec::new(), (0..workers).map(Worker::new).collect())).into();
 
     let (mut serial, mut build) = (f64::INFINITY, f64::INFINITY);

@@ -93,7 +93,7 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
-use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, Run, Strata, UseBuffer, Versions};
+use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, SortedAccesses, Strata, UseBuffer, Versions};
 
 pub(crate) const NO_UNIT: u32 = u32::MAX;
 
@@ -129,7 +129,7 @@ pub struct Executor {
     /// Units of the epoch.
     pub(crate) units: u32,
     /// The slices of the epoch, read while linking.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SortedAccesses>,
     /// What linking counted; the worker that linked a partition adds to it.
     pub(crate) summary: Mutex<ChainSummary>,
     /// Per unit, see the head of this file. Written by workers that ran a predecessor and by the one that looks;
@@ -210,7 +210,7 @@ impl Executor {
     /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`] unless
     /// [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose memory can
     /// be filled again.
-    pub fn prepare(&mut self, runs: &mut Vec<Run>) {
+    pub fn prepare(&mut self, runs: &mut Vec<SortedAccesses>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
         self.policy = Policy::CHAIN;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use tidemill_schedule::{Abort, Execute, Executor, Granularity, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
-use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run, UseBuffer, reference};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, UseBuffer, reference};
 
 /// Rows are hashes of their history: equal exactly if the same transactions met them in the same order
 /// with the same values in the other rows. Some transactions abort, by a requirement on the values.
@@ -96,11 +96,11 @@ impl Watchdog {
 }
 
 /// Cuts an epoch into slices of about equal size.
-fn runs(epoch: &AccessBuffer, slices: usize, partitioning: Partitioning) -> Vec<Run> {
+fn runs(epoch: &AccessBuffer, slices: usize, partitioning: Partitioning) -> Vec<SortedAccesses> {
     let transactions = epoch.accesses().transactions();
     let cut = |slice| transactions * slice / slices;
     let slice = |number| {
-        let mut run = Run::new();
+        let mut run = SortedAccesses::new();
         run.partition(partitioning, epoch.slice(cut(number)..cut(number + 1)).accesses());
         run
     };

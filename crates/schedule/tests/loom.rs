@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use tidemill_schedule::{Baseline, Execute, Executor, Policy, Progress, Scheme, Worker};
-use tidemill_txn::{AccessBuffer, Partitioning, RowId, Run};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses};
 
 struct Rows {
     transactions: Vec<Vec<u64>>,
@@ -53,7 +53,7 @@ fn check_on(
     model.check(move || {
         let mut epoch = AccessBuffer::new();
         transactions.iter().for_each(|rows| epoch.push(rows.iter().map(|&row| RowId(row))));
-        let mut run = Run::new();
+        let mut run = SortedAccesses::new();
         run.partition(Partitioning::with_bits(partition_bits), epoch.accesses());
         let mut executor = Executor::on_sockets(sockets);
         executor.prepare(&mut vec![run]);
@@ -134,7 +134,7 @@ fn no_worker_sleeps_through_the_end_of_linking() {
     model.check(|| {
         let mut epoch = AccessBuffer::new();
         (0..2).for_each(|row| epoch.push([RowId(row)]));
-        let mut run = Run::new();
+        let mut run = SortedAccesses::new();
         run.partition(Partitioning::with_bits(0), epoch.accesses());
         let mut executor = Executor::new(2);
         executor.prepare(&mut vec![run]);

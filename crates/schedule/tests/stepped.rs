@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random};
-use tidemill_txn::{AccessBuffer, Partitioning, Run, UseBuffer};
+use tidemill_txn::{AccessBuffer, Partitioning, SortedAccesses, UseBuffer};
 
 /// Every policy that explores a graph.
 fn parallel_policies() -> Vec<Policy> {
@@ -111,7 +111,7 @@ fn drive<E: Execute>(executor: &Executor, execute: &E, workers: usize, random: &
 
 /// An epoch on rows in place, prepared for `size` workers.
 fn in_place(epoch: &AccessBuffer, policy: Policy, size: usize, random: &mut Random) -> Executor {
-    let mut run = Run::new();
+    let mut run = SortedAccesses::new();
     run.partition(Partitioning::with_bits(random.below(4) as u32), epoch.accesses());
     let mut executor = Executor::new(size);
     executor.prepare(&mut vec![run]);

@@ -10,7 +10,7 @@ use crate::stream_state::{EventLog, PipelineState};
 use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
-use tidemill_compile::{Code, Gathered};
+use tidemill_compile::{Code, Produced};
 use tidemill_plan::Program;
 use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
@@ -19,7 +19,7 @@ use typed_index_collections::{TiSlice, TiVec};
 
 /// A run of consecutive events of a joint; each event stands for the transactions of all the joint's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct JointRun {
     /// The joint.
     pub joint: JointId,
     /// The number of consecutive events, in order.
@@ -121,19 +121,19 @@ pub struct Work {
     /// By input.
     pub inputs: TiVec<InputId, Input>,
     /// The transactions in position order. If the program cascades, access writes it.
-    pub order: Vec<Run>,
+    pub order: Vec<JointRun>,
     /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
-    pub gathered: Vec<Gathered>,
+    pub produced: Vec<Produced>,
 }
 
 impl Work {
     fn clear(&mut self) {
-        let Work { pipelines, logs, inputs, order, gathered } = self;
+        let Work { pipelines, logs, inputs, order, produced } = self;
         pipelines.iter_mut().for_each(PipelineState::clear);
         logs.iter_mut().flatten().for_each(EventLog::clear);
         inputs.iter_mut().for_each(Input::clear);
         order.clear();
-        gathered.clear();
+        produced.clear();
     }
 }
 
@@ -241,7 +241,7 @@ impl Epoch {
                 logs: (0..streams.len()).map(log).collect(),
                 inputs: wiring.inputs.iter().map(input).collect(),
                 order: Vec::new(),
-                gathered: Vec::new(),
+                produced: Vec::new(),
             },
             accessed: Accessed { sampled, ..Accessed::default() },
             finished: Finished {
@@ -337,10 +337,10 @@ impl Epoch {
 
     /// Appends a run to the order; merges it with the last one if both are of the same joint.
     #[inline(always)]
-    pub fn ran(order: &mut Vec<Run>, joint: JointId, count: u32) {
+    pub fn ran(order: &mut Vec<JointRun>, joint: JointId, count: u32) {
         match order.last_mut() {
             Some(last) if last.joint == joint => last.count += count,
-            _ => order.push(Run { joint, count }),
+            _ => order.push(JointRun { joint, count }),
         }
     }
 }

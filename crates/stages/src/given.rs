@@ -1,6 +1,6 @@
 //! What transactions gave: the events of their outlets, and the columns that hold their values.
 
-use crate::epoch::{Epoch, Run};
+use crate::epoch::{Epoch, JointRun};
 use crate::machine::Machine;
 use crate::wiring::{InputEvent, InputId, Outlet};
 use tidemill_compile::{NativeColumn, OutputColumn, OutputPlan};
@@ -24,7 +24,7 @@ impl Picked {
             Outlet::Committed | Outlet::Aborted => epoch.work.inputs[self.at.input].given(outlet),
             Outlet::Emitted(e) => {
                 let number = machine.input(self.at.input).code.emit_base + e;
-                epoch.work.gathered[self.context as usize].emissions[number].columns()
+                epoch.work.produced[self.context as usize].emissions[number].columns()
             }
         }
     }
@@ -43,7 +43,7 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
     let mut all = Vec::new();
     let mut queues: Vec<_> = by_input.into_iter().map(|p| p.into_iter().peekable()).collect();
     let mut ran = vec![0u32; ids.len()];
-    for &Run { joint, count } in &epoch.work.order {
+    for &JointRun { joint, count } in &epoch.work.order {
         let inputs = &machine.wiring.joints[joint].inputs;
         if let Some(q) = ids.iter().position(|id| inputs.contains(id)) {
             ran[q] += count;
@@ -66,8 +66,8 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> 
         Outlet::Emitted(e) => {
             let number = machine.input(id).code.emit_base + e;
             let mut picked = Vec::new();
-            for (g, gathered) in epoch.work.gathered.iter().enumerate() {
-                let Some(emissions) = gathered.emissions.get(number) else { continue };
+            for (g, produced) in epoch.work.produced.iter().enumerate() {
+                let Some(emissions) = produced.emissions.get(number) else { continue };
                 let place = |(place, &owner): (usize, &u32)| Picked {
                     at: InputEvent { input: id, event: owner },
                     context: g as u32,

@@ -27,7 +27,7 @@
 use crate::access::Accesses;
 use crate::flow::{Flow, UseBuffer};
 use crate::link::{Linked, Linker};
-use crate::partition::{Partitioning, Run};
+use crate::partition::{Partitioning, SortedAccesses};
 use crate::summary::ChainSummary;
 use std::ops::Range;
 use std::slice;
@@ -103,7 +103,7 @@ pub struct Graph {
 /// The working memory of [`Graph::build`].
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
-    run: Run,
+    run: SortedAccesses,
     linker: Linker,
 }
 
@@ -137,7 +137,7 @@ impl Graph {
         &mut self,
         accesses: Accesses<'_>,
         scratch: &mut Scratch,
-        link: impl Fn(&Graph, usize, &[Run], &mut Linker) -> ChainSummary,
+        link: impl Fn(&Graph, usize, &[SortedAccesses], &mut Linker) -> ChainSummary,
     ) -> ChainSummary {
         let Scratch { run, linker } = scratch;
         run.partition(Partitioning::for_accesses(accesses.rows().len()), accesses);
@@ -155,8 +155,8 @@ impl Graph {
     /// # Panics
     ///
     /// If the slices are partitioned differently, or an epoch has 2³¹ − 3 slots or more.
-    pub fn assemble(&mut self, runs: &mut [Run]) {
-        self.partitioning = runs.first().map_or(Partitioning::default(), Run::partitioning);
+    pub fn assemble(&mut self, runs: &mut [SortedAccesses]) {
+        self.partitioning = runs.first().map_or(Partitioning::default(), SortedAccesses::partitioning);
         self.op_start.clear();
         self.op_start.push(0);
         let mut slots = 0_usize;
@@ -183,12 +183,18 @@ impl Graph {
 
     /// Links one partition of the slices that the epoch was assembled from. Partitions may be linked in parallel; each is
     /// linked once.
-    pub fn link(&self, partition: usize, runs: &[Run], linker: &mut Linker) -> ChainSummary {
+    pub fn link(&self, partition: usize, runs: &[SortedAccesses], linker: &mut Linker) -> ChainSummary {
         linker.link(partition, runs, |linked| self.see(linked))
     }
 
     /// Links a partition and computes its part of the flow.
-    pub fn link_and_follow(&self, partition: usize, runs: &[Run], linker: &mut Linker, flow: &Flow) -> ChainSummary {
+    pub fn link_and_follow(
+        &self,
+        partition: usize,
+        runs: &[SortedAccesses],
+        linker: &mut Linker,
+        flow: &Flow,
+    ) -> ChainSummary {
         linker.link(partition, runs, |linked| {
             self.see(linked);
             flow.see(linked);

@@ -26,7 +26,7 @@
 //! | | |
 //! |---|---|
 //! | [`Accesses`], [`AccessBuffer`] | what an epoch touches, grouped by transaction |
-//! | [`Partitioning`], [`Run`] | the stable radix partition of a slice of transactions: count, scatter |
+//! | [`Partitioning`], [`SortedAccesses`] | the stable radix partition of a slice of transactions: count, scatter |
 //! | [`Graph`], [`Linker`] | the graph: slices are assembled, partitions linked |
 //! | [`ChainSummary`], [`Properties`] | properties of a graph, for a decision model |
 //! | [`Precedence`] | which unit waits for which |
@@ -59,7 +59,7 @@ pub use access::{AccessBuffer, Accesses, RowId};
 pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Versions};
 pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;
-pub use partition::{Partitioning, Run, count, scatter};
+pub use partition::{Partitioning, SortedAccesses, count, scatter};
 pub use precedence::Precedence;
 pub use properties::Properties;
 pub use state::{Event, State};

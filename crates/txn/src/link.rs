@@ -16,7 +16,7 @@
 //! per operation.
 
 use crate::access::RowId;
-use crate::partition::{Run, hash};
+use crate::partition::{SortedAccesses, hash};
 use crate::summary::ChainSummary;
 use std::mem;
 
@@ -68,7 +68,12 @@ impl Linker {
 
     /// Links one partition of the runs, which are consecutive, and calls `see` with each slot in order.
     #[inline]
-    pub(crate) fn link(&mut self, partition: usize, runs: &[Run], mut see: impl FnMut(Linked)) -> ChainSummary {
+    pub(crate) fn link(
+        &mut self,
+        partition: usize,
+        runs: &[SortedAccesses],
+        mut see: impl FnMut(Linked),
+    ) -> ChainSummary {
         let mut summary = ChainSummary::default();
         self.begin();
         for run in runs {

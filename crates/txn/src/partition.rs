@@ -1,6 +1,6 @@
 //! The stable radix partition of operations by row.
 //!
-//! **What.** A [`Run`] is a slice of consecutive transactions whose accesses are sorted by partition,
+//! **What.** A [`SortedAccesses`] is a slice of consecutive transactions whose accesses are sorted by partition,
 //! where the partition of a row is a few bits of its hash. All accesses to one row are in one
 //! partition, so partitions can be linked independently.
 //!
@@ -97,7 +97,7 @@ pub fn scatter(partitioning: Partitioning, accesses: Accesses<'_>, next: &mut [u
 
 /// A slice of consecutive transactions, partitioned by row. Reused from epoch to epoch.
 #[derive(Clone, Debug, Default)]
-pub struct Run {
+pub struct SortedAccesses {
     partitioning: Partitioning,
     /// First slot of each transaction in the run, and the end.
     op_start: Vec<u32>,
@@ -110,7 +110,7 @@ pub struct Run {
     pub(crate) first_slot: u32,
 }
 
-impl Run {
+impl SortedAccesses {
     /// An empty run.
     pub fn new() -> Self {
         Self::default()
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn every_access_once_in_its_partition_in_slot_order() {
         let mut random = Random::new(1);
-        let mut run = Run::new();
+        let mut run = SortedAccesses::new();
         for bits in 0..=PARTITION_BITS_MAX {
             let epoch = sample::mixed(&mut random, 300);
             let accesses = epoch.accesses();

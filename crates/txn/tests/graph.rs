@@ -4,7 +4,7 @@ use std::slice;
 use tidemill_txn::reference::{self, ReferenceGraph};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{
-    AccessBuffer, ChainSummary, Graph, Linker, Partitioning, Properties, RowId, Run, Scratch, Slot, Strata,
+    AccessBuffer, ChainSummary, Graph, Linker, Partitioning, Properties, RowId, Scratch, Slot, SortedAccesses, Strata,
 };
 
 fn epoch(transactions: &[&[u64]]) -> AccessBuffer {
@@ -105,7 +105,7 @@ fn check_properties(graph: &Graph, summary: ChainSummary, strata: &Strata) {
 fn cut_into_slices_anywhere_it_is_the_same_graph() {
     let mut random = Random::new(11);
     let (mut graph, mut linker) = (Graph::new(), Linker::new());
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<SortedAccesses> = Vec::new();
     for round in 0..200 {
         let epoch = sample::mixed(&mut random, 200);
         let transactions = epoch.accesses().transactions();
@@ -115,7 +115,7 @@ fn cut_into_slices_anywhere_it_is_the_same_graph() {
             .collect();
         cuts.sort_unstable();
         let partitioning = Partitioning::with_bits(random.below(7) as u32);
-        runs.resize(cuts.len() - 1, Run::new());
+        runs.resize(cuts.len() - 1, SortedAccesses::new());
         for (run, cut) in runs.iter_mut().zip(cuts.windows(2)) {
             run.partition(partitioning, epoch.slice(cut[0]..cut[1]).accesses());
         }
@@ -145,7 +145,7 @@ fn one_hot_row_is_one_chain() {
 #[test]
 fn a_ledger_epoch_stays_within_32_bytes_per_operation() {
     let epoch = sample::ledger(&mut Random::new(3), 20_000, &Zipf::new(100_000, 0.2));
-    let mut run = Run::new();
+    let mut run = SortedAccesses::new();
     run.partition(Partitioning::for_accesses(epoch.accesses().rows().len()), epoch.accesses());
     let mut graph = Graph::new();
     graph.assemble(slice::from_mut(&mut run));

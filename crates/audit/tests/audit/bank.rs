@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_connect::{Durable, SinkSpec, System, open_durable_sink};
+use tidemill_connect::{SinkDurability, SinkSpec, System, open_durable_sink};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
@@ -95,7 +95,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         let account = |id: &str, balance| vec![Value::Str(id.into()), Value::Int(balance)];
         engine.preload(0, &batch_of(&schema, &[account("ada", 100), account("bob", 0)])).expect("distinct keys");
     }
-    let durable = Durable { storage, owner: directory.owner(), planted: Planted::default() };
+    let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
     let sink = |sink: &tidemill_plan::Sink| -> Box<dyn Sink> {
         let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
         open_durable_sink(&spec, &honest.streams[sink.stream].schema, &durable).expect("it opens")

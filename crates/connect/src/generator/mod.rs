@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What the events are, beside their columns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Speed {
     pub events: Option<u64>,
     pub rate: Option<f64>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Generator {
     columns: Vec<Generated>,
     rows: Rows,
     rows_max: usize,
-    pace: Pace,
+    pace: Speed,
     done: u64,
     /// The number of events after which a sequence leaves the range of its type.
     room: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub fn open(
-        pace: Pace,
+        pace: Speed,
         seed: u64,
         specs: &[(String, ColumnSpec)],
         schema: &Schema,

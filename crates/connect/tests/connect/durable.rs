@@ -4,15 +4,15 @@
 use crate::support::*;
 use std::sync::Arc;
 use tidemill_connect::{
-    Compression, Disk, Durable, IpcCompression, ParquetCompression, SinkSpec, SourceSpec, open_durable_sink,
+    Compression, Disk, IpcCompression, ParquetCompression, SinkDurability, SinkSpec, SourceSpec, open_durable_sink,
 };
 use tidemill_durability::Planted;
 use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_runtime::{Recovered, Sink};
 
-fn durable(owner: &str) -> Durable {
-    Durable { storage: Arc::new(Disk), owner: owner.into(), planted: Planted::default() }
+fn durable(owner: &str) -> SinkDurability {
+    SinkDurability { storage: Arc::new(Disk), owner: owner.into(), planted: Planted::default() }
 }
 
 fn all(path: &str) -> Vec<(SinkSpec, SourceSpec)> {

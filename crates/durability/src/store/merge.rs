@@ -1,8 +1,8 @@
 //! The choice of the runs to merge, and the merge of their rows into one order.
 
 use super::block::Opened;
-use super::read::{OpenRun, Part};
-use super::{Run, RunWriter, Runs};
+use super::read::{OpenRun, RunPart};
+use super::{RunWriter, Runs, StoredRun};
 use crate::error::StateError;
 use crate::nodes::NodeRange;
 use crate::planted::Bug;
@@ -18,7 +18,7 @@ const RUNS_FREE: usize = 3;
 
 /// The first of the runs to merge with all newer ones; none if there are few enough. Each run that is left has more
 /// than `FACTOR` times the rows of all newer ones together, so the number of runs is logarithmic.
-pub fn due(runs: &[Run]) -> Option<usize> {
+pub fn due(runs: &[StoredRun]) -> Option<usize> {
     if runs.len() <= RUNS_FREE {
         return None;
     }
@@ -45,7 +45,7 @@ pub struct Merge {
 
 impl Merge {
     /// A merge of runs, within some virtual nodes.
-    pub fn new(runs: &Runs, part: &Part) -> Result<Merge, StateError> {
+    pub fn new(runs: &Runs, part: &RunPart) -> Result<Merge, StateError> {
         let part = NodeRange::new(part.clone()).expect("a part has nodes");
         let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
         for run in runs.runs.iter().rev() {
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn a_run_of_nothing_is_merged_at_last() {
-        let run = |rows: u64| Run { rows, ..Run::default() };
+        let run = |rows: u64| StoredRun { rows, ..StoredRun::default() };
         assert_eq!(due(&[run(100), run(0), run(0)]), None);
         assert_eq!(due(&[run(100), run(0), run(0), run(0)]), Some(1));
     }
 
     #[test]
     fn the_number_of_runs_is_logarithmic() {
-        let run = |rows: u64| Run { rows, ..Run::default() };
+        let run = |rows: u64| StoredRun { rows, ..StoredRun::default() };
         let (mut runs, mut written) = (vec![run(1_000_000)], 0);
         for _ in 0..1_000 {
             runs.push(run(1_000));

@@ -26,7 +26,7 @@ mod write;
 
 pub use block::MalformedBlock;
 pub use merge::{Merging, due};
-pub use read::{OpenRun, Part, Runs};
+pub use read::{OpenRun, RunPart, Runs};
 pub use write::{Packed, RunWriter};
 
 use crate::manifest::Block;
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run, as the manifest names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct StoredRun {
     /// The place of its index, which also names its file.
     pub index: Block,
     /// Rows, including deletions.

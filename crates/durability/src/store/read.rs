@@ -4,7 +4,7 @@ use super::block::Opened;
 use super::filter::Filter;
 use super::index::Index;
 use super::merge::{FACTOR, Merge, Merging};
-use super::{Run, RunWriter};
+use super::{RunWriter, StoredRun};
 use crate::blocks::{BlockFile, BlockReader};
 use crate::error::StateError;
 use crate::nodes::NodeRange;
@@ -20,7 +20,7 @@ const PART_ROWS: u64 = 1 << 18;
 
 /// A run open for reading.
 pub struct OpenRun {
-    run: Run,
+    run: StoredRun,
     pub(super) index: Index,
     pub(super) file: BlockFile,
     /// Whether the run survives a crash.
@@ -28,11 +28,11 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    pub(super) fn new(run: Run, index: Index, file: BlockFile) -> OpenRun {
+    pub(super) fn new(run: StoredRun, index: Index, file: BlockFile) -> OpenRun {
         OpenRun { run, index, file, is_durable: AtomicBool::new(false) }
     }
 
-    fn open(files: &BlockReader, run: &Run, what: &str) -> Result<OpenRun, StateError> {
+    fn open(files: &BlockReader, run: &StoredRun, what: &str) -> Result<OpenRun, StateError> {
         let file = files.open(run.index.file, what)?;
         let bytes = file.read(&run.index, what)?;
         let index = Index::read(&bytes);
@@ -43,7 +43,7 @@ impl OpenRun {
     }
 
     /// The run as a manifest names it.
-    pub fn run(&self) -> &Run {
+    pub fn run(&self) -> &StoredRun {
         &self.run
     }
 
@@ -84,11 +84,16 @@ pub struct Runs {
 }
 
 /// Some virtual nodes.
-pub type Part = Range<usize>;
+pub type RunPart = Range<usize>;
 
 impl Runs {
     /// Opens runs, oldest first, of a table with this shape of rows. All files are then open, and may be removed.
-    pub fn open(files: &BlockReader, runs: &[Run], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
+    pub fn open(
+        files: &BlockReader,
+        runs: &[StoredRun],
+        shape: &Arc<RowShape>,
+        table: &str,
+    ) -> Result<Runs, StateError> {
         let what = format!("rows of table {table}");
         let runs = runs.iter().map(|run| OpenRun::open(files, run, &what).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Runs { runs, shape: shape.clone(), what: what.into() })
@@ -107,12 +112,12 @@ impl Runs {
     }
 
     /// The runs as a manifest names them.
-    pub fn named(&self) -> Vec<Run> {
+    pub fn named(&self) -> Vec<StoredRun> {
         self.runs.iter().map(|run| run.run.clone()).collect()
     }
 
     /// The durable runs, as a manifest names them.
-    pub fn named_durable(&self) -> Vec<Run> {
+    pub fn named_durable(&self) -> Vec<StoredRun> {
         let durable = self.runs.iter().filter(|run| run.is_durable.load(Ordering::Acquire));
         durable.map(|run| run.run.clone()).collect()
     }
@@ -159,7 +164,7 @@ impl Runs {
     }
 
     /// Shares of all rows, of about equal size, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+    pub fn parts(&self) -> impl Iterator<Item = RunPart> + use<> {
         let nodes = self.nodes().nodes();
         let rows = self.rows() * nodes.len() as u64 / VIRTUAL_NODE_COUNT as u64;
         let parts = rows.div_ceil(PART_ROWS).next_power_of_two().min(nodes.len() as u64) as usize;
@@ -168,7 +173,7 @@ impl Runs {
     }
 
     /// The newest row or deletion of each key in a part, in the order of hashes.
-    pub fn read(&self, part: &Part) -> Result<Image, StateError> {
+    pub fn read(&self, part: &RunPart) -> Result<Image, StateError> {
         let mut all = Image::new(&self.shape);
         let mut merge = Merge::new(self, part)?;
         while merge.step(|rows, row, _| {

@@ -3,7 +3,7 @@
 use super::block::encode;
 use super::filter::Filter;
 use super::index::{ALIGNMENT, IndexBuilder};
-use super::{OpenRun, Run};
+use super::{OpenRun, StoredRun};
 use crate::blocks::BlockWriter;
 use crate::error::StateError;
 use crate::nodes::NodeRange;
@@ -193,7 +193,7 @@ impl RunWriter {
     pub fn finish_unsynced(mut self) -> Result<OpenRun, StateError> {
         self.flush()?;
         let index = self.file.write(&self.index.write(), self.rows)?;
-        let run = Run { index, rows: self.rows, deletions: self.deletions, nodes: self.nodes };
+        let run = StoredRun { index, rows: self.rows, deletions: self.deletions, nodes: self.nodes };
         Ok(OpenRun::new(run, self.index.finish(), self.file.into_file()?))
     }
 

@@ -25,7 +25,7 @@ pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
 
 /// A lock that a transaction needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct LockRequest {
     pub lock: u32,
     pub exclusive: bool,
     /// The count at which a ticket lock grants it.
@@ -38,7 +38,7 @@ pub(super) fn requests_of(
     accesses: Accesses<'_>,
     uses: &UseBuffer,
     locks: usize,
-    requests: &mut Vec<Request>,
+    requests: &mut Vec<LockRequest>,
 ) {
     requests.clear();
     let first = accesses.op_start()[transaction as usize] as usize;
@@ -46,7 +46,7 @@ pub(super) fn requests_of(
         let (lock, exclusive) = (lock_of(row, locks), uses.uses[first + at].writes());
         match requests.iter_mut().find(|request| request.lock == lock) {
             Some(request) => request.exclusive |= exclusive,
-            None => requests.push(Request { lock, exclusive, ticket: 0 }),
+            None => requests.push(LockRequest { lock, exclusive, ticket: 0 }),
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) struct TicketLock {
 
 impl TicketLock {
     /// Inserts a request. By one worker at a time, in turns.
-    pub fn insert(&self, request: &mut Request) {
+    pub fn insert(&self, request: &mut LockRequest) {
         let inserted = self.inserted.load(Ordering::Relaxed);
         let exclusive = self.inserted_exclusive.load(Ordering::Relaxed);
         self.inserted.store(inserted.wrapping_add(1), Ordering::Relaxed);
@@ -80,13 +80,13 @@ impl TicketLock {
     }
 
     /// Whether a request is granted.
-    pub fn is_granted(&self, request: &Request) -> bool {
+    pub fn is_granted(&self, request: &LockRequest) -> bool {
         let released = if request.exclusive { &self.released } else { &self.released_exclusive };
         released.load(Ordering::Acquire) == request.ticket
     }
 
     /// Releases a request that was granted.
-    pub fn release(&self, request: &Request) {
+    pub fn release(&self, request: &LockRequest) {
         if request.exclusive {
             self.released_exclusive.fetch_add(1, Ordering::Release);
         }

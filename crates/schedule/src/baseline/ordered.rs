@@ -6,7 +6,7 @@
 //! Transactions are claimed in position order and hold nothing while they wait for a turn, so the first one that has not
 //! run always can.
 
-use super::locks::{self, Request, TicketLock, lock_of, requests_of};
+use super::locks::{self, LockRequest, TicketLock, lock_of, requests_of};
 use super::{Baseline, Scheme};
 use crate::execute::Execute;
 use crate::sync::{AtomicU32, Ordering};
@@ -70,8 +70,8 @@ impl Baseline {
         uses: &UseBuffer,
         execute: &E,
     ) {
-        let mut requests: Vec<Request> = Vec::new();
-        let lock = |request: &Request| &self.locks[request.lock as usize];
+        let mut requests: Vec<LockRequest> = Vec::new();
+        let lock = |request: &LockRequest| &self.locks[request.lock as usize];
         loop {
             let Some(transaction) = self.claim(1).next() else { return };
             execute.prefetch(transaction);

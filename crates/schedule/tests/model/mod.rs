@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidemill_schedule::{Baseline, Execute, Executor, Policy, Scheme, Worker};
 use tidemill_txn::sample::Random;
-use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, Run, Use, UseBuffer};
+use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, SortedAccesses, Use, UseBuffer};
 
 /// An access: the row, the part that it belongs to, whether it writes.
 pub type Access = (u64, u32, bool);
@@ -82,7 +82,7 @@ impl Model {
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, sockets: &[usize]) -> Self {
         let mut model = Model::of(transactions, aborting, policy.speculates());
-        let mut run = Run::new();
+        let mut run = SortedAccesses::new();
         run.partition(Partitioning::with_bits(1), model.epoch.accesses());
         model.executor = Executor::on_sockets(sockets);
         model.executor.prepare(&mut vec![run]);

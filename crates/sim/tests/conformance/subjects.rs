@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_connect::{Compression, Durable, IpcCompression, ParquetCompression, SinkSpec, open_durable_sink};
+use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkDurability, SinkSpec, open_durable_sink};
 use tidemill_durability::Planted;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
@@ -29,7 +29,7 @@ pub const PATH: &str = "out/result";
 
 impl Subject {
     pub fn open(&self, storage: &SimStorage, owner: &str, planted: Planted) -> Result<Box<dyn Sink>, IoFailure> {
-        let durable = Durable { storage: Arc::new(storage.clone()), owner: owner.into(), planted };
+        let durable = SinkDurability { storage: Arc::new(storage.clone()), owner: owner.into(), planted };
         open_durable_sink(&self.spec, &schema(), &durable)
     }
 

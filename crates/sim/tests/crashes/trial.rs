@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_audit::verify;
-use tidemill_connect::{Durable, Patience, Patient, SinkSpec, open_durable_sink};
+use tidemill_connect::{Patience, Patient, SinkDurability, SinkSpec, open_durable_sink};
 use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
@@ -218,8 +218,8 @@ fn is_final(path: &Path) -> bool {
     path.starts_with("out") && !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
-fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> Durable {
-    Durable { storage: storage.clone(), owner: owner.into(), planted }
+fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> SinkDurability {
+    SinkDurability { storage: storage.clone(), owner: owner.into(), planted }
 }
 
 pub fn recorded(history: &History) -> Recorded {

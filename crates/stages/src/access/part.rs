@@ -11,12 +11,12 @@ use crate::wiring::InputId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker};
-use tidemill_txn::{Flow, Graph, Partitioning, Run, Survey, Surveyor};
+use tidemill_txn::{Flow, Graph, Partitioning, SortedAccesses, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
 pub struct Memory {
     located: Located,
-    runs: Vec<Run>,
+    runs: Vec<SortedAccesses>,
     versions: Versions,
     executor: Executor,
     baseline: Baseline,
@@ -92,7 +92,7 @@ impl Part {
             method if method.is_serial() => {}
             Method::Policy(policy) => {
                 // Runs that are reused hold the content of the previous epoch.
-                runs.resize_with(1, Run::new);
+                runs.resize_with(1, SortedAccesses::new);
                 runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(runs);
                 if policy.on_versions() {
@@ -202,7 +202,7 @@ impl Part {
         let redone = if let Method::Policy(_) = self.method { executor.redone() } else { 0 };
         for scratch in scratches {
             let WorkerScratch { context, buffers } = scratch.get_mut();
-            epoch.work.gathered.push(context.take());
+            epoch.work.produced.push(context.take());
             buffers.take_sampled(&mut epoch.accessed.sampled);
         }
         let breakdown = *self.breakdown.get_mut();

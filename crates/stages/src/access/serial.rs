@@ -8,7 +8,7 @@
 use crate::access::grouping::{GroupSet, Grouping, Selection, within};
 use crate::access::versions::WorkerScratch;
 use crate::environment::Environment;
-use crate::epoch::{Epoch, Run, Sampled};
+use crate::epoch::{Epoch, JointRun, Sampled};
 use crate::input::Identity;
 use crate::machine::{InputContext, Machine};
 use crate::wiring::{InputEvent, InputId, Joint, JointId};
@@ -210,7 +210,7 @@ impl Serial<'_> {
         let joints = machine.wiring.joints.iter();
         let mut courses: TiVec<JointId, _> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
         let (mut at, mut untimed) = (0, calls_per_sample);
-        for &Run { joint, count } in &epoch.work.order {
+        for &JointRun { joint, count } in &epoch.work.order {
             if at >= range.end {
                 break;
             }

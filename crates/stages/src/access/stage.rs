@@ -91,7 +91,7 @@ impl AccessStage {
         } else {
             epoch = self.access_together(scratch, worker, epoch, range, publish);
         }
-        epoch.work.gathered.push(scratch.context.take());
+        epoch.work.produced.push(scratch.context.take());
         let end = self.environment.now();
         epoch.accessed.access_after_sampling = end - decided;
         if epoch.accessed.scheduled.iter().all(|scheduled| scheduled.access == 0) {

@@ -88,7 +88,7 @@ pub struct Versions {
     pub uses: UseBuffer,
     /// First part of each transaction among `parts` and `failed`.
     part_start: Vec<u32>,
-    parts: Vec<Part>,
+    parts: Vec<TransactionPart>,
     /// Per part: whether it failed when it last ran.
     failed: Vec<AtomicBool>,
     /// Slot → where its version begins among `words`, or [`NO_PLACE`].
@@ -103,7 +103,7 @@ pub struct Versions {
 
 /// A part of a transaction: an operation, or an operation on some elements of its list.
 #[derive(Clone, Debug)]
-struct Part {
+struct TransactionPart {
     operation: u32,
     /// Empty if the operation is not by element.
     elements: Range<u32>,
@@ -243,24 +243,30 @@ impl Versions {
 /// Lists the parts of a transaction whose lists have these lengths. An operation by element gets one part per element,
 /// or, if those are too many, the maximum number of parts with about equal numbers of elements. For an empty list it
 /// gets one part as well, because code outside of the loops may fail.
-fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<Part>) {
+fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts: &mut Vec<TransactionPart>) {
     let by_element = operations.operations.iter().filter(|operation| operation.list.is_some()).count();
     let most = (PARTS_MAX - (operations.operations.len() - by_element)) / by_element.max(1);
     for (operation, code) in (0..).zip(&operations.operations) {
         let Some(list) = code.list else {
-            parts.push(Part { operation, elements: 0..0 });
+            parts.push(TransactionPart { operation, elements: 0..0 });
             continue;
         };
         let length = length(list);
         let pieces = length.clamp(1, most as u32);
         let start = |piece: u32| (u64::from(piece) * u64::from(length) / u64::from(pieces)) as u32;
-        parts.extend((0..pieces).map(|piece| Part { operation, elements: start(piece)..start(piece + 1) }));
+        parts.extend((0..pieces).map(|piece| TransactionPart { operation, elements: start(piece)..start(piece + 1) }));
     }
 }
 
 /// The parts of a transaction that use the row of a role; for a role over a list, the row of this element.
-fn parts_of(operations: &OperationsCode, parts: &[Part], role: RoleId, over: Option<usize>, element: u32) -> u32 {
-    let uses = |part: &Part| {
+fn parts_of(
+    operations: &OperationsCode,
+    parts: &[TransactionPart],
+    role: RoleId,
+    over: Option<usize>,
+    element: u32,
+) -> u32 {
+    let uses = |part: &TransactionPart| {
         let code = &operations.operations[part.operation as usize];
         let is_other = code.list.is_some() && over.is_some() && !part.elements.contains(&element);
         code.roles.contains(&role) && !is_other
@@ -496,7 +502,7 @@ impl<'a> VersionWork<'a> {
             Code::Part(part) => {
                 let mut verdict = Verdict::COMMITTED;
                 let place = (self.versions.part_start[transaction as usize] + part) as usize;
-                let Part { operation, elements } = self.versions.parts[place].clone();
+                let TransactionPart { operation, elements } = self.versions.parts[place].clone();
                 let code = &self.operations_code(transaction).operations[operation as usize];
                 context.set_elements(elements.clone());
                 let elements = code.list.map(|list| (list, elements));

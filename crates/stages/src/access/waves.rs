@@ -34,7 +34,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
         let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
         serial.run(epoch, Selection::all(range), CALLS_PER_SAMPLE);
         epoch.accessed.sampled = sampled;
-        epoch.work.gathered.push(scratch.context.take());
+        epoch.work.produced.push(scratch.context.take());
     }
 }
 

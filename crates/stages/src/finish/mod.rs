@@ -25,8 +25,8 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
             log_and_run(machine, scratch, epoch, stream);
         }
     }
-    let gathered = scratch.context.take();
-    epoch.work.gathered.push(gathered);
+    let produced = scratch.context.take();
+    epoch.work.produced.push(produced);
     for (s, stream) in machine.program.streams.iter().enumerate() {
         if matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. }) {
             let node = crate::finish::outputs::node_of(machine, s);

@@ -50,7 +50,7 @@ pub struct Fields<'a> {
 }
 
 /// A key column, gathered from its place of origin.
-enum Gathered<'a> {
+enum KeyValues<'a> {
     Words(Vec<u64>),
     Borrowed(&'a [u64]),
     Indexed(&'a [u64], &'a [u32]),
@@ -96,8 +96,8 @@ pub fn resolve_roles(
         }
         let mut gather = Gather { fields, input, role, events: events.clone(), elements, nulls: &mut scratch.nulls };
         gather.nulls.clear();
-        let columns: Vec<Gathered<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
-        let columns: Vec<KeyColumn<'_>> = columns.iter().map(Gathered::column).collect();
+        let columns: Vec<KeyValues<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
+        let columns: Vec<KeyColumn<'_>> = columns.iter().map(KeyValues::column).collect();
         let nulls = (!scratch.nulls.is_empty()).then_some(scratch.nulls.as_slice());
         let (table, keys) = (&tables[role.table], Keys { columns: &columns, nulls, len: count });
         match scratch.recent.get_mut(role.table) {
@@ -109,13 +109,13 @@ pub fn resolve_roles(
     }
 }
 
-impl Gathered<'_> {
+impl KeyValues<'_> {
     fn column(&self) -> KeyColumn<'_> {
         match self {
-            Gathered::Words(words) => KeyColumn::Words(words),
-            Gathered::Borrowed(words) => KeyColumn::Words(words),
-            Gathered::Indexed(words, index) => KeyColumn::Indexed(words, index),
-            Gathered::Texts(texts) => KeyColumn::Texts(KeyTexts::new(texts)),
+            KeyValues::Words(words) => KeyColumn::Words(words),
+            KeyValues::Borrowed(words) => KeyColumn::Words(words),
+            KeyValues::Indexed(words, index) => KeyColumn::Indexed(words, index),
+            KeyValues::Texts(texts) => KeyColumn::Texts(KeyTexts::new(texts)),
         }
     }
 }
@@ -152,7 +152,7 @@ struct Gather<'a, 'b> {
 }
 
 impl<'a> Gather<'a, '_> {
-    fn column(&mut self, key: &'a KeySource, count: usize) -> Gathered<'a> {
+    fn column(&mut self, key: &'a KeySource, count: usize) -> KeyValues<'a> {
         match key {
             KeySource::Constant(value) => constant(value, count),
             KeySource::Element(column) => self.element(*column),
@@ -168,7 +168,7 @@ impl<'a> Gather<'a, '_> {
         }
     }
 
-    fn field(&mut self, field: usize) -> Gathered<'a> {
+    fn field(&mut self, field: usize) -> KeyValues<'a> {
         let FieldSource::Scalar(source) = &self.fields.node.layout.fields[field] else {
             unreachable!("a key is a scalar")
         };
@@ -192,7 +192,7 @@ impl<'a> Gather<'a, '_> {
         }
     }
 
-    fn element(&mut self, column: usize) -> Gathered<'a> {
+    fn element(&mut self, column: usize) -> KeyValues<'a> {
         let elements = self.elements.take().expect("an element key belongs to a role over a list");
         let list = self.role.over.expect("an element key belongs to a role over a list");
         let array = source_list(self.fields, list).as_list::<i32>().values();
@@ -211,26 +211,26 @@ impl<'a> Gather<'a, '_> {
     }
 
     /// All rows of a range of an Arrow column; borrowed if its buffer has the right form.
-    fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> Gathered<'a> {
+    fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> KeyValues<'a> {
         match plain_words(array, ty) {
-            Some(words) => Gathered::Borrowed(&words[range]),
+            Some(words) => KeyValues::Borrowed(&words[range]),
             None => self.arrow(array, ty, range),
         }
     }
 
     /// The rows of an Arrow column that an index selects.
-    fn indexed(&mut self, array: &'a ArrayRef, ty: Type, index: &'a [u32]) -> Gathered<'a> {
+    fn indexed(&mut self, array: &'a ArrayRef, ty: Type, index: &'a [u32]) -> KeyValues<'a> {
         match plain_words(array, ty) {
-            Some(words) => Gathered::Indexed(words, index),
+            Some(words) => KeyValues::Indexed(words, index),
             None => self.arrow(array, ty, index.iter().map(|&row| row as usize)),
         }
     }
 
-    fn arrow(&mut self, array: &'a ArrayRef, ty: Type, rows: impl Iterator<Item = usize> + Clone) -> Gathered<'a> {
+    fn arrow(&mut self, array: &'a ArrayRef, ty: Type, rows: impl Iterator<Item = usize> + Clone) -> KeyValues<'a> {
         if array.null_count() > 0 {
             self.mark_nulls(rows.clone().map(|row| array.is_null(row)));
         }
-        let words = |get: &dyn Fn(usize) -> u64| Gathered::Words(rows.clone().map(get).collect());
+        let words = |get: &dyn Fn(usize) -> u64| KeyValues::Words(rows.clone().map(get).collect());
         match ty {
             Type::Bool => {
                 let values = array.as_boolean().values();
@@ -238,11 +238,11 @@ impl<'a> Gather<'a, '_> {
             }
             Type::Int => {
                 let values = array.as_primitive::<Int64Type>().values();
-                Gathered::Words(rows.map(|row| values[row] as u64).collect())
+                KeyValues::Words(rows.map(|row| values[row] as u64).collect())
             }
             Type::Time => {
                 let values = array.as_primitive::<TimestampMicrosecondType>().values();
-                Gathered::Words(rows.map(|row| values[row] as u64).collect())
+                KeyValues::Words(rows.map(|row| values[row] as u64).collect())
             }
             Type::Decimal { .. } => {
                 let values = array.as_primitive::<Decimal128Type>().values();
@@ -254,17 +254,17 @@ impl<'a> Gather<'a, '_> {
             }
             Type::Str => {
                 let text = array.as_string::<i32>();
-                Gathered::Texts(rows.map(|row| text.value(row).as_bytes()).collect())
+                KeyValues::Texts(rows.map(|row| text.value(row).as_bytes()).collect())
             }
             Type::Bytes => {
                 let bytes = array.as_binary::<i32>();
-                Gathered::Texts(rows.map(|row| bytes.value(row)).collect())
+                KeyValues::Texts(rows.map(|row| bytes.value(row)).collect())
             }
             Type::Duration | Type::Null => unreachable!("{ty} is no key type"),
         }
     }
 
-    fn native(&mut self, column: &'a NativeColumn, places: impl Iterator<Item = usize> + Clone) -> Gathered<'a> {
+    fn native(&mut self, column: &'a NativeColumn, places: impl Iterator<Item = usize> + Clone) -> KeyValues<'a> {
         if column.ty().nullable {
             self.mark_nulls(places.clone().map(|p| column.is_null(p)));
         }
@@ -272,9 +272,9 @@ impl<'a> Gather<'a, '_> {
             #[allow(unsafe_code)]
             // SAFETY: compiled code wrote these places in this epoch, and the memory that they point to (input buffers,
             // arenas, blobs) lives until the epoch is finished.
-            Gathered::Texts(places.map(|p| unsafe { column.text(p) }).collect())
+            KeyValues::Texts(places.map(|p| unsafe { column.text(p) }).collect())
         } else {
-            Gathered::Words(places.map(|p| column.words()[p]).collect())
+            KeyValues::Words(places.map(|p| column.words()[p]).collect())
         }
     }
 
@@ -298,11 +298,11 @@ fn plain_words(array: &ArrayRef, ty: Type) -> Option<&[u64]> {
     Some(buffer.typed_data::<u64>())
 }
 
-fn constant(value: &Value, count: usize) -> Gathered<'_> {
+fn constant(value: &Value, count: usize) -> KeyValues<'_> {
     match value {
-        Value::Str(text) => Gathered::Texts(vec![text.as_bytes(); count]),
-        Value::Bytes(bytes) => Gathered::Texts(vec![bytes; count]),
-        Value::Bool(v) => Gathered::Words(vec![*v as u64; count]),
-        other => Gathered::Words(vec![other.word().expect("a key constant is a word") as u64; count]),
+        Value::Str(text) => KeyValues::Texts(vec![text.as_bytes(); count]),
+        Value::Bytes(bytes) => KeyValues::Texts(vec![bytes; count]),
+        Value::Bool(v) => KeyValues::Words(vec![*v as u64; count]),
+        other => KeyValues::Words(vec![other.word().expect("a key constant is a word") as u64; count]),
     }
 }

@@ -4,7 +4,7 @@
 pub mod changes;
 pub mod keys;
 
-use crate::epoch::{Epoch, Run};
+use crate::epoch::{Epoch, JointRun};
 use crate::input::Input;
 use crate::machine::{Machine, Scratch};
 use crate::prepare::keys::{Fields, KeyScratch, resolve_roles};
@@ -31,8 +31,8 @@ pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         order(machine, epoch);
     }
     changes::mark(machine, epoch);
-    let gathered = scratch.context.take();
-    epoch.work.gathered.push(gathered);
+    let produced = scratch.context.take();
+    epoch.work.produced.push(produced);
 }
 
 fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, source: usize, batch: &RecordBatch) {
@@ -157,7 +157,7 @@ impl<'a> Events<'a> {
     ///
     /// The kinds of events are often random, so a merge would mispredict a branch for each run; here only the ends of
     /// runs cause branches.
-    fn divided(&self, joints: Range<JointId>, rows: usize, order: &mut Vec<Run>) -> bool {
+    fn divided(&self, joints: Range<JointId>, rows: usize, order: &mut Vec<JointRun>) -> bool {
         const NOBODY: u8 = u8::MAX;
         let count = joints_in(&joints).len();
         let events: usize = joints_in(&joints).map(|joint| self.of(joint).len).sum();
@@ -187,7 +187,7 @@ impl<'a> Events<'a> {
             while ends != 0 {
                 let end = word * 64 + ends.trailing_zeros() as usize + 1;
                 let joint = JointId::from(usize::from(joints.start) + usize::from(owners[end - 1]));
-                order.push(Run { joint, count: (end - start) as u32 });
+                order.push(JointRun { joint, count: (end - start) as u32 });
                 start = end;
                 ends &= ends - 1;
             }
@@ -197,7 +197,7 @@ impl<'a> Events<'a> {
 
     /// Merges the events of joints that stem from rows of one source before `end`: by row, and by joint if several take
     /// the same row.
-    fn merge(&self, joints: Range<JointId>, end: u32, next: &mut TiSlice<JointId, usize>, order: &mut Vec<Run>) {
+    fn merge(&self, joints: Range<JointId>, end: u32, next: &mut TiSlice<JointId, usize>, order: &mut Vec<JointRun>) {
         let head = |joint: JointId, next: &TiSlice<JointId, usize>| {
             let input = self.of(joint);
             match &input.index {
@@ -244,8 +244,8 @@ fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
 }
 
 /// All rows belong to one joint.
-fn whole(joint: JointId, rows: usize, order: &mut Vec<Run>) -> bool {
-    order.push(Run { joint, count: rows as u32 });
+fn whole(joint: JointId, rows: usize, order: &mut Vec<JointRun>) -> bool {
+    order.push(JointRun { joint, count: rows as u32 });
     true
 }
 
