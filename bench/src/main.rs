@@ -48,7 +48,7 @@ enum Command {
     /// What a whole run holds in memory, against what it may.
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.
-    SinkDurability(durable::SinkDurability),
+    Durable(durable::DurableBench),
 }
 
 #[derive(Parser)]
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
         Command::Grid(grid) => grid.report(),
         Command::Figures(figures) if !figures.report() => return ExitCode::from(figures::UNFINISHED),
         Command::Figures(_) => {}
-        Command::SinkDurability(durable) => durable.report(),
+        Command::Durable(durable) => durable.report(),
     }
     ExitCode::SUCCESS
 }
@@ -226,7 +226,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("tidemill-bench-durable-{}", std::process::id()));
         let small = ["durable", "--parts", "log,checkpoint,store", "--rows", "1000", "--checkpoint-rows", "5000"];
         let small = small.into_iter().chain(["--events", "60000", "--runs", "1", "--folder"]);
-        durable::SinkDurability::parse_from(small.chain([folder.to_str().expect("UTF-8")])).report();
+        durable::DurableBench::parse_from(small.chain([folder.to_str().expect("UTF-8")])).report();
     }
 
     #[test]

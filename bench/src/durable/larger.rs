@@ -1,6 +1,6 @@
 //! A state ten times as large as the memory for it, against the same state in memory.
 
-use super::{SinkDurability, empty, filled, open, run_with, source};
+use super::{DurableBench, empty, filled, open, run_with, source};
 use crate::median::median;
 use crate::memory::{peak, reset_peak, resident};
 use crate::workloads::ledger;
@@ -13,7 +13,7 @@ use tidemill_runtime::{Control, DurabilityOptions, Options};
 const TIMES: usize = 10;
 
 /// Makes a state with the ledger's rows; prints what they take in memory.
-pub fn make(bench: &SinkDurability, state: &Path) {
+pub fn make(bench: &DurableBench, state: &Path) {
     let engine = filled(bench.larger_rows);
     let bytes: usize =
         (0..2).map(|table| engine.table_stats(table)).map(|stats| stats.row_bytes + stats.index_bytes).sum();
@@ -27,7 +27,7 @@ pub fn make(bench: &SinkDurability, state: &Path) {
 }
 
 /// Runs on a copy of a state, once with little memory and once with all; prints rates and memory.
-pub fn measure(bench: &SinkDurability) {
+pub fn measure(bench: &DurableBench) {
     let template = bench.fresh("larger");
     // In a process of its own, so that this one never had all rows before the runs that must not.
     let mut command = Command::new(std::env::current_exe().expect("this program"));

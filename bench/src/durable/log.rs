@@ -1,6 +1,6 @@
 //! What the log costs: runs with and without a state, in turn.
 
-use super::{EVENTS, SinkDurability, filled, open, run_timed, source};
+use super::{DurableBench, EVENTS, filled, open, run_timed, source};
 use crate::median::median;
 use crate::workloads::ledger;
 use arrow_array::RecordBatch;
@@ -37,7 +37,7 @@ pub fn disk(folder: &Path) {
 }
 
 /// By value, from memory; then by offset, from a CSV file.
-pub fn measure(bench: &SinkDurability) {
+pub fn measure(bench: &DurableBench) {
     let batch = ledger::events(bench.shape(bench.rows), 42);
     let events = bench.events;
     let bytes = compare(bench, "by value", events, &|| source(&batch, events));
@@ -55,7 +55,7 @@ pub fn measure(bench: &SinkDurability) {
 }
 
 /// Prints the rates and their ratio; the bytes logged for each event.
-fn compare(bench: &SinkDurability, name: &str, events: usize, source: &dyn Fn() -> Box<dyn Source>) -> f64 {
+fn compare(bench: &DurableBench, name: &str, events: usize, source: &dyn Fn() -> Box<dyn Source>) -> f64 {
     let (mut plain, mut durable, mut whole, mut logged) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for _ in 0..bench.runs {
         plain.push(run_timed(&filled(bench.rows), source(), None, &Arc::default()).1);

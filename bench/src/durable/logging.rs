@@ -2,7 +2,7 @@
 //! chains of transactions, each on a table of its own and on what the one before gave.
 
 use super::recovery::{Recovered, killed, live, recover};
-use super::{EVENTS, SinkDurability, run_timed, source};
+use super::{DurableBench, EVENTS, run_timed, source};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use std::path::Path;
 use std::process::Command;
@@ -68,7 +68,7 @@ pub fn live_chain(chain: &str, state: &Path) {
 }
 
 /// Prints the rates of all chains.
-pub fn measure(bench: &SinkDurability) {
+pub fn measure(bench: &DurableBench) {
     println!("chains of transactions: million events/s without a state, with what is logged, and recovered");
     let batch = batch();
     for length in LENGTHS {

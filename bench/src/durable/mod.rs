@@ -44,7 +44,7 @@ enum Part {
 }
 
 #[derive(Parser)]
-pub struct SinkDurability {
+pub struct DurableBench {
     /// What to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger,logging")]
     parts: Vec<Part>,
@@ -86,7 +86,7 @@ pub struct SinkDurability {
     chain: Option<String>,
 }
 
-impl SinkDurability {
+impl DurableBench {
     /// Prints all parts.
     pub fn report(&self) {
         match (&self.live, &self.chain) {

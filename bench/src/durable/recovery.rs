@@ -1,6 +1,6 @@
 //! A run that is killed, and how long the next one takes until it is where that one was.
 
-use super::{SinkDurability, empty, open, run, source};
+use super::{DurableBench, empty, open, run, source};
 use crate::workloads::ledger;
 use arrow_array::RecordBatch;
 use std::io::{BufRead, BufReader};
@@ -83,7 +83,7 @@ pub fn recover(engine: &Engine, batch: &RecordBatch, state: &Path) -> Recovered 
 }
 
 /// Kills one after so many seconds of events, and goes on.
-pub fn measure(bench: &SinkDurability) {
+pub fn measure(bench: &DurableBench) {
     let state = bench.fresh("recovery");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["durable", "--theta", &bench.theta.to_string()]);
