@@ -48,6 +48,7 @@ test-rust: machine ## the crates, with 100,000 random histories and 10,000 crash
 	cargo test --workspace
 	cargo test -p tidemill-schedule --features loom --test loom
 	cargo test -p tidemill-state --features loom --test loom
+	cargo test -p tidemill-stages --features loom --test loom
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
 	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 

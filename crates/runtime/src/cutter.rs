@@ -134,7 +134,7 @@ impl LocalCutter {
             EpochSize::Auto => {
                 // The stages after the gate take time, too.
                 let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
-                (pauses && intake.pipeline.would_idle()) || age >= age_max
+                (pauses && intake.pipeline.tasks().would_idle()) || age >= age_max
             }
             EpochSize::Age(limit) => age >= limit,
             EpochSize::Events(_) => pauses && now.saturating_sub(last_input) >= PAUSE,

@@ -174,7 +174,7 @@ impl Gatherer {
         if self.untaken.is_empty() {
             self.untaken = self.inputs.close();
         }
-        self.pipeline.close();
+        self.pipeline.tasks().close();
         if let Some(durable) = &mut self.durable {
             durable.side.feed.close();
         }
@@ -402,7 +402,7 @@ impl Gatherer {
                 }
             }
         }
-        self.pipeline.put(epoch);
+        self.pipeline.tasks().put(epoch);
         Ok(())
     }
 

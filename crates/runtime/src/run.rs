@@ -173,7 +173,7 @@ impl Run {
         }
         let pipeline = self.pipeline.clone();
         self.on.failure.wakes(move || {
-            pipeline.stop();
+            pipeline.tasks().stop();
             bells.iter().for_each(|bell| bell.ring());
         });
     }

@@ -1,14 +1,14 @@
-//! The actors that drive a run: each does a small piece of work at each step and never blocks.
+//! The actors that drive a run: each does a small piece of work at each step, and waits for no other actor in it.
 //!
 //! With threads, each actor has a thread, which steps it and waits for its [`Bell`] when there is nothing to do. A
-//! simulation steps all actors on one thread, in any order. So an actor never waits for a lock or a channel: it returns
+//! simulation steps all actors on one thread, in any order. So an actor never waits for a message: it returns
 //! [`Progress::Waits`], and every event that may end the wait rings its bell. The ends of a [`mailbox`] do that.
 //!
 //! A wake-up is not lost: a bell that is rung while its actor steps stays rung until the actor waits.
 
 use crate::environment::Environment;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, unbounded};
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,59 +71,78 @@ pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) 
 }
 
 /// A queue from one or more actors to one. Sending rings the receiver's bell, and so does dropping the last sender;
-/// taking from a bounded queue rings the `sender`'s bell.
+/// taking from a bounded queue rings the `sender`'s bell, and so does dropping the receiver.
 pub fn mailbox<T>(capacity: Option<usize>, receiver: &Arc<Bell>, sender: Option<&Arc<Bell>>) -> (Outbox<T>, Inbox<T>) {
-    let (put, taken) = capacity.map_or_else(unbounded, bounded);
-    (
-        Outbox { put, ringing: Ringing(receiver.clone()) },
-        Inbox { taken, made_room: sender.cloned(), _gone: sender.cloned().map(Ringing) },
-    )
+    let queue = Queue { messages: VecDeque::new(), capacity, senders: 1, has_receiver: true };
+    let queue = Arc::new(Mutex::new(queue));
+    (Outbox { queue: queue.clone(), receiver: receiver.clone() }, Inbox { queue, sender: sender.cloned() })
 }
 
-/// Rings the bell when it is dropped.
-#[derive(Clone)]
-struct Ringing(Arc<Bell>);
+struct Queue<T> {
+    messages: VecDeque<T>,
+    capacity: Option<usize>,
+    senders: usize,
+    has_receiver: bool,
+}
 
-impl Drop for Ringing {
-    fn drop(&mut self) {
-        self.0.ring();
+impl<T> Queue<T> {
+    fn is_full(&self) -> bool {
+        self.capacity.is_some_and(|capacity| self.messages.len() >= capacity)
     }
 }
 
 /// The sending end.
 pub struct Outbox<T> {
-    // Dropped first, so that the receiver, once woken, finds the sender gone.
-    put: Sender<T>,
-    ringing: Ringing,
+    queue: Arc<Mutex<Queue<T>>>,
+    receiver: Arc<Bell>,
 }
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Self {
-        Outbox { put: self.put.clone(), ringing: self.ringing.clone() }
+        self.queue.lock().senders += 1;
+        Outbox { queue: self.queue.clone(), receiver: self.receiver.clone() }
+    }
+}
+
+impl<T> Drop for Outbox<T> {
+    fn drop(&mut self) {
+        let mut queue = self.queue.lock();
+        queue.senders -= 1;
+        let is_last = queue.senders == 0;
+        drop(queue);
+        if is_last {
+            self.receiver.ring();
+        }
     }
 }
 
 impl<T> Outbox<T> {
     /// Sends a message. Returns false if the receiver is gone. Panics if the queue is full: the sender checks first.
     pub fn send(&self, message: T) -> bool {
-        match self.put.try_send(message) {
-            Ok(()) => self.ringing.0.ring(),
-            Err(TrySendError::Disconnected(_)) => return false,
-            Err(TrySendError::Full(_)) => panic!("a message without room"),
+        let mut queue = self.queue.lock();
+        if !queue.has_receiver {
+            return false;
         }
+        assert!(!queue.is_full(), "a message without room");
+        queue.messages.push_back(message);
+        drop(queue);
+        self.receiver.ring();
         true
     }
 
     /// Sends a notification, unless the queue is full of notifications that have not been received.
     pub fn nudge(&self, word: T) {
-        if self.put.try_send(word).is_ok() {
-            self.ringing.0.ring();
+        let mut queue = self.queue.lock();
+        if queue.has_receiver && !queue.is_full() {
+            queue.messages.push_back(word);
+            drop(queue);
+            self.receiver.ring();
         }
     }
 
     /// Whether the queue is full.
     pub fn is_full(&self) -> bool {
-        self.put.is_full()
+        self.queue.lock().is_full()
     }
 }
 
@@ -140,28 +159,37 @@ pub enum Took<T> {
 
 /// The receiving end; messages arrive in the order in which they were sent.
 pub struct Inbox<T> {
-    // Goes first, so that the sender that is rung finds it gone.
-    taken: Receiver<T>,
-    made_room: Option<Arc<Bell>>,
-    _gone: Option<Ringing>,
+    queue: Arc<Mutex<Queue<T>>>,
+    /// The bell of a sender that waits for room.
+    sender: Option<Arc<Bell>>,
 }
 
 impl<T> Inbox<T> {
     /// Takes the next message.
     pub fn take(&self) -> Took<T> {
-        match self.taken.try_recv() {
-            Ok(message) => {
-                self.made_room.iter().for_each(|bell| bell.ring());
-                Took::Message(message)
-            }
-            Err(TryRecvError::Empty) => Took::Nothing,
-            Err(TryRecvError::Disconnected) => Took::Closed,
-        }
+        let mut queue = self.queue.lock();
+        let Some(message) = queue.messages.pop_front() else {
+            return if queue.senders == 0 { Took::Closed } else { Took::Nothing };
+        };
+        drop(queue);
+        self.sender.iter().for_each(|bell| bell.ring());
+        Took::Message(message)
     }
 
     /// Whether the queue is empty now.
     pub fn is_empty(&self) -> bool {
-        self.taken.is_empty()
+        self.queue.lock().messages.is_empty()
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        let mut queue = self.queue.lock();
+        queue.has_receiver = false;
+        let unread = std::mem::take(&mut queue.messages);
+        drop(queue);
+        drop(unread);
+        self.sender.iter().for_each(|bell| bell.ring());
     }
 }
 

@@ -7,6 +7,7 @@ use crate::digest::EpochDigest;
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
+use crate::tasks::Numbered;
 use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
@@ -217,6 +218,12 @@ pub struct Epoch {
     pub finished: Finished,
     /// The time spent in each stage.
     pub times: StageTimes,
+}
+
+impl Numbered for Box<Epoch> {
+    fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl Epoch {

@@ -20,5 +20,7 @@ pub mod io;
 pub mod machine;
 pub mod prepare;
 pub mod stream_state;
+mod sync;
+pub mod tasks;
 pub mod views;
 pub mod wiring;

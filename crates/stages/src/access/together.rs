@@ -13,6 +13,7 @@ use crate::access::serial::ensure_identity;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::machine::{Machine, Scratch};
+use crate::tasks::{self, Shared as _};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,11 +48,6 @@ impl Job {
         };
         let parts = wanted.into_iter().map(part).collect();
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
-    }
-
-    /// Whether a worker may find something to do in it.
-    pub fn wants_help(&self) -> bool {
-        !self.done.load(Ordering::Acquire) && !self.parts.iter().all(Part::is_taken)
     }
 
     /// Takes part: the owner until all has run; a helper, which has other work, until no worker can help any more.
@@ -134,6 +130,12 @@ fn account(scheduled: &mut [Scheduled], ended: &Ended, is_one: bool, workers: us
         (scheduled.access, scheduled.useful) =
             (if is_one { 0 } else { share(ended.busy / alone) }, share(ended.useful));
         scheduled.redone = share(u64::from(ended.redone)) as u32;
+    }
+}
+
+impl tasks::Shared for Job {
+    fn wants_help(&self) -> bool {
+        !self.done.load(Ordering::Acquire) && !self.parts.iter().all(Part::is_taken)
     }
 }
 
