@@ -8,6 +8,7 @@
 //! **Cost.** Three bits are read for each slot. Nothing may be in flight. Any number of threads take shares of the
 //! nodes, which have nothing in common.
 
+use crate::hash::virtual_node_of;
 use crate::image::Image;
 use crate::index::Index;
 use crate::marks::Generation;
@@ -59,6 +60,8 @@ pub struct Victims {
     /// By node, in the order of their keys' hashes. The hashes are kept, so that removal does not read the rows'
     /// keys.
     nodes: Vec<Vec<(u64, RowAddress)>>,
+    /// The number of rows with a mark when they were chosen.
+    marked: usize,
 }
 
 impl Victims {
@@ -82,7 +85,8 @@ impl Table {
     /// # Safety
     /// The table has been [chilled](Table::evict_all), and nothing is in flight.
     pub unsafe fn choose(&self, nodes: Range<usize>, eviction: Eviction, keep: &mut dyn FnMut(&Image)) -> Victims {
-        let first = nodes.start;
+        assert!((0.0..=1.0).contains(&eviction.share), "a share of the slots goes");
+        let (first, mut marked) = (nodes.start, 0);
         let mut rows = Vec::new();
         let mut image = Image::new(self.shape());
         let choose = |node: usize| {
@@ -94,9 +98,13 @@ impl Table {
                 unsafe { self.save(&gone) };
             }
             let gone = self.in_hash_order(&gone);
+            debug_assert!(gone.is_sorted_by(|one, next| one < next), "a slot goes once");
+            debug_assert!(gone.iter().all(|&(hash, _)| virtual_node_of(hash) == node), "a node's slots have its keys");
             image.clear();
             for &(_, row) in &gone {
-                if self.is_kept(row, eviction) {
+                let is_marked = self.is_marked(row);
+                marked += usize::from(is_marked);
+                if self.is_kept(row, is_marked, eviction) {
                     // SAFETY: as above.
                     unsafe { self.copy_row(row, &mut image) };
                 }
@@ -106,7 +114,8 @@ impl Table {
             }
             gone
         };
-        Victims { first, nodes: nodes.map(choose).collect() }
+        let nodes = nodes.map(choose).collect();
+        Victims { first, nodes, marked }
     }
 
     /// Frees the slots that were chosen, at most once for each node. `all` has each share [done](Removal::work), on
@@ -118,6 +127,7 @@ impl Table {
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         assert!(nodes.evicted.is_some(), "a table evicts only to a source of evicted rows");
+        assert!(!nodes.torn, "no eviction was broken off");
         nodes.torn = true;
         let slots: usize = victims.iter().map(Victims::slots).sum();
         let count = victims.len();
@@ -126,7 +136,9 @@ impl Table {
             let take = |(index, rows): (&mut Index, &mut Rows)| {
                 (std::mem::replace(index, Index::hollow()), std::mem::replace(rows, Rows::new(self.layout().size())))
             };
-            Removal { nodes: nodes.nodes_mut(share).map(take).collect(), victims }
+            let nodes: Vec<_> = nodes.nodes_mut(share).map(take).collect();
+            assert_eq!(nodes.len(), victims.nodes.len(), "each node that has victims is there");
+            Removal { nodes, victims }
         };
         let removals = all(victims.into_iter().map(take).collect());
         assert_eq!(removals.len(), count, "no share is lost");
@@ -156,6 +168,7 @@ impl Table {
     /// Chooses up to `wanted` slots of a node: those that were not used since the hand passed, then the first in its
     /// way.
     fn choose_of(&self, node: usize, rows: &[RowAddress], wanted: usize) -> Vec<RowAddress> {
+        debug_assert!(wanted <= rows.len(), "a node has the slots that are to go");
         let hand = self.clock_hands().0[node] as usize;
         let mut gone = Vec::with_capacity(wanted);
         let mut is_gone = vec![false; rows.len()];
@@ -179,18 +192,21 @@ impl Table {
     }
 
     /// Whether the current version of a victim's row is only in memory.
-    fn is_kept(&self, row: RowAddress, eviction: Eviction) -> bool {
-        let marks = self.marks();
-        // SAFETY: a slot of this table that no thread writes now.
-        unsafe {
-            let is_dirty =
-                eviction.keeps_all || marks.is_set(row, Generation::Even) || marks.is_set(row, Generation::Odd);
-            match eviction.wrongly {
-                Wrongly::Nothing => is_dirty,
-                Wrongly::Dirty => false,
-                Wrongly::Deletions => is_dirty && self.exists(row),
-            }
+    fn is_kept(&self, row: RowAddress, is_marked: bool, eviction: Eviction) -> bool {
+        let is_dirty = eviction.keeps_all || is_marked;
+        match eviction.wrongly {
+            Wrongly::Nothing => is_dirty,
+            Wrongly::Dirty => false,
+            // SAFETY: a slot of this table that no thread writes now.
+            Wrongly::Deletions => is_dirty && unsafe { self.exists(row) },
         }
+    }
+
+    /// Whether a slot has a mark of either generation.
+    fn is_marked(&self, row: RowAddress) -> bool {
+        let marks = self.marks();
+        // SAFETY: a slot of this table.
+        unsafe { marks.is_set(row, Generation::Even) || marks.is_set(row, Generation::Odd) }
     }
 
     /// Slots with the hashes of their keys, sorted by hash.
@@ -210,7 +226,7 @@ impl Table {
 impl Removal {
     /// Removes the slots. `table` is the table that the nodes were taken out of.
     pub fn work(&mut self, table: &Table) {
-        let mut text_bytes = 0;
+        let (mut text_bytes, mut marked) = (0, 0);
         for (gone, (index, rows)) in self.victims.nodes.iter().zip(&mut self.nodes) {
             for (i, &(hash, row)) in gone.iter().enumerate() {
                 if let Some(&(hash, row)) = gone.get(i + AHEAD) {
@@ -220,14 +236,16 @@ impl Removal {
                 index.remove(hash, row);
                 // SAFETY: by the caller of `remove` nothing refers to the row; the index no longer does.
                 unsafe {
-                    table.marks().take(row, Generation::Even);
-                    table.marks().take(row, Generation::Odd);
+                    let (even, odd) =
+                        (table.marks().take(row, Generation::Even), table.marks().take(row, Generation::Odd));
+                    marked += usize::from(even || odd);
                     text_bytes += table.free_texts(row);
                     rows.release(row);
                 }
             }
             index.settle(|row| table.hash_of_row(row));
         }
+        assert!(marked <= self.victims.marked, "no row changes between its choice and its removal");
         table.text_bytes().subtract(text_bytes);
     }
 }

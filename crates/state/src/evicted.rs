@@ -41,6 +41,7 @@ impl Table {
     /// # Safety
     /// Nothing holds an address of its rows or reads their texts; no snapshot is in progress.
     pub unsafe fn evict_all(&self, evicted: Arc<dyn EvictedRows>) {
+        assert!(!self.is_in_snapshot(), "a snapshot ends before its rows are evicted");
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         if !self.text_columns().is_empty() {

@@ -97,7 +97,8 @@ impl Nodes {
 
     /// Counts slots that were removed.
     pub fn discount(&self, gone: usize) {
-        self.slots.fetch_sub(gone, Ordering::Relaxed);
+        let before = self.slots.fetch_sub(gone, Ordering::Relaxed);
+        assert!(gone <= before, "no more slots go than there are");
     }
 
     /// All shards, locked to read; no slots can be made meanwhile.
@@ -117,6 +118,7 @@ impl Nodes {
 
     /// The indexes and the rows of some virtual nodes.
     pub fn nodes_mut(&mut self, nodes: Range<usize>) -> impl Iterator<Item = (&mut Index, &mut Rows)> {
+        assert!(nodes.end <= VIRTUAL_NODE_COUNT, "a table has these nodes");
         let shards = self.shards.iter_mut().map(RwLock::get_mut);
         let all = shards.flat_map(|shard| shard.indexes.iter_mut().zip(&mut shard.rows));
         all.skip(nodes.start).take(nodes.len())

@@ -72,11 +72,13 @@ impl Rows {
     #[inline]
     pub fn allocate(&mut self, arena: &Mutex<Arena>) -> RowAddress {
         if let Some(address) = self.free.pop() {
+            debug_assert!(self.is_zero(address), "a slot that is handed out is zero");
             return address;
         }
         if self.next == self.end {
             self.grow(arena);
         }
+        debug_assert!(self.is_zero(self.next), "a slot that is handed out is zero");
         let address = self.next;
         self.next += self.row_size as RowAddress;
         address
@@ -106,11 +108,25 @@ impl Rows {
     /// # Safety
     /// `address` is a slot of this node, and nothing refers to it any more.
     pub unsafe fn release(&mut self, address: RowAddress) {
+        debug_assert!(self.has(address), "a node takes its own slots back");
         writes_key(address);
         writes_row(address);
         // SAFETY: a slot has this size.
         unsafe { (address as *mut u8).write_bytes(0, self.row_size) };
         self.free.push(address);
+    }
+
+    /// Whether all words of a slot are zero.
+    fn is_zero(&self, address: RowAddress) -> bool {
+        // SAFETY: a slot of this node that no thread uses.
+        (0..self.row_size).step_by(8).all(|offset| unsafe { read(address, offset) } == 0)
+    }
+
+    /// Whether an address is a slot of this node.
+    fn has(&self, address: RowAddress) -> bool {
+        let of = |chunk: &Words| address.checked_sub(chunk.start() as RowAddress);
+        let is_in = |at: u64| (at as usize).is_multiple_of(self.row_size);
+        self.chunks.iter().any(|chunk| of(chunk).is_some_and(|at| at < 8 * chunk.len() as u64 && is_in(at)))
     }
 
     /// Bytes of slots that can be allocated without more memory.

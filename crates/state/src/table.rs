@@ -106,6 +106,7 @@ impl Table {
     pub fn resolve(&self, keys: &Keys<'_>, out: &mut [RowAddress]) {
         assert_eq!(keys.columns.len(), self.key.len(), "a key of {} has another arity", self.definition.name);
         assert_eq!(keys.len, out.len());
+        assert!(keys.nulls.is_none_or(|nulls| nulls.len() == keys.len), "each key is null or not");
         match *keys.columns {
             [KeyColumn::Words(words)] => {
                 assert_eq!(words.len(), keys.len);
@@ -191,6 +192,7 @@ impl Table {
         let mut sought = Image::new(&self.shape);
         missing.iter().for_each(|&i| keys.copy(keys.key_at(i), &mut sought));
         let found = evicted.get(&sought);
+        assert_eq!(found.places.len(), missing.len(), "each key that was looked for has a row or none");
         let mut text_bytes = 0;
         self.make_slots(keys, missing, |at, place, row, is_new| {
             if is_new && found.places[at] != NOWHERE {
@@ -253,6 +255,7 @@ impl Table {
         self.forget_addresses();
         let mut guard = self.nodes.write();
         let nodes = &mut *guard;
+        assert!(nodes.evicted.is_none(), "slots of a table with evicted rows are freed by evictions");
         // SAFETY: rows of an index are slots of this table; the caller promises quiescence.
         let exists = |&row: &RowAddress| unsafe { read(row, 0) } & EXISTS != 0;
         let mut dead: Vec<RowAddress> = nodes.direct.entries().map(|(_, row)| row).filter(|row| !exists(row)).collect();

@@ -134,6 +134,11 @@ impl Subject {
     }
 
     fn evict(&self, share: f64, wrongly: Wrongly) -> usize {
+        self.evict_after(share, wrongly, || ())
+    }
+
+    /// Evicts rows; `between` is called after they are chosen and before they are removed.
+    fn evict_after(&self, share: f64, wrongly: Wrongly, between: impl FnOnce()) -> usize {
         let eviction = Eviction { share, keeps_all: self.table.is_in_snapshot(), wrongly };
         let (table, store) = (&self.table, &self.store);
         // Two threads, each with every second share. The shares of `remove` differ from those of `choose`.
@@ -148,6 +153,7 @@ impl Subject {
             chosen.extend(other.join().expect("it chooses"));
             chosen
         });
+        between();
         let slots = victims.iter().map(Victims::slots).sum();
         let all = |mut removals: Vec<Removal>| {
             let (some, others) = removals.split_at_mut(5);
@@ -310,4 +316,54 @@ fn nothing_is_captured_behind_a_broken_eviction() {
     let captured = std::panic::catch_unwind(AssertUnwindSafe(|| unsafe { table.capture(200) }));
     let why = captured.err().expect("a node was captured");
     assert!(why.downcast_ref::<&str>().is_some_and(|why| why.contains("broken off")));
+}
+
+/// What an assertion says, if one fails.
+fn asserted(run: impl FnOnce()) -> Option<String> {
+    let panic = std::panic::catch_unwind(AssertUnwindSafe(run)).err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+}
+
+/// An epoch that runs during an eviction: its changes would go with the slots.
+#[test]
+fn a_change_between_choice_and_removal_is_asserted() {
+    let run = |changes: bool| {
+        let mut subject = Subject::new(200);
+        let keys: Vec<u64> = (0..200).collect();
+        subject.write(&[(1, Some(7)), (2, None)]);
+        let slots = subject.resolve(&keys);
+        let (table, generation) = (&subject.table, subject.generation);
+        let epoch = || {
+            if changes {
+                // SAFETY: slots of the table.
+                unsafe { table.mark(&slots, generation) }
+            }
+        };
+        subject.evict_after(1.0, Wrongly::Nothing, epoch);
+        assert!(subject.holds());
+    };
+    assert_eq!(asserted(|| run(false)), None);
+    let said = asserted(|| run(true)).expect("nothing is asserted");
+    assert!(said.contains("no row changes between its choice and its removal"), "{said}");
+}
+
+/// A thread that holds an address across an eviction: a key without a row would get the row that it writes.
+#[test]
+#[cfg(debug_assertions)]
+fn a_write_to_a_freed_slot_is_asserted() {
+    let run = |writes: bool| {
+        let subject = Subject::new(100);
+        let slots = subject.resolve(&(0..100).collect::<Vec<_>>());
+        subject.evict(1.0, Wrongly::Nothing);
+        if writes {
+            // SAFETY: the slot is in memory that the table keeps, and this is the only thread.
+            unsafe { (slots[7] as *mut u64).write(EXISTS) }
+        }
+        subject.resolve(&(100..1_000).collect::<Vec<_>>());
+        assert!(subject.holds());
+    };
+    assert_eq!(asserted(|| run(false)), None);
+    let said = asserted(|| run(true)).expect("nothing is asserted");
+    assert!(said.contains("a slot that is handed out is zero"), "{said}");
 }
