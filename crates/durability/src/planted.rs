@@ -103,6 +103,8 @@ pub enum Bug {
     TruncatesFirst,
     /// Epochs are released before they are synced.
     ReleasesUnsynced,
+    /// Epochs are released when they are written, and synced later.
+    ReleasesWritten,
     /// With full logging, results are released before the log records which transactions they belong to.
     ReleasesUnrecorded,
     /// The first epoch after the checkpoint is not replayed.

@@ -61,6 +61,7 @@ impl LogReader {
         for number in segment::numbers(&*storage, &directory)? {
             segments.push(look(&*storage, &directory, log, number)?);
         }
+        check_order(&segments, &directory)?;
         // Of the segments that a checkpoint has made void, a crash may have kept any.
         let current = segments.iter().rposition(|s: &Segment| s.epoch <= after).unwrap_or(0);
         let Some(first) = segments.get(current).copied() else {
@@ -260,6 +261,7 @@ impl LogReader {
     /// Panics if there is more to read.
     pub fn into_log(self) -> Result<Log, StateError> {
         assert!(self.ended, "a log is read to its end before it goes on");
+        assert_eq!(self.current + 1, self.segments.len(), "a log ends in its last segment");
         let last = *self.segments.last().expect("a log has a segment");
         let mut from = last.offset(self.durable.min(self.position)) as usize;
         let mut until = last.offset(self.position) as usize;
@@ -301,6 +303,19 @@ impl LogReader {
         }
         (chain, epoch)
     }
+}
+
+/// Refuses segments of which one begins before the segment before it.
+fn check_order(segments: &[Segment], directory: &std::path::Path) -> Result<(), StateError> {
+    let is_out = |pair: &&[Segment]| pair[0].base > pair[1].base || pair[0].epoch > pair[1].epoch;
+    segments.windows(2).find(is_out).map_or(Ok(()), |pair| {
+        Err(StateError::Damaged {
+            file: pair[1].path(directory),
+            offset: 0,
+            what: "it begins before the segment before it".into(),
+            affected: format!("epochs from {} on cannot be read", pair[1].epoch + 1),
+        })
+    })
 }
 
 /// Reads a segment's header.

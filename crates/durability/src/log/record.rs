@@ -45,6 +45,8 @@ fn seed(log: u64, position: u64) -> u64 {
 
 /// Appends a record for `position`; returns its check.
 pub fn write(into: &mut Vec<u8>, log: u64, position: u64, header: &Header, payload: &[u8]) -> u64 {
+    assert_eq!(header.length, payload.len() as u64, "a header counts its payload");
+    assert!(header.durable <= position, "a record states only what is before it");
     let start = into.len();
     let kind: u32 = match header.kind {
         Kind::Epoch => 1,

@@ -34,6 +34,7 @@ impl Segment {
         let words = [MAGIC, self.log, self.number, self.base, self.chain, self.epoch, self.durable];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        assert_eq!(bytes.len(), HEADER, "records begin where the header ends");
         bytes
     }
 
@@ -52,6 +53,7 @@ impl Segment {
 
     /// The offset in its file of a position in this segment.
     pub fn offset(&self, position: u64) -> u64 {
+        assert!(self.base <= position, "a segment has the positions from its base on");
         HEADER as u64 + position - self.base
     }
 

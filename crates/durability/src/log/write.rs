@@ -124,6 +124,11 @@ impl Log {
         self.written + self.pushed.len() as u64
     }
 
+    /// Whether everything pushed is in the file.
+    pub fn is_written(&self) -> bool {
+        self.pushed.is_empty()
+    }
+
     /// Whether everything written is durable.
     pub fn is_durable(&self) -> bool {
         self.durable == self.written
@@ -149,11 +154,18 @@ impl Log {
     }
 
     fn push_record(&mut self, kind: Kind, payload: &[u8]) {
+        self.check_ends();
         let (log, position) = (self.segments[0].log, self.position());
         let durable = if self.planted.is(Bug::LogMarksUnsynced) { position } else { self.durable };
         let header = Header { kind, length: payload.len() as u64, epoch: self.epoch, chain: self.chain, durable };
         self.chain = record::write(&mut self.pushed, log, position, &header, payload);
         self.marked = self.durable;
+    }
+
+    /// Checks how far the log is marked, durable and written.
+    fn check_ends(&self) {
+        assert!(self.marked <= self.durable, "what is marked as durable is durable");
+        assert!(self.durable <= self.written, "what is durable is written");
     }
 
     /// Writes the pushed records. They are durable only after [`Log::sync`].
@@ -190,6 +202,7 @@ impl Log {
             }
             self.durable = self.written;
         }
+        self.check_ends();
         Ok(())
     }
 
@@ -241,10 +254,12 @@ impl Log {
         let mut nexts = nexts.into_iter();
         let (void, kept) = self.segments.drain(..).partition(|segment| nexts.next() == Some(segment.base));
         self.segments = kept;
+        assert!(!self.segments.is_empty(), "the segment that is appended to stays");
         self.remove(void)
     }
 
     fn remove_first(&mut self, count: usize) -> Result<(), StateError> {
+        assert!(count < self.segments.len(), "the segment that is appended to stays");
         let void = self.segments.drain(..count).collect();
         self.remove(void)
     }
