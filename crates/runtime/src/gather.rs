@@ -104,6 +104,7 @@ impl Gatherer {
     /// A gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable } = parts;
+        assert!(first > 0, "epochs are counted from 1");
         let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         let begun = on.environment.now();
         let durable =
@@ -215,6 +216,8 @@ impl Gatherer {
 
     /// Called after the whole log has been replayed: the log continues, and so do the sources.
     fn begin_log(&mut self, replayed: Replayed, recovery: Recovery) -> Result<Progress, RunError> {
+        assert!(self.replay.is_none(), "a log goes on after its replay");
+        self.check_taken();
         let durable = self.durable.as_mut().expect("only a durable run has a log");
         let nanoseconds = self.on.environment.now() - durable.begun;
         durable.recovery = Recovery { nanoseconds, ..recovery };
@@ -224,6 +227,15 @@ impl Gatherer {
             return Ok(self.leave());
         }
         self.go_on(Phase::PassOver(replayed.lost))
+    }
+
+    /// Checks, before the sources go on, that what the gate has of each is no more than what was taken from it.
+    fn check_taken(&self) {
+        let Some(durable) = &self.durable else { return };
+        for (source, at) in self.gate.positions().into_iter().enumerate() {
+            let (taken, _) = durable.side.feed.intake.of(source);
+            assert!(at.events + at.held <= taken.events, "a source goes on after the events that the gate has of it");
+        }
     }
 
     fn pass_over(&mut self, lost: u64) -> Result<Progress, RunError> {
@@ -328,6 +340,7 @@ impl Gatherer {
             Took::Nothing => return self.wait(Phase::Room, None).map(Some),
             Took::Closed => return self.go_on(Phase::Last).map(Some),
         }
+        assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight while rows are evicted");
         memory.evict(too_much, events_max)?;
         (durable.short, durable.merges) = (None, true);
         self.go_on(Phase::Room).map(Some)
@@ -367,7 +380,7 @@ impl Gatherer {
                 self.go_on(Phase::Room)
             }
             Gathering::Over => {
-                self.slots.stash.push(epoch);
+                self.slots.keep(epoch);
                 let Some(replay) = self.replay.take() else { return self.go_on(Phase::Last) };
                 match replay.end()? {
                     Some((replayed, recovery)) => self.begin_log(replayed, recovery),
@@ -381,6 +394,7 @@ impl Gatherer {
     fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
         epoch.number = self.number;
         assert!(epoch.input.events == 0 && epoch.input.merge.is_empty(), "an epoch begins empty");
+        assert!(epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot, "an epoch begins without a snapshot");
         if !self.gate.cut(cut, &mut epoch) {
             let replay = self.replay.as_ref();
             let error = replay.map(|replay| replay.too_few_events(self.number));
@@ -441,11 +455,18 @@ impl Slots {
         self.stash.pop().map_or_else(|| self.free.take(), Took::Message)
     }
 
+    /// Puts an epoch into the stash.
+    fn keep(&mut self, epoch: Box<Epoch>) {
+        assert!(self.stash.len() < self.count, "an epoch returns once");
+        assert_eq!(epoch.input.events, 0, "an epoch returns empty");
+        self.stash.push(epoch);
+    }
+
     /// Collects all epochs in the stash; once they are there, nothing is in flight.
     fn all(&mut self) -> Took<()> {
         while self.stash.len() < self.count {
             match self.free.take() {
-                Took::Message(epoch) => self.stash.push(epoch),
+                Took::Message(epoch) => self.keep(epoch),
                 Took::Nothing => return Took::Nothing,
                 Took::Closed => return Took::Closed,
             }

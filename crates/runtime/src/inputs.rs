@@ -48,8 +48,18 @@ struct OfSource {
     waiting: Option<(Box<dyn Source>, Outbox<Begin>)>,
     /// The part of a message that a replay left over.
     rest: Option<FromSource>,
-    /// The records that a replay waits for, as far as they have arrived, and the token of the last batch.
-    wanted: Option<(Exactly, Option<String>)>,
+    /// The records that a replay waits for.
+    wanted: Option<Wanted>,
+}
+
+/// Records that a replay waits for.
+struct Wanted {
+    /// Their number.
+    taken: Taken,
+    /// Those that have arrived.
+    exactly: Exactly,
+    /// The token of the last batch.
+    token: Option<String>,
 }
 
 impl Inputs {
@@ -143,23 +153,26 @@ impl Inputs {
             ));
         }
         // The token is that of the last batch received; the remainder of that batch is before the same token.
-        let (mut exactly, mut token) =
-            self.sources[source].wanted.take().unwrap_or_else(|| (Exactly::new(taken), None));
-        while !exactly.is_done() {
+        let wanted = self.sources[source].wanted.take();
+        let mut wanted = wanted.unwrap_or_else(|| Wanted { taken, exactly: Exactly::new(taken), token: None });
+        assert_eq!(wanted.taken, taken, "a replay asks for the same records until they have arrived");
+        while !wanted.exactly.is_done() {
             match self.take(source) {
                 Ok(FromSource::Batch(batch, after, _)) => {
-                    token = after;
-                    exactly.give(batch)?;
+                    wanted.token = after;
+                    wanted.exactly.give(batch)?;
                 }
                 Ok(FromSource::Failed(failure)) => return Err(failure),
                 Err(Nothing::Yet) => {
-                    self.sources[source].wanted = Some((exactly, token));
+                    self.sources[source].wanted = Some(wanted);
                     return Ok(None);
                 }
-                Ok(FromSource::End) | Err(Nothing::Ever) => return Err(exactly.missing()),
+                Ok(FromSource::End) | Err(Nothing::Ever) => return Err(wanted.exactly.missing()),
             }
         }
+        let Wanted { exactly, token, .. } = wanted;
         let (batches, left) = exactly.end();
+        assert!(self.sources[source].rest.is_none(), "what was left over is taken before there is more");
         self.sources[source].rest = left.map(|left| FromSource::Batch(left, token, None));
         Ok(Some(batches))
     }

@@ -127,6 +127,8 @@ pub enum Cut {
 /// Holds events until their epoch.
 pub struct Gate {
     queues: Vec<Queue>,
+    /// The time and source of the last event that has passed in this run.
+    passed: Option<(Option<i64>, usize)>,
 }
 
 impl Gate {
@@ -149,7 +151,7 @@ impl Gate {
                 last_time: None,
             }
         };
-        Gate { queues: sources.iter().map(queue).collect() }
+        Gate { queues: sources.iter().map(queue).collect(), passed: None }
     }
 
     /// Takes a batch of a source that arrived at time `now` of the clock.
@@ -220,6 +222,7 @@ impl Gate {
     /// Restores the standing of a source. Call it before the source delivers anything.
     pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
         let queue = &mut self.queues[source];
+        assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
         queue.greatest = standing.greatest;
         queue.taken = standing.passed;
@@ -235,7 +238,7 @@ impl Gate {
             let len = batch.num_rows() as i64;
             let times = queue.times(&batch).unwrap_or_else(|| (counter..counter + len).collect());
             counter += len;
-            queue.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
+            queue.push(Segment { batch, times, arrived: Arrived::Together(now) });
         }
     }
 
@@ -273,6 +276,7 @@ impl Gate {
     /// it would take more events of a source than are held.
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
+        let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
         match cut {
             Cut::Most(most) => self.cut_most(*most, epoch),
             Cut::Exactly(counts) if self.has(counts) => self.cut_exactly(counts, epoch),
@@ -280,7 +284,18 @@ impl Gate {
         }
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
+        self.check_order(&heads, &epoch.input.merge);
         true
+    }
+
+    /// Checks the positions of the first and the last event of an epoch, given the heads of the queues before it.
+    fn check_order(&mut self, heads: &[Option<i64>], merge: &[(u32, u32)]) {
+        let (Some(&(first, _)), Some(&(last, _))) = (merge.first(), merge.last()) else { return };
+        let (first, last) = (first as usize, last as usize);
+        let (from, through) = ((heads[first], first), (self.queues[last].last_time, last));
+        assert!(from <= through, "the events of an epoch pass in position order");
+        assert!(self.passed.is_none_or(|passed| passed <= from), "an epoch begins after what has passed");
+        self.passed = Some(through);
     }
 
     /// The number of held events.
@@ -330,6 +345,7 @@ impl Gate {
 
     /// Moves the first events of each queue to an epoch, with all late and bad records so far.
     fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
+        debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
         for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.input.sources) {
             slice.late = std::mem::take(&mut queue.late);
             slice.bad = std::mem::take(&mut queue.bad);
@@ -338,6 +354,7 @@ impl Gate {
             epoch.input.sources[s].events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
             epoch.input.events += count;
         }
+        debug_assert_eq!(arrived(&epoch.input.arrivals), epoch.input.events, "each event of an epoch has an arrival time");
     }
 
     /// Merges the heads of several sources in position order. `passes` says whether an event may pass, given its
@@ -419,6 +436,22 @@ impl Segment {
 }
 
 impl Queue {
+    /// The time of the first held event.
+    fn first_time(&self) -> Option<i64> {
+        self.segments.front().map(|segment| segment.times[0])
+    }
+
+    /// Adds a segment after the held ones.
+    fn push(&mut self, segment: Segment) {
+        let Segment { batch, times, .. } = &segment;
+        assert!(!times.is_empty(), "a held segment has an event");
+        assert_eq!(batch.num_rows(), times.len(), "each event of a segment has a time");
+        debug_assert!(times.is_sorted(), "a segment is sorted by time");
+        let last = self.segments.back().and_then(|before| before.times.last());
+        assert!(last.is_none_or(|&last| last <= times[0]), "segments are in order among each other");
+        self.segments.push_back(segment);
+    }
+
     /// The number of held events.
     fn held(&self) -> usize {
         self.segments.iter().map(|segment| segment.times.len()).sum()
@@ -447,7 +480,7 @@ impl Queue {
             let first = self.greatest.map_or(0, |g| g + 1);
             self.greatest = Some(first + batch.num_rows() as i64 - 1);
             let times = (first..first + batch.num_rows() as i64).collect();
-            self.segments.push_back(Segment { batch, times, arrived: Arrived::Together(now) });
+            self.push(Segment { batch, times, arrived: Arrived::Together(now) });
             return;
         };
         let (punctual, late) = self.divide(&times);
@@ -455,6 +488,7 @@ impl Queue {
             None => Segment { batch, times, arrived: Arrived::Together(now) },
             Some(late) => {
                 self.late.push(rows(&batch, &late));
+                assert_eq!(punctual.len() + late.len(), times.len(), "each event is punctual or late");
                 let kept = punctual.iter().map(|&row| times[row as usize]).collect();
                 Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
             }
@@ -494,7 +528,7 @@ impl Queue {
         let sorted = segment.times.is_sorted();
         let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
         if sorted && behind {
-            self.segments.push_back(segment);
+            self.push(segment);
             return;
         }
         let least = *segment.times.iter().min().expect("a segment is not empty");
@@ -507,7 +541,7 @@ impl Queue {
             let last = self.segments.pop_back().expect("just looked at");
             parts.push(last.slice(before, last.times.len() - before));
             if before > 0 {
-                self.segments.push_back(last.slice(0, before));
+                self.push(last.slice(0, before));
                 break;
             }
         }
@@ -521,7 +555,7 @@ impl Queue {
         order.sort_by_key(|&row| times[row as usize]);
         let times = order.iter().map(|&row| times[row as usize]).collect();
         let arrived = Arrived::Apart(order.iter().map(|&row| arrivals[row as usize]).collect());
-        self.segments.push_back(Segment { batch: rows(&batch, &order), times, arrived });
+        self.push(Segment { batch: rows(&batch, &order), times, arrived });
     }
 
     /// The number of events up to `limit` to take as one batch: at most `most`, and only from the first segment if it
@@ -558,12 +592,24 @@ impl Queue {
             }
             left -= len;
         }
+        let taken: usize = parts.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(taken, count, "an epoch gets the events that were counted for it");
         self.taken += count as u64;
         match parts.len() {
             1 => parts.swap_remove(0),
             _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
         }
     }
+}
+
+/// The number of events in runs of sources.
+fn merged(merge: &[(u32, u32)]) -> usize {
+    merge.iter().map(|(_, count)| *count as usize).sum()
+}
+
+/// The number of events that arrived, by their arrival times.
+fn arrived(arrivals: &[(u64, u64)]) -> usize {
+    arrivals.iter().map(|(_, count)| *count as usize).sum()
 }
 
 fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
