@@ -41,7 +41,9 @@ struct Live {
 impl Live {
     /// The number of runs before the place where the run of a checkpoint is inserted.
     fn before_cut(&self) -> usize {
-        self.runs.len() - self.since_cut.unwrap_or(0)
+        let since = self.since_cut.unwrap_or(0);
+        assert!(since <= self.runs.len(), "what was spilled since the cut is among the runs");
+        self.runs.len() - since
     }
 }
 
@@ -139,6 +141,7 @@ impl BufferManager {
     pub fn cut(&self) -> Vec<Arc<Runs>> {
         let cut = |evicted: &Arc<Evicted>| {
             let live = &mut *evicted.live.write();
+            assert!(live.since_cut.is_none(), "a cut is forgotten before the next");
             live.since_cut = Some(0);
             live.runs.clone()
         };
@@ -152,8 +155,10 @@ impl BufferManager {
 
     /// Inserts the runs of the rows that a checkpoint copied from memory, by table.
     pub fn install(&self, copied: Vec<Option<OpenRun>>) {
+        assert_eq!(copied.len(), self.tables.len(), "a checkpoint has copied each table");
         for (evicted, run) in self.tables.iter().zip(copied) {
             let live = &mut *evicted.live.write();
+            assert!(live.since_cut.is_some(), "a checkpoint is installed where it was cut");
             let mut place = live.before_cut();
             if evicted.planted.is(Bug::CheckpointHidesSpills) {
                 place = live.runs.len();
@@ -191,8 +196,10 @@ impl BufferManager {
             let old = runs.only(first..runs.len());
             let filter = (first > 0).then_some(old.rows() as usize);
             let into = directory.lock().write_run(table.shape(), filter)?.unsynced();
-            self.merging.store(into.bytes(), Ordering::Relaxed);
+            let bytes = into.bytes();
             let merging = Merging::new(&old, into, first == 0)?;
+            let before = self.merging.swap(bytes, Ordering::Relaxed);
+            assert_eq!(before, 0, "one merge at a time");
             return Ok(Some(LiveMerge { table: t, first, count: old.len(), merging }));
         }
         Ok(None)
@@ -204,7 +211,7 @@ impl BufferManager {
         let LiveMerge { table, first, count, merging } = merge;
         let merged = merging.end().finish_unsynced()?;
         let live = &mut *self.tables[table].live.write();
-        assert!(first + count <= live.runs.len(), "runs that are merged stay until then");
+        assert!(first + count <= live.before_cut(), "no merge crosses the place of a checkpoint's run");
         live.runs = Arc::new(live.runs.with(first..first + count, Some(merged)));
         Ok(())
     }

@@ -3,6 +3,8 @@
 use crate::entry::{BatchCodec, Malformed, Reader, read_batch};
 use crate::intake::Taken;
 use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use tidemill_plan::Program;
 use tidemill_stages::access::snapshot::{SnapshotDue, begin_snapshots};
 use tidemill_stages::gate::Standing;
 use tidemill_stages::machine::Machine;
-use tidemill_state::{Generation, RowShape, Table};
+use tidemill_state::{Generation, RowShape, Table, virtual_node_of};
 
 /// The position of a source at the end of an epoch.
 #[derive(Default)]
@@ -70,6 +72,7 @@ pub fn tables(before: &Before, written: &[Option<OpenRun>], planted: Planted) ->
                 }
                 Ok(TableState { runs: runs.named() })
             };
+            assert_eq!(tables.len(), written.len(), "a checkpoint is of all tables");
             tables.iter().map(state).collect::<Result<_, StateError>>()?
         }
     };
@@ -102,9 +105,14 @@ impl SnapshotWriter {
     ) -> Result<Option<usize>, StateError> {
         let Some(table) = machine.tables.get(self.table) else { return Ok(None) };
         assert!(self.node < VIRTUAL_NODE_COUNT, "a table is left after its last node");
+        assert!(table.is_in_snapshot(), "a snapshot has begun before its rows are copied");
         #[allow(unsafe_code)]
         // SAFETY: epochs save their rows before they change them.
         let rows = unsafe { table.capture(self.node) };
+        debug_assert!(
+            (0..rows.len()).all(|row| virtual_node_of(rows.hash(row)) == self.node),
+            "the rows of a node have keys of that node"
+        );
         if !rows.is_empty() {
             if self.writer.is_none() {
                 let filter = before.has_runs(self.table).then(|| table.snapshot_rows());
@@ -188,7 +196,10 @@ impl RunMerger {
         let (Some(table), Some(state)) = (machine.tables.get(self.table), self.checkpoint.tables.get_mut(self.table))
         else {
             if std::mem::take(&mut self.merged) {
-                directory.lock().switch(self.checkpoint.clone())?;
+                let directory = &mut *directory.lock();
+                let newest = directory.checkpoint().map(|newest| newest.epoch);
+                assert_eq!(newest, Some(self.checkpoint.epoch), "runs are merged of the newest checkpoint");
+                directory.switch(self.checkpoint.clone())?;
             }
             return Ok(false);
         };
@@ -220,6 +231,8 @@ pub fn write_sources(
     let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
     let mut states = Vec::new();
     for SourceAt { standing, taken, token } in sources {
+        let in_gate = standing.held.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+        assert!(standing.passed + in_gate <= taken.events, "what has passed or is held was taken from the source");
         let mut held = Vec::new();
         for batch in &standing.held {
             let file = match &mut file {
@@ -268,6 +281,7 @@ pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) ->
     begin_snapshots(machine, SnapshotDue { generation, whole });
     let begin = &mut |shape: &_, filter| directory.write_run(shape, filter);
     let written = write_rows(machine, &before, begin)?;
+    assert!(!machine.tables.iter().any(Table::is_in_snapshot), "a snapshot ends with its last row");
     let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
     Ok(Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() })
@@ -281,7 +295,12 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
     let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {
         let schema = arrow_schema(&stream.schema);
         let what = format!("events of source {}", stream.name);
-        let held = state.held.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+        let held: Vec<RecordBatch> =
+            state.held.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+        if !agrees(state, stream, &held) {
+            let text = format!("a checkpoint's position of source {} does not agree with its {what}", stream.name);
+            return Err(StateError::Refused(text));
+        }
         let standing = Standing {
             greatest: state.greatest,
             passed: state.passed,
@@ -292,6 +311,19 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
         Ok(SourceAt { standing, taken: Taken { events: state.events, bad: state.bad }, token: state.token.clone() })
     };
     checkpoint.sources.iter().zip(streams).map(source).collect()
+}
+
+/// Whether a source's position can be true: it has delivered what has passed and what is held, which is in the order
+/// of time.
+fn agrees(state: &SourceState, stream: &tidemill_plan::Stream, held: &[RecordBatch]) -> bool {
+    let count: u64 = held.iter().map(|batch| batch.num_rows() as u64).sum();
+    let times = |batch: &RecordBatch| -> Vec<i64> {
+        let Some(column) = stream.event_time.map(|field| batch.column(field)) else { return Vec::new() };
+        let ints = column.as_primitive_opt::<Int64Type>().map(|ints| ints.values().to_vec());
+        ints.unwrap_or_else(|| column.as_primitive::<TimestampMicrosecondType>().values().to_vec())
+    };
+    let is_sorted = held.iter().flat_map(times).is_sorted();
+    is_sorted && state.passed.checked_add(count).is_some_and(|taken| taken <= state.events)
 }
 
 fn batch(

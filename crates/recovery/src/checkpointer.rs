@@ -209,6 +209,7 @@ impl Checkpointer {
     fn begin(&mut self, captured: Captured) {
         let cut = self.state.cut.lock().take().expect("the gate cut it");
         assert_eq!(cut.epoch, captured.epoch, "one checkpoint at a time");
+        assert!(self.state.busy.load(Ordering::Acquire), "the gate cuts no checkpoint while one is in progress");
         // Until this checkpoint is the newest, the rows that it copies are no longer marked.
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
@@ -252,6 +253,7 @@ impl Checkpointer {
         if matches!(self.work, Work::Nothing) {
             self.buffers.iter().for_each(|buffers| buffers.forget_cut());
             self.merges = true;
+            assert!(self.state.cut.lock().is_none(), "a checkpoint has taken its cut before it ends");
             self.state.busy.store(false, Ordering::Release);
         }
         progress
@@ -302,7 +304,12 @@ impl Checkpointer {
             let until = self.environment.now() + COMMITTED_POLL;
             return Ok((Work::Committing(checkpoint, written), Progress::Waits(Some(until))));
         }
-        self.directory.lock().switch(*checkpoint)?;
+        {
+            let directory = &mut *self.directory.lock();
+            let newest = directory.checkpoint().map(|newest| newest.epoch);
+            assert!(newest < Some(epoch), "a checkpoint is newer than the one that it replaces");
+            directory.switch(*checkpoint)?;
+        }
         if let Some(buffers) = &self.buffers {
             buffers.install(written);
         }

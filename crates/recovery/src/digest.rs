@@ -39,6 +39,8 @@ pub fn read_digests(reader: &mut Reader<'_>, schemas: &[SchemaRef]) -> Result<Ep
 }
 
 fn write_digest(digest: &EpochDigest, codec: &mut PackedCodec, into: &mut Vec<u8>) {
+    let results = digest.committed.len();
+    assert!(results == 0 || results == digest.transactions.len(), "a digest has all transactions' results or none");
     number(into, digest.sinks.len() as u64);
     for sink in &digest.sinks {
         number(into, sink.events);
@@ -83,6 +85,7 @@ fn read_digest(reader: &mut Reader<'_>, schemas: &[SchemaRef]) -> Result<EpochDi
 
 /// Digests by the names of the sinks.
 pub fn outputs_by_name(program: &Program, total: Vec<StreamDigest>) -> BTreeMap<String, StreamDigest> {
+    assert_eq!(total.len(), program.sinks.len(), "the total has a digest of each sink");
     program.sinks.iter().map(|sink| sink.name.clone()).zip(total).collect()
 }
 
@@ -104,6 +107,15 @@ struct State {
     read: bool,
 }
 
+impl State {
+    /// Adds a digest that has to be logged.
+    fn push(&mut self, epoch: u64, digest: EpochDigest) {
+        let last = self.unlogged.last().map(|(last, _)| *last);
+        assert!(last < Some(epoch), "digests wait for the log in the order of epochs");
+        self.unlogged.push((epoch, digest));
+    }
+}
+
 impl Digests {
     /// Continues from a total.
     pub fn new(total: Vec<StreamDigest>) -> Digests {
@@ -119,16 +131,16 @@ impl Digests {
         program: &Program,
     ) -> Result<(), StateError> {
         let state = &mut *self.0.lock();
-        state.total.resize(digest.sinks.len(), StreamDigest::default());
+        assert_eq!(state.total.len(), digest.sinks.len(), "an epoch has a digest of each sink");
         for (total, sink) in state.total.iter_mut().zip(&digest.sinks) {
             *total = total.then(*sink);
         }
         if !replayed {
-            state.unlogged.push((epoch, digest));
+            state.push(epoch, digest);
         } else if let Some(logged) = state.logged.remove(&epoch) {
             return agree(epoch, &logged, &digest, program);
         } else if state.read {
-            state.unlogged.push((epoch, digest));
+            state.push(epoch, digest);
         } else {
             state.replayed.insert(epoch, digest);
         }
@@ -138,6 +150,7 @@ impl Digests {
     /// Adds a digest that the log has of an epoch that is replayed.
     pub fn found(&self, epoch: u64, digest: EpochDigest, program: &Program) -> Result<(), StateError> {
         let state = &mut *self.0.lock();
+        assert!(!state.read, "the log has no more digests after its end");
         match state.replayed.remove(&epoch) {
             Some(replayed) => agree(epoch, &digest, &replayed, program),
             None => {
@@ -150,6 +163,7 @@ impl Digests {
     /// The log was read to its end: digests that were not found there have to be logged.
     pub fn read(&self) {
         let state = &mut *self.0.lock();
+        assert!(state.unlogged.is_empty(), "no new epoch is finished before the log was read");
         state.read = true;
         let replayed = std::mem::take(&mut state.replayed);
         state.unlogged.splice(..0, replayed);

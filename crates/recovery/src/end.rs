@@ -53,6 +53,8 @@ impl Ending {
         let mut is_behind = false;
         // Without a log the replay was aborted: the next run begins where this one began.
         if let Some(mut log) = left.log.take() {
+            assert!(log.is_durable(), "the logger has synced what it wrote");
+            assert_eq!(log.epoch(), epoch, "each epoch that was cut is logged");
             note_rest(&mut log, &self.digests)?;
             let checkpoint = self.directory.lock().checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
             assert!(epoch >= checkpoint, "a checkpoint is of an epoch that was cut");

@@ -121,12 +121,24 @@ pub fn read_batch(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<RecordB
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
+impl SourceEntry {
+    /// Checks what a reader of the entry relies on.
+    fn check(&self) {
+        assert!(self.token.is_none() || self.taken != Taken::default(), "a token comes with the records before it");
+        let Ingested::Values(batches) = &self.ingested else { return };
+        let mut there = Taken::default();
+        batches.iter().for_each(|batch| there.add(Taken::of(batch)));
+        assert_eq!(there, self.taken, "an entry has the records that it counts");
+    }
+}
+
 impl EpochEntry {
     /// Appends the entry's bytes, without the epoch's number.
     pub fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
         into.push(VERSION);
         number(into, self.sources.len() as u64);
         for source in &self.sources {
+            source.check();
             let values = matches!(source.ingested, Ingested::Values(_));
             into.push(u8::from(source.ended) | u8::from(values) << 1 | u8::from(source.token.is_some()) << 2);
             number(into, source.passed);

@@ -58,6 +58,7 @@ impl Demand {
     /// Updates the averages from the keys that were looked up, and the bytes of texts that were added, since the last
     /// observation.
     pub(crate) fn observe(&mut self, asked: u64, text_bytes: usize) {
+        assert!(self.seen.0 <= self.events && self.seen.1 <= asked, "counts of events and keys only grow");
         let (events, keys) = ((self.events - self.seen.0) as f64, (asked - self.seen.1) as f64);
         if events > 0.0 {
             let added = text_bytes.saturating_sub(self.seen.2) as f64;
@@ -134,12 +135,14 @@ impl BufferManager {
         let chosen = choose(machine, environment, table, eviction)?;
         let (victims, packed): (Vec<Victims>, Vec<Packed>) = chosen.into_iter().unzip();
         let rows = packed.iter().map(Packed::rows).sum();
+        let slots = victims.iter().map(Victims::slots).sum::<usize>();
+        assert!(rows <= slots, "only rows that go are spilled");
         if rows > 0 {
             let mut spill = directory.lock().write_run(machine.tables[table].shape(), Some(rows))?.unsynced();
             packed.into_iter().try_for_each(|packed| spill.append(packed))?;
             self.spill(table, spill.finish_unsynced()?);
         }
-        self.evicted.fetch_add(victims.iter().map(Victims::slots).sum::<usize>() as u64, Ordering::Relaxed);
+        self.evicted.fetch_add(slots as u64, Ordering::Relaxed);
         let fitted = level.fitted(table);
         let others = machine.clone();
         let remove = |removals: Vec<Removal>| {
@@ -290,6 +293,7 @@ impl MemoryControl {
 
     /// Whether there is room for another epoch of at most `events_max` events, with at most `epochs` epochs in flight.
     pub fn room(&mut self, events_max: usize, epochs: usize) -> Room {
+        assert!(epochs > 0, "there is an epoch to make room for");
         let level = self.buffers.level(&self.machine);
         self.demand.observe(self.buffers.asked(), level.text_bytes);
         // All epochs except the one in access may still have to be prepared.

@@ -45,6 +45,7 @@ impl LogFeed {
 
     /// Logs an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
+        assert!(self.start.is_none(), "the log goes on before an epoch is logged");
         let entry = self.intake.cut(epoch, gate);
         if let Some(entries) = &self.entries {
             // If the logger is gone, the failure is already set.
@@ -60,6 +61,7 @@ impl LogFeed {
 
     /// Tells the committer that epochs up to this one are durable.
     pub fn tell(&self, epoch: u64) {
+        assert!(self.start.is_some(), "the logger tells what is durable once the log goes on");
         self.log_state.durable.fetch_max(epoch, Ordering::AcqRel);
         self.told.iter().for_each(|told| _ = told.send(Logged { epoch, results: 0 }));
     }
@@ -98,14 +100,17 @@ pub struct CheckpointTrigger {
 impl CheckpointTrigger {
     /// Prepares an epoch that was cut, or is replayed as it was cut, to mark the rows that it changes.
     pub fn mark(&mut self, epoch: &mut Epoch) {
+        assert!(epoch.input.changes.is_none(), "an epoch has one mark");
         self.events += epoch.input.events as u64;
         epoch.input.changes = Some(self.changes());
-        epoch.input.is_digested = true;
+        epoch.finished.digest = Some(EpochDigest::default());
     }
 
     /// Requests a checkpoint at the end of an epoch that was just cut, if one is due.
     pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate) {
+        assert!(!epoch.input.replayed, "no checkpoint is due in a replay");
         let bytes = self.log_state.bytes.load(Ordering::Relaxed);
+        assert!(self.bytes <= bytes, "the log only grows");
         let is_long =
             self.events >= self.options.checkpoint_events || bytes - self.bytes >= self.options.checkpoint_log_bytes;
         if !is_long || self.checkpoints.busy.load(Ordering::Acquire) {

@@ -88,6 +88,8 @@ impl Intake {
 
     /// Accounts for a replayed epoch.
     pub fn replayed(&mut self, entry: &EpochEntry) {
+        assert!(!self.has_uncut(), "nothing new is taken in a replay");
+        assert_eq!(entry.sources.len(), self.sources.len(), "an entry has a part of each source");
         for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
             of.in_all.add(entry.taken);
             if entry.taken != Taken::default() {

@@ -86,6 +86,8 @@ pub fn load(
     for thread in joined {
         thread.join().map_err(RunError::Panic)?;
     }
+    let taken = load.next.load(Ordering::Relaxed);
+    assert!(outcome.is_err() || taken >= load.shares.len(), "each share of the rows was loaded");
     // Some rows were in several runs, or deleted.
     shown.recovery.rows.store(shown.recovery.rows_in_all.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(outcome?)

@@ -151,7 +151,7 @@ impl Logger {
         self.waits = None;
         let mut at = 0;
         if self.log().planted().is(Bug::ReleasesUnsynced) {
-            self.tell();
+            self.send_logged();
             at = self.environment.now() + TOO_EARLY;
         }
         self.pushed = Some(Pushed { from, at });
@@ -227,8 +227,17 @@ impl Logger {
         self.results_epoch = last;
     }
 
-    /// Reports progress. If the committer is gone, the run has failed.
+    /// Reports progress.
     fn tell(&mut self) {
+        let syncs = self.options.sync == Sync::Epoch;
+        let log = self.log();
+        assert!(log.is_written(), "an epoch is in the log's file before it is released");
+        assert!(!syncs || log.is_durable(), "an epoch is durable before it is released");
+        self.send_logged();
+    }
+
+    /// Reports progress to the committer. If it is gone, the run has failed.
+    fn send_logged(&mut self) {
         let logged = Logged { epoch: self.log().epoch(), results: self.results_epoch };
         self.told.iter().for_each(|told| _ = told.send(logged));
     }
@@ -280,16 +289,21 @@ impl Logger {
         }
         self.control.log_waits.store(false, Ordering::Relaxed);
         let from = self.pushed.take().expect("just written").from;
-        if self.until_due() == 0 {
+        if self.until_due() == 0 && !self.log().planted().is(Bug::ReleasesWritten) {
             self.sync()?;
         }
-        let bytes = self.log().position() - from;
+        let end = self.log().position();
+        assert!(from <= end, "the log only grows");
+        let bytes = end - from;
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.tell();
         self.log().roll()?;
         let checkpoint = self.state.truncate.swap(0, Ordering::Relaxed);
         if checkpoint > 0 {
             self.log().roll_now()?;
+            assert!(self.truncate < checkpoint, "checkpoints come in the order of epochs");
+            let durable = self.state.durable.load(Ordering::Acquire);
+            assert!(checkpoint <= durable, "the log is durable up to the checkpoint that replaces it");
             self.truncate = checkpoint;
         }
         // Removing many segments at once would take the file system tens of milliseconds, during which nothing is

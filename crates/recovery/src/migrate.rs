@@ -82,6 +82,7 @@ fn refused(kind: &str, name: &str, why: &str) -> RunError {
 /// Converts rows to another schema: columns are matched by name and widened; new columns get their default in every
 /// row.
 pub fn convert(batch: &RecordBatch, schema: &Schema, defaults: &[Option<Value>]) -> Result<RecordBatch, String> {
+    assert_eq!(defaults.len(), schema.fields.len(), "each field has a default or none");
     let mut columns = Vec::new();
     for (field, default) in schema.fields.iter().zip(defaults) {
         let column = match (batch.schema().index_of(&field.name), &field.ty) {

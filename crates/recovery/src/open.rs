@@ -319,6 +319,7 @@ fn begin(directory: &mut StateDirectory, machine: &Machine, options: &Durability
     let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
     let first = save(directory, machine, state)?;
     let mut log = directory.begin(first)?;
+    assert_eq!(log.epoch(), 0, "a new log begins after the first checkpoint");
     if let Some(name) = &options.savepoint {
         directory.create_savepoint(name)?;
         log.hold(Some(0));
@@ -359,6 +360,7 @@ fn recover_sinks(
         }
         released.push(epoch);
     }
+    assert_eq!(released.len(), machine.program.sinks.len(), "each sink says what it has committed");
     Ok((released, furthest))
 }
 

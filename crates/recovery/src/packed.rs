@@ -67,6 +67,7 @@ fn form(column: &ArrayRef) -> u8 {
 impl PackedCodec {
     /// Appends a batch in canonical form, with at least one row.
     pub fn write(&mut self, batch: &RecordBatch, into: &mut Vec<u8>) {
+        assert!(batch.num_rows() > 0, "a batch in the log has a row");
         number(into, batch.num_rows() as u64);
         into.extend(batch.columns().iter().map(form));
         batch.columns().iter().for_each(|column| write_column(column, into));
@@ -163,6 +164,7 @@ impl<'a> Offsets<'a> {
     /// The offsets of `into.len()` values, starting at `from`.
     #[inline(always)]
     fn fill(&self, from: usize, into: &mut [u64]) {
+        debug_assert!(!into.is_empty(), "a run of offsets has a first value");
         let values = &self.values[from..from + into.len()];
         if self.ascends {
             let before = from.checked_sub(1).map_or(self.base, |before| self.values[before]);
@@ -261,6 +263,7 @@ fn put_bits<const N: usize>(values: &[u64], width: u32, into: &mut Vec<u8>) {
     if width == 0 {
         return;
     }
+    debug_assert!(values.len().is_multiple_of(N * GROUP), "values are packed in whole groups");
     let (start, limit) = (into.len(), mask(width));
     into.resize(start + packed_bytes(values.len(), width), 0);
     let mut words = into[start..].as_chunks_mut::<8>().0.as_chunks_mut::<N>().0.iter_mut();
@@ -278,6 +281,7 @@ fn put_bits<const N: usize>(values: &[u64], width: u32, into: &mut Vec<u8>) {
             };
         }
     }
+    debug_assert!(bits == 0 && words.next().is_none(), "whole groups fill whole words");
 }
 
 /// Reads `count` offsets of `width` bits, in whole groups.
@@ -286,6 +290,8 @@ fn take_bits<const N: usize>(bytes: &[u8], count: usize, width: u32, base: i64, 
         into.resize(into.len() + count, base);
         return;
     }
+    debug_assert!(count.is_multiple_of(N * GROUP), "values are unpacked in whole groups");
+    debug_assert_eq!(bytes.len(), packed_bytes(count, width), "there are as many words as the values take");
     let mut words = bytes.as_chunks::<8>().0.as_chunks::<N>().0.iter().map(|word| word.map(u64::from_le_bytes));
     let (limit, mut word, mut bits) = (mask(width), [0; N], u64::BITS);
     let mut group = [[0; N]; GROUP];

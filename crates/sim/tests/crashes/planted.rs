@@ -45,7 +45,7 @@ const DURABLE: &[&str] = &["epochs that were durable are missing"];
 
 #[test]
 fn planted_bugs_are_found() {
-    let bugs: [(Bug, &[&str]); 21] = [
+    let bugs: [(Bug, &[&str]); 19] = [
         (Bug::CheckpointInPlace, MANIFEST),
         (Bug::CheckpointUnsynced, ROWS),
         (Bug::CheckpointForgetsHeld, DIFFERS),
@@ -63,11 +63,8 @@ fn planted_bugs_are_found() {
         (Bug::SpillsUnsynced, ROWS),
         (Bug::CheckpointHidesSpills, DIFFERS),
         (Bug::ReleasesUnsynced, DURABLE),
-        // The gate has passed those events before.
-        (Bug::ReplayRepeats, &["lets more events through than there are"]),
         (Bug::ReplayCutsAnew, DIFFERS),
         (Bug::ReplayReleasesAgain, &["the first to differ"]),
-        (Bug::ReplayForgetsTaken, DIFFERS),
     ];
     let look =
         |(bug, shows): (Bug, _)| look_for(format!("{bug:?}"), Wrongs { planted: Planted::new(bug), lies: &[] }, shows);
@@ -92,4 +89,35 @@ fn syncs_that_are_left_out_are_found() {
     };
     let missed: Vec<String> = lies.into_iter().filter_map(|lie| look(lie).err()).collect();
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// Runs trials until a bug breaks one; its first failure must be this assertion, before any result differs or anything is
+/// lost. The same trials pass without the bug.
+fn is_asserted(bug: Bug, says: &str) {
+    let wrongs = Wrongs { planted: Planted::new(bug), lies: &[] };
+    let (mut with, mut without) = (Trials::default(), Trials::default());
+    for at in (1..=PLANS_FOR_A_BUG).flat_map(At::of_plan) {
+        without.run(at, Wrongs::default()).unwrap_or_else(|wrong| panic!("{at} fails without {bug:?}, too: {wrong}"));
+        if let Err(wrong) = with.run(at, wrongs) {
+            assert!(wrong.contains("panic: ") && wrong.contains(says), "{at} fails otherwise: {wrong}");
+            println!("{bug:?}: {at}: {wrong}");
+            return;
+        }
+    }
+    panic!("{bug:?} was not found");
+}
+
+#[test]
+fn an_epoch_that_is_released_before_it_is_synced_is_asserted() {
+    is_asserted(Bug::ReleasesWritten, "an epoch is durable before it is released");
+}
+
+#[test]
+fn an_epoch_that_is_replayed_twice_is_asserted() {
+    is_asserted(Bug::ReplayRepeats, "no epoch that the checkpoint holds is replayed");
+}
+
+#[test]
+fn a_source_that_goes_on_too_early_is_asserted() {
+    is_asserted(Bug::ReplayForgetsTaken, "a source goes on after the events that the gate has of it");
 }
