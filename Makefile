@@ -32,10 +32,11 @@ demo: release ## set up, and run the bank of examples/bank.py on a million event
 
 test: lint test-rust test-python ## set up, and run all checks and tests
 
-lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, names in documents, tracked files, the crates' documentation
+lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, assertions, names in documents, tracked files, the crates' documentation
 	cargo fmt --all --check
 	$(BIN)/python tools/check_crates.py
 	$(BIN)/python tools/check_circles.py
+	$(BIN)/python tools/check_assertions.py
 	$(BIN)/python tools/check_documents.py
 	$(BIN)/python tools/check_files.py
 	cargo clippy --workspace --all-targets -- -D warnings

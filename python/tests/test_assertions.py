@@ -1,0 +1,65 @@
+"""tools/check_assertions.py counts assertions in code, and nowhere else."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+CHECK = REPOSITORY / "tools/check_assertions.py"
+
+pytestmark = pytest.mark.skipif(not CHECK.is_file(), reason="the tools are not in the package")
+
+if CHECK.is_file():
+    spec = importlib.util.spec_from_file_location("check_assertions", CHECK)
+    check_assertions = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check_assertions)
+
+SOURCE = """//! assert!(no) in a comment
+
+/* assert!(no)
+   assert!(no) */
+fn f<'a>(x: &'a str) -> char {
+    assert!(x.len() > 1, "assert!(no) {{ in a text");
+    debug_assert_eq!(x.len(), 2);
+    match x.chars().next() {
+        Some('{') => '"', // assert!(no)
+        _ => unreachable!("a brace"),
+    }
+}
+
+#[cfg(test)]
+impl F {
+    fn g(&self) {
+        assert!(self.is_no_assertion_of_the_engine());
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod more_tests {
+    fn f() {
+        assert!(true);
+    }
+}
+"""
+
+
+def test_assertions_are_counted_in_code_alone():
+    assert check_assertions.count(SOURCE) == (8, 3)
+
+
+def test_an_area_with_too_few_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_assertions, "AREAS", {"gate": ["gate*.rs"]})
+    assert check_assertions.check(tmp_path) == ["area gate: none of its files is there"]
+    (tmp_path / "gate.rs").write_text("assert!(one);\n" * 3 + "more();\n" * 197)
+    assert check_assertions.check(tmp_path) == []
+    (tmp_path / "gate_more.rs").write_text("more();\n")
+    [fault] = check_assertions.check(tmp_path)
+    assert fault == "area gate: 14.9 assertions per thousand lines of code; at least 15 are wanted"
+
+
+def test_every_area_of_the_engine_has_enough():
+    assert check_assertions.check(REPOSITORY) == []
