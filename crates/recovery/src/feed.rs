@@ -103,7 +103,7 @@ impl CheckpointTrigger {
         assert!(epoch.input.changes.is_none(), "an epoch has one mark");
         self.events += epoch.input.events as u64;
         epoch.input.changes = Some(self.changes());
-        epoch.finished.digest = Some(EpochDigest::default());
+        epoch.input.is_digested = true;
     }
 
     /// Requests a checkpoint at the end of an epoch that was just cut, if one is due.

@@ -100,6 +100,12 @@ impl Replay {
             }
             lost = *released - last;
         }
+        if last < self.checkpoint {
+            return Err(RunError::State(StateError::Refused(format!(
+                "the log of {} ends with epoch {last}, before epoch {} of the checkpoint",
+                self.path, self.checkpoint,
+            ))));
+        }
         for note in self.reader.take_notes() {
             let malformed =
                 |Malformed(reason)| StateError::Refused(format!("a note in the log does not read: {reason}"));

@@ -394,7 +394,10 @@ impl Gatherer {
     fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
         epoch.number = self.number;
         assert!(epoch.input.events == 0 && epoch.input.merge.is_empty(), "an epoch begins empty");
-        assert!(epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot, "an epoch begins without a snapshot");
+        assert!(
+            epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot,
+            "an epoch begins without a snapshot"
+        );
         if !self.gate.cut(cut, &mut epoch) {
             let replay = self.replay.as_ref();
             let error = replay.map(|replay| replay.too_few_events(self.number));

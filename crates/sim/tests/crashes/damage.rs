@@ -5,9 +5,9 @@ use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_durability::{Planted, StateDirectory, StateError, Storage, read_all};
+use tidemill_durability::{Log, Open, Planted, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{DataShape, History, PlanSize, random_data, random_plan};
-use tidemill_plan::analyze;
+use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{Engine, EpochSize, RunError};
 use tidemill_sim::{Fault, SimStorage};
 
@@ -133,4 +133,49 @@ fn each_file_removed() {
     }
     let needed = storage.files().into_keys().filter(|path| in_use(path) && !is_log(path)).count() - 1;
     assert_eq!(refused, needed, "all but the lock and the log");
+}
+
+/// The last segment of a log loses its records, in a program without sinks, so that nothing else tells which epochs there were: a
+/// log that ends before its checkpoint is refused, and the run does not panic.
+#[test]
+fn a_log_that_ends_before_its_checkpoint_is_refused() {
+    const SEED: u64 = 1;
+    let plan = Plan { sinks: Vec::new(), ..random_plan(SEED, PlanSize::Small) };
+    let program = analyze(&plan).expect("random plans are valid");
+    let (preload, sources) = random_data(&program, SEED, DataShape::random(SEED));
+    let history = History { plan, preload, sources };
+    let setting = Setting {
+        epoch: EpochSize::Events(4),
+        workers: 1,
+        records: false,
+        memory: None,
+        ..Setting::random(SEED, Planted::default())
+    };
+    let mut engine = Some(Engine::new(program).expect("random plans compile"));
+    let mut run = |storage: &SimStorage| {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        let ran = engine.take().expect("put back below");
+        let ended = process(&history, &ran, &storage, &setting);
+        engine = Some(ran.with_empty_tables());
+        ended.map(drop)
+    };
+    let whole = new_machine(SEED);
+    run(&whole).expect("no fault");
+    let mut refused = 0;
+    for call in 0..whole.call_count() {
+        let storage = new_machine(SEED);
+        storage.fail(call, Fault::CutBefore);
+        let _ = run(&storage);
+        storage.kill();
+        storage.heal();
+        let Some(path) = storage.files().into_keys().rfind(|path| is_log(path)) else { continue };
+        let file = storage.open(&path, Open::AppendOrCreate).expect("no fault");
+        file.truncate(Log::EMPTY_BYTES).expect("no fault");
+        match run(&storage) {
+            Ok(()) => {}
+            Err(RunError::State(error)) => refused += usize::from(error.to_string().contains("of the checkpoint")),
+            Err(error) => panic!("call {call}: {error}"),
+        }
+    }
+    assert!(refused > 0, "a log ends before its checkpoint");
 }

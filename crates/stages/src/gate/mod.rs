@@ -354,7 +354,11 @@ impl Gate {
             epoch.input.sources[s].events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
             epoch.input.events += count;
         }
-        debug_assert_eq!(arrived(&epoch.input.arrivals), epoch.input.events, "each event of an epoch has an arrival time");
+        debug_assert_eq!(
+            arrived(&epoch.input.arrivals),
+            epoch.input.events,
+            "each event of an epoch has an arrival time"
+        );
     }
 
     /// Merges the heads of several sources in position order. `passes` says whether an event may pass, given its
