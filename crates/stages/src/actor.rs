@@ -212,7 +212,7 @@ mod tests {
         let (outbox, inbox) = mailbox::<u8>(None, &bell, None);
         let other = outbox.clone();
         drop(outbox);
-        bell.wait(None);
+        assert!(!bell.wait(Some(Duration::from_millis(1))), "a sender is left");
         assert!(matches!(inbox.take(), Took::Nothing));
         drop(other);
         bell.wait(None);
