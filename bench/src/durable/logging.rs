@@ -57,7 +57,7 @@ fn batch() -> RecordBatch {
 }
 
 fn schema() -> tidemill_model::Schema {
-    analyze(&plan(1)).expect("a right plan").streams[0].schema.clone()
+    analyze(&plan(1)).expect("a right plan").streams.raw[0].schema.clone()
 }
 
 /// A run of one until it is killed: `LENGTH border` or `LENGTH full`.

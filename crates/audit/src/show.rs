@@ -93,7 +93,7 @@ fn search(
                 walk.reference.process(next);
             }
         }
-        (0..program.streams.len()).for_each(|stream| drop(walk.reference.take_output(stream)));
+        program.streams.keys().for_each(|stream| drop(walk.reference.take_output(stream)));
         if matches!(position.at, At::Offset(_)) && !text.is_empty() {
             break;
         }

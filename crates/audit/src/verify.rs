@@ -10,9 +10,10 @@ use std::fmt::Write;
 use tidemill_durability::{StateDirectory, StateError};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{StreamDigest, TableDigest, Value};
-use tidemill_plan::{Program, TableId};
+use tidemill_plan::{Program, StreamId, TableId};
 use tidemill_reference::Step;
 use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
+use typed_index_collections::TiVec;
 
 const NOTHING_LOGGED: &str =
     "no transaction was verified: a run that ends takes a checkpoint of everything and drops the log before it";
@@ -162,10 +163,10 @@ impl<'a> Verification<'a> {
 
     /// The reference interpreter's digest of the current epoch.
     fn digest(&mut self) -> EpochDigest {
-        let outputs = self.program.streams.iter().enumerate();
-        let outputs: Vec<RecordBatch> =
+        let outputs = self.program.streams.iter_enumerated();
+        let outputs: TiVec<StreamId, RecordBatch> =
             outputs.map(|(s, stream)| batch_of(&stream.schema, &self.walk.reference.take_output(s))).collect();
-        let committed = |stream: usize| Some(&outputs[stream]).filter(|batch| batch.num_rows() > 0).cloned();
+        let committed = |stream: StreamId| Some(&outputs[stream]).filter(|batch| batch.num_rows() > 0).cloned();
         let counts = self.walk.reference.counts().iter();
         let counts: Vec<(u64, u64)> = counts.map(|count| (count.committed, count.aborted.iter().sum())).collect();
         let before = std::mem::replace(&mut self.counts, counts);

@@ -21,6 +21,7 @@ use tidemill_plan::{
     CommittedOutput, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction, TransactionId,
     Waves,
 };
+use typed_index_collections::{TiSlice, TiVec};
 
 /// The machine refused to make code of a program.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +111,7 @@ pub struct Code {
     /// By transaction, by input.
     pub transactions: Vec<Vec<TransactionCode>>,
     /// By stream: for roots.
-    pub pipelines: Vec<Option<PipelineCode>>,
+    pub pipelines: TiVec<StreamId, Option<PipelineCode>>,
     /// The column types of each emission number, for [`crate::AccessContext::new`].
     pub emission_types: Vec<Vec<ColumnType>>,
     /// Functions made.
@@ -213,16 +214,16 @@ struct PendingParts {
 
 impl Code {
     /// Compiles a program. `wanted` says of each stream whether its events are needed as output.
-    pub fn compile(program: &Program, wanted: &[bool]) -> Result<Code, CompileError> {
+    pub fn compile(program: &Program, wanted: &TiSlice<StreamId, bool>) -> Result<Code, CompileError> {
         Code::compile_for(program, wanted, Undo::ToBeginning)
     }
 
     /// Compiles a program whose transactions can be undone so far.
-    pub fn compile_for(program: &Program, wanted: &[bool], undo: Undo) -> Result<Code, CompileError> {
+    pub fn compile_for(program: &Program, wanted: &TiSlice<StreamId, bool>, undo: Undo) -> Result<Code, CompileError> {
         tidemill_plan::with_deep_stack(|| Code::compile_all(program, wanted, undo))
     }
 
-    fn compile_all(program: &Program, wanted: &[bool], undo: Undo) -> Result<Code, CompileError> {
+    fn compile_all(program: &Program, wanted: &TiSlice<StreamId, bool>, undo: Undo) -> Result<Code, CompileError> {
         let mut unit = Unit::new(undo)?;
         let mut emission_types = Vec::new();
         let mut transactions: Vec<Vec<Pending>> = Vec::new();
@@ -234,7 +235,7 @@ impl Code {
         }
         let cascades = Waves::of(program).is_none();
         let mut pipelines = Vec::new();
-        for stream in 0..program.streams.len() {
+        for stream in program.streams.keys() {
             let mut entry = compile_pipeline(&mut unit, program, stream)?;
             if let Some(pending) = &mut entry {
                 let is_source = matches!(program.streams[stream].origin, Origin::Source { .. });
@@ -286,7 +287,7 @@ impl Code {
 fn compile_input(
     unit: &mut Unit,
     program: &Program,
-    wanted: &[bool],
+    wanted: &TiSlice<StreamId, bool>,
     id: TransactionId,
     input: usize,
     emission_types: &mut Vec<Vec<ColumnType>>,

@@ -168,7 +168,7 @@ impl OutputPlan {
 /// Whether code reads a root stream's events as they are emitted (filters, maps, transactions), so
 /// that all of its scalar fields must be captured.
 pub fn feeds_code(program: &Program, root: StreamId) -> bool {
-    program.streams.iter().enumerate().any(|(s, stream)| {
+    program.streams.iter_enumerated().any(|(s, stream)| {
         let derived = matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. });
         stream.root == root && (derived && s != root || !stream.deliveries.is_empty())
     })

@@ -64,7 +64,7 @@ impl PipelinePlan {
     /// Plans what derives from a root.
     pub fn of(program: &Program, root: StreamId) -> PipelinePlan {
         let mut plan = PipelinePlan { nodes: vec![PipelineNode::of(program, root)], deliveries: Vec::new() };
-        for (s, stream) in program.streams.iter().enumerate() {
+        for (s, stream) in program.streams.iter_enumerated() {
             if let Origin::Filter { input, .. } | Origin::Map { input, .. } = &stream.origin
                 && stream.root == root
             {

@@ -15,7 +15,7 @@ use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use std::mem::{offset_of, size_of};
 use tidemill_model::Schema;
-use tidemill_plan::{Program, Transaction};
+use tidemill_plan::{Program, StreamId, Transaction};
 use tidemill_state::RowLayout;
 
 /// How far what a transaction did can be undone.
@@ -119,7 +119,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
     let event = Event { schema: &transaction.schema, fields, columns, dense, row };
     let elements = vec![None; transaction.loops.len()];
     let sums = body_counts(&transaction.body).then(|| Sums::start(&mut l, spec.program.limits));
-    let schema_of = |stream: usize| &spec.program.streams[stream].schema;
+    let schema_of = |stream: StreamId| &spec.program.streams[stream].schema;
     let mut access = Access {
         body: Body { l, event, elements, locals, roles, failure, undo_top, sums },
         spec,

@@ -10,13 +10,14 @@ use support::{Bank, Events, application};
 use tidemill_compile::{AccessContext, Code, Undo};
 use tidemill_histories::Random;
 use tidemill_plan::analyze;
+use typed_index_collections::ti_vec;
 
 const PROGRAMS: u64 = 150;
 const EVENTS: usize = 60;
 
 fn compiled(seed: u64, undo: Undo) -> (tidemill_plan::Program, Code) {
     let program = analyze(&application(&mut Random::new(seed))).unwrap_or_else(|errors| panic!("{seed}: {errors:#?}"));
-    let wanted = vec![true; program.streams.len()];
+    let wanted = ti_vec![true; program.streams.len()];
     let code = Code::compile_for(&program, &wanted, undo).expect("it compiles");
     (program, code)
 }

@@ -8,7 +8,7 @@ use crate::random::Random;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamRef, TableDef, analyze,
+    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef, TableDef, analyze,
 };
 
 /// How large a plan is.
@@ -241,7 +241,7 @@ fn inputs(plan: &Plan) -> Vec<Input> {
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
     };
     let mut inputs = Vec::new();
-    for (id, stream) in program.streams.iter().enumerate() {
+    for (id, stream) in program.streams.iter_enumerated() {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
         let lists_open = matches!(program.streams[stream.root].origin, Origin::Source { .. });
@@ -252,7 +252,7 @@ fn inputs(plan: &Plan) -> Vec<Input> {
 }
 
 /// How a plan refers to a stream that can be an input.
-fn reference(program: &Program, id: usize) -> Option<StreamRef> {
+fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: usize| program.transactions[t].name.clone();
     let stream = &program.streams[id];
     Some(match stream.origin {
@@ -267,7 +267,7 @@ fn reference(program: &Program, id: usize) -> Option<StreamRef> {
 }
 
 /// How many transactions an event went through on the longest way to a stream.
-fn level(program: &Program, id: usize) -> usize {
+fn level(program: &Program, id: StreamId) -> usize {
     match program.streams[program.streams[id].root].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
             let inputs = program.transactions[t].inputs.iter();

@@ -25,7 +25,7 @@ fn totals(seen: &Seen) -> (u64, u64) {
 
 /// How many events came out of a stream.
 fn count(program: &Program, seen: &Seen, stream: &str) -> usize {
-    let id = program.streams.iter().position(|s| s.name == stream).expect("there is such a stream");
+    let id = program.streams.position(|s| s.name == stream).expect("there is such a stream");
     seen.outputs[id].len()
 }
 
@@ -74,7 +74,7 @@ fn late_events_are_put_aside() {
 #[test]
 fn a_crossed_emission_keeps_the_order_of_emission() {
     let (program, seen) = named("an earlier event of a cascade emits later");
-    let stream = program.streams.iter().position(|s| s.name == "both.emitted.out").expect("it emits");
+    let stream = program.streams.position(|s| s.name == "both.emitted.out").expect("it emits");
     let firsts: Vec<_> = seen.outputs[stream].iter().take(2).map(|e| e[1].to_string()).collect();
     // First on the event itself (0 + 0 after `before`), then on the 100 that `before` emitted.
     assert_eq!(firsts, ["0", "100"]);

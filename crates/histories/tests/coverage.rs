@@ -6,7 +6,7 @@ use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
-use tidemill_plan::{Operations, Origin, Program, analyze};
+use tidemill_plan::{Operations, Origin, Program, StreamId, analyze};
 
 const SEEDS: u64 = 500;
 
@@ -158,7 +158,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
 }
 
 /// How many transactions are behind a stream.
-fn depth(program: &Program, stream: usize) -> usize {
+fn depth(program: &Program, stream: StreamId) -> usize {
     match program.streams[program.streams[stream].root].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
             1 + depth(program, program.transactions[t].inputs[0])

@@ -5,6 +5,7 @@
 
 pub mod arrow;
 mod digest;
+mod index;
 mod position;
 mod schema;
 mod types;

@@ -26,11 +26,17 @@
 use crate::{Aggregate, Limits, Window};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Value};
+use typed_index_collections::TiVec;
+
+tidemill_model::index_types! {
+    /// Index into [`Program::streams`].
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    pub struct StreamId;
+}
 
 /// Index into [`Program::tables`].
 pub type TableId = usize;
-/// Index into [`Program::streams`].
-pub type StreamId = usize;
 /// Index into [`Program::transactions`].
 pub type TransactionId = usize;
 /// Index into [`Transaction::roles`].
@@ -52,7 +58,7 @@ pub struct Program {
     /// In declaration order.
     pub tables: Vec<Table>,
     /// All streams, implicit ones included; inputs before what derives from them.
-    pub streams: Vec<Stream>,
+    pub streams: TiVec<StreamId, Stream>,
     /// In declaration order.
     pub transactions: Vec<Transaction>,
     /// In declaration order.

@@ -42,7 +42,7 @@ impl Reference<'_> {
         let program = self.program;
         self.outputs[root].push(event.clone());
         let mut events = BTreeMap::from([(root, event)]);
-        for (id, stream) in program.streams.iter().enumerate() {
+        for (id, stream) in program.streams.iter_enumerated() {
             let (Origin::Filter { input, reasons, failed, .. } | Origin::Map { input, reasons, failed, .. }) =
                 &stream.origin
             else {

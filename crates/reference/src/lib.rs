@@ -33,6 +33,7 @@ use table::Table;
 use tidemill_model::{Position, Value};
 use tidemill_plan::{Origin, Program, StreamId, TableId, with_deep_stack};
 pub use trace::{Step, TransactionTrace};
+use typed_index_collections::{TiVec, ti_vec};
 pub use window::text as window_text;
 
 /// The values of an event or row, in the order of its schema or columns.
@@ -52,7 +53,7 @@ pub struct Reference<'p> {
     program: &'p Program,
     tables: Vec<Table>,
     /// By stream.
-    outputs: Vec<Vec<Record>>,
+    outputs: TiVec<StreamId, Vec<Record>>,
     /// By transaction.
     counts: Vec<TransactionCounts>,
     /// By source.
@@ -91,9 +92,11 @@ impl<'p> Reference<'p> {
         Reference {
             program,
             tables: program.tables.iter().map(Table::new).collect(),
-            outputs: vec![Vec::new(); program.streams.len()],
+            outputs: ti_vec![Vec::new(); program.streams.len()],
             counts: program.transactions.iter().map(|t| counts(&t.reasons)).collect(),
-            sources: (0..program.streams.len())
+            sources: program
+                .streams
+                .keys()
                 .filter(is_source)
                 .map(|stream| Source { stream, offset: 0, time_max: i64::MIN, held: BTreeMap::new(), known_from: 0 })
                 .collect(),

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 use tidemill_compile::{Code, CompileError};
 use tidemill_durability::{StateDirectory, StateError};
-use tidemill_plan::{Groups, Program, TableId};
+use tidemill_plan::{Groups, Program, StreamId, TableId};
 use tidemill_recovery::{Control, Durability, RunError, migrate, seed};
 use tidemill_stages::access::shape::EpochShape;
 use tidemill_stages::digest::committed_streams;
@@ -17,6 +17,7 @@ use tidemill_stages::io::{Sink, Source};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_stages::wiring::Wiring;
 use tidemill_state::{EvictedError, PreloadError, Table, TableStats};
+use typed_index_collections::{TiVec, ti_vec};
 
 /// The inputs of a run: one source and one sink for each of the program's, in its order.
 pub struct Request {
@@ -58,7 +59,7 @@ impl Engine {
 
     /// The same, with the logging of durable runs.
     pub fn with_logging(program: Program, logging: Logging) -> Result<Engine, CompileError> {
-        let mut wanted = vec![false; program.streams.len()];
+        let mut wanted: TiVec<StreamId, bool> = ti_vec![false; program.streams.len()];
         program.sinks.iter().for_each(|sink| wanted[sink.stream] = true);
         if logging == Logging::Full {
             committed_streams(&program).for_each(|stream| wanted[stream] = true);

@@ -68,7 +68,7 @@ impl Report {
         }
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.finished.counts).for_each(|(all, some)| sum(all, some));
-        sum(&mut self.failed, &epoch.finished.failed);
+        sum(&mut self.failed, &epoch.finished.failed.raw);
         for (wired, sampled) in wiring.inputs.iter().zip(&epoch.accessed.sampled) {
             let all = &mut self.sampled[wired.transaction];
             all.time += sampled.time;

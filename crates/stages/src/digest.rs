@@ -61,5 +61,5 @@ impl EpochDigest {
 /// The streams of committed transactions' outputs, by transaction.
 pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
     let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
-    (0..program.transactions.len()).map(move |t| program.streams.iter().position(of(t)).expect("each has one"))
+    (0..program.transactions.len()).map(move |t| program.streams.position(of(t)).expect("each has one"))
 }

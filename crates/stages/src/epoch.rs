@@ -12,11 +12,11 @@ use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
 use tidemill_compile::{Code, Produced};
-use tidemill_plan::Program;
+use tidemill_plan::{Program, StreamId};
 use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
 use tidemill_txn::Survey;
-use typed_index_collections::{TiSlice, TiVec};
+use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
 /// A run of consecutive events of a joint; each event stands for the transactions of all the joint's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +116,9 @@ impl EpochInput {
 /// The buffers that an epoch's stages fill and read one after the other.
 pub struct Work {
     /// By stream: the pipeline outputs, for roots.
-    pub pipelines: Vec<PipelineState>,
+    pub pipelines: TiVec<StreamId, PipelineState>,
     /// By stream: the events, for streams that transactions feed and code reads.
-    pub logs: Vec<Option<EventLog>>,
+    pub logs: TiVec<StreamId, Option<EventLog>>,
     /// By input.
     pub inputs: TiVec<InputId, Input>,
     /// The transactions in position order. If the program cascades, access writes it.
@@ -176,7 +176,7 @@ pub struct Finished {
     /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: Vec<Vec<u64>>,
     /// By stream: events that failed in its filter or map.
-    pub failed: Vec<u64>,
+    pub failed: TiVec<StreamId, u64>,
     /// If it was to be digested: the digest of its results.
     pub digest: Option<EpochDigest>,
     /// Idle time of the workers before it was finished and after the previous epoch was.
@@ -234,7 +234,7 @@ impl Epoch {
             let roles = program.transactions[wired.transaction].roles.len();
             Input::new(&code.transactions[wired.transaction][wired.input], roles)
         };
-        let log = |s: usize| {
+        let log = |s: StreamId| {
             let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
             fed.then(|| EventLog::new(&streams[s].schema))
         };
@@ -245,7 +245,7 @@ impl Epoch {
             input: EpochInput { sources, ..EpochInput::default() },
             work: Work {
                 pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
-                logs: (0..streams.len()).map(log).collect(),
+                logs: streams.keys().map(log).collect(),
                 inputs: wiring.inputs.iter().map(input).collect(),
                 order: Vec::new(),
                 produced: Vec::new(),
@@ -254,7 +254,7 @@ impl Epoch {
             finished: Finished {
                 outputs: program.sinks.iter().map(|_| Vec::new()).collect(),
                 counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
-                failed: vec![0; streams.len()],
+                failed: ti_vec![0; streams.len()],
                 ..Finished::default()
             },
             times: StageTimes::default(),

@@ -3,22 +3,13 @@
 use std::ops::Range;
 use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, OutputPlan, TransactionCode, feeds_code};
 use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
-use typed_index_collections::TiVec;
+use typed_index_collections::{TiVec, ti_vec};
 
-/// A transaction on one of its inputs: the index of its [`InputWiring`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct InputId(u32);
-
-impl From<usize> for InputId {
-    fn from(index: usize) -> Self {
-        InputId(index as u32)
-    }
-}
-
-impl From<InputId> for usize {
-    fn from(id: InputId) -> usize {
-        id.0 as usize
-    }
+tidemill_model::index_types! {
+    /// A transaction on one of its inputs: the index of its [`InputWiring`].
+    pub struct InputId;
+    /// A [`Joint`], by its index.
+    pub struct JointId;
 }
 
 /// An event of an input, which stands for one transaction.
@@ -42,22 +33,6 @@ pub struct InputWiring {
     pub node: usize,
     /// Where the keys come from.
     pub keys: DeliveryKeys,
-}
-
-/// A [`Joint`], by its index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JointId(u32);
-
-impl From<usize> for JointId {
-    fn from(index: usize) -> Self {
-        JointId(index as u32)
-    }
-}
-
-impl From<JointId> for usize {
-    fn from(id: JointId) -> usize {
-        id.0 as usize
-    }
 }
 
 /// Inputs of the same events, whose transactions run on each event one after the other; most joints have one input.
@@ -112,13 +87,13 @@ pub struct Wiring {
     /// All transactions on all their inputs.
     pub inputs: TiVec<InputId, InputWiring>,
     /// By stream: the inputs that an event of this root is delivered to, in order.
-    pub deliveries: Vec<Vec<InputId>>,
+    pub deliveries: TiVec<StreamId, Vec<InputId>>,
     /// All inputs, joined.
     pub joints: TiVec<JointId, Joint>,
     /// By stream: the joints of its deliveries, in order.
-    pub joints_of: Vec<Range<JointId>>,
+    pub joints_of: TiVec<StreamId, Range<JointId>>,
     /// By stream: whether code reads its events as they are emitted.
-    pub feeds_code: Vec<bool>,
+    pub feeds_code: TiVec<StreamId, bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
     /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another transaction
@@ -133,10 +108,10 @@ impl Wiring {
     /// Numbers the connections.
     pub fn of(program: &Program, code: &Code) -> Wiring {
         let mut inputs: TiVec<InputId, InputWiring> = TiVec::new();
-        let mut deliveries = vec![Vec::new(); program.streams.len()];
+        let mut deliveries: TiVec<StreamId, Vec<InputId>> = ti_vec![Vec::new(); program.streams.len()];
         let mut joints: TiVec<JointId, Joint> = TiVec::new();
-        let mut joints_of = Vec::new();
-        for (root, pipeline) in code.pipelines.iter().enumerate() {
+        let mut joints_of = TiVec::new();
+        for (root, pipeline) in code.pipelines.iter_enumerated() {
             let (first_input, first_joint) = (inputs.len(), joints.len());
             for JointCode { deliveries, run } in pipeline.iter().flat_map(|p| &p.joints) {
                 let inputs = (first_input + deliveries.start).into()..(first_input + deliveries.end).into();
@@ -161,8 +136,8 @@ impl Wiring {
             deliveries,
             joints,
             joints_of,
-            feeds_code: (0..program.streams.len()).map(|s| feeds_code(program, s)).collect(),
-            sources: (0..program.streams.len()).filter(is_source).collect(),
+            feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
+            sources: program.streams.keys().filter(is_source).collect(),
             cascades: waves.is_none(),
             waves: waves.unwrap_or_default(),
         }
@@ -198,7 +173,7 @@ mod tests {
     fn joints(name: &str) -> Vec<usize> {
         let (_, history) = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history");
         let program = analyze(&history.plan).expect("a right plan");
-        let code = Code::compile(&program, &vec![true; program.streams.len()]).expect("it can be compiled");
+        let code = Code::compile(&program, &ti_vec![true; program.streams.len()]).expect("it can be compiled");
         Wiring::of(&program, &code).joints.iter().map(Joint::width).collect()
     }
 

@@ -4,12 +4,13 @@
 
 use tidemill_histories::{History, same_rows};
 use tidemill_model::Value;
-use tidemill_plan::Program;
+use tidemill_plan::{Program, StreamId};
 use tidemill_reference::{Reference, TransactionCounts};
+use typed_index_collections::TiVec;
 
 /// What a run leaves behind.
 pub struct Seen {
-    pub outputs: Vec<Vec<Vec<Value>>>,
+    pub outputs: TiVec<StreamId, Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
     pub counts: Vec<TransactionCounts>,
 }
@@ -23,7 +24,7 @@ impl Seen {
         }
         reference.run(&history.sources);
         Seen {
-            outputs: (0..program.streams.len()).map(|s| reference.output(s).to_vec()).collect(),
+            outputs: program.streams.keys().map(|s| reference.output(s).to_vec()).collect(),
             tables: (0..program.tables.len()).map(|t| reference.table(t)).collect(),
             counts: reference.counts().to_vec(),
         }
@@ -32,6 +33,6 @@ impl Seen {
     /// Whether outputs and tables are the same to the bit.
     pub fn same(&self, other: &Seen) -> bool {
         let all = |l: &[Vec<Vec<Value>>], r: &[Vec<Vec<Value>>]| l.iter().zip(r).all(|(l, r)| same_rows(l, r));
-        all(&self.outputs, &other.outputs) && all(&self.tables, &other.tables)
+        all(&self.outputs.raw, &other.outputs.raw) && all(&self.tables, &other.tables)
     }
 }

@@ -11,6 +11,7 @@ use super::types::{check_schema, event_time};
 use crate::{Expr, Origin, OriginDef, Plan, Record, Stream, StreamDef, StreamId, StreamRef, bad_schema};
 use std::collections::HashMap;
 use tidemill_model::{Schema, SourceId};
+use typed_index_collections::TiVec;
 
 /// Why a reference leads to no stream.
 pub(super) enum Unresolved {
@@ -29,7 +30,7 @@ impl From<Fault> for Unresolved {
 /// The streams found so far.
 pub(super) struct Streams<'a> {
     plan: &'a Plan,
-    pub list: Vec<Stream>,
+    pub list: TiVec<StreamId, Stream>,
     /// For look-ups only; its order is never seen.
     ids: HashMap<StreamRef, StreamId>,
 }
@@ -47,17 +48,17 @@ pub(super) struct NewStream {
 impl<'a> Streams<'a> {
     /// No streams yet.
     pub fn new(plan: &'a Plan) -> Self {
-        Streams { plan, list: Vec::new(), ids: HashMap::new() }
+        Streams { plan, list: TiVec::new(), ids: HashMap::new() }
     }
 
-    /// The number that the next stream will have.
-    pub fn next_id(&self) -> StreamId {
-        self.list.len()
+    /// The number that the next stream but so many will have.
+    pub fn next_id_but(&self, others: usize) -> StreamId {
+        (self.list.len() + others).into()
     }
 
     /// Enters a stream.
     pub fn add(&mut self, reference: StreamRef, new: NewStream) -> StreamId {
-        let id = self.list.len();
+        let id = self.list.next_key();
         let NewStream { name, schema, event_time, origin, root } = new;
         let root = root.unwrap_or(id);
         self.list.push(Stream { name, schema, event_time, origin, root, deliveries: Vec::new() });
@@ -174,8 +175,8 @@ impl<'a> Streams<'a> {
             return Err(Fault::new("it has a lateness but no event time")
                 .hint("declare the event-time field; without one no event is late"));
         }
-        let id = self.next_id();
-        let origin = Origin::Source { source, lateness, late: id + 1, bad: id + 2 };
+        let id = self.list.next_key();
+        let origin = Origin::Source { source, lateness, late: self.next_id_but(1), bad: self.next_id_but(2) };
         let name = &def.name;
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);
@@ -204,7 +205,7 @@ impl<'a> Streams<'a> {
         let mut predicate = scope.condition(predicate)?;
         limits::count_expression(&mut predicate, &mut scope.reasons);
         let reasons = scope.reasons.finish();
-        let origin = Origin::Filter { input, predicate, reasons, failed: self.next_id() + 1 };
+        let origin = Origin::Filter { input, predicate, reasons, failed: self.next_id_but(1) };
         let (schema, time) = (stream.schema.clone(), stream.event_time);
         self.derived(def, input, schema, time, origin);
         Ok(())
@@ -221,7 +222,7 @@ impl<'a> Streams<'a> {
         limits::count_fields(&mut fields, &mut scope.reasons);
         let reasons = scope.reasons.finish();
         let settled = outputs.finish().remove(0);
-        let origin = Origin::Map { input, fields, reasons, failed: self.next_id() + 1 };
+        let origin = Origin::Map { input, fields, reasons, failed: self.next_id_but(1) };
         self.derived(def, input, settled.schema, settled.event_time, origin);
         Ok(())
     }

@@ -27,7 +27,7 @@ fn account(program: &Program) -> String {
         speculation(&mut text, program);
     }
     text.push_str("\nflow\n");
-    for id in 0..program.streams.len() {
+    for id in program.streams.keys() {
         flow::stream(&mut text, program, id);
     }
     for id in 0..program.transactions.len() {
@@ -85,7 +85,7 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
 /// Late and bad events are always counted, so nothing is said of them; nor of the events that pass
 /// through a transaction that returns nothing.
 pub fn warnings(program: &Program) -> Vec<String> {
-    let unused = (0..program.streams.len()).filter(|&id| !used(program, id) && carries(program, id));
+    let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id));
     unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name)).collect()
 }
 

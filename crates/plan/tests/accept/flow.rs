@@ -56,8 +56,8 @@ fn streams_come_after_what_they_derive_from() {
     assert_eq!(stream(&program, "words").deliveries, [delivery(1, 0), delivery(1, 1)]);
     assert_eq!(stream(&program, "count.committed").deliveries, [delivery(0, 0)]);
     assert_eq!(stream(&program, "big").deliveries, []);
-    assert_eq!(stream(&program, "big").root, 0);
-    assert_eq!(stream(&program, "totals").root, 5);
+    assert_eq!(stream(&program, "big").root, 0.into());
+    assert_eq!(stream(&program, "totals").root, 5.into());
     assert!(transaction(&program, "count").cascades);
     assert!(!transaction(&program, "again").cascades);
     assert_eq!(stream(&program, "big").event_time, Some(0));

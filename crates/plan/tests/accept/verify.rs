@@ -7,7 +7,7 @@ use tidemill_plan::{Cast, Origin, OutputField, Program, TextOp, Transaction, Wor
 
 /// Panics where the program breaks a promise.
 pub fn verify(program: &Program) {
-    for (id, stream) in program.streams.iter().enumerate() {
+    for (id, stream) in program.streams.iter_enumerated() {
         let input = match &stream.origin {
             Origin::Filter { input, predicate, reasons, .. } => {
                 let check = Check { event: &program.streams[*input].schema, reasons, body: None };

@@ -125,7 +125,7 @@ pub fn ints<const N: usize>(values: [i64; N]) -> Vec<Value> {
 
 /// What is on a stream, printed.
 pub fn output(program: &Program, reference: &Reference, stream: &str) -> Vec<String> {
-    let id = program.streams.iter().position(|s| s.name == stream);
+    let id = program.streams.position(|s| s.name == stream);
     let events = reference.output(id.unwrap_or_else(|| panic!("no stream {stream}")));
     events.iter().map(|event| line(event)).collect()
 }

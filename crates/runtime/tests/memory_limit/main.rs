@@ -128,7 +128,7 @@ fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, M
         recorded: None,
     })
     .expect("a new state");
-    let schema = program.streams[0].schema.clone();
+    let schema = program.streams.raw[0].schema.clone();
     let engine = Engine::new(program).expect("it compiles");
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

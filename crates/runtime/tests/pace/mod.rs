@@ -48,7 +48,7 @@ fn run() -> Summary {
         .build();
     let program = analyze(&plan).expect("a right plan");
     let events: Vec<Vec<Value>> = (0..BATCH as i64).map(|i| vec![Value::Int(i % 1000)]).collect();
-    let events = batch_of(&program.streams[0].schema, &events);
+    let events = batch_of(&program.streams.raw[0].schema, &events);
     let environment: Arc<dyn Environment> = Arc::new(System::new());
     let batch = SourceBatch { events, bad: Vec::new() };
     let backlog = Backlog { batch, left: EVENTS, arrived: environment.now() };

@@ -15,7 +15,7 @@ use crate::wiring::{InputEvent, InputId, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, NativeColumn, OutputPlan};
 use tidemill_plan::StreamId;
-use typed_index_collections::TiVec;
+use typed_index_collections::{TiSlice, TiVec};
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
 type Emitted = (StreamId, usize);
@@ -156,7 +156,7 @@ fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut Ac
 
 /// Appends an event to the log of a stream that leads on; returns its place in the log.
 fn log_one(
-    logs: &mut [Option<EventLog>],
+    logs: &mut TiSlice<StreamId, Option<EventLog>>,
     stream: StreamId,
     plan: &OutputPlan,
     columns: &[NativeColumn],

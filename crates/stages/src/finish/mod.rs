@@ -19,7 +19,7 @@ use tidemill_plan::{Origin, StreamId};
 /// Builds the outputs and counts of an epoch whose transactions have run.
 pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     count(machine, epoch);
-    for stream in 0..machine.program.streams.len() {
+    for stream in machine.program.streams.keys() {
         // Access has already followed the streams that lead on to transactions.
         if epoch.work.logs[stream].is_some() && machine.wiring.deliveries[stream].is_empty() {
             log_and_run(machine, scratch, epoch, stream);
@@ -27,7 +27,7 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     }
     let produced = scratch.context.take();
     epoch.work.produced.push(produced);
-    for (s, stream) in machine.program.streams.iter().enumerate() {
+    for (s, stream) in machine.program.streams.iter_enumerated() {
         if matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. }) {
             let node = crate::finish::outputs::node_of(machine, s);
             epoch.finished.failed[s] = epoch.work.pipelines[stream.root].nodes[node].failure_len as u64;

@@ -9,6 +9,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
+use typed_index_collections::ti_vec;
 
 /// Sources and their deliveries: the times of their events, in order of arrival.
 struct Case {
@@ -32,7 +33,7 @@ impl Case {
         };
         let plan = (0..times.len()).fold(PlanBuilder::new("gate"), source).build();
         let program = analyze(&plan).expect("a valid plan");
-        let schema = program.streams[0].schema.clone();
+        let schema = program.streams.raw[0].schema.clone();
         Case { program, schema, lateness, times }
     }
 
@@ -66,7 +67,8 @@ impl Case {
 
     /// Runs the case through a gate, with random sizes of batches and epochs and a random interleaving of the sources.
     fn run(&self, random: &mut Random) -> (Events, Vec<Vec<i64>>) {
-        let code = Code::compile(&self.program, &vec![false; self.program.streams.len()]).expect("no code to speak of");
+        let code =
+            Code::compile(&self.program, &ti_vec![false; self.program.streams.len()]).expect("no code to speak of");
         let wiring = Wiring::of(&self.program, &code);
         let mut gate = Gate::new(&self.program, &wiring.sources);
         let mut epoch = Epoch::new(&self.program, &code, &wiring);
@@ -195,7 +197,7 @@ fn without_event_time_sources_take_turns() {
 #[test]
 fn a_silent_source_holds_the_others_back_until_it_ends() {
     let case = Case::new(Some(0), Type::Int, vec![vec![1, 2, 3], vec![]]);
-    let code = Code::compile(&case.program, &vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
     let wiring = Wiring::of(&case.program, &code);
     let mut gate = Gate::new(&case.program, &wiring.sources);
     gate.ingest(0, case.batch(0, 0, 3), 0);
@@ -211,7 +213,7 @@ fn a_silent_source_holds_the_others_back_until_it_ends() {
 #[test]
 fn equal_times_wait_for_the_sources_before() {
     let case = Case::new(Some(0), Type::Int, vec![vec![5], vec![5]]);
-    let code = Code::compile(&case.program, &vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
     let wiring = Wiring::of(&case.program, &code);
     let mut gate = Gate::new(&case.program, &wiring.sources);
     gate.ingest(0, case.batch(0, 0, 1), 0);

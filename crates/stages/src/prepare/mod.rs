@@ -250,7 +250,7 @@ fn whole(joint: JointId, rows: usize, order: &mut Vec<JointRun>) -> bool {
 }
 
 /// The pipeline code of a stream that is a root.
-pub fn pipeline_of(machine: &Machine, root: usize) -> &PipelineCode {
+pub fn pipeline_of(machine: &Machine, root: StreamId) -> &PipelineCode {
     machine.code.pipelines[root].as_ref().expect("only roots are asked for")
 }
 
