@@ -119,7 +119,7 @@ impl Predicted {
         let means: Vec<f64> = one.transactions.iter().map(|t| t.mean_ns.unwrap_or(1.0).max(1.0)).collect();
         let times = one.access_seconds;
         // By kind as they were timed; in all as long as they took.
-        let raw: Vec<f64> = shape.transactions.iter().map(|&t| means[t]).collect();
+        let raw: Vec<f64> = shape.transactions.iter().map(|&t| means[usize::from(t)]).collect();
         let fit = per_epoch(times.useful) / raw.iter().sum::<f64>().max(1.0);
         let transactions: Vec<f64> = raw.into_iter().map(|ns| ns * fit).collect();
         let weight: Vec<f64> = match policy.on_versions() {

@@ -109,7 +109,7 @@ pub struct JointCode {
 /// The code of a program. Frees it when dropped.
 pub struct Code {
     /// By transaction, by input.
-    pub transactions: Vec<Vec<TransactionCode>>,
+    pub transactions: TiVec<TransactionId, Vec<TransactionCode>>,
     /// By stream: for roots.
     pub pipelines: TiVec<StreamId, Option<PipelineCode>>,
     /// The column types of each emission number, for [`crate::AccessContext::new`].
@@ -226,8 +226,8 @@ impl Code {
     fn compile_all(program: &Program, wanted: &TiSlice<StreamId, bool>, undo: Undo) -> Result<Code, CompileError> {
         let mut unit = Unit::new(undo)?;
         let mut emission_types = Vec::new();
-        let mut transactions: Vec<Vec<Pending>> = Vec::new();
-        for id in 0..program.transactions.len() {
+        let mut transactions: TiVec<TransactionId, Vec<Pending>> = TiVec::new();
+        for id in program.transactions.keys() {
             let inputs = 0..program.transactions[id].inputs.len();
             let codes: Result<_, _> =
                 inputs.map(|input| compile_input(&mut unit, program, wanted, id, input, &mut emission_types)).collect();

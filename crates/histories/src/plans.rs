@@ -8,7 +8,8 @@ use crate::random::Random;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef, TableDef, analyze,
+    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef, TableDef,
+    TransactionId, analyze,
 };
 
 /// How large a plan is.
@@ -253,7 +254,7 @@ fn inputs(plan: &Plan) -> Vec<Input> {
 
 /// How a plan refers to a stream that can be an input.
 fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
-    let transaction = |t: usize| program.transactions[t].name.clone();
+    let transaction = |t: TransactionId| program.transactions[t].name.clone();
     let stream = &program.streams[id];
     Some(match stream.origin {
         Origin::Source { .. } | Origin::Filter { .. } | Origin::Map { .. } => StreamRef::Named(stream.name.clone()),

@@ -56,7 +56,7 @@ fn transfers_follow_each_other() {
 fn rows_come_and_go() {
     for name in ["a row comes and goes", "missing rows"] {
         let (program, seen) = named(name);
-        for (reason, count) in program.transactions[0].reasons.iter().zip(&seen.counts[0].aborted) {
+        for (reason, count) in program.transactions.raw[0].reasons.iter().zip(&seen.counts.raw[0].aborted) {
             assert!(*count > 0 || reason.contains("overflow"), "{name}: never aborts with '{reason}'");
         }
     }

@@ -174,7 +174,7 @@ fn lists_are_taken_apart_and_left_whole() {
     for seed in 0..SEEDS {
         let plan = random_apart_plan(seed);
         let program = analyze(&plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}"));
-        for (id, transaction) in program.transactions.iter().enumerate() {
+        for (id, transaction) in program.transactions.iter_enumerated() {
             let over_lines = transaction.roles.iter().any(|role| role.name == "line" && role.written);
             let by_element = |parts: Operations| parts.operations.iter().any(|operation| operation.list.is_some());
             match Operations::of(&program, id).is_some_and(by_element) {

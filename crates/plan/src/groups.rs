@@ -13,6 +13,7 @@
 //! transactions do not keep to changes nothing.
 
 use crate::program::{Expr, Node, Program, Role, Table, TableId, TransactionId};
+use typed_index_collections::{TiVec, ti_vec};
 
 /// Groups at the most; what is beyond is one group.
 pub const GROUPS_MAX: usize = 8;
@@ -37,14 +38,14 @@ pub struct Groups {
     /// What they are, for people.
     pub names: Vec<String>,
     /// By transaction.
-    pub of: Vec<GroupOf>,
+    pub of: TiVec<TransactionId, GroupOf>,
 }
 
 impl Groups {
     /// Finds them.
     pub fn of(program: &Program) -> Groups {
         let tied = tied(program);
-        let mut groups = Groups { names: Vec::new(), of: vec![GroupOf::All(0); program.transactions.len()] };
+        let mut groups = Groups { names: Vec::new(), of: ti_vec![GroupOf::All(0); program.transactions.len()] };
         let mut roots: Vec<TableId> = Vec::new();
         for transaction in &program.transactions {
             let root = transaction.roles.first().map(|role| tied[role.table]);
@@ -54,7 +55,7 @@ impl Groups {
             let tables: Vec<TableId> = (0..program.tables.len()).filter(|&table| tied[table] == root).collect();
             let is_in =
                 |t: &TransactionId| program.transactions[*t].roles.first().is_some_and(|r| tied[r.table] == root);
-            let transactions: Vec<TransactionId> = (0..program.transactions.len()).filter(is_in).collect();
+            let transactions: Vec<TransactionId> = program.transactions.keys().filter(is_in).collect();
             let names: Vec<&str> = tables.iter().map(|&table| program.tables[table].name.as_str()).collect();
             let (name, first) = (names.join(", "), groups.names.len());
             let of = match key_groups(program, &tables, &transactions) {
@@ -70,7 +71,7 @@ impl Groups {
             transactions.into_iter().for_each(|transaction| groups.of[transaction] = of);
         }
         if groups.names.is_empty() || groups.names.len() > GROUPS_MAX {
-            return Groups { names: vec!["all".into()], of: vec![GroupOf::All(0); program.transactions.len()] };
+            return Groups { names: vec!["all".into()], of: ti_vec![GroupOf::All(0); program.transactions.len()] };
         }
         groups
     }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     fn of(groups: &Groups) -> &[GroupOf] {
-        &groups.of
+        &groups.of.raw
     }
 
     #[test]

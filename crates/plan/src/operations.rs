@@ -421,7 +421,7 @@ mod tests {
                 t.row("from", "accounts", [event("from")]).row("to", "accounts", [event("to")]).body(body)
             })
             .build();
-        Operations::of(&analyze(&plan).expect("a valid plan"), 0).expect("it can be taken apart")
+        Operations::of(&analyze(&plan).expect("a valid plan"), 0.into()).expect("it can be taken apart")
     }
 
     fn updates(body: &[Stmt]) -> usize {
@@ -487,7 +487,7 @@ mod tests {
                 t.row("item", "items", [element("lines", "item")]).over("lines").body(body)
             })
             .build();
-        Operations::of(&analyze(&plan).expect("a valid plan"), 0)
+        Operations::of(&analyze(&plan).expect("a valid plan"), 0.into())
     }
 
     #[test]

@@ -33,12 +33,14 @@ tidemill_model::index_types! {
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     pub struct StreamId;
+    /// Index into [`Program::transactions`].
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    pub struct TransactionId;
 }
 
 /// Index into [`Program::tables`].
 pub type TableId = usize;
-/// Index into [`Program::transactions`].
-pub type TransactionId = usize;
 /// Index into [`Transaction::roles`].
 pub type RoleId = usize;
 /// Index into [`Transaction::locals`].
@@ -60,7 +62,7 @@ pub struct Program {
     /// All streams, implicit ones included; inputs before what derives from them.
     pub streams: TiVec<StreamId, Stream>,
     /// In declaration order.
-    pub transactions: Vec<Transaction>,
+    pub transactions: TiVec<TransactionId, Transaction>,
     /// In declaration order.
     pub sinks: Vec<Sink>,
     /// How much one transaction may do.

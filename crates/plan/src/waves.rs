@@ -6,12 +6,13 @@
 //! transactions on sources are a first *wave*, those on what they give the next, and so on.
 
 use crate::program::{Origin, Program, Role, StreamId, Transaction, TransactionId};
+use typed_index_collections::TiVec;
 
 /// The waves of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waves {
     /// By transaction: how many run before it for the event that it follows from.
-    pub of: Vec<usize>,
+    pub of: TiVec<TransactionId, usize>,
     /// Of each wave but the first: the streams, filled by transactions of earlier waves, that lead to it.
     pub streams: Vec<Vec<StreamId>>,
 }
@@ -24,15 +25,15 @@ impl Waves {
         if transactions.iter().any(|t| t.roles.iter().any(Role::is_dependent)) {
             return None;
         }
-        let of: Vec<usize> = (0..transactions.len()).map(|t| depth(program, t)).collect();
-        for (t, transaction) in transactions.iter().enumerate().filter(|(t, _)| of[*t] > 0) {
-            let mut others = transactions.iter().enumerate().filter(|(other, _)| *other != t);
+        let of: TiVec<TransactionId, usize> = transactions.keys().map(|t| depth(program, t)).collect();
+        for (t, transaction) in transactions.iter_enumerated().filter(|(t, _)| of[*t] > 0) {
+            let mut others = transactions.iter_enumerated().filter(|(other, _)| *other != t);
             if transaction.inputs.len() > 1 || others.any(|(_, other)| conflict(transaction, other)) {
                 return None;
             }
         }
         let mut streams = vec![Vec::new(); of.iter().copied().max().unwrap_or(0)];
-        for (t, transaction) in transactions.iter().enumerate().filter(|(t, _)| of[*t] > 0) {
+        for (t, transaction) in transactions.iter_enumerated().filter(|(t, _)| of[*t] > 0) {
             let root = program.streams[transaction.inputs[0]].root;
             let wave: &mut Vec<StreamId> = &mut streams[of[t] - 1];
             if !wave.contains(&root) {

@@ -50,7 +50,7 @@ fn passes(plan: &Plan) {
     let text = explain(&program);
     assert!(text.contains("transaction t"), "{text}");
     with_deep_stack(|| {
-        Operations::of(&program, 0);
+        Operations::of(&program, 0.into());
         assert!(Waves::of(&program).is_some());
         assert_eq!(program.clone(), program);
         let mut json = String::new();

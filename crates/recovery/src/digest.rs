@@ -216,12 +216,12 @@ mod tests {
     fn digests_read_back() {
         let digest = |events| EpochDigest {
             sinks: vec![StreamDigest { events, hash: if events > 0 { 77 } else { 0 } }, StreamDigest::default()],
-            transactions: vec![(events, 300)],
-            committed: Vec::new(),
+            transactions: vec![(events, 300)].into(),
+            committed: Default::default(),
         };
         let batch = RecordBatch::try_from_iter([("amount", Arc::new(Int64Array::from(vec![4, -4])) as ArrayRef)]);
         let batch = batch.expect("a column");
-        let full = EpochDigest { committed: vec![Some(batch.clone())], ..digest(2) };
+        let full = EpochDigest { committed: vec![Some(batch.clone())].into(), ..digest(2) };
         let schemas = [batch.schema()];
         let digests = vec![(5, digest(0)), (6, digest(1_000_000)), (7, full)];
         let mut bytes = Vec::new();

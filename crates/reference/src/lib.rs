@@ -31,9 +31,9 @@ mod window;
 use std::collections::BTreeMap;
 use table::Table;
 use tidemill_model::{Position, Value};
-use tidemill_plan::{Origin, Program, StreamId, TableId, with_deep_stack};
+use tidemill_plan::{Origin, Program, StreamId, TableId, TransactionId, with_deep_stack};
 pub use trace::{Step, TransactionTrace};
-use typed_index_collections::{TiVec, ti_vec};
+use typed_index_collections::{TiSlice, TiVec, ti_vec};
 pub use window::text as window_text;
 
 /// The values of an event or row, in the order of its schema or columns.
@@ -55,7 +55,7 @@ pub struct Reference<'p> {
     /// By stream.
     outputs: TiVec<StreamId, Vec<Record>>,
     /// By transaction.
-    counts: Vec<TransactionCounts>,
+    counts: TiVec<TransactionId, TransactionCounts>,
     /// By source.
     sources: Vec<Source>,
     /// Of the event at hand, where it is to be noted.
@@ -236,7 +236,7 @@ impl<'p> Reference<'p> {
     }
 
     /// By transaction, how many events committed and aborted.
-    pub fn counts(&self) -> &[TransactionCounts] {
+    pub fn counts(&self) -> &TiSlice<TransactionId, TransactionCounts> {
         &self.counts
     }
 }

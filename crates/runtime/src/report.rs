@@ -5,12 +5,13 @@ use crate::summary::{
     WorkerSummary,
 };
 use hdrhistogram::Histogram;
-use tidemill_plan::{Groups, Origin, Program};
+use tidemill_plan::{Groups, Origin, Program, TransactionId};
 use tidemill_schedule::Breakdown;
 use tidemill_stages::access::grouping::Scheduled;
 use tidemill_stages::epoch::{Epoch, Sampled};
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::wiring::Wiring;
+use typed_index_collections::{TiVec, ti_vec};
 
 /// The longest latency that is distinguished, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
@@ -31,7 +32,7 @@ pub struct Report {
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
     /// By transaction: the sampled times.
-    sampled: Vec<Sampled>,
+    sampled: TiVec<TransactionId, Sampled>,
     latency: Histogram<u64>,
     stages: StageSummary,
     access: Breakdown,
@@ -50,7 +51,7 @@ impl Report {
             bad: vec![0; sources],
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
-            sampled: vec![Sampled::default(); program.transactions.len()],
+            sampled: ti_vec![Sampled::default(); program.transactions.len()],
             latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
             stages: StageSummary::default(),
             access: Breakdown::default(),

@@ -3,7 +3,8 @@
 use arrow_array::RecordBatch;
 use std::fmt::Write;
 use tidemill_model::StreamDigest;
-use tidemill_plan::{Origin, Program, Stream, StreamId};
+use tidemill_plan::{Origin, Program, Stream, StreamId, TransactionId};
+use typed_index_collections::TiVec;
 
 /// The digest of an epoch's results.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,16 +12,16 @@ pub struct EpochDigest {
     /// By sink.
     pub sinks: Vec<StreamDigest>,
     /// By transaction: the number that committed and the number that aborted.
-    pub transactions: Vec<(u64, u64)>,
+    pub transactions: TiVec<TransactionId, (u64, u64)>,
     /// By transaction: the events of its `committed` stream, if logging is full; otherwise empty.
-    pub committed: Vec<Option<RecordBatch>>,
+    pub committed: TiVec<TransactionId, Option<RecordBatch>>,
 }
 
 impl EpochDigest {
     /// A readable description of how another digest differs; none if they are equal.
     pub fn difference(&self, other: &EpochDigest, program: &Program, names: [&str; 2]) -> Option<String> {
         let mut text = String::new();
-        for (t, (one, two)) in self.transactions.iter().zip(&other.transactions).enumerate() {
+        for ((t, one), two) in self.transactions.iter_enumerated().zip(&other.transactions) {
             if one != two {
                 let name = &program.transactions[t].name;
                 let _ = write!(
@@ -42,8 +43,8 @@ impl EpochDigest {
             };
         }
         // Either digest may have been logged without these events.
-        for (t, (one, two)) in
-            self.committed.iter().zip(&other.committed).enumerate().filter(|(_, (one, two))| one != two)
+        for ((t, one), two) in
+            self.committed.iter_enumerated().zip(&other.committed).filter(|((_, one), two)| one != two)
         {
             let name = &program.transactions[t].name;
             let rows =
@@ -61,5 +62,5 @@ impl EpochDigest {
 /// The streams of committed transactions' outputs, by transaction.
 pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
     let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
-    (0..program.transactions.len()).map(move |t| program.streams.position(of(t)).expect("each has one"))
+    program.transactions.keys().map(move |t| program.streams.position(of(t)).expect("each has one"))
 }

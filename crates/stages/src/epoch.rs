@@ -12,7 +12,7 @@ use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
 use tidemill_compile::{Code, Produced};
-use tidemill_plan::{Program, StreamId};
+use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
 use tidemill_txn::Survey;
@@ -174,7 +174,7 @@ pub struct Finished {
     /// By sink.
     pub outputs: Vec<Vec<RecordBatch>>,
     /// By transaction: the number of commits, then the numbers of aborts by reason.
-    pub counts: Vec<Vec<u64>>,
+    pub counts: TiVec<TransactionId, Vec<u64>>,
     /// By stream: events that failed in its filter or map.
     pub failed: TiVec<StreamId, u64>,
     /// If it was to be digested: the digest of its results.

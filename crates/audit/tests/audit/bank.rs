@@ -128,7 +128,7 @@ struct Given(Option<RecordBatch>);
 
 impl Given {
     fn new(program: &Program, transfers: Transfers<'_>) -> Given {
-        let schema = &program.streams[program.transactions[0].inputs[0]].schema;
+        let schema = &program.streams[program.transactions.raw[0].inputs[0]].schema;
         let text = |text: &str| Value::Str(text.into());
         let rows: Vec<Vec<Value>> = transfers
             .iter()

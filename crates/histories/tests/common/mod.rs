@@ -4,7 +4,7 @@
 
 use tidemill_histories::{History, same_rows};
 use tidemill_model::Value;
-use tidemill_plan::{Program, StreamId};
+use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_reference::{Reference, TransactionCounts};
 use typed_index_collections::TiVec;
 
@@ -12,7 +12,7 @@ use typed_index_collections::TiVec;
 pub struct Seen {
     pub outputs: TiVec<StreamId, Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
-    pub counts: Vec<TransactionCounts>,
+    pub counts: TiVec<TransactionId, TransactionCounts>,
 }
 
 impl Seen {

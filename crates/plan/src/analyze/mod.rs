@@ -66,7 +66,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
             }
             FlowNode::Transaction(index) => {
                 let def = &plan.transactions[index];
-                match transaction(def, index, &mut streams, &tables) {
+                match transaction(def, index.into(), &mut streams, &tables) {
                     Ok(transaction) => transactions[index] = Some(transaction),
                     Err(refused) => note(Some(refused), "transaction", &def.name, &mut errors),
                 }

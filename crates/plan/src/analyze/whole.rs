@@ -85,7 +85,7 @@ pub(super) fn check_inputs(def: &TransactionDef) -> Checked<()> {
 
 /// Deliveries of the roots, and which transactions cascade.
 pub(super) fn connect(program: &mut Program) {
-    for (transaction, def) in program.transactions.iter().enumerate() {
+    for (transaction, def) in program.transactions.iter_enumerated() {
         for (input, &stream) in def.inputs.iter().enumerate() {
             let root = program.streams[stream].root;
             program.streams[root].deliveries.push(Delivery { transaction, input });

@@ -4,7 +4,7 @@ mod expression;
 mod flow;
 mod transaction;
 
-use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, Waves, with_deep_stack};
+use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
 use std::fmt::Write;
 
 /// A readable account of the whole program.
@@ -30,7 +30,7 @@ fn account(program: &Program) -> String {
     for id in program.streams.keys() {
         flow::stream(&mut text, program, id);
     }
-    for id in 0..program.transactions.len() {
+    for id in program.transactions.keys() {
         text.push('\n');
         transaction::transaction(&mut text, program, id);
     }
@@ -48,11 +48,11 @@ fn groups(text: &mut String, program: &Program) {
     }
     text.push_str("\ngroups of transactions that share no row, each scheduled by itself\n");
     for (group, name) in groups.names.iter().enumerate() {
-        let is_in = |t: &usize| match groups.of[*t] {
+        let is_in = |t: &TransactionId| match groups.of[*t] {
             GroupOf::All(all) => all == group,
             GroupOf::ByKey { first, count } => (first..first + count).contains(&group),
         };
-        let transactions = (0..program.transactions.len()).filter(is_in);
+        let transactions = program.transactions.keys().filter(is_in);
         let names: Vec<&str> = transactions.map(|t| program.transactions[t].name.as_str()).collect();
         let _ = writeln!(text, "  {name}: {}", names.join(", "));
     }

@@ -51,8 +51,11 @@ fn streams_come_after_what_they_derive_from() {
         ]
     );
     // Transactions keep the order of their declaration, which is the order of delivery.
-    assert_eq!((program.transactions[0].name.as_str(), program.transactions[1].name.as_str()), ("again", "count"));
-    let delivery = |transaction, input| Delivery { transaction, input };
+    assert_eq!(
+        (program.transactions.raw[0].name.as_str(), program.transactions.raw[1].name.as_str()),
+        ("again", "count")
+    );
+    let delivery = |transaction: usize, input| Delivery { transaction: transaction.into(), input };
     assert_eq!(stream(&program, "words").deliveries, [delivery(1, 0), delivery(1, 1)]);
     assert_eq!(stream(&program, "count.committed").deliveries, [delivery(0, 0)]);
     assert_eq!(stream(&program, "big").deliveries, []);

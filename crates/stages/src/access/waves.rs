@@ -55,7 +55,7 @@ mod tests {
 
     fn waves(name: &str) -> Option<Vec<usize>> {
         let (_, history) = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history");
-        Waves::of(&analyze(&history.plan).expect("a right plan")).map(|waves| waves.of)
+        Waves::of(&analyze(&history.plan).expect("a right plan")).map(|waves| waves.of.raw)
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::wiring::outlet_of;
 use tidemill_compile::abi::Verdict;
 use tidemill_model::StreamDigest;
 use tidemill_plan::{Origin, StreamId};
+use typed_index_collections::TiVec;
 
 /// Builds the outputs and counts of an epoch whose transactions have run.
 pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
@@ -50,7 +51,7 @@ fn digest_of(machine: &Machine, epoch: &Epoch) -> EpochDigest {
         sinks: epoch.finished.outputs.iter().map(sink).collect(),
         transactions: epoch.finished.counts.iter().map(verdicts).collect(),
         committed: match machine.logging {
-            Logging::Border => Vec::new(),
+            Logging::Border => TiVec::new(),
             Logging::Full => {
                 let batch = |stream| OutputBuilder { machine, epoch }.batches(stream).pop();
                 committed_streams(&machine.program).map(batch).collect()
