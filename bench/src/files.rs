@@ -44,7 +44,7 @@ pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
 
 fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
     let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
-    for table in 0..2 {
+    for table in engine.program().tables.keys() {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
         ledger::initial_rows(shape.rows, shape.keys, &schema)

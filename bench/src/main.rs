@@ -149,7 +149,7 @@ fn measure(ledger: &Ledger, shape: Shape) {
     let program = analyze(&ledger::plan(shape.work)).expect("a valid plan");
     let engine = Engine::new(program).expect("a plan that compiles");
     let mut live = 0;
-    for table in 0..2 {
+    for table in engine.program().tables.keys() {
         let definition = &engine.program().tables[table];
         let schema = tidemill_model::Schema::scalars(definition.columns.iter().map(|c| (c.name.as_str(), c.ty)));
         live += schema.fields.len() * 8;
@@ -186,12 +186,13 @@ fn measure(ledger: &Ledger, shape: Shape) {
         plain.run(&events);
     }
     pin(false);
-    let table = |table| engine.table(table).expect("in memory");
+    let table = |table: usize| engine.table(table.into()).expect("in memory");
     let same = plain.digest() == ledger::tables_digest(&table(0), &table(1));
     assert!(same, "the engine's state differs from the loop's");
     let rate = |s: &[f64]| shape.events as f64 / median(s) / 1e6;
     let [a, b, c] = [rate(&seconds[0]), rate(&seconds[1]), rate(&seconds[2])];
-    let stats: usize = (0..2).map(|t| engine.table_stats(t)).map(|s| s.row_bytes + s.index_bytes).sum();
+    let stats: usize =
+        engine.program().tables.keys().map(|t| engine.table_stats(t)).map(|s| s.row_bytes + s.index_bytes).sum();
     println!(
         "{:>10} {:>5} | {a:>8.1} {b:>8.1} {c:>8.1} | {:>10.2} {:>11.2} | {:>10.1} {:>11} | {:>9.0} | equal",
         shape.rows,

@@ -31,7 +31,7 @@ fn peak_of(rows: u64, keys: KeySpread, events: usize) -> u64 {
     let before = resident();
     reset_peak();
     let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
-    for table in 0..2 {
+    for table in engine.program().tables.keys() {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
         ledger::initial_rows(rows, keys, &schema).for_each(|b| engine.preload(table, &b).expect("distinct keys"));

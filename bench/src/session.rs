@@ -85,7 +85,7 @@ impl Session {
     pub fn shape(&mut self) -> EpochShape {
         let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
         for (table, rows) in self.input.tables.iter().enumerate() {
-            engine.preload(table, rows).expect("distinct keys");
+            engine.preload(table.into(), rows).expect("distinct keys");
         }
         let shape = engine.shape(&self.input.events.slice(0, self.knobs.epoch.min(self.knobs.events)));
         self.engine = Some(engine);
@@ -150,15 +150,14 @@ pub fn run_engine(
 ) -> (Engine, Ran, Seen) {
     let engine = engine.with_empty_tables();
     for (table, rows) in input.tables.iter().enumerate() {
-        engine.preload(table, rows).expect("distinct keys");
+        engine.preload(table.into(), rows).expect("distinct keys");
     }
     pin(options.workers == 1);
     let ran = run::run_and_keep(&engine, &input.events, arrival, options);
     pin(false);
     let outputs = expected.outputs.iter().zip(&ran.outputs).map(|(loops, batches)| loops.of_batches(batches)).collect();
-    let tables = engine.program().tables.len();
     let rows = |table| int_rows(&engine.table(table).expect("in memory") as &RecordBatch);
-    let seen = Seen { outputs, tables: state_digest((0..tables).map(rows)) };
+    let seen = Seen { outputs, tables: state_digest(engine.program().tables.keys().map(rows)) };
     (engine, ran, seen)
 }
 

@@ -194,7 +194,7 @@ fn outcome(
             collected.set_item(&sink.name, Frame::new(schema, collection.take(), Vec::new()).into_pyobject(py)?)?;
         }
     }
-    for (id, table) in program.tables.iter().enumerate() {
+    for (id, table) in program.tables.iter_enumerated() {
         let frame = Frame::table(table_schema(table), engine.clone(), id);
         tables.set_item(&table.name, frame.into_pyobject(py)?)?;
     }

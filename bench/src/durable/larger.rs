@@ -15,8 +15,9 @@ const TIMES: usize = 10;
 /// Makes a state with the ledger's rows; prints what they take in memory.
 pub fn make(bench: &DurableBench, state: &Path) {
     let engine = filled(bench.larger_rows);
+    let tables = engine.program().tables.keys();
     let bytes: usize =
-        (0..2).map(|table| engine.table_stats(table)).map(|stats| stats.row_bytes + stats.index_bytes).sum();
+        tables.map(|table| engine.table_stats(table)).map(|stats| stats.row_bytes + stats.index_bytes).sum();
     let batch = ledger::events(bench.shape(bench.larger_rows), 45);
     let durability = open(&engine, state, DurabilityOptions::default());
     // No event is taken: the source has not ended.

@@ -161,7 +161,7 @@ fn empty() -> Engine {
 /// An engine with the ledger's rows.
 fn filled(rows: u64) -> Engine {
     let engine = empty();
-    for table in 0..2 {
+    for table in engine.program().tables.keys() {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
         let rows = ledger::initial_rows(rows, KeySpread::default(), &schema);

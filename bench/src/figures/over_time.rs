@@ -102,7 +102,7 @@ pub fn print_memory(name: &str, epoch: usize, events: usize) {
     let batch = ledger::events(shape, 42);
     let engine = Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles");
     let before = resident();
-    for table in 0..2 {
+    for table in engine.program().tables.keys() {
         let columns = &engine.program().tables[table].columns;
         let schema = tidemill_model::Schema::scalars(columns.iter().map(|c| (c.name.as_str(), c.ty)));
         ledger::initial_rows(MEMORY_ROWS, keys, &schema)

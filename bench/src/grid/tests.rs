@@ -6,8 +6,7 @@ use crate::workloads::{Input, state_digest};
 use arrow_array::RecordBatch;
 use tidemill_model::Value;
 use tidemill_model::arrow::rows;
-use tidemill_plan::Program;
-use tidemill_plan::analyze;
+use tidemill_plan::{Program, TableId, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::Engine;
 
@@ -27,7 +26,7 @@ fn small(workload: Workload) -> Vec<Knobs> {
 }
 
 /// The rows that a table begins with; its windows, which are its last columns, are empty.
-fn first_rows(program: &Program, table: usize, batch: &RecordBatch) -> Vec<Vec<Value>> {
+fn first_rows(program: &Program, table: TableId, batch: &RecordBatch) -> Vec<Vec<Value>> {
     let (plain, windows): (Vec<_>, Vec<_>) = program.tables[table].columns.iter().partition(|c| c.window.is_none());
     let schema = tidemill_model::Schema::scalars(plain.iter().map(|c| (c.name.as_str(), c.ty)));
     let mut rows = rows(batch, &schema);
@@ -40,7 +39,7 @@ fn run_reference(input: &Input, expected: &Seen) -> Seen {
     let program = analyze(&input.plan).expect("a valid plan");
     let mut reference = Reference::new(&program);
     for (table, batch) in input.tables.iter().enumerate() {
-        reference.preload(table, first_rows(&program, table, batch));
+        reference.preload(table.into(), first_rows(&program, table.into(), batch));
     }
     let source = program.streams.iter().find(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
     reference.run(&[rows(&input.events, &source.expect("a source").schema)]);
@@ -50,7 +49,7 @@ fn run_reference(input: &Input, expected: &Seen) -> Seen {
     });
     let outputs = outputs.collect();
     let ints = |rows: Vec<Vec<Value>>| rows.iter().map(|row| row.iter().filter_map(Value::word).collect()).collect();
-    let tables = state_digest((0..program.tables.len()).map(|table| ints(reference.table(table))));
+    let tables = state_digest(program.tables.keys().map(|table| ints(reference.table(table))));
     Seen { outputs, tables }
 }
 

@@ -196,7 +196,7 @@ impl<'a> Verification<'a> {
     /// Compares the tables of the newest checkpoint. The walk is at its epoch.
     fn compare_tables(&mut self) -> Result<(), AuditError> {
         let engine = state_rows(self.directory, self.program)?;
-        for (t, table) in self.program.tables.iter().enumerate() {
+        for (t, table) in self.program.tables.iter_enumerated() {
             let schema = table_schema(table);
             let (theirs, ours) = (rows(&engine[t], &schema), self.walk.reference.table(t));
             if TableDigest::of(&batch_of(&schema, &theirs)) != TableDigest::of(&batch_of(&schema, &ours)) {
@@ -288,7 +288,7 @@ impl<'a> Verification<'a> {
     }
 
     fn end(mut self) -> Result<Verified, AuditError> {
-        for (t, table) in self.program.tables.iter().enumerate() {
+        for (t, table) in self.program.tables.iter_enumerated() {
             let digest = TableDigest::of(&batch_of(&table_schema(table), &self.walk.reference.table(t)));
             self.verified.tables.insert(table.name.clone(), digest);
         }

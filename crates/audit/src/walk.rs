@@ -46,7 +46,7 @@ impl<'p> Walk<'p> {
         let (start, history) = History::open(directory, savepoint, program, &mut |stream| open(from, stream))?;
         let StartingPoint { epoch, tables, sources } = start;
         let mut reference = Reference::new(program);
-        for (t, batch) in tables.iter().enumerate() {
+        for (t, batch) in tables.iter_enumerated() {
             reference.preload(t, rows(batch, &table_schema(&program.tables[t])));
         }
         for (s, (source, stream)) in sources.iter().zip(source_streams(program)).enumerate() {

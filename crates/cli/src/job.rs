@@ -213,7 +213,7 @@ impl Job {
             (None, Some(path)) => seed(&engine, path, &mut notes)?,
             (None, None) => Vec::new(),
         };
-        for (id, table) in engine.program().tables.iter().enumerate().filter(|(_, t)| !full.contains(&t.name)) {
+        for (id, table) in engine.program().tables.iter_enumerated().filter(|(_, t)| !full.contains(&t.name)) {
             if let Some(input) = self.tables.remove(&table.name) {
                 fill(&engine, id, table, input, interrupted)?;
             }

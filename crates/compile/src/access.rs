@@ -365,7 +365,7 @@ impl Access<'_, '_> {
 
     /// The number of a role's table, for the context to count its texts.
     fn table_of(&mut self, role: RoleId) -> Value {
-        self.body.l.int(self.body.roles[role].role.table as i64)
+        self.body.l.int(usize::from(self.body.roles[role].role.table) as i64)
     }
 
     /// A null leaves an empty text in the cell.

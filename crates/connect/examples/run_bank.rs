@@ -59,10 +59,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(program)?;
     let program = engine.program();
 
-    let columns = program.tables[0].columns.iter().map(|column| (column.name.as_str(), column.ty));
+    let columns = program.tables.raw[0].columns.iter().map(|column| (column.name.as_str(), column.ty));
     let account = Schema::scalars(columns);
     let opened: Vec<_> = (1..=ACCOUNTS).map(|id| vec![Value::Int(id), Value::Int(DEPOSIT)]).collect();
-    engine.preload(0, &batch_of(&account, &opened))?;
+    engine.preload(0.into(), &batch_of(&account, &opened))?;
 
     let stream = program.streams.iter().find(|s| s.name == "transfers").expect("the plan has it");
     let schema_of = |sink: usize| &program.streams[program.sinks[sink].stream].schema;
@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}: {} committed, {:?}", transaction.name, transaction.committed, transaction.reasons);
     }
     let mut total = 0;
-    for row in rows(&engine.table(0)?, &account) {
+    for row in rows(&engine.table(0.into())?, &account) {
         if let [Value::Int(id), Value::Int(balance)] = row[..] {
             println!("account {id}: {balance}");
             total += balance;

@@ -111,7 +111,7 @@ impl Identity {
         Identity {
             application: program.name.clone(),
             version: program.schema_version,
-            tables: program.tables.clone(),
+            tables: program.tables.raw.clone(),
             sources: program.streams.iter().filter_map(source).collect(),
             code: xxh3_64(&text),
         }

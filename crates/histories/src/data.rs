@@ -65,7 +65,7 @@ impl DataShape {
 /// Rows to start with and records for each source, as a function of program, seed and shape.
 pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, Records) {
     let mut values = Values { random: Random::new(seed ^ 0xda7a), shape };
-    let tables = program.tables.iter().enumerate();
+    let tables = program.tables.iter_enumerated();
     let preload = tables.map(|(id, table)| (id, values.rows(table))).collect();
     let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
     let records = sources.map(|source| values.records(source)).collect();

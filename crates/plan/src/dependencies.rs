@@ -5,7 +5,7 @@
 //! statements: that may claim a use too many, never one too few.
 
 use crate::program::{Expr, Node, Stmt};
-use crate::{Program, RoleId, Transaction};
+use crate::{Program, RoleId, TableId, Transaction};
 use std::collections::BTreeSet;
 
 /// A cell by its column, or the existence of a row.
@@ -105,7 +105,7 @@ impl Transaction {
 
     /// Whether it puts a text, or what a window keeps, into any cell of a row.
     pub fn sets_text(&self, program: &Program) -> bool {
-        let is_text = |table: usize, column: usize| program.tables[table].columns[column].ty.ty.is_bytes();
+        let is_text = |table: TableId, column: usize| program.tables[table].columns[column].ty.ty.is_bytes();
         let mut inserts = false;
         self.body.iter().for_each(|stmt| stmt.each(&mut |inner| inserts |= matches!(inner, Stmt::Insert { .. })));
         self.roles.iter().any(|role| {
@@ -141,7 +141,7 @@ pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(Rol
             meetings.push((i, j, if same { Meeting::Always } else { Meeting::Possible }));
         }
     }
-    debug_assert!(meetings.iter().all(|(i, ..)| roles[*i].table < program.tables.len()));
+    debug_assert!(meetings.iter().all(|(i, ..)| usize::from(roles[*i].table) < program.tables.len()));
     meetings
 }
 

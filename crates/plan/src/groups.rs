@@ -52,7 +52,7 @@ impl Groups {
             roots.extend(root.filter(|root| !roots.contains(root)));
         }
         for root in roots {
-            let tables: Vec<TableId> = (0..program.tables.len()).filter(|&table| tied[table] == root).collect();
+            let tables: Vec<TableId> = program.tables.keys().filter(|&table| tied[table] == root).collect();
             let is_in =
                 |t: &TransactionId| program.transactions[*t].roles.first().is_some_and(|r| tied[r.table] == root);
             let transactions: Vec<TransactionId> = program.transactions.keys().filter(is_in).collect();
@@ -78,8 +78,8 @@ impl Groups {
 }
 
 /// By table, the first of those that it is tied to.
-fn tied(program: &Program) -> Vec<TableId> {
-    let mut tied: Vec<TableId> = (0..program.tables.len()).collect();
+fn tied(program: &Program) -> TiVec<TableId, TableId> {
+    let mut tied: TiVec<TableId, TableId> = program.tables.keys().collect();
     for transaction in &program.transactions {
         let roots: Vec<TableId> = transaction.roles.iter().map(|role| tied[role.table]).collect();
         let Some(&least) = roots.iter().min() else { continue };

@@ -29,6 +29,10 @@ use tidemill_model::{ColumnType, Schema, SourceId, Value};
 use typed_index_collections::TiVec;
 
 tidemill_model::index_types! {
+    /// Index into [`Program::tables`].
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    pub struct TableId;
     /// Index into [`Program::streams`].
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
@@ -39,8 +43,6 @@ tidemill_model::index_types! {
     pub struct TransactionId;
 }
 
-/// Index into [`Program::tables`].
-pub type TableId = usize;
 /// Index into [`Transaction::roles`].
 pub type RoleId = usize;
 /// Index into [`Transaction::locals`].
@@ -58,7 +60,7 @@ pub struct Program {
     /// The version of its schema.
     pub schema_version: u64,
     /// In declaration order.
-    pub tables: Vec<Table>,
+    pub tables: TiVec<TableId, Table>,
     /// All streams, implicit ones included; inputs before what derives from them.
     pub streams: TiVec<StreamId, Stream>,
     /// In declaration order.

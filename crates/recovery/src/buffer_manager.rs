@@ -28,8 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tidemill_durability::store::{Merging, OpenRun, Runs, due};
 use tidemill_durability::{Bug, Planted, StateDirectory, StateError};
+use tidemill_plan::TableId;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{EvictedError, EvictedRows, Found, Image, NOWHERE, Table};
+use typed_index_collections::TiVec;
 
 /// The current runs of a table.
 struct Live {
@@ -94,7 +96,7 @@ impl EvictedRows for Evicted {
 pub struct BufferManager {
     pub(super) limit: usize,
     /// By table.
-    pub(super) tables: Vec<Arc<Evicted>>,
+    pub(super) tables: TiVec<TableId, Arc<Evicted>>,
     /// Bytes used by a running merge. Written by the checkpointer.
     pub(super) merging: AtomicUsize,
     /// The maximum number of bytes observed.
@@ -111,8 +113,8 @@ impl BufferManager {
         machine: &Machine,
         failure: &Arc<Failure>,
     ) -> Result<BufferManager, StateError> {
-        let mut tables = Vec::new();
-        for (table, runs) in machine.tables.iter().zip(newest(directory, &machine.tables)?) {
+        let mut tables = TiVec::new();
+        for (table, runs) in machine.tables.iter().zip(newest(directory, &machine.tables.raw)?) {
             let evicted = Arc::new(Evicted {
                 live: RwLock::new(Live { runs, since_cut: None }),
                 failure: failure.clone(),
@@ -187,7 +189,7 @@ impl BufferManager {
         directory: &Mutex<StateDirectory>,
         machine: &Machine,
     ) -> Result<Option<LiveMerge>, StateError> {
-        for (t, (evicted, table)) in self.tables.iter().zip(&machine.tables).enumerate() {
+        for ((t, evicted), table) in self.tables.iter_enumerated().zip(&machine.tables) {
             let runs = {
                 let live = evicted.live.read();
                 live.runs.only(0..live.before_cut())
@@ -233,7 +235,7 @@ impl BufferManager {
     }
 
     /// Appends a run of evicted rows to the table's list.
-    pub(super) fn spill(&self, table: usize, run: OpenRun) {
+    pub(super) fn spill(&self, table: TableId, run: OpenRun) {
         self.spilled.fetch_add(run.run().rows, Ordering::Relaxed);
         let live = &mut *self.tables[table].live.write();
         live.runs = Arc::new(live.runs.with(live.runs.len()..live.runs.len(), Some(run)));
@@ -243,7 +245,7 @@ impl BufferManager {
 
 /// A merge of runs of a table that is in use.
 pub struct LiveMerge {
-    table: usize,
+    table: TableId,
     /// The index of the first of them, and their number.
     first: usize,
     count: usize,

@@ -103,7 +103,7 @@ impl SnapshotWriter {
         before: &Before,
         begin: &mut BeginRun<'_>,
     ) -> Result<Option<usize>, StateError> {
-        let Some(table) = machine.tables.get(self.table) else { return Ok(None) };
+        let Some(table) = machine.tables.raw.get(self.table) else { return Ok(None) };
         assert!(self.node < VIRTUAL_NODE_COUNT, "a table is left after its last node");
         assert!(table.is_in_snapshot(), "a snapshot has begun before its rows are copied");
         #[allow(unsafe_code)]
@@ -138,7 +138,7 @@ impl SnapshotWriter {
 
     /// Ends the snapshots that are still open.
     pub fn abandon(self, machine: &Machine) {
-        machine.tables[self.table..].iter().for_each(Table::end_snapshot);
+        machine.tables.raw[self.table..].iter().for_each(Table::end_snapshot);
     }
 }
 
@@ -193,7 +193,8 @@ impl RunMerger {
             }
             return Ok(true);
         }
-        let (Some(table), Some(state)) = (machine.tables.get(self.table), self.checkpoint.tables.get_mut(self.table))
+        let (Some(table), Some(state)) =
+            (machine.tables.raw.get(self.table), self.checkpoint.tables.get_mut(self.table))
         else {
             if std::mem::take(&mut self.merged) {
                 let directory = &mut *directory.lock();

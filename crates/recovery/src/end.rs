@@ -123,7 +123,7 @@ impl Ending {
         }
         if let Some(buffers) = &self.buffers {
             let mut directory = self.directory.lock();
-            buffers.end(&directory, &machine.tables)?;
+            buffers.end(&directory, &machine.tables.raw)?;
             directory.tidy()?;
         }
         Ok(true)

@@ -22,10 +22,12 @@ use std::sync::atomic::Ordering;
 use tidemill_durability::store::Packed;
 use tidemill_durability::{Bug, Planted, StateDirectory};
 use tidemill_model::VIRTUAL_NODE_COUNT;
+use tidemill_plan::TableId;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Eviction, Removal, Table, TableMemory, Victims, Wrongly};
+use typed_index_collections::TiVec;
 
 /// The share of the rows' memory that is free after an eviction.
 const GOAL: f64 = 0.2;
@@ -97,7 +99,7 @@ impl BufferManager {
         let left = self.limit as f64 - (indexes.max(reserved) + rows) as f64;
         let (mut spare, mut used) = (0.0, 0.0);
         let share = |table: &TableMemory| (left * table.slots as f64 / slots.max(1) as f64, *table);
-        let tables: Vec<(f64, TableMemory)> = tables.iter().map(share).collect();
+        let tables: TiVec<TableId, (f64, TableMemory)> = tables.iter().map(share).collect();
         for (left, table) in &tables {
             let row = row_with_texts(table);
             let mut rows = new_rows(*left, table);
@@ -125,7 +127,7 @@ impl BufferManager {
     /// Evicts some of a table's rows, and fits its indexes to the available memory. Nothing is in flight.
     fn evict(
         &self,
-        table: usize,
+        table: TableId,
         machine: &Arc<Machine>,
         environment: &dyn Environment,
         directory: &Mutex<StateDirectory>,
@@ -172,7 +174,7 @@ impl BufferManager {
 fn choose(
     machine: &Arc<Machine>,
     environment: &dyn Environment,
-    table: usize,
+    table: TableId,
     eviction: Eviction,
 ) -> Result<Vec<(Victims, Packed)>, RunError> {
     let shares: Vec<_> = (0..VIRTUAL_NODE_COUNT).step_by(SHARE).map(|first| first..first + SHARE).collect();
@@ -217,7 +219,7 @@ struct Level {
     /// Bytes that texts take.
     text_bytes: usize,
     /// For each table, the bytes that it can still take, in proportion to its slots, and its current memory.
-    tables: Vec<(f64, TableMemory)>,
+    tables: TiVec<TableId, (f64, TableMemory)>,
 }
 
 impl Level {
@@ -242,7 +244,7 @@ impl Level {
 
     /// The number of slots that a table's indexes should be sized for, if the size has to change: as many as fit in
     /// memory together with their index entries.
-    fn fitted(&self, table: usize) -> Option<usize> {
+    fn fitted(&self, table: TableId) -> Option<usize> {
         let (left, memory) = self.tables[table];
         let rows = (memory.slots + memory.free) * memory.row;
         let bytes = (rows + memory.texts + memory.index) as f64 + left;
@@ -344,7 +346,7 @@ impl MemoryControl {
         let keeps_all = keeps_all && !self.planted.is(Bug::EvictsCopied);
         let wrongly = if self.planted.is(Bug::EvictsDirty) { Wrongly::Dirty } else { Wrongly::Nothing };
         let eviction = Eviction { share: level.excess(), keeps_all, wrongly };
-        for table in 0..self.machine.tables.len() {
+        for table in self.machine.tables.keys() {
             let (machine, environment) = (&self.machine, &*self.environment);
             match self.buffers.evict(table, machine, environment, &self.directory, eviction, level) {
                 // The rows stay in memory and the limit is exceeded; the log waits for disk space, too.

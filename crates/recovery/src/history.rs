@@ -11,17 +11,18 @@ use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Origin, Program, Stream};
+use tidemill_plan::{Origin, Program, Stream, TableId};
 use tidemill_stages::gate::Standing;
 use tidemill_stages::io::{IoFailure, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
+use typed_index_collections::TiVec;
 
 /// The beginning of a history.
 pub struct StartingPoint {
     /// The epoch after which it begins.
     pub epoch: u64,
     /// By table: all rows, in no order.
-    pub tables: Vec<RecordBatch>,
+    pub tables: TiVec<TableId, RecordBatch>,
     /// By source.
     pub sources: Vec<StartingSource>,
 }
@@ -153,7 +154,7 @@ impl History {
 }
 
 /// The rows of each table at a state's newest checkpoint, in no order.
-pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<Vec<RecordBatch>, StateError> {
+pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<TiVec<TableId, RecordBatch>, StateError> {
     let states = directory.checkpoint().map(|checkpoint| checkpoint.tables.as_slice()).unwrap_or_default();
     let rows = |(definition, state)| {
         let table = Table::new(definition);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_durability::store::{RunPart, Runs};
 use tidemill_durability::{StateDirectory, StateError, TableState};
+use tidemill_plan::TableId;
 use tidemill_stages::environment::Environment;
 use tidemill_stages::machine::Machine;
 use tidemill_state::Table;
@@ -30,7 +31,7 @@ struct Load {
     machine: Arc<Machine>,
     control: Arc<Control>,
     /// The shares: a table, its runs, and the part of their rows.
-    shares: Vec<(usize, Arc<Runs>, RunPart)>,
+    shares: Vec<(TableId, Arc<Runs>, RunPart)>,
     next: AtomicUsize,
 }
 
@@ -57,7 +58,7 @@ pub fn load(
 ) -> Result<(), RunError> {
     let Some(checkpoint) = directory.checkpoint() else { return Ok(()) };
     let mut shares = Vec::new();
-    for (t, (table, state)) in machine.tables.iter().zip(&checkpoint.tables).enumerate() {
+    for ((t, table), state) in machine.tables.iter_enumerated().zip(&checkpoint.tables) {
         let runs = Arc::new(directory.runs(&state.runs, table.shape(), &table.definition().name)?);
         control.recovery.rows_in_all.fetch_add(runs.rows(), Ordering::Relaxed);
         if !state.runs.is_empty() {

@@ -51,7 +51,7 @@ pub struct TransactionCounts {
 /// The state of an application and all that it has emitted.
 pub struct Reference<'p> {
     program: &'p Program,
-    tables: Vec<Table>,
+    tables: TiVec<TableId, Table>,
     /// By stream.
     outputs: TiVec<StreamId, Vec<Record>>,
     /// By transaction.

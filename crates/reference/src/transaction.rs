@@ -9,7 +9,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Stmt};
-use tidemill_plan::{LocalId, LoopId, Missing, Program, ReasonId, Role, RoleId, StreamId, Transaction, TransactionId};
+use tidemill_plan::{
+    LocalId, LoopId, Missing, Program, ReasonId, Role, RoleId, StreamId, TableId, Transaction, TransactionId,
+};
+use typed_index_collections::TiSlice;
 
 /// What a transaction came to.
 pub enum Outcome {
@@ -23,7 +26,7 @@ pub enum Outcome {
 pub fn run(
     program: &Program,
     id: TransactionId,
-    tables: &mut [Table],
+    tables: &mut TiSlice<TableId, Table>,
     event: &Record,
     traces: Option<&mut Vec<TransactionTrace>>,
 ) -> Outcome {
@@ -83,13 +86,13 @@ enum Next {
 struct Execution<'a> {
     program: &'a Program,
     transaction: &'a Transaction,
-    tables: &'a mut [Table],
+    tables: &'a mut TiSlice<TableId, Table>,
     event: &'a Record,
     locals: Vec<Option<Value>>,
     /// The loops that are running, innermost last, each with the index of its element.
     running: Vec<(LoopId, usize)>,
     /// Each row that was touched, as it was before.
-    before: BTreeMap<(usize, Key), Option<Record>>,
+    before: BTreeMap<(TableId, Key), Option<Record>>,
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,

@@ -100,7 +100,7 @@ fn a_cascade_is_whole_before_the_next_event() {
         ],
     );
     let mut reference = Reference::new(&program);
-    reference.preload(0, [ints([0, 0])]);
+    reference.preload(0.into(), [ints([0, 0])]);
     reference.run(&[vec![ints([7, 0]), ints([0, 0])]]);
     assert_eq!(cells(&reference), ["0 1122331199"]);
     assert_eq!(output(&program, &reference, "first.committed"), ["3", "9"]);

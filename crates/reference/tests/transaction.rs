@@ -18,7 +18,7 @@ fn an_abort_undoes_all_and_shows_what_was_before() {
     ];
     let program = program(vec![events()], vec![transaction("t", vec![named("events")], roles, body)]);
     let mut reference = Reference::new(&program);
-    reference.preload(0, [ints([2, 30])]);
+    reference.preload(0.into(), [ints([2, 30])]);
     // Fits; is too much; makes row 1 and takes it back, as 3 is missing; has no key for y.
     let null = vec![Value::Int(2), Value::Null];
     reference.run(&[vec![ints([1, 2]), ints([1, 2]), ints([4, 3]), null]]);
@@ -78,7 +78,7 @@ fn a_missing_row_reads_as_defaults_and_is_not_made_by_it() {
     ];
     let program = program(vec![events()], vec![transaction("t", vec![named("events")], roles, body)]);
     let mut reference = Reference::new(&program);
-    reference.preload(0, [ints([9, 0])]);
+    reference.preload(0.into(), [ints([9, 0])]);
     reference.run(&[vec![ints([1, 2]), vec![Value::Int(1), Value::Null], ints([1, 9])]]);
     assert_eq!(cells(&reference), [""; 0]);
     assert_eq!(output(&program, &reference, "t.emitted.seen"), ["0 True"]);
@@ -130,7 +130,7 @@ fn an_abort_goes_back_over_several_writes_and_two_loops() {
     let body = vec![for_each("k", "keys", vec![increase("x", "n", int(1)), inner, after])];
     let program = program(vec![stream], vec![transaction("t", vec![named("events")], vec![role], body)]);
     let mut reference = Reference::new(&program);
-    reference.preload(0, [ints([1, 0]), ints([2, 0])]);
+    reference.preload(0.into(), [ints([1, 0]), ints([2, 0])]);
     let event = |a| vec![Value::Int(a), Value::List(vec![ints([1]), ints([2])])];
     // Row 1 gets 11 and then row 2 10 + 1; row 2 is too much in the second inner loop, after row 1.
     reference.run(&[vec![event(10), event(11), event(20), event(100)]]);
@@ -154,7 +154,7 @@ fn an_abort_shows_the_inner_of_two_elements() {
     let body = vec![for_each("k", "keys", vec![inner])];
     let program = program(vec![stream], vec![transaction("t", vec![named("events")], vec![role], body)]);
     let mut reference = Reference::new(&program);
-    reference.preload(0, [ints([2, 7])]);
+    reference.preload(0.into(), [ints([2, 7])]);
     reference.run(&[vec![vec![Value::Int(7), Value::List(vec![ints([1]), ints([2])])]]]);
     assert!(output(&program, &reference, "t.aborted")[0].ends_with("\"met\" 2 7"));
 }

@@ -32,7 +32,7 @@ fn run(value: Type, kept: WindowDef, part: Option<WindowPart>, events: &[(i64, V
     reference.run(&[events.iter().map(|(at, value)| vec![Value::Int(*at), value.clone()]).collect()]);
     let line = |row: &Vec<Value>| row.iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
     let said = reference.output(program.sinks[0].stream).iter().map(line).collect();
-    let Value::Bytes(bytes) = &reference.table(0)[0][1] else { panic!("a window is bytes") };
+    let Value::Bytes(bytes) = &reference.table(0.into())[0][1] else { panic!("a window is bytes") };
     (said, bytes.clone())
 }
 

@@ -103,7 +103,7 @@ impl Engine {
     /// Loads the rows of a state or savepoint of the program `of` into the tables of the same names; returns the names
     /// and the numbers of rows. Fails if columns do not fit.
     pub fn seed(&self, from: &StateDirectory, of: &Program) -> Result<Vec<(String, usize)>, RunError> {
-        seed(from, of, &self.machine.tables)
+        seed(from, of, &self.machine.tables.raw)
     }
 
     /// The rows of a table, sorted by key. Call it between runs only. Fails if evicted rows cannot be read.

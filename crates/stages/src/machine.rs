@@ -5,8 +5,9 @@ use crate::prepare::keys::KeyScratch;
 use crate::wiring::{InputId, InputWiring, Wiring};
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
-use tidemill_plan::{Groups, Program, Role, Transaction};
+use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
 use tidemill_state::Table;
+use typed_index_collections::TiVec;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Machine {
     /// The groups of its transactions; two groups never share a row.
     pub groups: Groups,
     /// Its tables.
-    pub tables: Vec<Table>,
+    pub tables: TiVec<TableId, Table>,
     /// Which data a durable run logs.
     pub logging: Logging,
 }

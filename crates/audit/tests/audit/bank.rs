@@ -91,9 +91,9 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
     })?;
     let engine = Engine::new(program(fault)).expect("it compiles");
     if directory.is_new() {
-        let schema = Schema::scalars(honest.tables[0].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+        let schema = Schema::scalars(honest.tables.raw[0].columns.iter().map(|c| (c.name.as_str(), c.ty)));
         let account = |id: &str, balance| vec![Value::Str(id.into()), Value::Int(balance)];
-        engine.preload(0, &batch_of(&schema, &[account("ada", 100), account("bob", 0)])).expect("distinct keys");
+        engine.preload(0.into(), &batch_of(&schema, &[account("ada", 100), account("bob", 0)])).expect("distinct keys");
     }
     let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
     let sink = |sink: &tidemill_plan::Sink| -> Box<dyn Sink> {

@@ -144,7 +144,7 @@ pub struct Bank {
 
 impl Bank {
     pub fn new(program: &Program) -> Bank {
-        let table = program.tables[0].clone();
+        let table = program.tables.raw[0].clone();
         let layout = RowLayout::of(&table);
         let row = |key: i64| {
             let mut row = vec![0u64; layout.size() / 8].into_boxed_slice();

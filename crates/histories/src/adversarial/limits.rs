@@ -138,7 +138,7 @@ pub fn of_steps_apart() -> History {
     let plan = plan("steps_apart", vec![numbers()], vec![source("events", schema)], transactions);
     let rows = (0..6).map(|id| ints(&[id, id])).collect();
     let events = (0..).zip(counts()).map(|(i, n)| ints(&[i % 6, (i * 5 + 1) % 6, n])).collect();
-    History { plan: Plan { limits: LIMITS, ..plan }, preload: vec![(0, rows)], sources: vec![events] }
+    History { plan: Plan { limits: LIMITS, ..plan }, preload: vec![(0.into(), rows)], sources: vec![events] }
 }
 
 /// Texts that double, that grow from event to event, that are copied over and over, and events that are emitted so.

@@ -89,7 +89,7 @@ pub fn lists_of_all_lengths() -> History {
         let items = (0..lengths[i as usize % lengths.len()]).map(item).collect();
         vec![Value::Int(i), Value::Int(i % 7), Value::Int(if i % 11 == 5 { 7 } else { 8 }), Value::List(items)]
     };
-    let preload = vec![(1, (0..6).map(|id| ints(&[id, id * 11])).collect())];
+    let preload = vec![(1.into(), (0..6).map(|id| ints(&[id, id * 11])).collect())];
     History { plan, preload, sources: vec![(0..120).map(order).collect()] }
 }
 
@@ -251,7 +251,7 @@ pub fn comes_and_goes() -> History {
         .flat_map(|(a, b)| [(a, str("x")), (b, str("x")), (b, long('y'))])
         .map(|(kind, id)| vec![Value::Int(kind), id])
         .collect();
-    History { plan, preload: vec![(0, vec![vec![str("x"), Value::Int(0), Value::Null]])], sources: vec![events] }
+    History { plan, preload: vec![(0.into(), vec![vec![str("x"), Value::Int(0), Value::Null]])], sources: vec![events] }
 }
 
 /// Each access of each kind of role, on rows that are missing and keys that are null.
@@ -299,7 +299,7 @@ pub fn missing() -> History {
             events.extend(parts.iter().map(|part| vec![Value::Int(kind), id.clone(), part.clone()]));
         }
     }
-    let preload = vec![(0, vec![vec![str(""), Value::Int(1), Value::Int(0), long('v')]])];
+    let preload = vec![(0.into(), vec![vec![str(""), Value::Int(1), Value::Int(0), long('v')]])];
     History { plan, preload, sources: vec![events] }
 }
 

@@ -69,7 +69,7 @@ pub fn chain() -> History {
     let astray = (0..LAST).map(|i| ints(&[LAST - i, i, 1]));
     let preload = balances((0..=LAST).map(|i| if i == 0 { 100 } else { 0 }));
     let events = there.chain(back).chain(astray).collect();
-    History { plan: transfers("chain", checked_transfer()), preload: vec![(0, preload)], sources: vec![events] }
+    History { plan: transfers("chain", checked_transfer()), preload: vec![(0.into(), preload)], sources: vec![events] }
 }
 
 /// Each writes both rows, and then aborts.
@@ -78,7 +78,7 @@ pub fn all_abort() -> History {
     body.insert(3, abort("never"));
     let events = (0..100).map(|i| ints(&[i % 5, (i + 1) % 5, i % 3])).collect();
     let preload = balances([50; 5]);
-    History { plan: transfers("all_abort", body), preload: vec![(0, preload)], sources: vec![events] }
+    History { plan: transfers("all_abort", body), preload: vec![(0.into(), preload)], sources: vec![events] }
 }
 
 /// The verdict comes after the writes. Whoever takes over what an aborted transfer wrote comes to
@@ -96,7 +96,7 @@ pub fn flipped_verdicts() -> History {
     let again = (0..80).map(|i| ints(&[(i + 3) % 8, (i + 4) % 8, if i % 9 == 4 { 31 } else { 20 }]));
     let events = stuck.chain(relief).chain(again).collect();
     let preload = balances([10, 0, 0, 0, 0, 0, 0, 0, 100]);
-    History { plan: transfers("flipped_verdicts", body), preload: vec![(0, preload)], sources: vec![events] }
+    History { plan: transfers("flipped_verdicts", body), preload: vec![(0.into(), preload)], sources: vec![events] }
 }
 
 /// Two transactions in turn, each writing its own table from what the other one wrote.

@@ -25,7 +25,7 @@ impl Seen {
         reference.run(&history.sources);
         Seen {
             outputs: program.streams.keys().map(|s| reference.output(s).to_vec()).collect(),
-            tables: (0..program.tables.len()).map(|t| reference.table(t)).collect(),
+            tables: program.tables.keys().map(|t| reference.table(t)).collect(),
             counts: reference.counts().to_vec(),
         }
     }

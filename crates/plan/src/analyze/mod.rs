@@ -31,14 +31,15 @@ mod whole;
 mod windows;
 
 use crate::{
-    CommittedOutput, EmitOutput, Origin, Plan, PlanError, Program, Sink, StreamRef, Transaction, TransactionDef,
-    TransactionId, depth,
+    CommittedOutput, EmitOutput, Origin, Plan, PlanError, Program, Sink, StreamRef, TableId, Transaction,
+    TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use flow::FlowNode;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
 use transactions::{Draft, Input, OutputDraft};
+use typed_index_collections::TiSlice;
 
 /// Checks and types a plan. All errors that do not follow from others are given.
 pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
@@ -102,7 +103,7 @@ fn transaction(
     def: &TransactionDef,
     id: TransactionId,
     streams: &mut Streams<'_>,
-    tables: &[crate::Table],
+    tables: &TiSlice<TableId, crate::Table>,
 ) -> Result<Transaction, Unresolved> {
     whole::check_inputs(def)?;
     let inputs = def.inputs.iter().map(|r| streams.input(r)).collect::<Result<Vec<_>, _>>()?;

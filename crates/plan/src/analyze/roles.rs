@@ -6,6 +6,7 @@ use super::scope::{ActiveLoop, Scope, Site, Usage};
 use crate::program::Expr as Typed;
 use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, Table, TableId, TransactionDef};
 use tidemill_model::{ColumnType, Schema, Type};
+use typed_index_collections::TiSlice;
 
 /// A role as far as its declaration says; what the body does with it comes later.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ pub(super) fn roles(
     def: &TransactionDef,
     event: &Schema,
     lists_open: bool,
-    tables: &[Table],
+    tables: &TiSlice<TableId, Table>,
 ) -> Checked<Vec<RoleDraft>> {
     check_unique("role", def.roles.iter().map(|r| r.name.as_str()))?;
     let mut drafts = Vec::new();
@@ -78,12 +79,12 @@ fn draft(
     def: &RoleDef,
     event: &Schema,
     lists_open: bool,
-    tables: &[Table],
+    tables: &TiSlice<TableId, Table>,
     earlier: &[RoleDraft],
 ) -> Checked<RoleDraft> {
     check_identifier("role", &def.name)?;
     let names = tables.iter().map(|t| t.name.as_str());
-    let table = tables.iter().position(|t| t.name == def.table);
+    let table = tables.position(|t| t.name == def.table);
     let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
     check_defaults(def, &tables[table])?;
     let usage = vec![Usage::default(); earlier.len()];

@@ -4,9 +4,10 @@ use super::fault::{Checked, Fault};
 use super::reasons::Reasons;
 use super::roles::RoleDraft;
 use crate::program::{Expr as Typed, Node};
-use crate::{LoopId, ReasonId, RoleId, Table};
+use crate::{LoopId, ReasonId, RoleId, Table, TableId};
 use std::collections::BTreeSet;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type};
+use typed_index_collections::TiSlice;
 
 /// Where an expression stands, which decides what it can see beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub(super) struct Scope<'a> {
     pub event_time: Option<usize>,
     /// Whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
-    pub tables: &'a [Table],
+    pub tables: &'a TiSlice<TableId, Table>,
     pub roles: &'a [RoleDraft],
     pub usage: Vec<Usage>,
     pub locals: Vec<LocalDraft>,
@@ -70,7 +71,7 @@ impl<'a> Scope<'a> {
             event,
             event_time: None,
             lists_open,
-            tables: &[],
+            tables: TiSlice::from_ref(&[]),
             roles: &[],
             usage: Vec::new(),
             locals: Vec::new(),
@@ -80,7 +81,12 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a transaction's body.
-    pub fn body(event: &'a Schema, lists_open: bool, tables: &'a [Table], roles: &'a [RoleDraft]) -> Self {
+    pub fn body(
+        event: &'a Schema,
+        lists_open: bool,
+        tables: &'a TiSlice<TableId, Table>,
+        roles: &'a [RoleDraft],
+    ) -> Self {
         let usage = vec![Usage::default(); roles.len()];
         Scope { tables, roles, usage, ..Scope::new(Site::Body, event, lists_open) }
     }

@@ -3,12 +3,13 @@
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::types::check_column_type;
 use super::windows;
-use crate::{Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanError, Table, TableDef};
+use crate::{Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanError, Table, TableDef, TableId};
 use tidemill_model::{Type, Value, parse_decimal};
+use typed_index_collections::TiVec;
 
 /// All tables, in declaration order.
-pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> Vec<Table> {
-    let mut tables = Vec::new();
+pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId, Table> {
+    let mut tables = TiVec::new();
     for def in &plan.tables {
         match table(def) {
             Ok(table) => tables.push(table),

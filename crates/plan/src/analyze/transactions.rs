@@ -7,9 +7,10 @@ use super::scope::Scope;
 use super::statements::Body;
 use super::{limits, locals};
 use crate::program::{Node, Stmt};
-use crate::{Local, Role, Seen, Table, TransactionDef};
+use crate::{Local, Role, Seen, Table, TableId, TransactionDef};
 use std::collections::BTreeSet;
 use tidemill_model::{ColumnType, Field, Schema, Type};
+use typed_index_collections::TiSlice;
 
 /// What the events that run a transaction have in common.
 pub(super) struct Input<'a> {
@@ -41,7 +42,7 @@ pub(super) struct Draft {
 }
 
 /// Types a transaction over its input.
-pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Table]) -> Checked<Draft> {
+pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &TiSlice<TableId, Table>) -> Checked<Draft> {
     check_identifier("transaction", &def.name)?;
     let drafts = roles(def, input.schema, input.lists_open, tables)?;
     let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
@@ -99,7 +100,7 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &[Tab
 
 /// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value
 /// to show.
-fn seen(roles: &[Role], tables: &[Table]) -> Vec<Seen> {
+fn seen(roles: &[Role], tables: &TiSlice<TableId, Table>) -> Vec<Seen> {
     let mut seen = Vec::new();
     for (index, role) in roles.iter().enumerate() {
         let key = &tables[role.table].key;
@@ -111,7 +112,7 @@ fn seen(roles: &[Role], tables: &[Table]) -> Vec<Seen> {
     seen
 }
 
-fn aborted(event: &Schema, seen: &[Seen], roles: &[Role], tables: &[Table]) -> Schema {
+fn aborted(event: &Schema, seen: &[Seen], roles: &[Role], tables: &TiSlice<TableId, Table>) -> Schema {
     let seen: Vec<Field> = seen
         .iter()
         .map(|seen| {

@@ -3,7 +3,7 @@
 use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::Stmt;
-use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, Transaction, TransactionId, Waves};
+use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, TableId, Transaction, TransactionId, Waves};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -82,7 +82,7 @@ fn requirements(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
 
 fn dependencies(program: &Program, names: &Names<'_>, transaction: &Transaction, writes: &[RowWrite]) -> Vec<String> {
     let mut lines = Vec::new();
-    let tables: BTreeSet<usize> = writes.iter().map(|w| transaction.roles[w.role].table).collect();
+    let tables: BTreeSet<TableId> = writes.iter().map(|w| transaction.roles[w.role].table).collect();
     for table in tables {
         let table = &program.tables[table].name;
         lines.push(format!("temporal: each row of {table} sees its events in order"));

@@ -89,7 +89,7 @@ fn defaults_take_the_type_of_their_column() {
             .column("maybe", ColumnType::optional(Type::Str))
             .column("bare", Type::Str)
     }));
-    let defaults: Vec<_> = program.tables[0].columns.iter().map(|c| c.default.clone()).collect();
+    let defaults: Vec<_> = program.tables.raw[0].columns.iter().map(|c| c.default.clone()).collect();
     let decimals = [Value::Decimal(300), Value::Decimal(-150), Value::Decimal(150)].map(Some);
     assert_eq!(defaults[..2], [None, Some(Value::Float(2.0))]);
     assert_eq!(defaults[2..5], decimals);

@@ -132,7 +132,7 @@ pub fn output(program: &Program, reference: &Reference, stream: &str) -> Vec<Str
 
 /// The rows of `cells`, printed.
 pub fn cells(reference: &Reference) -> Vec<String> {
-    reference.table(0).iter().map(|row| line(row)).collect()
+    reference.table(0.into()).iter().map(|row| line(row)).collect()
 }
 
 fn line(values: &[Value]) -> String {

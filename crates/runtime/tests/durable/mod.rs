@@ -17,7 +17,7 @@ use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, rand
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
-use tidemill_plan::{Origin, Stream};
+use tidemill_plan::{Origin, Stream, TableId};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Options, Recovered, Request,
     Resumed, RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
@@ -291,14 +291,14 @@ impl<'a> Trial<'a> {
             let schema = &program.streams[sink.stream].schema;
             released.lock().batches.iter().flat_map(|batch| rows(batch, schema)).collect()
         };
-        let table = |t: usize| {
+        let table = |t: TableId| {
             let columns = program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty));
             rows(&engine.table(t).expect("it reads"), &Schema::scalars(columns))
         };
         Outcome {
             policies: Vec::new(),
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
-            tables: (0..program.tables.len()).map(table).collect(),
+            tables: program.tables.keys().map(table).collect(),
             // The counts are those of one life.
             counts: self.subject.expected.counts.clone(),
         }

@@ -55,7 +55,7 @@ fn slots_of_missing_rows_do_not_pile_up() {
         let outcome = subject.run(&engine, options, 4096);
         assert_eq!(subject.difference(&outcome), None);
         let in_flight = (workers + 2) * options.epoch_events_max;
-        let stats = engine.table_stats(0);
+        let stats = engine.table_stats(0.into());
         assert!(stats.slots <= SWEPT_FROM + in_flight, "{stats:?}, of {EVENTS} keys that were touched");
         let row = 32;
         assert!(stats.row_bytes <= 2 * row * (SWEPT_FROM + in_flight), "{stats:?}");
@@ -107,6 +107,6 @@ fn sweeps_lose_nothing_that_epochs_in_flight_hold() {
         engine = engine.with_empty_tables();
         let outcome = subject.run(&engine, options, 1000);
         assert_eq!(subject.difference(&outcome), None);
-        assert!(engine.table_stats(0).slots < 2 * SWEPT_FROM);
+        assert!(engine.table_stats(0.into()).slots < 2 * SWEPT_FROM);
     }
 }

@@ -172,7 +172,7 @@ impl Subject {
         reference.run(&history.sources);
         let expected = Outcome {
             outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
-            tables: (0..program.tables.len()).map(|t| reference.table(t)).collect(),
+            tables: program.tables.keys().map(|t| reference.table(t)).collect(),
             policies: Vec::new(),
             counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
         };
@@ -225,9 +225,11 @@ impl Subject {
         };
         Outcome {
             outputs: kept.iter().zip(&program.sinks).map(values).collect(),
-            tables: (0..program.tables.len())
-                .map(|t| {
-                    let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
+            tables: program
+                .tables
+                .iter_enumerated()
+                .map(|(t, table)| {
+                    let schema = Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)));
                     rows(&engine.table(t).expect("in memory"), &schema)
                 })
                 .collect(),

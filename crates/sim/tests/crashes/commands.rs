@@ -44,7 +44,7 @@ type Found = Vec<(String, u64, Vec<RecordBatch>)>;
 fn found(machine: &SimStorage) -> Result<Found, RunError> {
     let look = |name: &str, directory: &StateDirectory| {
         let program = recorded_program(directory).expect("the program is recorded");
-        Ok::<_, RunError>((name.to_owned(), program.schema_version, state_rows(directory, &program)?))
+        Ok::<_, RunError>((name.to_owned(), program.schema_version, state_rows(directory, &program)?.into()))
     };
     // Opening a state tidies it up.
     let directory = StateDirectory::open_as_it_is(Arc::new(machine.copy()), Path::new("state"), "a reader")?;
@@ -83,7 +83,7 @@ impl Scene {
         migrated.plan.schema_version += 1;
         let (name, ty, default) = ("added".to_owned(), ColumnType::required(Type::Int), Some(Value::Int(7)));
         migrated.plan.tables[0].columns.push(ColumnDef { name, ty, key: false, default, window: None });
-        migrated.preload.iter_mut().filter(|(table, _)| *table == 0).for_each(|(_, rows)| {
+        migrated.preload.iter_mut().filter(|(table, _)| *table == 0.into()).for_each(|(_, rows)| {
             rows.iter_mut().for_each(|row| row.push(Value::Int(7)));
         });
         let run = |machine: &SimStorage, stop| {

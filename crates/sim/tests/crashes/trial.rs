@@ -13,7 +13,7 @@ use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDire
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_plan::{Origin, Program};
+use tidemill_plan::{Origin, Program, TableId};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, Options, Request, RunError, Scheduling,
     Sink, Source, Summary, Sync,
@@ -205,12 +205,13 @@ impl Expected {
     /// The first table that is not as it must be.
     pub fn wrong_tables(&self, engine: &Engine) -> Option<String> {
         let program = engine.program();
-        let table = |t: usize| {
+        let table = |t: TableId| {
             let schema = Schema::scalars(program.tables[t].columns.iter().map(|c| (c.name.as_str(), c.ty)));
             rows(&engine.table(t).expect("no fault"), &schema)
         };
-        let is_wrong = |t: &usize| !tidemill_histories::same_rows(&table(*t), &self.subject.expected.tables[*t]);
-        (0..program.tables.len()).find(is_wrong).map(|t| format!("table {} differs", program.tables[t].name))
+        let is_wrong =
+            |t: &TableId| !tidemill_histories::same_rows(&table(*t), &self.subject.expected.tables[usize::from(*t)]);
+        program.tables.keys().find(is_wrong).map(|t| format!("table {} differs", program.tables[t].name))
     }
 }
 

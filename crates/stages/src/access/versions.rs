@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, AccessFn, OperationCode, OperationsCode, resize_zeroed};
-use tidemill_plan::RoleId;
+use tidemill_plan::{RoleId, TableId};
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
 use typed_index_collections::{TiSlice, TiVec};
@@ -94,11 +94,11 @@ pub struct Versions {
     /// Slot → where its version begins among `words`, or [`NO_PLACE`].
     place: Vec<u32>,
     /// Slot → its table.
-    table: Vec<u32>,
+    table: Vec<TableId>,
     words: Vec<u64>,
     superseded: Vec<bool>,
     /// By table.
-    shapes: Vec<Shape>,
+    shapes: TiVec<TableId, Shape>,
 }
 
 /// A part of a transaction: an operation, or an operation on some elements of its list.
@@ -177,7 +177,7 @@ impl Versions {
                 for (element, _) in (0..).zip(rows_of(r)).filter(|(_, row)| **row != 0) {
                     let mask = operations.map_or(0, |o| parts_of(o, own, r, role.over, element));
                     uses.uses.push(Use::new(mask, role.written));
-                    table.push(role.table as u32);
+                    table.push(role.table);
                     // If several roles name one row, the first of them holds its version, whether it writes or not.
                     let needs_place = role.written || meets;
                     place.push(if needs_place { word_count as u32 } else { NO_PLACE });
@@ -222,7 +222,7 @@ impl Versions {
         for slot in (0..rows.len() as u32).filter(|&slot| written(slot) && !self.superseded[slot as usize]) {
             let version = &self.words[self.place_of(slot)..];
             let row = rows[slot as usize].0 as *mut u64;
-            for &word in &self.shapes[self.table[slot as usize] as usize].changing {
+            for &word in &self.shapes[self.table[slot as usize]].changing {
                 #[allow(unsafe_code)]
                 // SAFETY: a row of the table, which no other thread accesses now; the words of its key are left out.
                 unsafe {
@@ -369,7 +369,7 @@ impl<'a> VersionWork<'a> {
     }
 
     fn words_of(&self, operation: u32) -> usize {
-        self.versions.shapes[self.versions.table[operation as usize] as usize].words
+        self.versions.shapes[self.versions.table[operation as usize]].words
     }
 
     fn version(&self, operation: u32) -> *mut u64 {

@@ -8,8 +8,9 @@ use arrow_array::{Array, ArrayRef};
 use std::ops::Range;
 use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout, resize_zeroed};
 use tidemill_model::{Schema, Type, Value};
-use tidemill_plan::{Program, Role};
+use tidemill_plan::{Program, Role, TableId};
 use tidemill_state::{KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
+use typed_index_collections::{TiSlice, TiVec};
 
 /// The row of the key that was captured at index `i` of these columns; created if it does not exist; 0 if a part of the
 /// key is null.
@@ -60,7 +61,7 @@ enum KeyValues<'a> {
 /// Buffers that are reused from role to role.
 pub struct KeyScratch {
     /// By table, if tables are shared: the rows of recent keys.
-    recent: Vec<RecentKeys>,
+    recent: TiVec<TableId, RecentKeys>,
     nulls: Vec<bool>,
 }
 
@@ -76,7 +77,7 @@ impl KeyScratch {
 pub fn resolve_roles(
     program: &Program,
     wiring: &InputWiring,
-    tables: &[Table],
+    tables: &TiSlice<TableId, Table>,
     fields: &Fields<'_>,
     input: &mut Input,
     events: Range<usize>,
