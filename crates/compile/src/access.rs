@@ -1,10 +1,11 @@
 //! A whole transaction as one function over a run of events.
 //!
 //! The function works on the rows in place, so that two roles that meet in one row see each other's
-//! effects without being told. Before a word is changed its address and old content go to the undo
-//! log; an abort plays the log back. Where nothing can fail any more, nothing is logged: a
-//! transaction that checks first and writes last needs no log at all, and one like a transfer, whose
-//! second addition may still overflow, logs all but its last write.
+//! effects. Before a word is overwritten, its address and its old content go to the undo log; an abort
+//! plays the log back. Where nothing can fail any more, an overwritten word is not logged: a
+//! transaction that checks first and writes last logs nothing, and one like a transfer, whose second
+//! addition may still overflow, logs all but its last write. The defaults of a row that a role creates
+//! are always logged, and replaced texts are always noted.
 
 use crate::abi::{InputView, Verdict};
 use crate::body::{Body, Element, RoleState};

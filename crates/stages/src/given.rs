@@ -11,7 +11,7 @@ use tidemill_plan::TransactionId;
 pub struct Picked {
     /// The event that the transaction ran on.
     pub at: InputEvent,
-    /// For emissions: which of the epoch's gathered contexts holds it.
+    /// For emissions: which of the epoch's contexts produced it.
     pub context: u32,
     /// Its index in the captured columns.
     pub place: u32,
