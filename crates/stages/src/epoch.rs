@@ -159,10 +159,11 @@ pub struct Accessed {
 
 impl Accessed {
     fn clear(&mut self) {
+        self.sampled.iter_mut().for_each(|sampled| *sampled = Sampled::default());
         *self = Accessed {
             grouping: std::mem::take(&mut self.grouping),
             scheduled: emptied(&mut self.scheduled),
-            sampled: self.sampled.iter().map(|_| Sampled::default()).collect(),
+            sampled: std::mem::take(&mut self.sampled),
             ..Accessed::default()
         };
     }

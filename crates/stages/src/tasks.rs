@@ -24,7 +24,7 @@ pub trait Numbered {
 }
 
 /// An epoch in access that all free workers may help with.
-pub trait Shared {
+pub trait WantsHelp {
     /// Whether a worker may find something to do in it.
     fn wants_help(&self) -> bool;
 }
@@ -72,7 +72,7 @@ struct State<E, J> {
     idle: u64,
 }
 
-impl<E: Numbered, J: Shared> Tasks<E, J> {
+impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
     /// No epochs; `first` is the number of the first that will be put in.
     pub fn new(first: u64) -> Self {
         let state = State {
@@ -182,7 +182,7 @@ impl<E: Numbered, J: Shared> Tasks<E, J> {
     }
 }
 
-impl<E, J: Shared> State<E, J> {
+impl<E, J: WantsHelp> State<E, J> {
     fn is_empty(&self) -> bool {
         self.gathered.is_empty()
             && self.prepared.is_empty()

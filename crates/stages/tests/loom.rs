@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 use std::sync::Arc;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, Took, mailbox};
-use tidemill_stages::tasks::{NoTask, Numbered, Shared, Task, Tasks};
+use tidemill_stages::tasks::{NoTask, Numbered, Task, Tasks, WantsHelp};
 
 /// Checks all executions with at most this many preemptions.
 fn check(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
@@ -31,7 +31,7 @@ struct Offer {
     helped: AtomicU64,
 }
 
-impl Shared for Offer {
+impl WantsHelp for Offer {
     fn wants_help(&self) -> bool {
         !self.done.load(Ordering::Acquire) && self.helped.load(Ordering::Relaxed) == 0
     }
@@ -114,6 +114,14 @@ fn send(outbox: &Outbox<u64>, bell: &Bell, count: u64) -> u64 {
     count
 }
 
+/// A thread that sends this many numbers through a mailbox with room for one; the receiving end and its bell.
+fn sender_of(count: u64) -> (Inbox<u64>, Arc<Bell>, thread::JoinHandle<u64>) {
+    let [receiver, sender] = [(); 2].map(|()| Arc::new(Bell::default()));
+    let (outbox, inbox) = mailbox(Some(1), &receiver, Some(&sender));
+    let sending = thread::spawn(move || send(&outbox, &sender, count));
+    (inbox, receiver, sending)
+}
+
 /// Takes messages, and waits where there are none, until the senders are gone.
 fn receive(inbox: &Inbox<u64>, bell: &Bell) -> Vec<u64> {
     let mut taken = Vec::new();
@@ -129,9 +137,7 @@ fn receive(inbox: &Inbox<u64>, bell: &Bell) -> Vec<u64> {
 #[test]
 fn messages_and_the_going_of_the_sender_are_heard() {
     check(3, || {
-        let [receiver, sender] = [(); 2].map(|()| Arc::new(Bell::default()));
-        let (outbox, inbox) = mailbox(Some(1), &receiver, Some(&sender));
-        let sending = thread::spawn(move || send(&outbox, &sender, 2));
+        let (inbox, receiver, sending) = sender_of(2);
         assert_eq!(receive(&inbox, &receiver), [0, 1]);
         assert_eq!(sending.join().expect("the sender does not panic"), 2);
     });
@@ -159,9 +165,7 @@ fn a_lost_wake_up_is_found() {
 #[test]
 fn the_going_of_the_receiver_is_heard() {
     check(3, || {
-        let [receiver, sender] = [(); 2].map(|()| Arc::new(Bell::default()));
-        let (outbox, inbox) = mailbox(Some(1), &receiver, Some(&sender));
-        let sending = thread::spawn(move || send(&outbox, &sender, 3));
+        let (inbox, _receiver, sending) = sender_of(3);
         let first = inbox.take();
         drop(inbox);
         let sent = sending.join().expect("the sender does not panic");

@@ -10,7 +10,7 @@ use crate::access::versions::WorkerScratch;
 use crate::environment::Environment;
 use crate::epoch::{Epoch, JointRun, Sampled};
 use crate::input::Identity;
-use crate::machine::{InputContext, Machine};
+use crate::machine::{InputContext, Machine, Scratch};
 use crate::wiring::{InputEvent, InputId, Joint, JointId};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -131,7 +131,7 @@ impl<'a> Course<'a> {
 
     /// Runs those of `wanted` among the transactions in `range`, which is numbered from the first transaction of event
     /// `first`.
-    fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>, wanted: Wanted<'_>) {
+    fn run_some(&self, context: &mut AccessContext, first: usize, range: Range<usize>, wanted: OfGroups<'_>) {
         let inputs = self.calls.len();
         for number in range {
             let ((id, call), event) = (&self.calls[number % inputs], first + number / inputs);
@@ -142,7 +142,7 @@ impl<'a> Course<'a> {
     }
 
     /// Runs those of `wanted` among the transactions of `count` events, one at a time.
-    fn run_wanted(&mut self, context: &mut AccessContext, count: usize, wanted: Wanted<'_>) {
+    fn run_wanted(&mut self, context: &mut AccessContext, count: usize, wanted: OfGroups<'_>) {
         for event in self.next..self.next + count {
             let ahead = event + AHEAD;
             let is_wanted = |(id, call): &&(InputId, Call<'_>)| ahead < call.len && wanted.has(*id, ahead);
@@ -175,12 +175,12 @@ impl<'a> Course<'a> {
 
 /// The transactions that a serial run is for.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct OfGroups<'a> {
     groups: GroupSet,
     grouping: &'a Grouping,
 }
 
-impl Wanted<'_> {
+impl OfGroups<'_> {
     fn has(self, input: InputId, event: usize) -> bool {
         let at = InputEvent { input, event: event as u32 };
         self.groups == GroupSet::ALL || self.groups.has(self.grouping.of(at))
@@ -206,7 +206,7 @@ impl Serial<'_> {
     /// one call of compiled code in `calls_per_sample` is timed.
     pub fn run(self, epoch: &Epoch, Selection { range, groups }: Selection, calls_per_sample: u32) {
         let Serial { machine, environment, context, identity, sampled } = self;
-        let wanted = Wanted { groups, grouping: &epoch.accessed.grouping };
+        let wanted = OfGroups { groups, grouping: &epoch.accessed.grouping };
         let joints = machine.wiring.joints.iter();
         let mut courses: TiVec<JointId, _> = joints.map(|joint| Course::of(machine, epoch, joint, identity)).collect();
         let (mut at, mut untimed) = (0, calls_per_sample);
@@ -248,6 +248,23 @@ impl Serial<'_> {
             course.next = first + count as usize;
         }
     }
+}
+
+/// Runs all transactions in a range of an epoch's order on one worker.
+pub fn run_range(
+    machine: &Machine,
+    environment: &dyn Environment,
+    scratch: &mut Scratch,
+    epoch: &mut Epoch,
+    range: Range<usize>,
+    calls_per_sample: u32,
+) {
+    ensure_identity(epoch, &mut scratch.identity);
+    let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
+    let Scratch { context, identity, .. } = scratch;
+    let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
+    serial.run(epoch, Selection::all(range), calls_per_sample);
+    epoch.accessed.sampled = sampled;
 }
 
 /// The transactions of an epoch by number, for the executor.

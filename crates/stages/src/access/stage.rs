@@ -7,7 +7,7 @@
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled, Selection};
 use crate::access::scheduling::Scheduling;
-use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
+use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
 use crate::access::{cascade, waves};
@@ -110,13 +110,7 @@ impl AccessStage {
 
     fn access_serially(&self, scratch: &mut Scratch, epoch: &mut Epoch, range: Range<usize>, calls_per_sample: u32) {
         let start = self.environment.now();
-        ensure_identity(epoch, &mut scratch.identity);
-        let Scratch { context, identity, .. } = scratch;
-        let (machine, environment) = (&*self.machine, self.environment.as_ref());
-        let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
-        let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
-        serial.run(epoch, Selection::all(range), calls_per_sample);
-        epoch.accessed.sampled = sampled;
+        run_range(&self.machine, self.environment.as_ref(), scratch, epoch, range, calls_per_sample);
         epoch.accessed.breakdown.useful += self.environment.now() - start;
     }
 

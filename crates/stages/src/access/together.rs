@@ -13,7 +13,7 @@ use crate::access::serial::ensure_identity;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::machine::{Machine, Scratch};
-use crate::tasks::{self, Shared as _};
+use crate::tasks::WantsHelp;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,7 @@ fn account(scheduled: &mut [Scheduled], ended: &Ended, is_one: bool, workers: us
     }
 }
 
-impl tasks::Shared for Job {
+impl WantsHelp for Job {
     fn wants_help(&self) -> bool {
         !self.done.load(Ordering::Acquire) && !self.parts.iter().all(Part::is_taken)
     }

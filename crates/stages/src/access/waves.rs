@@ -6,8 +6,7 @@
 //!
 //! **Given up.** Waves after the first run serially.
 
-use crate::access::grouping::Selection;
-use crate::access::serial::{CALLS_PER_SAMPLE, Serial, ensure_identity};
+use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::finish::log_and_run;
@@ -27,13 +26,8 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
             changes::mark_and_save(machine, epoch, Transactions::Of(id));
             Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(id), epoch.work.inputs[id].len as u32);
         }
-        ensure_identity(epoch, &mut scratch.identity);
         let range = before..epoch.transactions();
-        let mut sampled = std::mem::take(&mut epoch.accessed.sampled);
-        let Scratch { context, identity, .. } = scratch;
-        let serial = Serial { machine, environment, context, identity, sampled: &mut sampled };
-        serial.run(epoch, Selection::all(range), CALLS_PER_SAMPLE);
-        epoch.accessed.sampled = sampled;
+        run_range(machine, environment, scratch, epoch, range, CALLS_PER_SAMPLE);
         epoch.work.produced.push(scratch.context.take());
     }
 }
