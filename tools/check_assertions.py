@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rust_source import NOISE, without
+
 RATE_MIN = 15
 
 # By area, the files, as patterns below the repository.
@@ -29,25 +31,14 @@ AREAS = {
     "executor": ["crates/schedule/src/executor*", "crates/schedule/src/participant.rs"],
 }
 
-# Comments, and texts in quotes; an apostrophe begins a character or a lifetime. Lines stay lines.
-NOISE = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^\\'\n])'""",
-    re.DOTALL,
-)
-TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\][^{;]*([{;])")
+TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\][^{;]*[{;]")
 ASSERTION = re.compile(r"\b(?:(?:debug_)?assert(?:_eq|_ne)?|unreachable)!")
 
 
 def code_of(text: str) -> str:
     """Source without comments, and without items that only tests have; a text in quotes is reduced to its quotes."""
     text = NOISE.sub(lambda noise: "" if noise[0].startswith("/") else '""', text)
-    while found := TEST.search(text):
-        depth, end = int(found[1] == "{"), found.end()
-        while depth and end < len(text):
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        text = text[: found.start()] + text[end:]
-    return text
+    return without(TEST, text)
 
 
 def count(text: str) -> tuple[int, int]:

@@ -16,15 +16,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rust_source import NOISE, without
+
 FILES_MAX = 5
 # Re-exports that are followed to an item: they may lead around in a circle.
 DEPTH_MAX = 8
 
-# Comments, and texts in quotes; an apostrophe begins a character or a lifetime.
-NOISE = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^\\'])'""",
-    re.DOTALL,
-)
 MODEL_CHECKER = '#[cfg(feature = "loom")]'
 TEST_FILE = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod (\w+);")
 TEST_BLOCK = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod \w+ \{")
@@ -46,7 +43,7 @@ class File:
         text = NOISE.sub(" ", text)
         self.source, self.module = source, module
         self.test_children = set(TEST_FILE.findall(text))
-        text = without_blocks(text)
+        text = without(TEST_BLOCK, text)
         self.children = [name for name in MODULE.findall(text) if name not in self.test_children]
         self.imports: list[tuple[str, ...]] = []
         self.exports: list[tuple[tuple[str, ...], str]] = []
@@ -58,17 +55,6 @@ class File:
         text = USE.sub(" ", text)
         self.defined = set(DEFINITION.findall(text))
         self.imports += [tuple(path.split("::")) for path in INLINE.findall(text)]
-
-
-def without_blocks(text: str) -> str:
-    """Source without its modules of tests."""
-    while found := TEST_BLOCK.search(text):
-        depth, end = 1, found.end()
-        while depth and end < len(text):
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        text = text[: found.start()] + text[end:]
-    return text
 
 
 def paths_of(tree: str) -> Iterator[tuple[tuple[str, ...], str]]:

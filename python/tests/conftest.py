@@ -79,6 +79,8 @@ def load_tool(name):
     file = TOOLS / f"{name}.py"
     if not file.is_file():
         pytest.skip("the tools are not in the package", allow_module_level=True)
+    if str(TOOLS) not in sys.path:
+        sys.path.append(str(TOOLS))
     spec = importlib.util.spec_from_file_location(name, file)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
