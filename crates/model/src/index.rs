@@ -12,6 +12,7 @@ macro_rules! index_types {
         impl From<usize> for $name {
             #[inline]
             fn from(index: usize) -> Self {
+                debug_assert!(index <= u32::MAX as usize, "an index has 32 bits");
                 $name(index as u32)
             }
         }

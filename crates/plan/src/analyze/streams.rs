@@ -51,8 +51,8 @@ impl<'a> Streams<'a> {
         Streams { plan, list: TiVec::new(), ids: HashMap::new() }
     }
 
-    /// The number that the next stream but so many will have.
-    pub fn next_id_but(&self, others: usize) -> StreamId {
+    /// The id of the stream that comes after the next `others` streams.
+    pub fn id_after(&self, others: usize) -> StreamId {
         (self.list.len() + others).into()
     }
 
@@ -176,7 +176,7 @@ impl<'a> Streams<'a> {
                 .hint("declare the event-time field; without one no event is late"));
         }
         let id = self.list.next_key();
-        let origin = Origin::Source { source, lateness, late: self.next_id_but(1), bad: self.next_id_but(2) };
+        let origin = Origin::Source { source, lateness, late: self.id_after(1), bad: self.id_after(2) };
         let name = &def.name;
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);
@@ -205,7 +205,7 @@ impl<'a> Streams<'a> {
         let mut predicate = scope.condition(predicate)?;
         limits::count_expression(&mut predicate, &mut scope.reasons);
         let reasons = scope.reasons.finish();
-        let origin = Origin::Filter { input, predicate, reasons, failed: self.next_id_but(1) };
+        let origin = Origin::Filter { input, predicate, reasons, failed: self.id_after(1) };
         let (schema, time) = (stream.schema.clone(), stream.event_time);
         self.derived(def, input, schema, time, origin);
         Ok(())
@@ -222,7 +222,7 @@ impl<'a> Streams<'a> {
         limits::count_fields(&mut fields, &mut scope.reasons);
         let reasons = scope.reasons.finish();
         let settled = outputs.finish().remove(0);
-        let origin = Origin::Map { input, fields, reasons, failed: self.next_id_but(1) };
+        let origin = Origin::Map { input, fields, reasons, failed: self.id_after(1) };
         self.derived(def, input, settled.schema, settled.event_time, origin);
         Ok(())
     }
