@@ -1,19 +1,8 @@
 """tools/check_assertions.py counts assertions in code, and nowhere else."""
 
-import importlib.util
-from pathlib import Path
+from conftest import TOOLS, load_tool
 
-import pytest
-
-REPOSITORY = Path(__file__).parents[2]
-CHECK = REPOSITORY / "tools/check_assertions.py"
-
-pytestmark = pytest.mark.skipif(not CHECK.is_file(), reason="the tools are not in the package")
-
-if CHECK.is_file():
-    spec = importlib.util.spec_from_file_location("check_assertions", CHECK)
-    check_assertions = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check_assertions)
+check_assertions = load_tool("check_assertions")
 
 SOURCE = """//! assert!(no) in a comment
 
@@ -62,4 +51,4 @@ def test_an_area_with_too_few_is_refused(tmp_path, monkeypatch):
 
 
 def test_every_area_of_the_engine_has_enough():
-    assert check_assertions.check(REPOSITORY) == []
+    assert check_assertions.check(TOOLS.parent) == []
