@@ -65,6 +65,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         durability: None,
         records: None,
         cutter: None,
+        link: None,
     };
     engine.run(request, &mut || {}).expect("a run between files")
 }

@@ -199,6 +199,7 @@ fn run_from(
         durability: None,
         records,
         cutter: None,
+        link: None,
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

@@ -203,6 +203,7 @@ fn run_with(
         durability,
         records: None,
         cutter: None,
+        link: None,
     };
     let summary = engine.run(request, &mut || {}).expect("a run");
     let span = *span.lock().expect("no panic under it");

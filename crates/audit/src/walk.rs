@@ -1,6 +1,8 @@
 //! A walk of the reference interpreter through a state's epochs.
 
 use crate::error::AuditError;
+use std::collections::VecDeque;
+use std::iter::repeat_n;
 use tidemill_connect::{SourceOptions, SourceSpec, open_source};
 use tidemill_durability::StateDirectory;
 use tidemill_model::arrow::rows;
@@ -32,6 +34,8 @@ pub struct Walk<'p> {
     pub epoch: u64,
     /// By source: how many events of the current epoch are still to pass the gate.
     passing: Vec<u64>,
+    /// The sources of the sent events of the current epoch that are still to pass, in order.
+    sent: VecDeque<u32>,
 }
 
 impl<'p> Walk<'p> {
@@ -51,10 +55,11 @@ impl<'p> Walk<'p> {
         }
         for (s, (source, stream)) in sources.iter().zip(source_streams(program)).enumerate() {
             let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
+            reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
         }
         let passing = vec![0; sources.len()];
-        Ok(Walk { program, reference, history, epoch, passing })
+        Ok(Walk { program, reference, history, epoch, passing, sent: VecDeque::new() })
     }
 
     /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
@@ -63,6 +68,7 @@ impl<'p> Walk<'p> {
         let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
         let streams: Vec<&Stream> = source_streams(self.program).collect();
         for (s, source) in epoch.sources.iter_mut().enumerate() {
+            self.reference.send(s, source.is_sent);
             for batch in std::mem::take(&mut source.batches) {
                 for record in rows(&batch.events, &streams[s].schema) {
                     let offset = self.reference.taken(s);
@@ -82,13 +88,15 @@ impl<'p> Walk<'p> {
             }
         }
         self.passing = epoch.sources.iter().map(|source| source.passed).collect();
+        self.sent = epoch.sent.iter().flat_map(|&(source, count)| repeat_n(source, count as usize)).collect();
         self.epoch = epoch.number;
         Ok(Some(epoch))
     }
 
     /// The next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
-        self.reference.next_event(&mut self.passing)
+        let timed = self.reference.next_event(&mut self.passing);
+        timed.or_else(|| self.sent.pop_front().map(|source| self.reference.next_of(source as usize)))
     }
 
     /// The digests that were logged after the last epoch.

@@ -252,7 +252,8 @@ impl Ready {
         let Ready { engine, options, sources, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
-        let request = Request { sources, sinks, options, environment, control, durability, records, cutter: None };
+        let request =
+            Request { sources, sinks, options, environment, control, durability, records, cutter: None, link: None };
         let summary = engine.run(request, &mut || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.ends() {

@@ -118,6 +118,7 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
+        link: None,
     };
     let mut gives_up = false;
     let summary = engine.run(request, &mut || {

@@ -77,6 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             durability: None,
             records: None,
             cutter: None,
+            link: None,
         },
         &mut || {},
     )?;

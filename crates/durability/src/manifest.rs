@@ -145,6 +145,9 @@ pub struct SourceState {
     pub bad: u64,
     /// Whether it had ended.
     pub ended: bool,
+    /// Whether its events were sent, and have anchored positions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sent: bool,
     /// The greatest event time seen.
     pub greatest: Option<i64>,
     /// Events that the gate let through.

@@ -249,6 +249,7 @@ pub fn write_sources(
             events: taken.events,
             bad: taken.bad,
             ended: standing.ended,
+            sent: standing.is_sent,
             greatest: standing.greatest,
             passed: standing.passed,
             last_time: standing.last_time,
@@ -307,6 +308,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             passed: state.passed,
             last_time: state.last_time,
             ended: state.ended,
+            is_sent: state.sent,
             held,
         };
         Ok(SourceAt { standing, taken: Taken { events: state.events, bad: state.bad }, token: state.token.clone() })

@@ -1,8 +1,8 @@
 //! The log entry of an epoch, and its encoding.
 //!
 //! ```text
-//! entry   = version:1, sources: n, n × source, digests: n, n × digest
-//! source  = flags:1 (1 ended, 2 values, 4 token), passed, [token], events, bad, [values]
+//! entry   = version:1, sources: n, n × source, sent: n, n × (source, events), digests: n, n × digest
+//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent), passed, [token], events, bad, [values]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
@@ -25,9 +25,10 @@ use std::collections::HashMap;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program};
 use tidemill_stages::digest::committed_streams;
+use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct EpochEntry {
     pub epoch: u64,
     /// By source number.
     pub sources: Vec<SourceEntry>,
+    /// The order of the events that passed and have anchored positions.
+    pub sent: Vec<SourceRun>,
     /// The digests of earlier epochs.
     pub digests: EpochDigests,
 }
@@ -66,6 +69,8 @@ pub struct SourceEntry {
     pub passed: u64,
     /// Whether the source had ended when the epoch was cut.
     pub ended: bool,
+    /// Whether its events are sent, and have anchored positions.
+    pub is_sent: bool,
     /// The records taken from it since the last cut.
     pub taken: Taken,
     /// The source's token at that point.
@@ -140,7 +145,8 @@ impl EpochEntry {
         for source in &self.sources {
             source.check();
             let values = matches!(source.ingested, Ingested::Values(_));
-            into.push(u8::from(source.ended) | u8::from(values) << 1 | u8::from(source.token.is_some()) << 2);
+            let flags = [source.ended, values, source.token.is_some(), source.is_sent];
+            into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
             number(into, source.passed);
             if let Some(token) = &source.token {
                 bytes(into, token.as_bytes());
@@ -153,6 +159,12 @@ impl EpochEntry {
                 filled().for_each(|batch| codec.write(&batch.events, into));
                 batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
             }
+        }
+        number(into, self.sent.len() as u64);
+        for &(source, count) in &self.sent {
+            assert!(self.sources[source as usize].is_sent, "anchored positions are of sent events");
+            number(into, source.into());
+            number(into, count.into());
         }
         write_digests(&self.digests, codec, into);
     }
@@ -167,13 +179,25 @@ impl EpochEntry {
             return Err(Malformed("it is of another number of sources".into()));
         }
         let sources =
-            schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<_, _>>()?;
+            schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<Vec<_>, _>>()?;
+        let sent = read_sent(&mut reader, &sources)?;
         let digests = read_digests(&mut reader, &schemas.committed)?;
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, sources, digests })
+        Ok(EpochEntry { epoch, sources, sent, digests })
     }
+}
+
+fn read_sent(reader: &mut Reader<'_>, sources: &[SourceEntry]) -> Result<Vec<SourceRun>, Malformed> {
+    let mut sent: Vec<SourceRun> = Vec::new();
+    for _ in 0..reader.number()? {
+        let (source, count) = (reader.number()?, reader.number()?);
+        let is_sent = usize::try_from(source).ok().and_then(|source| sources.get(source)).is_some_and(|of| of.is_sent);
+        let count = u32::try_from(count).ok().filter(|_| is_sent);
+        sent.push((source as u32, count.ok_or_else(|| Malformed("it has sent events of no source".into()))?));
+    }
+    Ok(sent)
 }
 
 fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntry, Malformed> {
@@ -198,7 +222,7 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
         }
         Ingested::Values(batches)
     };
-    Ok(SourceEntry { passed, ended: flags & 1 != 0, taken, token, ingested })
+    Ok(SourceEntry { passed, ended: flags & 1 != 0, is_sent: flags & 8 != 0, taken, token, ingested })
 }
 
 fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {

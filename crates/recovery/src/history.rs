@@ -13,6 +13,7 @@ use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program, Stream, TableId};
 use tidemill_stages::gate::Standing;
+use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{IoFailure, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 use typed_index_collections::TiVec;
@@ -34,6 +35,8 @@ pub struct StartingSource {
     pub events: u64,
     /// The greatest time that it had delivered; without event time, the next counter value less one.
     pub greatest: Option<i64>,
+    /// Whether its events were sent, and have anchored positions.
+    pub is_sent: bool,
     /// The held events, in order.
     pub held: Vec<RecordBatch>,
 }
@@ -44,6 +47,8 @@ pub struct PastEpoch {
     pub number: u64,
     /// By source.
     pub sources: Vec<PastSource>,
+    /// The order of the events that passed and have anchored positions.
+    pub sent: Vec<SourceRun>,
     /// Digests of earlier epochs, as found in the log.
     pub digests: EpochDigests,
 }
@@ -54,6 +59,8 @@ pub struct PastSource {
     pub batches: Vec<SourceBatch>,
     /// The number of its events that passed.
     pub passed: u64,
+    /// Whether its events were sent.
+    pub is_sent: bool,
 }
 
 /// Opens the source of a stream for reading again, if it supports that.
@@ -96,8 +103,8 @@ impl History {
                     .transpose()
                     .map_err(failed)?,
             );
-            let Standing { greatest, held, .. } = at.standing;
-            starts.push(StartingSource { events: at.taken.events, greatest, held });
+            let Standing { greatest, is_sent, held, .. } = at.standing;
+            starts.push(StartingSource { events: at.taken.events, greatest, is_sent, held });
         }
         let history = History {
             path: directory.path().display().to_string(),
@@ -121,11 +128,11 @@ impl History {
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
                 Ingested::Again => self.read_again(s, logged.taken)?,
             };
-            sources.push(PastSource { batches, passed: logged.passed });
+            sources.push(PastSource { batches, passed: logged.passed, is_sent: logged.is_sent });
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);
-        Ok(Some(PastEpoch { number: entry.epoch, sources, digests }))
+        Ok(Some(PastEpoch { number: entry.epoch, sources, sent: entry.sent, digests }))
     }
 
     /// Digests that were noted after the last epoch, without an entry.

@@ -80,10 +80,10 @@ impl Intake {
             };
             // Without new records, the token is the one in the previous entry.
             let token = of.token.clone().filter(|_| taken != Taken::default());
-            SourceEntry { passed, ended: gate.has_ended(s), taken, token, ingested }
+            SourceEntry { passed, ended: gate.has_ended(s), is_sent: gate.is_sent(s), taken, token, ingested }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
-        EpochEntry { epoch: epoch.number, sources, digests: Vec::new() }
+        EpochEntry { epoch: epoch.number, sources, sent: epoch.input.sent.clone(), digests: Vec::new() }
     }
 
     /// Accounts for a replayed epoch.

@@ -66,6 +66,10 @@ pub struct Reference<'p> {
 struct Source {
     stream: StreamId,
     offset: u64,
+    /// Without event time: the next counter.
+    counter: i64,
+    /// Its events are sent, and have anchored positions: none has a counter.
+    is_sent: bool,
     time_max: i64,
     /// Admitted and not let through, by time and offset.
     held: BTreeMap<(i64, u64), Record>,
@@ -98,7 +102,15 @@ impl<'p> Reference<'p> {
                 .streams
                 .keys()
                 .filter(is_source)
-                .map(|stream| Source { stream, offset: 0, time_max: i64::MIN, held: BTreeMap::new(), known_from: 0 })
+                .map(|stream| Source {
+                    stream,
+                    offset: 0,
+                    counter: 0,
+                    is_sent: false,
+                    time_max: i64::MIN,
+                    held: BTreeMap::new(),
+                    known_from: 0,
+                })
                 .collect(),
             traces: None,
         }
@@ -139,7 +151,9 @@ impl<'p> Reference<'p> {
         let offset = state.offset;
         state.offset += 1;
         let Some(field) = stream.event_time else {
-            return Some(Position { time: offset as i64, source, offset });
+            let time = state.counter;
+            state.counter += i64::from(!state.is_sent);
+            return Some(Position { time, source, offset });
         };
         let time = record[field].word().expect("event time is a time or an int, never null");
         if i128::from(time) < i128::from(state.time_max) - i128::from(lateness) {
@@ -151,19 +165,36 @@ impl<'p> Reference<'p> {
     }
 
     /// Has a source stand where another execution left it: how many records were taken of it, the greatest time
-    /// that it had shown (where it has event times), and the events held back, in order.
+    /// that it had shown (without event times, its last counter), and the events held back, in order.
     pub fn stand(&mut self, source: usize, taken: u64, greatest: Option<i64>, held: Vec<Vec<Value>>) {
         let field = self.program.streams[self.sources[source].stream].event_time;
         let state = &mut self.sources[source];
         (state.offset, state.known_from) = (taken, taken);
         state.time_max = greatest.filter(|_| field.is_some()).unwrap_or(i64::MIN);
+        state.counter = greatest.map_or(0, |greatest| greatest + 1);
         let first = taken - held.len() as u64;
+        let mut counter = state.counter - if state.is_sent { 0 } else { held.len() as i64 };
         for (offset, event) in (first..).zip(held) {
-            let time = field.map_or(Some(offset as i64), |field| event[field].word());
+            let time = field.map_or(Some(counter), |field| event[field].word());
+            counter += i64::from(!state.is_sent);
             state.held.insert((time.expect("event time is never null"), offset), event);
         }
         if field.is_none() {
             state.known_from = 0;
+        }
+    }
+
+    /// Says whether the events of a source without event times are sent from now on, and have anchored positions. Those
+    /// that are held change with it.
+    pub fn send(&mut self, source: usize, is_sent: bool) {
+        let state = &mut self.sources[source];
+        if self.program.streams[state.stream].event_time.is_some() || state.is_sent == is_sent {
+            return;
+        }
+        state.is_sent = is_sent;
+        for ((_, offset), event) in std::mem::take(&mut state.held) {
+            state.held.insert((state.counter, offset), event);
+            state.counter += i64::from(!is_sent);
         }
     }
 
@@ -184,17 +215,22 @@ impl<'p> Reference<'p> {
         self.outputs[bad].push(record);
     }
 
-    /// The first event in position order among the next `passing` of each source, which then has one less. None
-    /// where all are 0; panics where more are let through than are held.
+    /// The first event in position order among the next `passing` of each source that is not sent, which then has one
+    /// less. None where all are 0; panics where more are let through than are held.
     pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
         let first = |s: &usize| *self.sources[*s].held.keys().next().expect("what is let through is held");
-        let open = (0..passing.len()).filter(|&s| passing[s] > 0);
+        let open = (0..passing.len()).filter(|&s| passing[s] > 0 && !self.sources[s].is_sent);
         let source = open.min_by_key(|s| (first(s).0, *s))?;
         passing[source] -= 1;
+        Some(self.next_of(source))
+    }
+
+    /// The next held event of a source; panics if there is none.
+    pub fn next_of(&mut self, source: usize) -> NextEvent {
         let state = &mut self.sources[source];
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
         let is_known = offset >= state.known_from;
-        Some(NextEvent { position: Position { time, source: source as u32, offset }, is_known, event })
+        NextEvent { position: Position { time, source: source as u32, offset }, is_known, event }
     }
 
     /// Runs an event that was let through, with its whole cascade.

@@ -12,16 +12,19 @@
 use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::report::Report;
+use crate::session::link::Link;
 use arrow_array::RecordBatch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::Bug;
+use tidemill_plan::StreamId;
 use tidemill_recovery::{Captured, CommitSide, Logged, RunError, Shared};
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_stages::machine::Logging;
+use tidemill_state::EvictedError;
 
 /// How long to wait if nothing is due, nanoseconds.
 const IDLE: u64 = 20_000_000;
@@ -46,6 +49,8 @@ pub struct Committer {
     /// Whether the logger has exited.
     logger_exited: bool,
     durable: Option<DurableCommit>,
+    /// The session that the run belongs to.
+    link: Option<Arc<Link>>,
     is_over: bool,
 }
 
@@ -77,6 +82,8 @@ struct Pending {
     outputs: Vec<Vec<RecordBatch>>,
     arrivals: Vec<(u64, u64)>,
     replayed: bool,
+    followed: Vec<(StreamId, Vec<RecordBatch>)>,
+    tables: Vec<Result<RecordBatch, String>>,
 }
 
 /// The parts that a committer is made from.
@@ -90,6 +97,8 @@ pub struct CommitParts {
     /// The number of the first epoch.
     pub first: u64,
     pub durable: Option<CommitSide>,
+    /// The session that the run belongs to.
+    pub link: Option<Arc<Link>>,
 }
 
 /// An incoming message.
@@ -115,13 +124,15 @@ impl Actor for Committer {
             Event::Nothing => worked = false,
             Event::Over => self.is_over = true,
         }
-        while let Some(mut epoch) = self.waiting.remove(&self.next) {
+        let mut is_full = self.waits_for_followers();
+        while !is_full && let Some(mut epoch) = self.waiting.remove(&self.next) {
             self.next += 1;
             self.take(&mut epoch);
             epoch.clear();
             if let Some(free) = &self.free {
                 let _ = free.send(epoch);
             }
+            is_full = self.waits_for_followers();
         }
         let waits = self.release();
         if self.is_over {
@@ -135,7 +146,7 @@ impl Actor for Committer {
 impl Committer {
     /// A committer before the first epoch.
     pub fn new(parts: CommitParts) -> Committer {
-        let CommitParts { on, pipeline, sinks, finished, free, records, first, durable } = parts;
+        let CommitParts { on, pipeline, sinks, finished, free, records, first, durable, link } = parts;
         let durable = durable.map(|side| DurableCommit {
             pending: VecDeque::new(),
             written: Vec::new(),
@@ -154,6 +165,7 @@ impl Committer {
             workers_exited: false,
             logger_exited: durable.is_none(),
             durable,
+            link,
             is_over: false,
             on,
             pipeline,
@@ -190,6 +202,11 @@ impl Committer {
         // After a failure the log may never end.
         let is_over = self.workers_exited && (self.logger_exited || self.on.failure.is_set());
         if is_over { Event::Over } else { Event::Nothing }
+    }
+
+    /// Whether followers have no room for more, so that nothing more is released. A run that ends waits for nobody.
+    fn waits_for_followers(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_full()) && !self.on.control.ends()
     }
 
     /// Called after all epochs: finishes the sinks, if the run ended well.
@@ -246,12 +263,15 @@ impl Committer {
         let oldest = epoch.input.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.input.opened)).min();
         let (number, events, is_new) = (epoch.number, epoch.input.events, !epoch.input.replayed);
         let outputs = epoch.finished.outputs.iter_mut().map(std::mem::take).collect();
-        let pending = Pending {
+        let read = |table: Result<RecordBatch, EvictedError>| table.map_err(|error| error.to_string());
+        let mut pending = Pending {
             number: epoch.number,
             events: epoch.input.events as u64,
             outputs,
             arrivals: std::mem::take(&mut epoch.input.arrivals),
             replayed: epoch.input.replayed,
+            followed: std::mem::take(&mut epoch.finished.followed),
+            tables: std::mem::take(&mut epoch.accessed.tables).into_iter().map(read).collect(),
         };
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
@@ -275,7 +295,7 @@ impl Committer {
                 let start = self.on.environment.now();
                 self.write(&pending, true);
                 self.report.sinks(self.on.environment.now() - start);
-                self.released(&pending);
+                self.released(&mut pending);
             }
         }
         // In a durable run, the latency excludes the wait for the log, which smaller epochs would not shorten.
@@ -323,7 +343,7 @@ impl Committer {
     /// Makes all sinks commit the written epochs.
     fn commit(&mut self) {
         let Some(durable) = &mut self.durable else { return };
-        let written = std::mem::take(&mut durable.written);
+        let mut written = std::mem::take(&mut durable.written);
         let epoch = written.last().expect("something was written").number;
         for commit in [false, true] {
             for s in 0..self.sinks.len() {
@@ -341,7 +361,7 @@ impl Committer {
             let before = durable.side.checkpoints.committed.swap(epoch, Ordering::AcqRel);
             assert!(before < epoch, "epochs are committed in order");
         }
-        written.iter().for_each(|pending| self.released(pending));
+        written.iter_mut().for_each(|pending| self.released(pending));
     }
 
     /// Writes an epoch's outputs, except to sinks that committed it in an earlier run.
@@ -359,9 +379,13 @@ impl Committer {
     }
 
     /// Counts an epoch whose results were released.
-    fn released(&mut self, pending: &Pending) {
+    fn released(&mut self, pending: &mut Pending) {
         if pending.replayed {
             return;
+        }
+        if let Some(link) = self.link.as_ref().filter(|_| !self.on.failure.is_set()) {
+            let (followed, tables) = (std::mem::take(&mut pending.followed), std::mem::take(&mut pending.tables));
+            link.release(pending.number, followed, tables);
         }
         self.report.released(&pending.arrivals, self.on.environment.now());
         self.on.control.events.fetch_add(pending.events, Ordering::Relaxed);

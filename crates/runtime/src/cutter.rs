@@ -3,6 +3,7 @@
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
+use crate::session::at_gate::SessionState;
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, RunError, Shared};
 use tidemill_stages::gate::{Cut, Gate};
@@ -45,6 +46,7 @@ pub struct Intake<'a> {
     pub(crate) feed: Option<&'a mut LogFeed>,
     pub(crate) on: &'a Shared,
     pub(crate) pipeline: &'a Pipeline,
+    pub(crate) session: SessionState,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
 }
@@ -126,10 +128,10 @@ impl LocalCutter {
     }
 
     /// Whether to close an epoch now although it could still grow.
-    fn closes(&self, intake: &Intake<'_>, slowest: usize, last_input: u64) -> bool {
+    fn closes(&self, intake: &Intake<'_>, slowest: Option<usize>, last_input: u64) -> bool {
         let now = intake.now();
         let age = now.saturating_sub(intake.gate.oldest_arrival().unwrap_or(now));
-        let pauses = intake.inputs.is_empty(slowest);
+        let pauses = slowest.is_none_or(|slowest| intake.inputs.is_empty(slowest));
         match self.options.epoch {
             EpochSize::Auto => {
                 // The stages after the gate take time, too.
@@ -168,15 +170,18 @@ impl Cutter for LocalCutter {
         }
         let most = intake.events_max;
         let ready = intake.gate.ready(most);
-        if ready >= most {
+        if ready >= most || intake.session.asks {
             return Ok(self.cut(intake));
         }
         // Always from the source with the smallest low mark, because no other source can let more events pass.
-        let Some(slowest) = intake.gate.slowest() else { return Ok(self.last(intake)) };
+        let slowest = intake.gate.slowest();
+        if slowest.is_none() && !intake.session.is_open {
+            return Ok(self.last(intake));
+        }
         if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
             return Ok(self.cut(intake));
         }
-        match intake.take(slowest)? {
+        match slowest.map_or(Ok(Taking::Nothing), |slowest| intake.take(slowest))? {
             Taking::Something => {
                 self.last_input = Some(intake.now());
                 Ok(Gathering::Took)

@@ -3,6 +3,7 @@
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
 use crate::run::Run;
+use crate::session::link::Link;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Request {
     pub records: Option<Box<dyn Sink>>,
     /// Decides where epochs are cut; none: by input and load ([`LocalCutter`]).
     pub cutter: Option<Box<dyn Cutter>>,
+    /// The session that the run belongs to, if it belongs to one.
+    pub link: Option<Arc<Link>>,
 }
 
 impl Request {
@@ -59,7 +62,18 @@ impl Engine {
 
     /// The same, with the logging of durable runs.
     pub fn with_logging(program: Program, logging: Logging) -> Result<Engine, CompileError> {
-        let mut wanted: TiVec<StreamId, bool> = ti_vec![false; program.streams.len()];
+        let wanted = ti_vec![false; program.streams.len()];
+        Engine::compile(program, logging, wanted)
+    }
+
+    /// The same, for a [`Session`](crate::Session): every stream can be followed.
+    pub fn for_session(program: Program, logging: Logging) -> Result<Engine, CompileError> {
+        let wanted = ti_vec![true; program.streams.len()];
+        Engine::compile(program, logging, wanted)
+    }
+
+    /// `wanted`: the streams whose events are needed in any case.
+    fn compile(program: Program, logging: Logging, mut wanted: TiVec<StreamId, bool>) -> Result<Engine, CompileError> {
         program.sinks.iter().for_each(|sink| wanted[sink.stream] = true);
         if logging == Logging::Full {
             committed_streams(&program).for_each(|stream| wanted[stream] = true);

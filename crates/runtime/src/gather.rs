@@ -5,6 +5,7 @@ use crate::inputs::Inputs;
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::replay::LogCutter;
+use crate::session::at_gate::{AtGate, SessionState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, Start, Taken};
@@ -34,6 +35,7 @@ pub struct Gatherer {
     replay: Option<LogCutter>,
     /// The state of a durable run's gate.
     durable: Option<DurableGate>,
+    session: Option<AtGate>,
     phase: Phase,
 }
 
@@ -98,12 +100,14 @@ pub struct GatherParts {
     /// The number of the first epoch.
     pub first: u64,
     pub durable: Option<GateSide>,
+    pub session: Option<AtGate>,
 }
 
 impl Gatherer {
     /// A gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
-        let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable } = parts;
+        let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable, session } =
+            parts;
         assert!(first > 0, "epochs are counted from 1");
         let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         let begun = on.environment.now();
@@ -123,6 +127,7 @@ impl Gatherer {
             cutter,
             replay,
             durable,
+            session,
             phase,
         }
     }
@@ -174,6 +179,8 @@ impl Gatherer {
         self.phase = Phase::Over;
         if self.untaken.is_empty() {
             self.untaken = self.inputs.close();
+            let unsent = self.session.iter_mut().flat_map(AtGate::close);
+            unsent.for_each(|(source, events)| self.untaken[source] += events);
         }
         self.pipeline.tasks().close();
         if let Some(durable) = &mut self.durable {
@@ -186,7 +193,10 @@ impl Gatherer {
     /// state, starts all sources.
     fn begin(&mut self) -> Result<Progress, RunError> {
         let Some(durable) = &mut self.durable else {
-            (0..self.inputs.len()).for_each(|source| self.inputs.start(source, Taken::default()));
+            for source in 0..self.inputs.len() {
+                self.gate.send(source, self.inputs.is_sent(source));
+                self.inputs.start(source, Taken::default());
+            }
             return self.go_on(Phase::Room);
         };
         let mut before = Vec::new();
@@ -264,6 +274,7 @@ impl Gatherer {
             self.inputs.forget(source);
             return Ok(());
         }
+        self.gate.send(source, self.inputs.is_sent(source));
         let durable = self.durable.as_ref().expect("only a durable run goes on");
         let (taken, token) = durable.side.feed.intake.of(source);
         let resumed = match self.inputs.source(source) {
@@ -360,10 +371,17 @@ impl Gatherer {
         let events_max = self.events_max_of_run();
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
         let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
+        let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
+        let mut session = SessionState::default();
+        if let Some(at_gate) = self.session.as_mut().filter(|_| self.replay.is_none()) {
+            at_gate.take(&mut self.gate, feed.as_deref_mut(), events_max);
+            session = at_gate.state();
+        }
         let mut intake = Intake {
             gate: &mut self.gate,
             inputs: &mut self.inputs,
-            feed: self.durable.as_mut().map(|durable| &mut durable.side.feed),
+            feed,
+            session,
             on: &self.on,
             pipeline: &self.pipeline,
             events_max,
@@ -404,6 +422,9 @@ impl Gatherer {
             return Err(error.unwrap_or_else(|| RunError::Panic("a cut takes more events than there are".into())));
         }
         self.number += 1;
+        if let Some(session) = self.session.as_mut().filter(|_| self.replay.is_none()) {
+            session.cut(&mut epoch, &self.gate);
+        }
         if let Some(durable) = &mut self.durable {
             let side = &mut durable.side;
             side.trigger.mark(&mut epoch);

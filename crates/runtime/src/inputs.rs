@@ -50,6 +50,8 @@ struct OfSource {
     rest: Option<FromSource>,
     /// The records that a replay waits for.
     wanted: Option<Wanted>,
+    /// Whether nothing is read from it: a session sends its events.
+    is_sent: bool,
 }
 
 /// Records that a replay waits for.
@@ -88,16 +90,26 @@ impl Inputs {
                 environment: environment.clone(),
                 control: control.clone(),
             };
-            let of = OfSource { said: Some(said), waiting: Some((source, begin)), rest: None, wanted: None };
+            let is_sent = source.is_sent();
+            let waiting = Some((source, begin)).filter(|_| !is_sent);
+            let said = Some(said).filter(|_| !is_sent);
+            let of = OfSource { said, waiting, rest: None, wanted: None, is_sent };
             (of, (reader, bell))
         };
-        let (sources, readers) = sources.into_iter().enumerate().map(of).unzip();
+        let (sources, readers): (Vec<OfSource>, Vec<_>) = sources.into_iter().enumerate().map(of).unzip();
+        let is_read = |(reader, _): &(Reader, Arc<Bell>)| !sources[reader.number].is_sent;
+        let readers = readers.into_iter().filter(is_read).collect();
         (Inputs { sources }, readers)
     }
 
     /// The number of sources.
     pub fn len(&self) -> usize {
         self.sources.len()
+    }
+
+    /// Whether a session sends the events of a source.
+    pub fn is_sent(&self, source: usize) -> bool {
+        self.sources[source].is_sent
     }
 
     /// A source, if it is not started yet.
@@ -122,7 +134,8 @@ impl Inputs {
 
     /// Stops reading from a source.
     pub fn forget(&mut self, source: usize) {
-        self.sources[source] = OfSource { said: None, waiting: None, rest: None, wanted: None };
+        let is_sent = self.sources[source].is_sent;
+        self.sources[source] = OfSource { said: None, waiting: None, rest: None, wanted: None, is_sent };
     }
 
     /// Whether a source has nothing to deliver now.
@@ -138,6 +151,7 @@ impl Inputs {
             return Ok(rest);
         }
         match of.said.as_ref().map(Inbox::take) {
+            None if of.is_sent => Err(Nothing::Yet),
             Some(Took::Message(message)) => Ok(message),
             Some(Took::Nothing) => Err(Nothing::Yet),
             Some(Took::Closed) | None => Err(Nothing::Ever),

@@ -3,7 +3,7 @@
 //! The stages of an epoch are functions of `tidemill-stages`; the log and checkpoints are those of `tidemill-recovery`.
 //! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that
 //! decides where epochs end), workers (`pipeline`), the committer (`commit`). A `run` owns them all, and drives them on
-//! threads or step by step.
+//! threads or step by step. A `session` is a run to talk to.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -19,6 +19,7 @@ mod records;
 mod replay;
 mod report;
 mod run;
+mod session;
 mod summary;
 
 pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
@@ -26,6 +27,9 @@ pub use engine::{Engine, Request};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
+pub use session::follow::{Followed, Follower, Released, Slow};
+pub use session::link::{Link, SentSource};
+pub use session::{Flushed, Following, Session, SessionError, TablesAt};
 pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,
@@ -40,6 +44,6 @@ pub use tidemill_stages::access::shape::EpochShape;
 pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::environment::{Environment, Joined};
-pub use tidemill_stages::gate::{Cut, Gate};
+pub use tidemill_stages::gate::{Cut, Gate, Passed};
 pub use tidemill_stages::io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 pub use tidemill_stages::machine::Logging;

@@ -4,7 +4,7 @@ use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Planted};
 use tidemill_recovery::{Control, EpochEntry, Ingested, LogFeed, Recovery, Replay, Replayed, RunError, Taken};
-use tidemill_stages::gate::Cut;
+use tidemill_stages::gate::{Cut, Passed};
 use tidemill_stages::io::SourceBatch;
 
 /// Cuts the epochs of a log at their original positions, from the input that the log records for their sources.
@@ -61,6 +61,7 @@ impl LogCutter {
         let Some((entry, source)) = &mut self.entry else { return Ok(true) };
         let (at, now) = (*source, intake.now());
         let logged = &mut entry.sources[at];
+        intake.gate.send(at, logged.is_sent);
         let batches: Vec<SourceBatch> = match std::mem::replace(&mut logged.ingested, Ingested::Again) {
             Ingested::Values(batches) => batches,
             Ingested::Again if logged.taken == Taken::default() => Vec::new(),
@@ -112,6 +113,7 @@ impl Cutter for LogCutter {
         let (entry, _) = self.entry.take().expect("an epoch is at hand");
         let counts = entry.sources.iter().map(|source| source.passed as usize).collect();
         let cuts_anew = self.planted.is(Bug::ReplayCutsAnew);
-        Ok(Gathering::Cut(if cuts_anew { Cut::Most(usize::MAX) } else { Cut::Exactly(counts) }))
+        let passed = Passed { counts, sent: entry.sent };
+        Ok(Gathering::Cut(if cuts_anew { Cut::Most(usize::MAX) } else { Cut::Exactly(passed) }))
     }
 }

@@ -19,6 +19,7 @@ use crate::gather::{GatherParts, Gatherer};
 use crate::inputs::{Inputs, Reader};
 use crate::pipeline::{Pipeline, StageWorker};
 use crate::records::Records;
+use crate::session::at_gate::AtGate;
 use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl Run {
     /// Opens the state, if there is one, and creates the actors.
     pub(crate) fn begin(engine: &Engine, mut request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
         let cutter = request.take_cutter();
-        let Request { sources, mut sinks, options, environment, control, durability, records, .. } = request;
+        let Request { sources, mut sinks, options, environment, control, durability, records, link, .. } = request;
         let started = environment.now();
         if options.memory.is_some() && durability.is_none() {
             return Err(RunError::State(StateError::Refused(
@@ -114,6 +115,9 @@ impl Run {
         }
         let (finished, to_commit) = mailbox(None, &bells.committer, None);
         let is_durable = durable.is_some();
+        let sent =
+            sources.iter().enumerate().filter(|(_, source)| source.is_sent()).map(|(number, _)| number).collect();
+        let session = link.as_ref().map(|link| AtGate::new(link.clone(), link.connect(&bells.gate), sent));
         let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, is_durable);
         let worker = |id| {
             let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone());
@@ -138,6 +142,7 @@ impl Run {
             records: records.map(Records::new),
             first,
             durable: at_commit,
+            link,
         });
         let gate = Gatherer::new(GatherParts {
             on: on.clone(),
@@ -148,6 +153,7 @@ impl Run {
             slots: (slots, slot_count),
             first,
             durable: at_gate,
+            session,
         });
         let run = Run {
             pipeline,
@@ -162,6 +168,11 @@ impl Run {
         };
         run.wake_at_failure();
         Ok(run)
+    }
+
+    /// The bell of the committer.
+    pub(crate) fn committer_bell(&self) -> Arc<Bell> {
+        self.committer.bell.clone()
     }
 
     /// Makes every failure wake all actors, which see it and exit.

@@ -9,6 +9,7 @@ mod durable;
 mod limits;
 mod memory;
 mod pace;
+mod session;
 mod support;
 
 use std::collections::HashMap;

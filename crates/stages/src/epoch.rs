@@ -4,6 +4,7 @@
 use crate::access::grouping::{Grouping, Scheduled, within};
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
+use crate::gate::sent::SourceRun;
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
@@ -11,10 +12,11 @@ use crate::tasks::Numbered;
 use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
+use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
-use tidemill_plan::{Program, StreamId, TransactionId};
+use tidemill_plan::{Program, StreamId, TableId, TransactionId};
 use tidemill_schedule::Breakdown;
-use tidemill_state::Generation;
+use tidemill_state::{EvictedError, Generation};
 use tidemill_txn::Survey;
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
@@ -78,6 +80,15 @@ pub struct StageTimes {
     pub finish: u64,
 }
 
+/// What a session wants of an epoch, beyond the outputs for sinks.
+#[derive(Clone, Default)]
+pub struct Wanted {
+    /// The streams that are followed.
+    pub follows: Arc<[StreamId]>,
+    /// The tables to copy after its access.
+    pub tables: Vec<TableId>,
+}
+
 /// What the gate puts into an epoch.
 #[derive(Default)]
 pub struct EpochInput {
@@ -93,6 +104,10 @@ pub struct EpochInput {
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
+    /// The end of `merge`: the events that have anchored positions.
+    pub sent: Vec<SourceRun>,
+    /// What a session wants of it.
+    pub wanted: Wanted,
     /// In a durable run: how it marks the rows that it changes.
     pub changes: Option<Changes>,
     /// If a checkpoint is due with it: the snapshot that begins after its access.
@@ -155,6 +170,8 @@ pub struct Accessed {
     pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
+    /// The tables that a session wanted, after this epoch.
+    pub tables: Vec<Result<RecordBatch, EvictedError>>,
 }
 
 impl Accessed {
@@ -174,6 +191,8 @@ impl Accessed {
 pub struct Finished {
     /// By sink.
     pub outputs: Vec<Vec<RecordBatch>>,
+    /// The events of the streams that a session follows.
+    pub followed: Vec<(StreamId, Vec<RecordBatch>)>,
     /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: TiVec<TransactionId, Vec<u64>>,
     /// By stream: events that failed in its filter or map.

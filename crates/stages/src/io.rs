@@ -93,6 +93,11 @@ pub trait Source: Send {
         false
     }
 
+    /// Whether nothing is read from it: a session sends its events.
+    fn is_sent(&self) -> bool {
+        false
+    }
+
     /// Whether it is a pipe that has reached its end. The last record may be truncated, if the signal that stops this
     /// run has also stopped the writer.
     fn is_at_end_of_pipe(&self) -> bool {

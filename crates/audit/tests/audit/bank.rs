@@ -110,6 +110,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
+        link: None,
     };
     engine.run(request, &mut || {}).map(drop)
 }

@@ -40,7 +40,7 @@ impl Cutter for Anywhere {
             return Ok(Gathering::Cut(Cut::Most(events)));
         }
         let counts = intake.gate().first(events);
-        self.exact.lock().expect("no panic").insert(counts.clone());
+        self.exact.lock().expect("no panic").insert(counts.counts.clone());
         Ok(Gathering::Cut(Cut::Exactly(counts)))
     }
 }

@@ -219,6 +219,7 @@ fn nothing_is_waited_for_behind_a_failure() {
         durability: None,
         records: None,
         cutter: None,
+        link: None,
     };
     let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");
     assert!(failure.to_string().ends_with("the line is dead"), "{failure}");

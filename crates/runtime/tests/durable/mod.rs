@@ -280,6 +280,7 @@ impl<'a> Trial<'a> {
             durability: Some(Durability { directory, options: durability }),
             records: None,
             cutter: None,
+            link: None,
         };
         engine.run(request, &mut || {})
     }

@@ -62,6 +62,7 @@ fn run() -> Summary {
         durability: None,
         records: None,
         cutter: None,
+        link: None,
     };
     engine.run(request, &mut || {}).expect("it ends")
 }

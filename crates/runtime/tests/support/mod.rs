@@ -187,10 +187,7 @@ impl Subject {
     /// The same, with the given deviations.
     pub fn run_driven(&self, engine: &Engine, options: Options, batch_size: usize, drive: Drive) -> Outcome {
         let program = engine.program();
-        for (table, rows) in &self.history.preload {
-            let schema = Schema::scalars(program.tables[*table].columns.iter().map(|c| (c.name.as_str(), c.ty)));
-            engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
-        }
+        self.preload(engine);
         let sources = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
         let sources: Vec<Box<dyn Source>> = sources
             .zip(&self.history.sources)
@@ -209,6 +206,7 @@ impl Subject {
             durability: None,
             records: Some(Box::new(records.clone())),
             cutter: drive.cutter,
+            link: None,
         };
         let summary = match drive.steps {
             None => engine.run(request, &mut || {}),
@@ -219,20 +217,28 @@ impl Subject {
         };
         let summary = summary.expect("a run in memory");
         check_records(&records, &summary);
+        Subject::outcome(engine, &kept, &summary)
+    }
+
+    /// Puts the first rows into the tables of an engine.
+    pub fn preload(&self, engine: &Engine) {
+        for (table, rows) in &self.history.preload {
+            let schema = table_schema(&engine.program().tables[*table]);
+            engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
+        }
+    }
+
+    /// The outcome of a run, given its sinks.
+    pub fn outcome(engine: &Engine, kept: &[Kept], summary: &Summary) -> Outcome {
+        let program = engine.program();
         let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {
             let schema = &program.streams[sink.stream].schema;
             kept.0.lock().iter().flat_map(|batch| rows(batch, schema)).collect()
         };
+        let table = |(t, table)| rows(&engine.table(t).expect("in memory"), &table_schema(table));
         Outcome {
             outputs: kept.iter().zip(&program.sinks).map(values).collect(),
-            tables: program
-                .tables
-                .iter_enumerated()
-                .map(|(t, table)| {
-                    let schema = Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)));
-                    rows(&engine.table(t).expect("in memory"), &schema)
-                })
-                .collect(),
+            tables: program.tables.iter_enumerated().map(table).collect(),
             policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
@@ -257,6 +263,11 @@ impl Subject {
         }
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// The schema of a table's rows.
+pub fn table_schema(table: &tidemill_plan::Table) -> Schema {
+    Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
 }
 
 fn describe(text: &mut String, what: &str, ours: &[Vec<Value>], expected: &[Vec<Value>]) {

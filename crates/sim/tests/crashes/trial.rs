@@ -348,6 +348,7 @@ pub fn process_under(
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
+        link: None,
     };
     let Drive::Steps(machine, traces) = &setting.drive else { return engine.run(request, &mut || {}) };
     let mut run = engine.begin(request, &mut || {})?;

@@ -105,6 +105,8 @@ impl AccessStage {
             begin_snapshots(&self.machine, due);
             epoch.accessed.has_snapshot = true;
         }
+        let tables = &epoch.input.wanted.tables;
+        epoch.accessed.tables = tables.iter().map(|&table| self.machine.tables[table].to_batch()).collect();
         epoch
     }
 

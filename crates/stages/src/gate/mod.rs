@@ -8,10 +8,16 @@
 //! delivered, less its lateness. A source's own records alone decide which of its events are late, so neither the other
 //! sources nor the boundaries of epochs can change it.
 //!
+//! Events that are sent without an event time ([`Gate::send`]) hold nothing back and are held back by nothing: in each
+//! epoch they follow the others ([`sent`]).
+//!
 //! Batches are held as *segments*, each sorted by time and all in order. A batch that is in order, as most are, becomes
 //! a segment without a copy; any other is merged with the segments that it overlaps.
 
+pub mod sent;
+
 use crate::epoch::Epoch;
+use crate::gate::sent::{SentOrder, SourceRun};
 use crate::io::{BadRecord, SourceBatch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -74,6 +80,8 @@ impl Arrived {
 struct Queue {
     time_field: Option<(usize, Type)>,
     lateness: i64,
+    /// Its events are sent, and have anchored positions. Never with event time.
+    is_sent: bool,
     /// The greatest time seen; for a source without event time, the next counter value less one.
     greatest: Option<i64>,
     segments: VecDeque<Segment>,
@@ -111,6 +119,8 @@ pub struct Standing {
     pub last_time: Option<i64>,
     /// Whether it has ended.
     pub ended: bool,
+    /// Whether its events are sent, and have anchored positions.
+    pub is_sent: bool,
     /// The events that are held back, in order.
     pub held: Vec<RecordBatch>,
 }
@@ -120,13 +130,24 @@ pub struct Standing {
 pub enum Cut {
     /// At most this number of events that may pass, in position order.
     Most(usize),
-    /// Exactly this number of events of each source, as an earlier cut of the same events took them.
-    Exactly(Vec<usize>),
+    /// Exactly the events of an earlier cut.
+    Exactly(Passed),
+}
+
+/// The events that an earlier cut let pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// By source: their number.
+    pub counts: Vec<usize>,
+    /// The order of those that have anchored positions.
+    pub sent: Vec<SourceRun>,
 }
 
 /// Holds events until their epoch.
 pub struct Gate {
     queues: Vec<Queue>,
+    /// The sent events among those that are held.
+    sent: SentOrder,
     /// The time and source of the last event that has passed in this run.
     passed: Option<(Option<i64>, usize)>,
 }
@@ -141,6 +162,7 @@ impl Gate {
             Queue {
                 time_field: stream.event_time.map(|f| (f, ty(f))),
                 lateness,
+                is_sent: false,
                 greatest: None,
                 segments: VecDeque::new(),
                 late: Vec::new(),
@@ -151,7 +173,28 @@ impl Gate {
                 last_time: None,
             }
         };
-        Gate { queues: sources.iter().map(queue).collect(), passed: None }
+        Gate { queues: sources.iter().map(queue).collect(), sent: SentOrder::default(), passed: None }
+    }
+
+    /// Says whether the events of a source that has no event time are sent from now on, and have anchored positions; or
+    /// are read, and have a counter. Events that are held and not sent yet are so from now on, too.
+    pub fn send(&mut self, source: usize, is_sent: bool) {
+        let queue = &mut self.queues[source];
+        if queue.time_field.is_some() || queue.is_sent == is_sent {
+            return;
+        }
+        queue.is_sent = is_sent;
+        let held = std::mem::take(&mut queue.segments);
+        if !is_sent {
+            self.sent.remove(source, held.iter().map(|segment| segment.times.len()).sum());
+        }
+        for Segment { batch, arrived, .. } in held {
+            let times = queue.next_times(batch.num_rows());
+            if is_sent {
+                self.sent.push(source, batch.num_rows());
+            }
+            queue.push(Segment { batch, times, arrived });
+        }
     }
 
     /// Takes a batch of a source that arrived at time `now` of the clock.
@@ -159,8 +202,26 @@ impl Gate {
         let queue = &mut self.queues[source];
         queue.bad.extend(batch.bad);
         if batch.events.num_rows() > 0 {
+            if queue.is_sent {
+                self.sent.push(source, batch.events.num_rows());
+            }
             queue.ingest(batch.events, now);
         }
+    }
+
+    /// Whether the events of a source have anchored positions.
+    pub fn is_sent(&self, source: usize) -> bool {
+        self.queues[source].is_sent
+    }
+
+    /// The number of held events of a source.
+    pub fn held_of(&self, source: usize) -> usize {
+        self.queues[source].held()
+    }
+
+    /// The number of held events that have anchored positions.
+    pub fn sent(&self) -> usize {
+        self.sent.held()
     }
 
     /// Notes that a source has ended.
@@ -186,7 +247,7 @@ impl Gate {
     /// The source that holds the others back: among the sources that have not ended, the one with the smallest low
     /// mark.
     pub fn slowest(&self) -> Option<usize> {
-        let open = (0..self.queues.len()).filter(|&s| !self.queues[s].ended);
+        let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back());
         open.min_by_key(|&s| (self.queues[s].low(), s))
     }
 
@@ -214,6 +275,7 @@ impl Gate {
             passed: q.taken,
             last_time: q.last_time,
             ended: q.ended,
+            is_sent: q.is_sent,
             held: q.segments.iter().map(|s| s.batch.clone()).collect(),
         };
         self.queues.iter().map(of).collect()
@@ -229,6 +291,7 @@ impl Gate {
         queue.last_time = standing.last_time;
         queue.ended = standing.ended;
         queue.ended_before = standing.ended;
+        queue.is_sent = standing.is_sent;
         // Without event time, the held events are the last that arrived.
         let mut counter = match (queue.time_field, standing.greatest) {
             (None, Some(greatest)) => greatest + 1 - held as i64,
@@ -236,8 +299,15 @@ impl Gate {
         };
         for batch in standing.held.into_iter().filter(|batch| batch.num_rows() > 0) {
             let len = batch.num_rows() as i64;
-            let times = queue.times(&batch).unwrap_or_else(|| (counter..counter + len).collect());
+            let times = match queue.times(&batch) {
+                Some(times) => times,
+                None if queue.is_sent => queue.next_times(batch.num_rows()),
+                None => (counter..counter + len).collect(),
+            };
             counter += len;
+            if queue.is_sent {
+                self.sent.push(source, batch.num_rows());
+            }
             queue.push(Segment { batch, times, arrived: Arrived::Together(now) });
         }
     }
@@ -245,7 +315,7 @@ impl Gate {
     /// The greatest time up to which events of a source may pass; none while a source has delivered nothing.
     fn limit(&self, source: usize) -> Option<i64> {
         let mut limit = i64::MAX;
-        for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.ended) {
+        for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| queue.holds_back()) {
             // At equal times the smaller source number comes first.
             let low = queue.low()?;
             limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
@@ -255,9 +325,10 @@ impl Gate {
 
     /// The number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
-        let mut ready = 0;
-        for (s, queue) in self.queues.iter().enumerate() {
-            let Some(limit) = self.limit(s) else { return 0 };
+        let mut ready = self.sent.held();
+        for (s, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_sent) {
+            // A source that has delivered nothing holds back all others.
+            let Some(limit) = self.limit(s) else { return ready };
             for segment in &queue.segments {
                 let passing = segment.passing(limit);
                 ready += passing;
@@ -272,19 +343,30 @@ impl Gate {
         ready
     }
 
+    /// Whether events of a source may pass now.
+    pub fn may_pass(&self, source: usize) -> bool {
+        let queue = &self.queues[source];
+        let passes = |first| queue.is_sent || self.limit(source).is_some_and(|limit| first <= limit);
+        queue.first_time().is_some_and(passes)
+    }
+
     /// Lets events pass into an epoch, with all late and bad records so far. Returns false, and lets nothing pass, if
     /// it would take more events of a source than are held.
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
         let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
-        match cut {
+        let (taken, sent) = match cut {
             Cut::Most(most) => self.cut_most(*most, epoch),
-            Cut::Exactly(counts) if self.has(counts) => self.cut_exactly(counts, epoch),
+            Cut::Exactly(passed) if self.has(passed) => self.cut_exactly(passed, epoch),
             Cut::Exactly(_) => return false,
-        }
+        };
+        let timed = epoch.input.merge.len();
+        epoch.input.merge.extend_from_slice(&sent);
+        epoch.input.sent = sent;
+        self.take(taken, epoch);
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
-        self.check_order(&heads, &epoch.input.merge);
+        self.check_order(&heads, &epoch.input.merge[..timed]);
         true
     }
 
@@ -303,44 +385,65 @@ impl Gate {
         self.queues.iter().map(Queue::held).sum()
     }
 
-    /// Whether at least this number of events of each source is held.
-    fn has(&self, counts: &[usize]) -> bool {
-        counts.len() == self.queues.len() && self.queues.iter().zip(counts).all(|(queue, &count)| count <= queue.held())
+    /// Whether these events are held.
+    fn has(&self, passed: &Passed) -> bool {
+        let Passed { counts, sent } = passed;
+        let mut of_sent = vec![0; self.queues.len()];
+        sent.iter().for_each(|&(source, count)| of_sent[source as usize] += count as usize);
+        let has = |(s, queue): (usize, &Queue)| {
+            let anchored = if queue.is_sent { counts[s] } else { 0 };
+            counts[s] <= queue.held() && of_sent[s] == anchored
+        };
+        counts.len() == self.queues.len() && self.queues.iter().enumerate().all(has)
     }
 
-    /// The number of events of each source among the first `events` that may pass: the counts of [`Cut::Exactly`] for
-    /// an epoch of that size.
-    pub fn first(&self, events: usize) -> Vec<usize> {
-        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
-        let mut taken = vec![0usize; self.queues.len()];
-        let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
-        self.merge(passes, events, &mut taken, &mut Vec::new());
-        taken
+    /// The first `events` that may pass: [`Cut::Exactly`] of them is an epoch of that size.
+    pub fn first(&self, events: usize) -> Passed {
+        assert_eq!(self.sent.held(), 0, "only events with a time or a counter may pass");
+        let mut counts = vec![0usize; self.queues.len()];
+        self.merge(self.passes(), events, &mut counts, &mut Vec::new());
+        Passed { counts, sent: Vec::new() }
     }
 
-    fn cut_most(&mut self, most: usize, epoch: &mut Epoch) {
-        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(|s| self.limit(s)).collect();
+    /// Whether an event of a source may pass, given its time.
+    fn passes(&self) -> impl Fn(usize, i64, usize) -> bool + use<> {
+        let limit = |s: usize| if self.queues[s].is_sent { None } else { self.limit(s) };
+        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(limit).collect();
+        move |s, time, _| limits[s].is_some_and(|limit| time <= limit)
+    }
+
+    /// Chooses at most `most` events that may pass. If there are more, sent events get at least half of the room.
+    fn cut_most(&mut self, most: usize, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
+        let sent = self.sent.held();
+        let timed = most - sent.min(most / 2);
         let mut taken = vec![0usize; self.queues.len()];
-        match (self.queues.len(), limits.first()) {
-            (1, Some(Some(limit))) => {
-                taken[0] = self.queues[0].passing_together(*limit, most);
+        match (&self.queues[..], self.limit(0)) {
+            ([sole], Some(limit)) if !sole.is_sent => {
+                taken[0] = sole.passing_together(limit, timed);
                 if taken[0] > 0 {
                     epoch.input.merge.push((0, taken[0] as u32));
                 }
             }
-            _ => {
-                let passes = |s: usize, time, _| limits[s].is_some_and(|limit| time <= limit);
-                self.merge(passes, most, &mut taken, &mut epoch.input.merge)
-            }
+            _ => self.merge(self.passes(), timed, &mut taken, &mut epoch.input.merge),
         }
-        self.take(taken, epoch);
+        let room = most - taken.iter().sum::<usize>();
+        let runs = self.sent.take(room);
+        runs.iter().for_each(|&(source, count)| taken[source as usize] += count as usize);
+        (taken, runs)
     }
 
-    fn cut_exactly(&mut self, counts: &[usize], epoch: &mut Epoch) {
+    fn cut_exactly(&mut self, passed: &Passed, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
+        let Passed { counts, sent } = passed;
+        let timed = |s: usize| if self.queues[s].is_sent { 0 } else { counts[s] };
+        let all = (0..counts.len()).map(timed).sum();
         let mut taken = vec![0usize; self.queues.len()];
-        self.merge(|s, _, taken| taken < counts[s], counts.iter().sum(), &mut taken, &mut epoch.input.merge);
-        assert_eq!(taken, counts, "all of them are held");
-        self.take(taken, epoch);
+        self.merge(|s, _, taken| taken < timed(s), all, &mut taken, &mut epoch.input.merge);
+        for &(source, count) in sent {
+            taken[source as usize] += count as usize;
+            self.sent.remove(source as usize, count as usize);
+        }
+        assert_eq!(&taken, counts, "all of them are held");
+        (taken, sent.clone())
     }
 
     /// Moves the first events of each queue to an epoch, with all late and bad records so far.
@@ -440,6 +543,21 @@ impl Segment {
 }
 
 impl Queue {
+    /// Whether events of other sources may have to wait for events of this one.
+    fn holds_back(&self) -> bool {
+        !self.ended && !self.is_sent
+    }
+
+    /// For a source without event time: the times of its next events. Sent events have none, and stand here at 0.
+    fn next_times(&mut self, count: usize) -> ScalarBuffer<i64> {
+        if self.is_sent {
+            return std::iter::repeat_n(0, count).collect();
+        }
+        let first = self.greatest.map_or(0, |g| g + 1);
+        self.greatest = Some(first + count as i64 - 1);
+        (first..first + count as i64).collect()
+    }
+
     /// The time of the first held event.
     fn first_time(&self) -> Option<i64> {
         self.segments.front().map(|segment| segment.times[0])
@@ -481,9 +599,7 @@ impl Queue {
 
     fn ingest(&mut self, batch: RecordBatch, now: u64) {
         let Some(times) = self.times(&batch) else {
-            let first = self.greatest.map_or(0, |g| g + 1);
-            self.greatest = Some(first + batch.num_rows() as i64 - 1);
-            let times = (first..first + batch.num_rows() as i64).collect();
+            let times = self.next_times(batch.num_rows());
             self.push(Segment { batch, times, arrived: Arrived::Together(now) });
             return;
         };

@@ -1,0 +1,98 @@
+//! The gate's side of a session: takes what is sent, and asks the epochs what the session asks.
+
+use crate::session::link::{Due, Link, Message, Question};
+use std::sync::Arc;
+use tidemill_recovery::LogFeed;
+use tidemill_stages::actor::{Inbox, Took};
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::gate::Gate;
+
+/// The number of events with an event time that the gate takes ahead of a source that holds them back.
+const HELD_MAX: usize = 1 << 20;
+
+/// A session, as the gate of its run sees it.
+pub struct AtGate {
+    link: Arc<Link>,
+    /// None after the last message.
+    messages: Option<Inbox<Message>>,
+    /// The sources that are sent to.
+    sources: Vec<usize>,
+    /// Questions that no epoch answers yet.
+    asked: Vec<Question>,
+}
+
+/// How a session stands when an epoch is gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionState {
+    /// Whether more may be sent.
+    pub is_open: bool,
+    /// Whether an epoch has to be cut now, to answer a question.
+    pub asks: bool,
+}
+
+impl AtGate {
+    /// A session that sends to these sources.
+    pub fn new(link: Arc<Link>, messages: Inbox<Message>, sources: Vec<usize>) -> AtGate {
+        AtGate { link, messages: Some(messages), sources, asked: Vec::new() }
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> SessionState {
+        SessionState { is_open: self.messages.is_some(), asks: !self.asked.is_empty() }
+    }
+
+    /// Takes messages: until a question, or until there are enough events for an epoch.
+    pub fn take(&mut self, gate: &mut Gate, mut feed: Option<&mut LogFeed>, events_max: usize) {
+        while self.asked.is_empty() && gate.sent() < events_max && self.has_room(gate) {
+            match self.messages.as_ref().map(Inbox::take) {
+                Some(Took::Message(Message::Records(source, records, arrived))) => {
+                    if let Some(feed) = &mut feed {
+                        feed.take(source, &records, None);
+                    }
+                    gate.ingest(source, records, arrived);
+                }
+                Some(Took::Message(Message::End(source))) => gate.end(source),
+                Some(Took::Message(Message::Ask(question))) => self.asked.push(question),
+                Some(Took::Closed) => {
+                    self.sources.iter().for_each(|&source| gate.end(source));
+                    self.messages = None;
+                }
+                Some(Took::Nothing) | None => return,
+            }
+        }
+    }
+
+    /// Whether the gate may hold more events. If a source that is sent to holds the others back, only what it is sent
+    /// lets them go on.
+    fn has_room(&self, gate: &Gate) -> bool {
+        let held: usize = self.sources.iter().map(|&source| gate.held_of(source)).sum();
+        held < HELD_MAX || gate.slowest().is_some_and(|slowest| self.sources.contains(&slowest))
+    }
+
+    /// Notes what the session wants of an epoch that was just cut.
+    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
+        epoch.input.wanted.follows = self.link.streams();
+        if self.asked.is_empty() || self.sources.iter().any(|&source| gate.may_pass(source)) {
+            return;
+        }
+        let held: Vec<u64> = gate.positions().iter().map(|position| position.held).collect();
+        for question in self.asked.drain(..) {
+            epoch.input.wanted.tables.extend(&question.tables);
+            self.link.due(Due { epoch: epoch.number, question, held: held.clone() });
+        }
+    }
+
+    /// Takes nothing more; by source, the events that were sent and never taken.
+    pub fn close(&mut self) -> Vec<(usize, u64)> {
+        let mut untaken = Vec::new();
+        if let Some(messages) = self.messages.take() {
+            while let Took::Message(message) = messages.take() {
+                if let Message::Records(source, records, _) = message {
+                    untaken.push((source, records.events.num_rows() as u64));
+                }
+            }
+        }
+        self.asked.clear();
+        untaken
+    }
+}

@@ -1,0 +1,164 @@
+//! Followers: readers of a stream's events as they are released.
+
+use arrow_array::RecordBatch;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+use tidemill_plan::StreamId;
+use tidemill_stages::actor::Bell;
+
+/// Events of a followed stream, of one released epoch.
+#[derive(Clone, Debug)]
+pub struct Released {
+    /// The epoch.
+    pub epoch: u64,
+    /// Its events, in the canonical Arrow form of the stream's schema; at least one.
+    pub batch: RecordBatch,
+}
+
+/// What happens if a follower is slower than the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slow {
+    /// The oldest events are left out, and the follower is told how many.
+    #[default]
+    Misses,
+    /// The run waits for the follower.
+    Waits,
+}
+
+/// The next thing that a follower gets.
+#[derive(Clone, Debug)]
+pub enum Followed {
+    /// Events.
+    Events(Released),
+    /// This number of events was left out here, because the follower was too slow.
+    Missed(u64),
+    /// Nothing in time.
+    Nothing,
+    /// The run is over, and everything was read.
+    Over,
+}
+
+/// A reader of a stream. Its buffer has room for a number of events, and for one epoch's more.
+pub struct Follower {
+    stream: StreamId,
+    slow: Slow,
+    events_max: usize,
+    state: Mutex<Buffer>,
+    changed: Condvar,
+    /// Rings for the committer, which may wait for room.
+    committer: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct Buffer {
+    released: VecDeque<Released>,
+    events: usize,
+    /// Events that were left out before the first.
+    missed: u64,
+    is_over: bool,
+}
+
+impl Follower {
+    /// A follower of a stream, with room for `events_max` events. `committer` is rung when there is room again.
+    pub fn new(stream: StreamId, slow: Slow, events_max: usize, committer: Arc<Bell>) -> Follower {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Follower { stream, slow, events_max: events_max.max(1), state, changed, committer }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// The next events; waits for them until the deadline, if there is one.
+    pub fn next(&self, deadline: Option<Instant>) -> Followed {
+        let mut state = self.state.lock();
+        loop {
+            let missed = std::mem::take(&mut state.missed);
+            if missed > 0 {
+                return Followed::Missed(missed);
+            }
+            if let Some(released) = state.released.pop_front() {
+                state.events -= released.batch.num_rows();
+                drop(state);
+                self.committer.ring();
+                return Followed::Events(released);
+            }
+            if state.is_over {
+                return Followed::Over;
+            }
+            match deadline {
+                None => self.changed.wait(&mut state),
+                Some(deadline) if self.changed.wait_until(&mut state, deadline).timed_out() => {
+                    return Followed::Nothing;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whether the run has to wait for it.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.slow == Slow::Waits && self.state.lock().events >= self.events_max
+    }
+
+    /// Gives it events.
+    pub(crate) fn give(&self, released: Released) {
+        let mut state = self.state.lock();
+        state.events += released.batch.num_rows();
+        state.released.push_back(released);
+        while self.slow == Slow::Misses && state.events > self.events_max && state.released.len() > 1 {
+            let oldest = state.released.pop_front().expect("more than one");
+            state.events -= oldest.batch.num_rows();
+            state.missed += oldest.batch.num_rows() as u64;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// No more events come.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, Int64Array};
+
+    fn released(epoch: u64, events: usize) -> Released {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![0; events]));
+        Released { epoch, batch: RecordBatch::try_from_iter([("n", column)]).expect("one column") }
+    }
+
+    fn follower(slow: Slow) -> Follower {
+        Follower::new(StreamId::from(0), slow, 10, Arc::default())
+    }
+
+    #[test]
+    fn a_slow_follower_is_told_what_it_missed() {
+        let follower = follower(Slow::Misses);
+        (1..=5).for_each(|epoch| follower.give(released(epoch, 4)));
+        assert!(!follower.holds_back());
+        assert!(matches!(follower.next(None), Followed::Missed(12)));
+        for epoch in [4, 5] {
+            let Followed::Events(next) = follower.next(None) else { panic!("epoch {epoch} is there") };
+            assert_eq!(next.epoch, epoch);
+        }
+        follower.end();
+        assert!(matches!(follower.next(None), Followed::Over));
+    }
+
+    #[test]
+    fn a_follower_that_the_run_waits_for_misses_nothing() {
+        let follower = follower(Slow::Waits);
+        (1..=3).for_each(|epoch| follower.give(released(epoch, 4)));
+        assert!(follower.holds_back());
+        assert!(matches!(follower.next(None), Followed::Events(Released { epoch: 1, .. })));
+        assert!(!follower.holds_back());
+    }
+}

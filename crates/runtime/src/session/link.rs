@@ -1,0 +1,226 @@
+//! The link between a session and its run: what is sent on the way to the gate, what is asked on the way back.
+//!
+//! # Invariant
+//!
+//! All messages go through one mailbox, so the gate takes them in the order in which they were sent. A question is
+//! answered with an epoch that contains everything that was sent before it and may pass; the answer is given when that
+//! epoch is released, in the order of epochs.
+
+use crate::session::follow::{Follower, Released};
+use arrow_array::RecordBatch;
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_plan::{StreamId, TableId};
+use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
+use tidemill_stages::io::{IoFailure, Source, SourceBatch};
+
+/// The number of messages that a session may be ahead of the gate.
+const MESSAGES_AHEAD: usize = 64;
+
+/// A source that nothing is read from: a session sends its events.
+pub struct SentSource;
+
+impl Source for SentSource {
+    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        Ok(None)
+    }
+
+    fn is_sent(&self) -> bool {
+        true
+    }
+}
+
+/// A message to the gate.
+pub enum Message {
+    /// Records of a source, and their arrival time.
+    Records(usize, SourceBatch, u64),
+    /// Nothing more is sent to a source.
+    End(usize),
+    /// A question.
+    Ask(Question),
+}
+
+/// A question about the run after everything that was sent before.
+pub struct Question {
+    /// The tables to copy.
+    pub tables: Vec<TableId>,
+    /// Dropped without an answer if the run ends before.
+    pub answer: Sender<Answer>,
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+pub struct Answer {
+    /// The released epoch that it is about.
+    pub epoch: u64,
+    /// By source: the events that are held back at that point, by lateness or by another source.
+    pub held: Vec<u64>,
+    /// The tables after that epoch, as they were asked for; a text says why one cannot be read.
+    pub tables: Vec<Result<RecordBatch, String>>,
+}
+
+/// A question whose epoch is cut.
+pub struct Due {
+    /// The epoch.
+    pub epoch: u64,
+    /// The question.
+    pub question: Question,
+    /// By source: the events held back after the cut.
+    pub held: Vec<u64>,
+}
+
+/// The result of sending a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// The gate will take it.
+    Sent,
+    /// There was no room in time.
+    Full,
+    /// The run is over, or about to end.
+    Over,
+}
+
+/// What a session and its run share.
+#[derive(Default)]
+pub struct Link {
+    /// To the gate, until the session or the run ends. Held by a sender that waits for room, so that others wait for
+    /// their turn.
+    gate: Mutex<Option<Outbox<Message>>>,
+    /// Rung when the gate takes a message.
+    room: Arc<Bell>,
+    /// The questions whose epochs are cut and not yet released, in order.
+    due: Mutex<VecDeque<Due>>,
+    followers: Mutex<Followers>,
+}
+
+#[derive(Default)]
+struct Followers {
+    all: Vec<Arc<Follower>>,
+    /// Their streams, each once.
+    streams: Arc<[StreamId]>,
+    is_over: bool,
+}
+
+impl Link {
+    /// Connects the session with the gate of its run, whose bell this is.
+    pub fn connect(&self, gate: &Arc<Bell>) -> Inbox<Message> {
+        let (outbox, inbox) = mailbox(Some(MESSAGES_AHEAD), gate, Some(&self.room));
+        let before = self.gate.lock().replace(outbox);
+        assert!(before.is_none(), "a session has one run");
+        inbox
+    }
+
+    /// Sends a message; waits for room until the deadline, if there is one.
+    pub fn send(&self, message: Message, deadline: Option<Instant>) -> Sending {
+        let Some(gate) = (match deadline {
+            None => Some(self.gate.lock()),
+            Some(deadline) => self.gate.try_lock_until(deadline),
+        }) else {
+            return Sending::Full;
+        };
+        let Some(outbox) = &*gate else { return Sending::Over };
+        while outbox.is_full() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
+            if left == Some(Duration::ZERO) {
+                return Sending::Full;
+            }
+            self.room.wait(left);
+        }
+        if outbox.send(message) { Sending::Sent } else { Sending::Over }
+    }
+
+    /// Ends sending: the gate sees the end after everything that was sent before.
+    pub fn end(&self) {
+        *self.gate.lock() = None;
+    }
+
+    /// Adds a follower: it gets the events of epochs that are cut from now on. False if the run is over.
+    pub fn follow(&self, follower: &Arc<Follower>) -> bool {
+        let mut followers = self.followers.lock();
+        if followers.is_over {
+            return false;
+        }
+        followers.all.push(follower.clone());
+        followers.name_streams();
+        true
+    }
+
+    /// Removes a follower.
+    pub fn unfollow(&self, follower: &Arc<Follower>) {
+        let mut followers = self.followers.lock();
+        followers.all.retain(|other| !Arc::ptr_eq(other, follower));
+        followers.name_streams();
+    }
+
+    /// The streams that are followed now.
+    pub fn streams(&self) -> Arc<[StreamId]> {
+        self.followers.lock().streams.clone()
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        self.followers.lock().is_over
+    }
+
+    /// Whether a follower that nothing may pass has no room for more.
+    pub fn is_full(&self) -> bool {
+        self.followers.lock().all.iter().any(|follower| follower.holds_back())
+    }
+
+    /// Notes a question whose epoch is cut.
+    pub fn due(&self, due: Due) {
+        let mut all = self.due.lock();
+        assert!(all.back().is_none_or(|last| last.epoch <= due.epoch), "questions are in the order of epochs");
+        all.push_back(due);
+    }
+
+    /// Gives the results of a released epoch to those who wait for them.
+    pub fn release(
+        &self,
+        epoch: u64,
+        followed: Vec<(StreamId, Vec<RecordBatch>)>,
+        mut tables: Vec<Result<RecordBatch, String>>,
+    ) {
+        let followers = self.followers.lock();
+        for (stream, batches) in followed {
+            for follower in followers.all.iter().filter(|follower| follower.stream() == stream) {
+                batches.iter().for_each(|batch| follower.give(Released { epoch, batch: batch.clone() }));
+            }
+        }
+        drop(followers);
+        let mut due = self.due.lock();
+        while let Some(Due { question, held, .. }) = due.pop_front_if(|first| first.epoch <= epoch) {
+            let rest = tables.split_off(question.tables.len().min(tables.len()));
+            let answer = Answer { epoch, held, tables: std::mem::replace(&mut tables, rest) };
+            // Nobody may wait for it any more.
+            let _ = question.answer.send(answer);
+        }
+    }
+
+    /// Called after the run: nobody waits for it any more.
+    pub fn close(&self) {
+        self.end();
+        self.due.lock().clear();
+        let mut followers = self.followers.lock();
+        followers.is_over = true;
+        followers.all.drain(..).for_each(|follower| follower.end());
+    }
+}
+
+impl Followers {
+    fn name_streams(&mut self) {
+        let mut streams: Vec<StreamId> = self.all.iter().map(|follower| follower.stream()).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        self.streams = streams.into();
+    }
+}
+
+/// The time, for those who wait for a run from outside.
+#[allow(clippy::disallowed_methods, reason = "a session's caller has no other clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,321 @@
+//! Sessions: a running application to talk to.
+//!
+//! A session's run has the threads of every other run. Beside its sources, events are *sent* to it: [`Session::send`].
+//! Their epochs are cut, logged and released as those of sources. What a session asks ([`Session::flush`],
+//! [`Session::tables`]) is answered with a released epoch, which is whole: it contains everything that was sent before.
+//!
+//! Events that are sent to a source without event time have anchored positions: no other source makes them wait
+//! (`docs/formalism.md`). Events with an event time take their places by it, as those of every source.
+
+pub(crate) mod at_gate;
+pub(crate) mod follow;
+pub(crate) mod link;
+
+use crate::engine::{Engine, Request};
+use crate::run::Run;
+use crate::session::follow::{Follower, Slow};
+use crate::session::link::{Answer, Link, Message, Question, Sending};
+use crate::summary::Summary;
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Origin, StreamId, TableId};
+use tidemill_recovery::{Control, RunError};
+use tidemill_stages::actor::Bell;
+use tidemill_stages::environment::{Environment, Joined};
+use tidemill_stages::io::SourceBatch;
+
+/// The interval at which one who waits for the end of a run looks around.
+const TICK: Duration = Duration::from_millis(50);
+/// The maximum number of events of a message.
+const MESSAGE_EVENTS_MAX: usize = 8192;
+
+/// Why a session cannot do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// No source of that name is sent to.
+    #[error("'{0}' is not a source that can be sent to: it has a connector, or there is no such source")]
+    NotSent(String),
+    /// The batch has other columns than the source.
+    #[error("the batch does not have the columns of source '{source_name}': {difference}")]
+    Schema {
+        /// The source.
+        source_name: String,
+        /// The difference.
+        difference: String,
+    },
+    /// The program has no such stream.
+    #[error("there is no stream '{0}' to follow")]
+    NoStream(String),
+    /// The program has no such table.
+    #[error("there is no table '{0}'")]
+    NoTable(String),
+    /// A table cannot be read.
+    #[error("table '{table}': {reason}")]
+    Table {
+        /// The table.
+        table: String,
+        /// The reason.
+        reason: String,
+    },
+    /// There was no room, or no answer, within the given time.
+    #[error("the engine had no room within the given time")]
+    Timeout,
+    /// The run has ended, or is about to.
+    #[error("the run is over")]
+    Over,
+}
+
+/// What [`Session::flush`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// The epoch: it and all before it are released.
+    pub epoch: u64,
+    /// By source, the events that are held back: by lateness, or by another source.
+    pub held: Vec<u64>,
+}
+
+/// A consistent copy of tables.
+#[derive(Clone, Debug)]
+pub struct TablesAt {
+    /// The released epoch after which the copy was made.
+    pub epoch: u64,
+    /// The tables in the order in which they were asked for: rows sorted by key.
+    pub tables: Vec<RecordBatch>,
+}
+
+/// A running application.
+pub struct Session {
+    engine: Arc<Engine>,
+    link: Arc<Link>,
+    control: Arc<Control>,
+    environment: Arc<dyn Environment>,
+    /// By source: its stream, and whether it is sent to.
+    sources: Vec<(StreamId, bool)>,
+    committer: Arc<Bell>,
+    thread: Mutex<Option<Thread>>,
+}
+
+/// The thread that watches the run, and its result.
+struct Thread {
+    handle: Box<dyn Joined>,
+    result: Receiver<Result<Summary, RunError>>,
+}
+
+impl Session {
+    /// Starts an application. The request's sources that are a [`SentSource`](crate::SentSource) are sent to. The engine
+    /// must be made by [`Engine::for_session`], so that every stream can be followed. `tick` is called from time to time
+    /// while a state is loaded, and `watch` while the application runs, on a thread of its own.
+    pub fn start(
+        engine: Engine,
+        mut request: Request,
+        tick: &mut dyn FnMut(),
+        mut watch: Box<dyn FnMut() + Send>,
+    ) -> Result<Session, RunError> {
+        let link = Arc::new(Link::default());
+        request.link = Some(link.clone());
+        let streams = engine.machine.wiring.sources.iter();
+        let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
+        let (control, environment) = (request.control.clone(), request.environment.clone());
+        let run = Run::begin(&engine, request, tick)?;
+        let committer = run.committer_bell();
+        let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
+        let body = move || {
+            let summary = run.on_threads(&mut watch);
+            drop(closes);
+            let _ = done.send(summary);
+        };
+        let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
+        let thread = Mutex::new(Some(thread));
+        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, committer, thread })
+    }
+
+    /// The application.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Progress counters of the run.
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// The number of a source that is sent to.
+    pub fn source(&self, name: &str) -> Result<usize, SessionError> {
+        let streams = &self.engine.program().streams;
+        let is_named = |(stream, is_sent): &(StreamId, bool)| *is_sent && streams[*stream].name == name;
+        self.sources.iter().position(is_named).ok_or_else(|| SessionError::NotSent(name.into()))
+    }
+
+    /// The number of a stream that can be followed.
+    pub fn stream(&self, name: &str) -> Result<StreamId, SessionError> {
+        let streams = &self.engine.program().streams;
+        let found = streams.iter_enumerated().find(|(_, stream)| stream.name == name);
+        found.map(|(id, _)| id).ok_or_else(|| SessionError::NoStream(name.into()))
+    }
+
+    /// Sends events to a source: a batch in the canonical Arrow form of its schema, in the order of its rows. Waits
+    /// while the engine is full, at most until the deadline; what was sent until then stays sent. Returns the number of
+    /// events sent.
+    pub fn send(&self, source: usize, events: &RecordBatch, deadline: Option<Instant>) -> Result<usize, SessionError> {
+        let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
+        let stream = &self.engine.program().streams[stream];
+        if !is_sent {
+            return Err(SessionError::NotSent(stream.name.clone()));
+        }
+        let schema = arrow_schema(&stream.schema);
+        if events.schema().fields() != schema.fields() {
+            let difference = format!("{:?} instead of {:?}", events.schema().fields(), schema.fields());
+            return Err(SessionError::Schema { source_name: stream.name.clone(), difference });
+        }
+        let mut sent = 0;
+        while sent < events.num_rows() {
+            let count = (events.num_rows() - sent).min(MESSAGE_EVENTS_MAX);
+            let records = SourceBatch { events: events.slice(sent, count), bad: Vec::new() };
+            let message = Message::Records(source, records, self.environment.now());
+            match self.link.send(message, deadline) {
+                Sending::Sent => sent += count,
+                Sending::Full if sent > 0 => return Ok(sent),
+                Sending::Full => return Err(SessionError::Timeout),
+                Sending::Over => return Err(SessionError::Over),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Nothing more is sent to a source: it holds no other source back.
+    pub fn end_source(&self, source: usize) -> Result<(), SessionError> {
+        self.message(Message::End(source), None)
+    }
+
+    /// Nothing more is sent to any source. The run ends when all sources that are read have ended.
+    pub fn stop_sending(&self) {
+        self.link.end();
+    }
+
+    /// Waits until everything that was sent before is processed and released, as far as it may pass.
+    pub fn flush(&self, deadline: Option<Instant>) -> Result<Flushed, SessionError> {
+        let Answer { epoch, held, .. } = self.ask(Vec::new(), deadline)?;
+        Ok(Flushed { epoch, held })
+    }
+
+    /// Tables as they are after one released epoch, which contains everything that was sent before.
+    pub fn tables(&self, tables: &[TableId], deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
+        let answer = self.ask(tables.to_vec(), deadline)?;
+        let name = |table: TableId| self.engine.program().tables[table].name.clone();
+        let read = |(batch, &table): (Result<RecordBatch, String>, &TableId)| {
+            batch.map_err(|reason| SessionError::Table { table: name(table), reason })
+        };
+        let copied = answer.tables.into_iter().zip(tables).map(read).collect::<Result<_, _>>()?;
+        Ok(TablesAt { epoch: answer.epoch, tables: copied })
+    }
+
+    /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it
+    /// may be behind.
+    pub fn follow(&self, stream: StreamId, slow: Slow, events_max: usize) -> Result<Following, SessionError> {
+        let follower = Arc::new(Follower::new(stream, slow, events_max, self.committer.clone()));
+        match self.link.follow(&follower) {
+            true => Ok(Following { follower, link: self.link.clone() }),
+            false => Err(SessionError::Over),
+        }
+    }
+
+    /// The number of a table.
+    pub fn table(&self, name: &str) -> Result<TableId, SessionError> {
+        let tables = &self.engine.program().tables;
+        let found = tables.iter_enumerated().find(|(_, table)| table.name == name);
+        found.map(|(id, _)| id).ok_or_else(|| SessionError::NoTable(name.into()))
+    }
+
+    /// Asks the run to end after the current epoch. Returns at once.
+    pub fn stop(&self) {
+        self.control.stop();
+        self.link.end();
+    }
+
+    /// Whether the run has ended.
+    pub fn is_over(&self) -> bool {
+        self.link.is_over()
+    }
+
+    /// Sends nothing more, and waits until the run has ended: everything that was sent is processed, and all sources
+    /// that are read have ended. Gives the summary once; later calls give none. `tick` is called from time to time.
+    pub fn close(&self, tick: &mut dyn FnMut()) -> Option<Result<Summary, RunError>> {
+        self.link.end();
+        let Thread { handle, result } = self.thread.lock().take()?;
+        let summary = loop {
+            match result.recv_timeout(TICK) {
+                Ok(summary) => break Some(summary),
+                Err(RecvTimeoutError::Timeout) => tick(),
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        let joined = handle.join().map_err(RunError::Panic);
+        Some(joined.and_then(|()| summary.expect("the thread has ended well")))
+    }
+
+    /// The streams that can be followed: those of sources, derived streams and outlets.
+    pub fn followable(&self) -> impl Iterator<Item = &str> {
+        let streams = self.engine.program().streams.iter();
+        streams.filter(|stream| !matches!(stream.origin, Origin::Bad(_))).map(|stream| stream.name.as_str())
+    }
+
+    fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Answer, SessionError> {
+        let (answer, answered) = bounded(1);
+        self.message(Message::Ask(Question { tables, answer }), deadline)?;
+        match deadline {
+            None => answered.recv().map_err(|_| SessionError::Over),
+            Some(deadline) => answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
+                true => SessionError::Timeout,
+                false => SessionError::Over,
+            }),
+        }
+    }
+
+    fn message(&self, message: Message, deadline: Option<Instant>) -> Result<(), SessionError> {
+        match self.link.send(message, deadline) {
+            Sending::Sent => Ok(()),
+            Sending::Full => Err(SessionError::Timeout),
+            Sending::Over => Err(SessionError::Over),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A follower that leaves when it is dropped.
+pub struct Following {
+    follower: Arc<Follower>,
+    link: Arc<Link>,
+}
+
+impl std::ops::Deref for Following {
+    type Target = Follower;
+
+    fn deref(&self) -> &Follower {
+        &self.follower
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.link.unfollow(&self.follower);
+    }
+}
+
+/// Ends the waiting of all who wait for a run that is over.
+struct CloseOnDrop(Arc<Link>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
