@@ -9,10 +9,11 @@ use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidemill_connect::canonical;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Resumed, Sink, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{IoFailure, Next, Resumed, Sink, Source, SourceBatch, SourceProgress};
 
 /// Rows of a foreign batch that are converted at once. A batch that needs no conversion is handed over
 /// whole.
@@ -173,13 +174,13 @@ fn frame_batch(py: Python<'_>, frame: &Bound<'_, Frame>) -> PyResult<SourceBatch
 }
 
 impl Source for PythonSource {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let recall = self.recall.clone();
         while !self.ended {
             if let Some((records, _)) = &self.records {
                 records.wait();
             }
-            let Some(_inside) = recall.enter() else { return Ok(None) };
+            let Some(_inside) = recall.enter() else { return Ok(Next::End) };
             let batch = self.step();
             match batch {
                 Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}
@@ -194,7 +195,7 @@ impl Source for PythonSource {
                 }
             }
         }
-        Ok(None)
+        Ok(Next::End)
     }
 
     /// A program gives the same events to each of its runs: those that were taken are dropped.

@@ -15,6 +15,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
@@ -25,8 +26,8 @@ use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch, Summary,
-    epoch_record_schema,
+    BadRecord, Control, Durability, Engine, IoFailure, Next, Options, Request, RunError, Sink, Source, SourceBatch,
+    Summary, epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -317,7 +318,7 @@ pub(crate) fn fill(
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
     let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;
-    while let Some(SourceBatch { events, bad }) = source.next().map_err(failed)? {
+    while let Next::Batch(SourceBatch { events, bad }) = source.next(Duration::MAX).map_err(failed)? {
         if let Some(bad) = bad.first() {
             return Err(failed(IoFailure::schema(located(bad))));
         }

@@ -8,6 +8,7 @@ use crate::job::{Input, Job, JobError, Output, Watch, source_streams};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_audit::recorded_program;
 use tidemill_connect::{
     SinkDurability, SourceOptions, System, open_durable_sink, open_source, open_state, open_state_as_it_is,
@@ -15,7 +16,7 @@ use tidemill_connect::{
 use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, RunError, Sink, Source, SourceBatch,
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, RunError, Sink, Source,
 };
 
 impl Job {
@@ -167,7 +168,7 @@ fn sinks_of(
 struct Nothing;
 
 impl Source for Nothing {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok(None)
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok(Next::End)
     }
 }

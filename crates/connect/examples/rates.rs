@@ -8,12 +8,13 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::BufWriter;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidemill_connect::{
     ColumnSpec, IpcCompression, Literal, ParquetCompression, SinkSpec, SourceOptions, SourceSpec, open_sink,
     open_source,
 };
 use tidemill_model::{ColumnType, Schema, Type};
+use tidemill_runtime::Next;
 
 const ROWS: u64 = 2_000_000;
 
@@ -70,7 +71,7 @@ fn best(what: &str, rows: u64, mut run: impl FnMut() -> u64) {
 fn drain(spec: &SourceSpec, schema: &Schema) -> Vec<RecordBatch> {
     let mut source = open_source(spec, schema, &SourceOptions::default()).expect("the source opens");
     let mut batches = Vec::new();
-    while let Some(batch) = source.next().expect("the source reads") {
+    while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         assert!(batch.bad.is_empty(), "{:?}", batch.bad);
         batches.push(batch.events);
     }
@@ -80,7 +81,7 @@ fn drain(spec: &SourceSpec, schema: &Schema) -> Vec<RecordBatch> {
 fn count(spec: &SourceSpec, schema: &Schema) -> u64 {
     let mut source = open_source(spec, schema, &SourceOptions::default()).expect("the source opens");
     let mut rows = 0;
-    while let Some(batch) = source.next().expect("the source reads") {
+    while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         rows += black_box(batch).events.num_rows() as u64;
     }
     rows

@@ -9,12 +9,13 @@ use crate::intake::{Exactly, Taken};
 use crate::load::checkpoint_rows;
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
+use std::time::Duration;
 use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program, Stream, TableId};
 use tidemill_stages::gate::Standing;
 use tidemill_stages::gate::sent::SourceRun;
-use tidemill_stages::io::{IoFailure, Resumed, Source, SourceBatch};
+use tidemill_stages::io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 use typed_index_collections::TiVec;
 
@@ -191,10 +192,11 @@ impl Rereading {
     fn take(&mut self, wanted: Taken) -> Result<Vec<SourceBatch>, IoFailure> {
         let mut exactly = Exactly::new(wanted);
         while !exactly.is_done() {
-            let rest = self.rest.take().map(Some);
-            match rest.map_or_else(|| self.source.next(), Ok)? {
-                Some(batch) => exactly.give(batch)?,
-                None => return Err(exactly.missing()),
+            let rest = self.rest.take().map(Next::Batch);
+            match rest.map_or_else(|| self.source.next(Duration::MAX), Ok)? {
+                Next::Batch(batch) => exactly.give(batch)?,
+                Next::Nothing => {}
+                Next::End => return Err(exactly.missing()),
             }
         }
         let batches;

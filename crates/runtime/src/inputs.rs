@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tidemill_recovery::{Control, Exactly, Taken, missing, split};
 use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took, mailbox};
 use tidemill_stages::environment::Environment;
-use tidemill_stages::io::{IoFailure, Source, SourceBatch};
+use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
 /// The interval at which a waiting reader checks whether the run is to stop, nanoseconds.
 const STOP_POLL: u64 = 20_000_000;
+/// How long a reader waits before it asks a source again that had nothing to give, nanoseconds. The source itself has
+/// waited before.
+const IDLE_PAUSE: u64 = 1_000_000;
 /// The maximum number of these checks after the end of a pipe.
 const STOP_POLLS: usize = 100;
 
@@ -85,6 +89,7 @@ impl Inputs {
                 drop: Taken::default(),
                 say: Some(say),
                 held: None,
+                is_idle: false,
                 end_of_pipe: EndOfPipe::Unseen,
                 durable,
                 environment: environment.clone(),
@@ -218,6 +223,8 @@ pub struct Reader {
     say: Option<Outbox<FromSource>>,
     /// The next message.
     held: Option<FromSource>,
+    /// Whether the source had nothing to give when it was last asked.
+    is_idle: bool,
     end_of_pipe: EndOfPipe,
     durable: bool,
     environment: Arc<dyn Environment>,
@@ -236,27 +243,33 @@ enum EndOfPipe {
 }
 
 impl Reader {
-    /// Takes the next batch of the source. None if it gives no message, because all of its records are dropped.
+    /// Takes the next batch of the source. None if it gives no message, because all of its records are dropped or none
+    /// have arrived.
     fn read(&mut self) -> Option<FromSource> {
+        self.is_idle = false;
         let source = self.source.as_mut().expect("it has begun");
-        let next = source.next();
-        let ends = source.is_at_end_of_pipe() && (self.durable || !matches!(next, Ok(None)));
+        let next = source.next(Duration::from_nanos(STOP_POLL));
+        let ends = source.is_at_end_of_pipe() && (self.durable || !matches!(next, Ok(Next::End)));
         if ends && matches!(self.end_of_pipe, EndOfPipe::Unseen) {
             let polls = self.control.polls.load(Ordering::Acquire);
             self.end_of_pipe = EndOfPipe::Waits { polls, own: 0, until: 0 };
         }
         match next {
-            Ok(Some(batch)) if self.drop == Taken::default() => {
+            Ok(Next::Batch(batch)) if self.drop == Taken::default() => {
                 Some(FromSource::Batch(batch, source.token(), source.arrived()))
             }
-            Ok(Some(batch)) => {
+            Ok(Next::Batch(batch)) => {
                 let (dropped, rest) = split(batch, self.drop);
                 self.drop.events -= dropped.events.num_rows() as u64;
                 self.drop.bad -= dropped.bad.len() as u64;
                 rest.map(|rest| FromSource::Batch(rest, source.token(), source.arrived()))
             }
-            Ok(None) if self.drop != Taken::default() => Some(FromSource::Failed(missing(self.drop))),
-            Ok(None) => Some(FromSource::End),
+            Ok(Next::Nothing) => {
+                self.is_idle = true;
+                None
+            }
+            Ok(Next::End) if self.drop != Taken::default() => Some(FromSource::Failed(missing(self.drop))),
+            Ok(Next::End) => Some(FromSource::End),
             Err(failure) => Some(FromSource::Failed(failure)),
         }
     }
@@ -317,7 +330,13 @@ impl Actor for Reader {
             let until = self.environment.now() + STOP_POLL;
             return if self.control.ends() { self.leave() } else { Progress::Waits(Some(until)) };
         }
-        let Some(message) = self.held.take() else { return Progress::Worked };
+        let Some(message) = self.held.take() else {
+            return match self.is_idle {
+                true if self.control.ends() => self.leave(),
+                true => Progress::Waits(Some(self.environment.now() + IDLE_PAUSE)),
+                false => Progress::Worked,
+            };
+        };
         let last = !matches!(message, FromSource::Batch(..));
         // If the gate is gone, there is no receiver.
         let is_told = say.send(message);

@@ -45,5 +45,7 @@ pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::gate::{Cut, Gate, Passed};
-pub use tidemill_stages::io::{BadRecord, IoFailure, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
+pub use tidemill_stages::io::{
+    BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress,
+};
 pub use tidemill_stages::machine::Logging;

@@ -2,6 +2,7 @@
 
 use arrow_array::RecordBatch;
 use std::fmt;
+use std::time::Duration;
 
 /// A record that could not be decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,34 @@ pub struct SourceBatch {
     pub events: RecordBatch,
     /// Undecodable records between them.
     pub bad: Vec<BadRecord>,
+}
+
+/// What a source gives.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch.
+    Batch(SourceBatch),
+    /// No input has arrived in the time given; there may be some later.
+    Nothing,
+    /// There is no more.
+    End,
+}
+
+impl Next {
+    /// The batch, if it is one.
+    pub fn batch(self) -> Option<SourceBatch> {
+        match self {
+            Next::Batch(batch) => Some(batch),
+            Next::Nothing | Next::End => None,
+        }
+    }
+}
+
+impl From<Option<SourceBatch>> for Next {
+    /// The end where there is no batch.
+    fn from(batch: Option<SourceBatch>) -> Next {
+        batch.map_or(Next::End, Next::Batch)
+    }
 }
 
 /// How much of its input a source has read.
@@ -68,8 +97,9 @@ impl std::error::Error for IoFailure {}
 
 /// A source of events. Driven by one thread.
 pub trait Source: Send {
-    /// The next batch; blocks until there is one. None at the end, and at every later call.
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure>;
+    /// The next batch. A source whose input may arrive late waits for it no longer than `wait_max`, if it can help it,
+    /// and then says [`Next::Nothing`]: so a reader can be interrupted. After [`Next::End`] it says that at every call.
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure>;
 
     /// How much of its input it has read.
     fn progress(&self) -> SourceProgress {

@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_connect::{SinkDurability, SinkSpec, System, open_durable_sink};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_model::arrow::batch_of;
@@ -11,8 +12,8 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
 use tidemill_plan::{Plan, Program, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Options, Request, Resumed, RunError, Sink,
-    Source, SourceBatch,
+    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError,
+    Sink, Source, SourceBatch,
 };
 use tidemill_sim::SimStorage;
 
@@ -140,8 +141,8 @@ impl Given {
 }
 
 impl Source for Given {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok(self.0.take().map(|events| SourceBatch { events, bad: Vec::new() }))
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok(self.0.take().map(|events| SourceBatch { events, bad: Vec::new() }).into())
     }
 
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {

@@ -25,9 +25,10 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use conform::{conform, row_text};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{BadRecord, IoFailure, Resumed, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
 /// How a columnar format is opened.
 pub(crate) trait Columnar: Send {
@@ -128,10 +129,10 @@ impl<F: Columnar> ColumnarSource<F> {
 }
 
 impl<F: Columnar> Source for ColumnarSource<F> {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if self.failure.is_none() {
             match self.read() {
-                Ok(batch) => return Ok(batch),
+                Ok(batch) => return Ok(batch.into()),
                 Err(failure) => self.failure = Some(failure),
             }
         }

@@ -16,7 +16,7 @@ use column::Generated;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Resumed, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What the events are, beside their columns.
@@ -91,8 +91,8 @@ impl Generator {
         })
     }
 
-    /// How many events may be handed over now, at least one; waits until one is due.
-    fn due(&mut self) -> u64 {
+    /// How many events may be handed over now; waits until one is due, at most for the given time.
+    fn due(&mut self, wait_max: Duration) -> u64 {
         let Some(rate) = self.pace.rate else { return u64::MAX };
         let start = *self.start.get_or_insert_with(|| self.clock.now());
         loop {
@@ -104,7 +104,11 @@ impl Generator {
             }
             let wait = (self.done - self.before) as f64 / rate - elapsed;
             // No shorter than a clock can tell, so that rounding does not spin; no longer than a day.
-            self.clock.sleep(Duration::from_secs_f64(wait.clamp(1e-6, 86_400.0)));
+            let wait = Duration::from_secs_f64(wait.clamp(1e-6, 86_400.0));
+            self.clock.sleep(wait.min(wait_max));
+            if wait > wait_max {
+                return 0;
+            }
         }
     }
 }
@@ -114,22 +118,25 @@ fn left_range(room: u64) -> IoFailure {
 }
 
 impl Source for Generator {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         let left = self.pace.events.map_or(u64::MAX, |events| events - self.done);
         if left == 0 {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let room = self.room - self.done;
         if room == 0 {
             return Err(left_range(self.room));
         }
-        let count = self.due().min(left).min(room).min(self.rows_max as u64);
+        let count = self.due(wait_max).min(left).min(room).min(self.rows_max as u64);
+        if count == 0 {
+            return Ok(Next::Nothing);
+        }
         for (column, rows) in self.columns.iter().zip(&mut self.rows.fields) {
             column.append(rows, self.done..self.done + count);
         }
         self.rows.commit_many(count as usize);
         self.done += count;
-        Ok(Some(SourceBatch { events: self.rows.finish(), bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events: self.rows.finish(), bad: Vec::new() }))
     }
 
     fn token(&self) -> Option<String> {

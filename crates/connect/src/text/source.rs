@@ -10,8 +10,9 @@ use crate::{Compression, SourceOptions};
 use memchr::memchr;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::mem::take;
+use std::time::Duration;
 use tidemill_model::Schema;
-use tidemill_runtime::{BadRecord, IoFailure, Resumed, Source, SourceBatch, SourceProgress};
+use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
 /// Longest record that is decoded.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -129,17 +130,17 @@ impl<F: Format> TextSource<F> {
 }
 
 impl<F: Format> Source for TextSource<F> {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if self.failure.is_none() {
             self.failure = self.fill().err();
         }
         if self.batch.records() > 0 {
             self.batch.bytes = 0;
-            return Ok(Some(SourceBatch { events: self.batch.rows.finish(), bad: take(&mut self.batch.bad) }));
+            return Ok(Next::Batch(SourceBatch { events: self.batch.rows.finish(), bad: take(&mut self.batch.bad) }));
         }
         match &self.failure {
             Some(IoFailure { message, schema }) => Err(IoFailure { message: message.clone(), schema: *schema }),
-            None => Ok(None),
+            None => Ok(Next::End),
         }
     }
 

@@ -151,10 +151,10 @@ fn events_come_when_they_are_due() {
     let spec = generator("\"events\":100,\"rate\":50,", 0, r#"["a", {"kind":"sequence","start":0,"step":1}]"#);
     let options = SourceOptions { batch_rows: 10, clock: clock.clone() };
     let mut source = open_source(&spec, &ints(&["a"]), &options).unwrap();
-    assert_eq!(source.next().unwrap().unwrap().events.num_rows(), 1);
+    assert_eq!(source.next(Duration::MAX).unwrap().batch().unwrap().events.num_rows(), 1);
     // Whoever comes late finds all that was due meanwhile, a batch at a time.
     clock.micros.fetch_add(500_000, Ordering::Relaxed);
-    assert_eq!(source.next().unwrap().unwrap().events.num_rows(), 10);
+    assert_eq!(source.next(Duration::MAX).unwrap().batch().unwrap().events.num_rows(), 10);
     let rows = drain(source.as_mut(), &ints(&["a"])).rows;
     assert_eq!(rows.len(), 89);
     assert_eq!(source.progress().done, 100);

@@ -4,7 +4,9 @@ use crate::support::*;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 use tidemill_connect::{Compression, SinkSpec, SourceSpec, open_sink, open_source};
+use tidemill_runtime::Next;
 
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -141,7 +143,8 @@ fn live_inputs_are_not_waited_for() {
         }
     });
     let mut batches = Vec::new();
-    let mut take = || source.next().unwrap().map(|batch| tidemill_model::arrow::rows(&batch.events, &schema));
+    let mut take =
+        || source.next(Duration::MAX).unwrap().batch().map(|batch| tidemill_model::arrow::rows(&batch.events, &schema));
     // "a\n1\n2" leaves 1 whole; the writer waits only after "2\n3" and "\n".
     let mut rows = Vec::new();
     while rows.len() < 2 {
@@ -171,9 +174,9 @@ fn a_pipe_of_another_schema_fails_when_its_turn_comes() {
     let schema = ints(&["a"]);
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     // The file's events do not wait for the pipe, which nobody has opened yet.
-    assert_eq!(source.next().unwrap().unwrap().events.num_rows(), 1);
+    assert_eq!(source.next(Duration::MAX).unwrap().batch().unwrap().events.num_rows(), 1);
     let writer = std::thread::spawn(move || std::fs::write(path, "b\n1\n").unwrap());
-    assert!(source.next().unwrap_err().schema);
+    assert!(source.next(Duration::MAX).unwrap_err().schema);
     writer.join().unwrap();
 }
 
@@ -189,7 +192,7 @@ fn progress_counts_bytes_on_the_medium() {
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     assert_eq!((source.progress().done, source.progress().total), (0, Some(total)));
     let mut last = 0;
-    while source.next().unwrap().is_some() {
+    while source.next(Duration::MAX).unwrap().batch().is_some() {
         let progress = source.progress();
         assert!(progress.done >= last && progress.done <= total);
         last = progress.done;
@@ -213,7 +216,7 @@ fn copies_standard_input_to_standard_output() {
     let schema = ints(&["a"]);
     let mut source = open_source(&jsonl("-"), &schema, &options(1000)).unwrap();
     let mut sink = open_sink(&SinkSpec::Jsonl { path: "-".into(), compression: None }, &schema).unwrap();
-    while let Some(batch) = source.next().unwrap() {
+    while let Next::Batch(batch) = source.next(Duration::MAX).unwrap() {
         sink.write(&batch.events).unwrap();
         sink.flush().unwrap();
     }

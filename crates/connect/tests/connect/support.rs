@@ -1,11 +1,12 @@
 //! What the tests share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 use tempfile::TempDir;
 use tidemill_connect::{Compression, SourceOptions, SourceSpec, open_source};
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_runtime::{BadRecord, IoFailure, Source};
+use tidemill_runtime::{BadRecord, IoFailure, Next, Source};
 
 /// A directory of files that goes away with it.
 pub struct Files(pub TempDir);
@@ -58,21 +59,22 @@ impl Taken {
 pub fn drain(source: &mut dyn Source, schema: &Schema) -> Taken {
     let mut taken = Taken::default();
     loop {
-        match source.next() {
-            Ok(Some(batch)) => {
+        match source.next(Duration::MAX) {
+            Ok(Next::Nothing) => {}
+            Ok(Next::Batch(batch)) => {
                 assert!(batch.events.num_rows() + batch.bad.len() > 0, "a batch of nothing");
                 assert_eq!(batch.events.schema(), tidemill_model::arrow::arrow_schema(schema));
                 taken.rows.extend(rows(&batch.events, schema));
                 taken.bad.extend(batch.bad);
                 taken.batches += 1;
             }
-            Ok(None) => {
-                assert!(source.next().unwrap().is_none(), "the end is for ever");
+            Ok(Next::End) => {
+                assert!(source.next(Duration::MAX).unwrap().batch().is_none(), "the end is for ever");
                 return taken;
             }
             Err(failure) => {
                 taken.failure = Some(failure.message);
-                assert!(source.next().is_err(), "a failure is for ever");
+                assert!(source.next(Duration::MAX).is_err(), "a failure is for ever");
                 return taken;
             }
         }

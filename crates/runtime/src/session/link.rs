@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
-use tidemill_stages::io::{IoFailure, Source, SourceBatch};
+use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of messages that a session may be ahead of the gate.
 const MESSAGES_AHEAD: usize = 64;
@@ -24,8 +24,8 @@ const MESSAGES_AHEAD: usize = 64;
 pub struct SentSource;
 
 impl Source for SentSource {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok(None)
+    fn next(&mut self, _wait: Duration) -> Result<Next, IoFailure> {
+        Ok(Next::End)
     }
 
     fn is_sent(&self) -> bool {

@@ -15,7 +15,7 @@ use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_plan::Origin;
 use tidemill_runtime::{
-    Control, DurabilityOptions, Engine, EpochSize, IoFailure, Options, Request, Resumed, RunError, Sink, Source,
+    Control, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError, Sink, Source,
     SourceBatch, Summary,
 };
 use tidemill_sim::{Fault, SimStorage};
@@ -57,7 +57,7 @@ struct Cutting {
 }
 
 impl Source for Cutting {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         if self.records.next == 50 {
             while self.released.lock().epoch.is_none_or(|epoch| epoch < self.epoch) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -66,7 +66,7 @@ impl Source for Cutting {
             // Other threads make storage calls concurrently.
             (now..now + 100).for_each(|call| self.machine.fail(call, Fault::CutBefore));
         }
-        self.records.next()
+        self.records.next(wait_max)
     }
 
     fn token(&self) -> Option<String> {
@@ -139,10 +139,10 @@ struct Endless {
 const GIVEN_MAX: usize = 5_000;
 
 impl Source for Endless {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         std::thread::sleep(Duration::from_millis(1));
         let goes_on = self.given.fetch_add(1, Ordering::Relaxed) < GIVEN_MAX;
-        Ok(goes_on.then(|| SourceBatch { events: self.batch.clone(), bad: Vec::new() }))
+        Ok(goes_on.then(|| SourceBatch { events: self.batch.clone(), bad: Vec::new() }).into())
     }
 }
 
@@ -174,12 +174,12 @@ struct Failing {
 }
 
 impl Source for Failing {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let Some(events) = self.batch.take() else {
             std::thread::sleep(Duration::from_millis(20));
             return Err(IoFailure::new("the line is dead"));
         };
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 }
 
@@ -234,7 +234,7 @@ struct Silent {
 }
 
 impl Source for Silent {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         std::thread::sleep(Duration::from_millis(50));
         self.control.stop();
         let begun = Instant::now();
@@ -242,7 +242,7 @@ impl Source for Silent {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.waits_on.fetch_or(!self.released.load(Ordering::Relaxed), Ordering::Relaxed);
-        Ok(None)
+        Ok(Next::End)
     }
 
     fn replays(&self) -> bool {
@@ -296,8 +296,8 @@ fn a_source_that_has_less_than_was_taken_is_refused() {
 struct Shrunk;
 
 impl Source for Shrunk {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok(None)
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok(Next::End)
     }
 
     fn resume(&mut self, _: Option<&str>) -> Result<Resumed, IoFailure> {

@@ -19,7 +19,7 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Origin, Stream, TableId};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Options, Recovered, Request,
+    Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Next, Options, Recovered, Request,
     Resumed, RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
 };
 use tidemill_sim::{Fault, SimStorage};
@@ -162,15 +162,15 @@ impl Records {
 }
 
 impl Source for Records {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         self.stop(false);
         if self.next >= self.batch.num_rows() {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let len = self.size.min(self.batch.num_rows() - self.next);
         let events = self.batch.slice(self.next, len);
         self.next += len;
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 
     fn progress(&self) -> SourceProgress {

@@ -9,6 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System as Allocator};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tidemill_connect::{Disk, System};
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_model::arrow::batch_of;
@@ -16,8 +17,8 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named};
 use tidemill_plan::{Plan, WindowDef, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, MemorySummary, Options, Request, Source,
-    SourceBatch,
+    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, MemorySummary, Next, Options, Request,
+    Source, SourceBatch,
 };
 
 /// Counts the bytes that are allocated. Rows and indexes are not included: they are in memory mappings.
@@ -78,8 +79,8 @@ impl Texts {
 }
 
 impl Source for Texts {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok((self.next < self.end).then(|| SourceBatch { events: self.batch(), bad: Vec::new() }))
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok((self.next < self.end).then(|| SourceBatch { events: self.batch(), bad: Vec::new() }).into())
     }
 
     fn token(&self) -> Option<String> {

@@ -2,12 +2,15 @@
 
 use crate::support::Kept;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
-use tidemill_runtime::{Control, Engine, Environment, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
+use tidemill_runtime::{
+    Control, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
+};
 
 const EVENTS: usize = 6_000_000;
 const BATCH: usize = 16_384;
@@ -22,11 +25,11 @@ struct Backlog {
 }
 
 impl Source for Backlog {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let length = self.left.min(BATCH);
         self.left -= length;
         let events = self.batch.events.slice(0, length);
-        Ok((length > 0).then(|| SourceBatch { events, bad: Vec::new() }))
+        Ok((length > 0).then(|| SourceBatch { events, bad: Vec::new() }).into())
     }
 
     fn arrived(&self) -> Option<u64> {

@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_histories::{History, same_rows};
 use tidemill_model::arrow::{batch_of, rows};
@@ -11,8 +12,8 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Control, Cutter, Engine, Environment, IoFailure, Joined, Options, Request, Run, Sink, Source, SourceBatch, Summary,
-    epoch_record_schema,
+    Control, Cutter, Engine, Environment, IoFailure, Joined, Next, Options, Request, Run, Sink, Source, SourceBatch,
+    Summary, epoch_record_schema,
 };
 
 /// Batches in memory, cut to size.
@@ -29,14 +30,14 @@ impl Batches {
 }
 
 impl Source for Batches {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if self.next >= self.batch.num_rows() {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let len = self.size.min(self.batch.num_rows() - self.next);
         let events = self.batch.slice(self.next, len);
         self.next += len;
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 }
 

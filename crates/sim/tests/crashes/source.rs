@@ -2,9 +2,10 @@
 
 use arrow_array::RecordBatch;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
-use tidemill_runtime::{Control, IoFailure, Resumed, Source, SourceBatch};
+use tidemill_runtime::{Control, IoFailure, Next, Resumed, Source, SourceBatch};
 
 /// How a source continues in another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,17 +46,17 @@ impl Records {
 }
 
 impl Source for Records {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let length = self.size.min(self.batch.num_rows() - self.next);
         if length == 0 {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let events = self.batch.slice(self.next, length);
         self.next += length;
         if let Some((_, control)) = self.stop.as_ref().filter(|(records, _)| self.next >= *records) {
             control.stop();
         }
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 
     fn token(&self) -> Option<String> {
