@@ -186,7 +186,7 @@ impl Source for PythonSource {
                 Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}
                 Ok(Some(batch)) => {
                     self.done += (batch.events.num_rows() + batch.bad.len()) as u64;
-                    return Ok(Some(batch));
+                    return Ok(Next::Batch(batch));
                 }
                 Ok(None) => self.ended = true,
                 Err(failure) => {

@@ -12,6 +12,7 @@ mod plan;
 mod recall;
 mod records;
 mod run;
+mod session;
 mod values;
 
 use plan::read_plan;
@@ -54,7 +55,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
     module.add_function(wrap_pyfunction!(run::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
+    module.add_function(wrap_pyfunction!(session::start, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<session::Follower>()?;
     module.add_class::<declaration::Declaration>()?;
     module.add_class::<run::Outcome>()?;
     module.add_class::<frame::Frame>()

@@ -15,6 +15,9 @@ use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
 
+/// The source that a session sends: `tidemill._engine.SENT`.
+const SENT: &str = r#"{"kind": "sent"}"#;
+
 /// The results of a run.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Outcome {
@@ -68,7 +71,11 @@ fn entries<T>(
 
 fn input(value: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult<Input> {
     if let Ok(text) = value.cast::<PyString>() {
-        let spec = serde_json::from_str(&text.to_cow()?);
+        let text = text.to_cow()?;
+        if text == SENT {
+            return Ok(Input::Sent);
+        }
+        let spec = serde_json::from_str(&text);
         return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is not a source: {error}")));
     }
     let iterator: Py<PyIterator> = value.try_iter()?.unbind();
@@ -100,7 +107,7 @@ fn output(
 }
 
 /// An exception of `tidemill.errors`.
-fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
+pub fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
     let error = py.import("tidemill.errors").and_then(|m| m.getattr(class)).and_then(|c| c.call1(arguments));
     error.map_or_else(|error| error, PyErr::from_value)
 }
@@ -111,7 +118,7 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
 }
 
 /// The exception for a failure, unless Python code raised one itself.
-fn raise(py: Python<'_>, error: &JobError, raised: &Raised) -> PyErr {
+pub fn raise(py: Python<'_>, error: &JobError, raised: &Raised) -> PyErr {
     if let Some(error) = raised.take() {
         return error;
     }
@@ -138,7 +145,7 @@ impl Signals {
 }
 
 /// Options by name, as the command line has them.
-fn options_of(given: BTreeMap<String, OsString>) -> Result<RunOptions, OptionError> {
+pub fn options_of(given: BTreeMap<String, OsString>) -> Result<RunOptions, OptionError> {
     let mut options = RunOptions::default();
     given.iter().try_for_each(|(option, value)| options.set(option, value))?;
     options.check().map(|()| options)
@@ -175,17 +182,16 @@ pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     match (result, signals.0) {
         (Err(JobError::Interrupted) | Ok(_), Some(signal)) => Err(signal),
         (Err(error), _) => Err(raise(py, &error, &raised)),
-        (Ok((engine, summary)), None) => outcome(py, engine, &summary, collections),
+        (Ok((engine, summary)), None) => outcome(py, Arc::new(engine), &summary, collections),
     }
 }
 
-fn outcome(
+pub fn outcome(
     py: Python<'_>,
-    engine: Engine,
+    engine: Arc<Engine>,
     summary: &Summary,
     collections: BTreeMap<String, Collection>,
 ) -> PyResult<Outcome> {
-    let engine = Arc::new(engine);
     let program = engine.program();
     let (collected, tables) = (PyDict::new(py), PyDict::new(py));
     for sink in &program.sinks {

@@ -19,10 +19,11 @@ refused where the function is defined.
 from .app import App
 from .bodies import abort, emit, require
 from .connectors import Connector, csv, ipc, jsonl, null, parquet
-from .errors import CompileError, LoadError, PlanError, RunError, SchemaError, TidemillError
+from .errors import CompileError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
 from .results import Collected
 from .schema import Event, Row, event_time, key
+from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
 from .stream import Derived, Source, Stream, Transaction
 from .summary import RunSummary
 from .table import Table
@@ -32,19 +33,26 @@ from .windows import Window, window
 
 __all__ = [
     "App",
+    "AsyncSession",
     "Collected",
     "CompileError",
     "Connector",
     "Decimal",
     "Derived",
     "Event",
+    "Flushed",
+    "Follower",
     "Generated",
     "LoadError",
+    "MissedError",
     "PlanError",
+    "Released",
     "Row",
     "RunError",
     "RunSummary",
     "SchemaError",
+    "Session",
+    "Snapshot",
     "Source",
     "Stream",
     "Table",

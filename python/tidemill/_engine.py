@@ -60,6 +60,17 @@ class Frame(Protocol):
         """One dict per row."""
 
 
+SENT = '{"kind": "sent"}'
+"""The input that a session sends."""
+
+
+NativeSession = _native.Session
+"""A running application."""
+
+NativeFollower = _native.Follower
+"""A reader of a stream."""
+
+
 @dataclass(frozen=True)
 class Job:
     """All that a run needs. The native module reads the attributes by these names."""
@@ -117,6 +128,22 @@ def run(job: Job) -> Outcome:
     """Runs a job to its end. Raises ``RunError``."""
     outcome = _native.run(job)
     return Outcome(json.loads(outcome.summary), dict(outcome.collected), dict(outcome.tables))
+
+
+def start(job: Job) -> NativeSession:
+    """Starts a job as a session. Raises ``RunError``."""
+    return _native.start(job)
+
+
+def close(session: NativeSession) -> Outcome:
+    """Waits for the end of a session. Raises ``RunError``."""
+    outcome = session.close()
+    return Outcome(json.loads(outcome.summary), dict(outcome.collected), dict(outcome.tables))
+
+
+def summary_of(session: NativeSession) -> Json:
+    """The summary of a session so far."""
+    return cast(Json, json.loads(session.summary()))
 
 
 def batch(schema: ir.Schema, columns: list[list[object]], origin: str, first: int) -> object:

@@ -28,6 +28,46 @@ def run(job: Any) -> Outcome:
     """Runs a ``tidemill._engine.Job`` to its end. Raises ``tidemill.RunError``, what an iterator or a
     function of the job raised, and, after the epoch at hand, what a signal's handler raised."""
 
+def start(job: Any) -> Session:
+    """Starts a ``tidemill._engine.Job`` as a session. Raises ``tidemill.RunError``."""
+
+class Session:
+    """A running application. Every wait raises what a signal's handler raises."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is over."""
+
+    def send(self, source: str, item: object, timeout: float | None, /) -> int:
+        """Sends an Arrow object or a ``Frame``; the number of its events. Raises ``TimeoutError``."""
+
+    def end(self, source: str, /) -> None:
+        """Nothing more is sent to a source."""
+
+    def flush(self, timeout: float | None, /) -> tuple[int, dict[str, int]]:
+        """Waits for the release of what was sent: the epoch, and the held events by source."""
+
+    def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, list[Frame]]:
+        """Copies of tables after one released epoch, and its number."""
+
+    def follow(self, stream: str, waits: bool, events_max: int, /) -> Follower:
+        """Follows a stream by its label."""
+
+    def summary(self) -> str:
+        """The summary so far, as JSON."""
+
+    def stop(self) -> None:
+        """Asks the run to end after the current epoch."""
+
+    def close(self) -> Outcome:
+        """Sends nothing more, and waits for the end of the run."""
+
+class Follower:
+    """A reader of a stream."""
+
+    def next(self, timeout: float | None, /) -> tuple[int, Frame | None] | None:
+        """The next events with their epoch; or how many were missed, and no events; or none at the end."""
+
 def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
     """The command line; returns its exit code. ``load(path, name)`` gives the ``App``; what it raises
     comes out."""

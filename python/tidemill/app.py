@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
 from . import _engine, ir
-from ._engine import COLLECT, Input, Job, Output, declaration, is_same_output
+from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
 from .compile import Compiled, compile_filter, compile_map, compile_transaction
 from .connectors import Connector
 from .data import batches, is_same
@@ -17,6 +17,7 @@ from .options import Epoch, Logging, Path, RunOptions, Sync
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
+from .session import Session
 from .stream import Derived, Source, Stream, Transaction
 from .summary import RunSummary
 from .table import Table
@@ -338,20 +339,68 @@ class App:
             epoch_records=epoch_records,
         )
         outcome = _engine.run(self._job(data, options))
+        self._keep(outcome)
+        return RunSummary.from_json(outcome.summary)
+
+    def start(
+        self,
+        data: Data | None = None,
+        *,
+        workers: int | None = None,
+        epoch: Epoch = "auto",
+        latency: str = "10ms",
+        scheduling: str = "auto",
+        state: Path | None = None,
+        sync: Sync | None = None,
+        memory: str | None = None,
+        logging: Logging | None = None,
+        savepoint: str | None = None,
+        seed: Path | None = None,
+        epoch_records: Path | None = None,
+    ) -> Session:
+        """Starts the application and gives a session to talk to it, while it runs.
+
+        Sources with a connector, or with ``data``, are read beside what is sent; the others are sent to:
+
+            with app.start(state="./state") as mill:
+                mill.send(transfers, {"src": "ada", "dst": "bob", "amount": 5})
+                mill.flush()
+                print(mill.table(accounts).to_pylist())
+
+        The options are those of ``run``. Raises ``PlanError`` where one is wrong, ``RunError`` where the state, a
+        source or a sink cannot be opened.
+        """
+        options = RunOptions(
+            workers=workers,
+            epoch=epoch,
+            latency=latency,
+            scheduling=scheduling,
+            state=state,
+            sync=sync,
+            memory=memory,
+            logging=logging,
+            savepoint=savepoint,
+            seed=seed,
+            epoch_records=epoch_records,
+        )
+        return Session(self, _engine.start(self._job(data, options, sends=True)))
+
+    def _keep(self, outcome: Outcome) -> None:
+        """Keeps the results of a run where users look for them."""
         for name, collected in self._collected.items():
             collected._frame = outcome.collected[name]
         for name, table in self._tables.items():
             table._frame = outcome.tables[name]
-        return RunSummary.from_json(outcome.summary)
 
     def _job(
         self,
         data: Data | None = None,
         options: RunOptions | None = None,
         collected: Collection[Stream[Any]] | None = None,
+        sends: bool = False,
     ) -> Job:
         """All that a run needs, for the engine. If ``collected`` is given, the run collects these streams by their
-        labels and has no other sinks."""
+        labels and has no other sinks. ``sends``: a session sends the events of sources without data."""
         given = self._by_name(data or {})
         plan, sinks = self._plan.plan, dict(self._sinks)
         if collected is not None:
@@ -359,7 +408,7 @@ class App:
             sinks = {s.label: COLLECT for s in collected}
         return Job(
             plan=_engine.plan_text(plan),
-            sources={name: self._source_input(source, given) for name, source in self._sources.items()},
+            sources={name: self._source_input(source, given, sends) for name, source in self._sources.items()},
             tables=self._table_inputs(),
             sinks=sinks,
             options=(options or RunOptions()).texts(),
@@ -399,8 +448,10 @@ class App:
         given = {name: rows for name, rows in initial.items() if rows is not None}
         return {name: _input(rows, self._tables[name]._schema.without_windows(), name) for name, rows in given.items()}
 
-    def _source_input(self, source: Source[Any], data: Mapping[str, object]) -> Input:
+    def _source_input(self, source: Source[Any], data: Mapping[str, object], sends: bool) -> Input:
         given = data.get(source.name, source._connector)
+        if given is None and sends:
+            return SENT
         if given is None:
             hint = f'give it a connector, or data: app.run({{"{source.name}": ...}})'
             raise RunError(f"source '{source.name}' has no data; {hint}")

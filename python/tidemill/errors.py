@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .ir import Span
 
-__all__ = ["CompileError", "LoadError", "PlanError", "RunError", "SchemaError", "TidemillError"]
+__all__ = ["CompileError", "LoadError", "MissedError", "PlanError", "RunError", "SchemaError", "TidemillError"]
 
 # Tracebacks show the name under which users know the class.
 _PUBLIC = "tidemill"
@@ -97,3 +97,17 @@ class LoadError(TidemillError):
     """The command line could not find the application in the user's file."""
 
     __module__ = _PUBLIC
+
+
+class MissedError(RunError):
+    """A follower was too slow, and events were left out. It can be read on.
+
+    Attributes: ``stream`` (its label) and ``events`` (how many were left out).
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, stream: str, events: int) -> None:
+        super().__init__(f"{events} events of '{stream}' were left out: their reader was too slow")
+        self.stream = stream
+        self.events = events

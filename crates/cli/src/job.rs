@@ -26,8 +26,8 @@ use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, Engine, IoFailure, Next, Options, Request, RunError, Sink, Source, SourceBatch,
-    Summary, epoch_record_schema,
+    BadRecord, Control, Durability, Engine, IoFailure, Logging, Next, Options, Request, RunError, SentSource, Session,
+    Sink, Source, SourceBatch, Summary, epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -45,6 +45,8 @@ pub enum Input {
     Spec(SourceSpec),
     /// The front end's own.
     Own(OpenSource),
+    /// A session sends it. Not for tables.
+    Sent,
 }
 
 /// Where a stream goes.
@@ -184,11 +186,25 @@ impl Job {
         self.sinks.iter().filter(|(_, output)| output.is_standard()).map(|(name, _)| name.as_str())
     }
 
-    /// Opens it. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
-    pub fn open(mut self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
+    /// Opens it for a run. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
+    pub fn open(self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
+        self.open_with(options, interrupted, Engine::with_logging)
+    }
+
+    /// Opens it for a session: every stream can be followed.
+    pub fn open_for_session(self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
+        self.open_with(options, interrupted, Engine::for_session)
+    }
+
+    fn open_with(
+        mut self,
+        options: &RunOptions,
+        interrupted: Watch,
+        compile: fn(Program, Logging) -> Result<Engine, CompileError>,
+    ) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_connections(options.epoch_records.as_deref())?;
-        let mut engine = Engine::with_logging(program, options.logging.unwrap_or_default())?;
+        let mut engine = compile(program, options.logging.unwrap_or_default())?;
         let mut notes = Vec::new();
         let savepoint = options.savepoint.as_deref();
         let mut directory = match &options.state {
@@ -250,19 +266,34 @@ impl Ready {
 
     /// Runs it to its end. `tick` is called some twenty times a second on this thread.
     pub fn run(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<(Engine, Summary), JobError> {
+        let (engine, request, mut watch) = self.into_parts(control);
+        let summary = engine.run(request, &mut || {
+            watch();
+            tick();
+        })?;
+        Ok((engine, summary))
+    }
+
+    /// Starts it as a session. `tick` is called from time to time on this thread while a state is loaded.
+    pub fn start(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<Session, JobError> {
+        let (engine, request, watch) = self.into_parts(control);
+        Ok(Session::start(engine, request, tick, Box::new(watch))?)
+    }
+
+    /// The engine, what it is to run, and what its watcher calls from time to time.
+    fn into_parts(self, control: Arc<Control>) -> (Engine, Request, impl FnMut() + Send + use<>) {
         let Ready { engine, options, sources, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
         let request =
             Request { sources, sinks, options, environment, control, durability, records, cutter: None, link: None };
-        let summary = engine.run(request, &mut || {
+        let watch = move || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.ends() {
                 patience.end();
             }
-            tick();
-        })?;
-        Ok((engine, summary))
+        };
+        (engine, request, watch)
     }
 }
 
@@ -348,12 +379,13 @@ impl Input {
         match self {
             Input::Spec(spec) => open_source(&spec, schema, &SourceOptions::default()),
             Input::Own(open) => Ok(open(schema)),
+            Input::Sent => Ok(Box::new(SentSource)),
         }
     }
 
     fn unit(&self) -> Unit {
         match self {
-            Input::Spec(SourceSpec::Generator { .. }) | Input::Own(_) => Unit::Events,
+            Input::Spec(SourceSpec::Generator { .. }) | Input::Own(_) | Input::Sent => Unit::Events,
             Input::Spec(_) => Unit::Bytes,
         }
     }

@@ -27,7 +27,7 @@ impl Job {
         }
         let source = |(name, input): (&String, &Input)| match input {
             Input::Spec(spec) => json(name, spec),
-            Input::Own(_) => None,
+            Input::Own(_) | Input::Sent => None,
         };
         let sink = |(name, output): (&String, &Output)| match output {
             Output::Spec(spec) => json(name, spec),

@@ -14,6 +14,7 @@ use crate::records::Records;
 use crate::report::Report;
 use crate::session::link::Link;
 use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ pub struct Committer {
     finished: Inbox<Box<Epoch>>,
     /// Empty epochs, to the gate; dropped after the last epoch.
     free: Option<Outbox<Box<Epoch>>>,
-    report: Report,
+    report: Arc<Mutex<Report>>,
     records: Option<Records>,
     /// Finished epochs that wait for an earlier one.
     waiting: BTreeMap<u64, Box<Epoch>>,
@@ -155,7 +156,7 @@ impl Committer {
             side,
         });
         Committer {
-            report: Report::new(&on.machine.program, &on.machine.groups),
+            report: Arc::new(Mutex::new(Report::new(&on.machine.program, &on.machine.groups))),
             sinks: sinks.into_iter().map(Some).collect(),
             finished,
             free: Some(free),
@@ -172,8 +173,13 @@ impl Committer {
         }
     }
 
+    /// The counts of the run so far.
+    pub fn report(&self) -> Arc<Mutex<Report>> {
+        self.report.clone()
+    }
+
     /// The counts of the run, after it is over.
-    pub fn end(self) -> Report {
+    pub fn end(self) -> Arc<Mutex<Report>> {
         assert!(self.is_over, "the committer is left when it is over");
         self.report
     }
@@ -252,7 +258,7 @@ impl Committer {
     /// Takes a finished epoch's results; without durability, writes them.
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.input.replayed {
-            self.report.add(epoch, &self.on.machine.wiring);
+            self.report.lock().add(epoch, &self.on.machine.wiring);
             let records = self.records.as_mut().filter(|_| !self.on.failure.is_set());
             let added = records
                 .map_or(Ok(()), |records| records.add(epoch, &self.on.machine.groups, self.on.environment.as_ref()));
@@ -294,7 +300,7 @@ impl Committer {
             None => {
                 let start = self.on.environment.now();
                 self.write(&pending, true);
-                self.report.sinks(self.on.environment.now() - start);
+                self.report.lock().sinks(self.on.environment.now() - start);
                 self.released(&mut pending);
             }
         }
@@ -329,12 +335,14 @@ impl Committer {
         }
         let durable = self.durable.as_ref().expect("looked at above");
         let age = self.on.environment.now().saturating_sub(durable.written_since);
-        let due = over || age >= durable.side.options.commit_age_max.as_nanos() as u64;
+        // A session waits for results: if nothing else is under way, no other epoch would share the commit.
+        let is_awaited = self.link.is_some() && durable.pending.is_empty() && self.pipeline.tasks().is_idle();
+        let due = over || is_awaited || age >= durable.side.options.commit_age_max.as_nanos() as u64;
         if due && !durable.written.is_empty() && !self.on.failure.is_set() {
             self.commit();
         }
         let now = self.on.environment.now();
-        self.report.sinks(now - start);
+        self.report.lock().sinks(now - start);
         let durable = self.durable.as_ref().expect("looked at above");
         let age_max = durable.side.options.commit_age_max.as_nanos() as u64;
         Some(if durable.written.is_empty() { now + IDLE } else { durable.written_since + age_max })
@@ -387,7 +395,7 @@ impl Committer {
             let (followed, tables) = (std::mem::take(&mut pending.followed), std::mem::take(&mut pending.tables));
             link.release(pending.number, followed, tables);
         }
-        self.report.released(&pending.arrivals, self.on.environment.now());
+        self.report.lock().released(&pending.arrivals, self.on.environment.now());
         self.on.control.events.fetch_add(pending.events, Ordering::Relaxed);
         self.on.control.epochs.fetch_add(1, Ordering::Relaxed);
     }

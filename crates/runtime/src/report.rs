@@ -116,7 +116,7 @@ impl Report {
     }
 
     /// The summary of the run, after `elapsed` nanoseconds.
-    pub fn summary(self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
+    pub fn summary(&self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
         let seconds = elapsed as f64 / 1e9;
         Summary {
             application: program.name.clone(),

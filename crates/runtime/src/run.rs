@@ -19,6 +19,7 @@ use crate::gather::{GatherParts, Gatherer};
 use crate::inputs::{Inputs, Reader};
 use crate::pipeline::{Pipeline, StageWorker};
 use crate::records::Records;
+use crate::session::OfRun;
 use crate::session::at_gate::AtGate;
 use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -170,9 +171,10 @@ impl Run {
         Ok(run)
     }
 
-    /// The bell of the committer.
-    pub(crate) fn committer_bell(&self) -> Arc<Bell> {
-        self.committer.bell.clone()
+    /// What a session needs of it.
+    pub(crate) fn for_session(&self) -> OfRun {
+        let committer = self.committer.bell.clone();
+        OfRun { committer, report: self.committer.actor.report(), started: self.started }
     }
 
     /// Makes every failure wake all actors, which see it and exit.
@@ -241,7 +243,7 @@ impl Run {
             _ => None,
         };
         let elapsed = on.environment.now() - started;
-        let summary = report.summary(&on.machine.program, &gathered.positions, gathered.stopped, elapsed);
+        let summary = report.lock().summary(&on.machine.program, &gathered.positions, gathered.stopped, elapsed);
         Ok(Summary { durability, ..summary })
     }
 

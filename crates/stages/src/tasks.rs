@@ -118,6 +118,11 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
     }
 
+    /// Whether no epoch is under way.
+    pub fn is_idle(&self) -> bool {
+        self.state.lock().is_empty()
+    }
+
     /// The next task of a worker; if it `waits`, blocks until there is one. `now` gives the time in nanoseconds.
     pub fn next(&self, waits: bool, now: impl Fn() -> u64) -> Result<Task<E, J>, NoTask> {
         let mut state = self.state.lock();

@@ -72,10 +72,12 @@ impl AtGate {
     /// Notes what the session wants of an epoch that was just cut.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
         epoch.input.wanted.follows = self.link.streams();
+        let positions = gate.positions();
+        let held: Vec<u64> = positions.iter().map(|position| position.held).collect();
+        self.link.stand(positions);
         if self.asked.is_empty() || self.sources.iter().any(|&source| gate.may_pass(source)) {
             return;
         }
-        let held: Vec<u64> = gate.positions().iter().map(|position| position.held).collect();
         for question in self.asked.drain(..) {
             epoch.input.wanted.tables.extend(&question.tables);
             self.link.due(Due { epoch: epoch.number, question, held: held.clone() });

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
+use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of messages that a session may be ahead of the gate.
@@ -94,6 +95,8 @@ pub struct Link {
     /// The questions whose epochs are cut and not yet released, in order.
     due: Mutex<VecDeque<Due>>,
     followers: Mutex<Followers>,
+    /// By source: its position after the last epoch that was cut.
+    positions: Mutex<Vec<SourcePosition>>,
 }
 
 #[derive(Default)]
@@ -168,6 +171,16 @@ impl Link {
     /// Whether a follower that nothing may pass has no room for more.
     pub fn is_full(&self) -> bool {
         self.followers.lock().all.iter().any(|follower| follower.holds_back())
+    }
+
+    /// By source: its position after the last epoch that was cut; empty before the first.
+    pub fn positions(&self) -> Vec<SourcePosition> {
+        self.positions.lock().clone()
+    }
+
+    /// Notes the positions of the sources after an epoch was cut.
+    pub fn stand(&self, positions: Vec<SourcePosition>) {
+        *self.positions.lock() = positions;
     }
 
     /// Notes a question whose epoch is cut.

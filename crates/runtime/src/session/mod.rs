@@ -12,6 +12,7 @@ pub(crate) mod follow;
 pub(crate) mod link;
 
 use crate::engine::{Engine, Request};
+use crate::report::Report;
 use crate::run::Run;
 use crate::session::follow::{Follower, Slow};
 use crate::session::link::{Answer, Link, Message, Question, Sending};
@@ -21,8 +22,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Origin, StreamId, TableId};
+use tidemill_plan::{StreamId, TableId};
 use tidemill_recovery::{Control, RunError};
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
@@ -96,8 +98,18 @@ pub struct Session {
     environment: Arc<dyn Environment>,
     /// By source: its stream, and whether it is sent to.
     sources: Vec<(StreamId, bool)>,
-    committer: Arc<Bell>,
+    run: OfRun,
     thread: Mutex<Option<Thread>>,
+}
+
+/// What a session needs of its run.
+pub(crate) struct OfRun {
+    /// The bell of the committer.
+    pub committer: Arc<Bell>,
+    /// The counts so far.
+    pub report: Arc<Mutex<Report>>,
+    /// When it began (time of the clock).
+    pub started: u64,
 }
 
 /// The thread that watches the run, and its result.
@@ -122,7 +134,7 @@ impl Session {
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
         let run = Run::begin(&engine, request, tick)?;
-        let committer = run.committer_bell();
+        let of_run = run.for_session();
         let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
         let body = move || {
             let summary = run.on_threads(&mut watch);
@@ -131,7 +143,7 @@ impl Session {
         };
         let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
         let thread = Mutex::new(Some(thread));
-        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, committer, thread })
+        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, run: of_run, thread })
     }
 
     /// The application.
@@ -149,6 +161,16 @@ impl Session {
         let streams = &self.engine.program().streams;
         let is_named = |(stream, is_sent): &(StreamId, bool)| *is_sent && streams[*stream].name == name;
         self.sources.iter().position(is_named).ok_or_else(|| SessionError::NotSent(name.into()))
+    }
+
+    /// The schema of a source's events.
+    pub fn source_schema(&self, source: usize) -> Schema {
+        self.engine.program().streams[self.sources[source].0].schema.clone()
+    }
+
+    /// The names of the sources, in order.
+    pub fn source_names(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(|(stream, _)| self.engine.program().streams[*stream].name.as_str())
     }
 
     /// The number of a stream that can be followed.
@@ -199,25 +221,26 @@ impl Session {
 
     /// Waits until everything that was sent before is processed and released, as far as it may pass.
     pub fn flush(&self, deadline: Option<Instant>) -> Result<Flushed, SessionError> {
-        let Answer { epoch, held, .. } = self.ask(Vec::new(), deadline)?;
-        Ok(Flushed { epoch, held })
+        self.ask(Vec::new(), deadline)?.flushed(deadline)
     }
 
     /// Tables as they are after one released epoch, which contains everything that was sent before.
     pub fn tables(&self, tables: &[TableId], deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
-        let answer = self.ask(tables.to_vec(), deadline)?;
-        let name = |table: TableId| self.engine.program().tables[table].name.clone();
-        let read = |(batch, &table): (Result<RecordBatch, String>, &TableId)| {
-            batch.map_err(|reason| SessionError::Table { table: name(table), reason })
-        };
-        let copied = answer.tables.into_iter().zip(tables).map(read).collect::<Result<_, _>>()?;
-        Ok(TablesAt { epoch: answer.epoch, tables: copied })
+        self.ask(tables.to_vec(), deadline)?.tables(deadline)
+    }
+
+    /// The counts so far: those of released epochs.
+    pub fn summary(&self) -> Summary {
+        let mut positions = self.link.positions();
+        positions.resize_with(self.sources.len(), Default::default);
+        let elapsed = self.environment.now() - self.run.started;
+        self.run.report.lock().summary(self.engine.program(), &positions, false, elapsed)
     }
 
     /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it
     /// may be behind.
     pub fn follow(&self, stream: StreamId, slow: Slow, events_max: usize) -> Result<Following, SessionError> {
-        let follower = Arc::new(Follower::new(stream, slow, events_max, self.committer.clone()));
+        let follower = Arc::new(Follower::new(stream, slow, events_max, self.run.committer.clone()));
         match self.link.follow(&follower) {
             true => Ok(Following { follower, link: self.link.clone() }),
             false => Err(SessionError::Over),
@@ -258,22 +281,13 @@ impl Session {
         Some(joined.and_then(|()| summary.expect("the thread has ended well")))
     }
 
-    /// The streams that can be followed: those of sources, derived streams and outlets.
-    pub fn followable(&self) -> impl Iterator<Item = &str> {
-        let streams = self.engine.program().streams.iter();
-        streams.filter(|stream| !matches!(stream.origin, Origin::Bad(_))).map(|stream| stream.name.as_str())
-    }
-
-    fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Answer, SessionError> {
+    /// Asks for an epoch that contains everything that was sent before, and for copies of tables after it. Waits for
+    /// room, and not for the answer.
+    pub fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
         let (answer, answered) = bounded(1);
+        let names = tables.iter().map(|&table| self.engine.program().tables[table].name.clone()).collect();
         self.message(Message::Ask(Question { tables, answer }), deadline)?;
-        match deadline {
-            None => answered.recv().map_err(|_| SessionError::Over),
-            Some(deadline) => answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
-                true => SessionError::Timeout,
-                false => SessionError::Over,
-            }),
-        }
+        Ok(Asked { names, answered })
     }
 
     fn message(&self, message: Message, deadline: Option<Instant>) -> Result<(), SessionError> {
@@ -281,6 +295,41 @@ impl Session {
             Sending::Sent => Ok(()),
             Sending::Full => Err(SessionError::Timeout),
             Sending::Over => Err(SessionError::Over),
+        }
+    }
+}
+
+/// A question that will be answered.
+pub struct Asked {
+    /// The names of the tables.
+    names: Vec<String>,
+    answered: Receiver<Answer>,
+}
+
+impl Asked {
+    /// Waits for the answer. After [`SessionError::Timeout`] it may be waited for again.
+    pub fn flushed(&self, deadline: Option<Instant>) -> Result<Flushed, SessionError> {
+        let Answer { epoch, held, .. } = self.answer(deadline)?;
+        Ok(Flushed { epoch, held })
+    }
+
+    /// The same, with the tables that were asked for.
+    pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
+        let Answer { epoch, tables, .. } = self.answer(deadline)?;
+        let read = |(table, name): (Result<RecordBatch, String>, &String)| {
+            table.map_err(|reason| SessionError::Table { table: name.clone(), reason })
+        };
+        let tables = tables.into_iter().zip(&self.names).map(read).collect::<Result<_, _>>()?;
+        Ok(TablesAt { epoch, tables })
+    }
+
+    fn answer(&self, deadline: Option<Instant>) -> Result<Answer, SessionError> {
+        match deadline {
+            None => self.answered.recv().map_err(|_| SessionError::Over),
+            Some(deadline) => self.answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
+                true => SessionError::Timeout,
+                false => SessionError::Over,
+            }),
         }
     }
 }

@@ -1,0 +1,260 @@
+//! A running application, for Python: the verbs of [`tidemill_runtime::Session`].
+//!
+//! Every wait lets the interpreter go, and looks for signals from time to time, so that Ctrl-C interrupts it.
+
+use crate::arrow::batches_of;
+use crate::edges::{Collection, Raised};
+use crate::frame::Frame;
+use crate::recall::Recall;
+use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise};
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidemill_cli::{JobError, table_schema};
+use tidemill_connect::canonical;
+use tidemill_model::Schema;
+use tidemill_runtime::{Control, Followed, Following, SessionError, Slow};
+
+/// The interval at which one who waits looks for signals.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// A running application.
+#[pyclass(frozen, module = "tidemill._native")]
+pub struct Session {
+    session: Arc<tidemill_runtime::Session>,
+    raised: Raised,
+    recall: Recall,
+    collections: Mutex<BTreeMap<String, Collection>>,
+    /// The result of the run, once it was waited for.
+    result: Mutex<Option<Result<tidemill_runtime::Summary, String>>>,
+}
+
+/// A reader of a stream.
+#[pyclass(frozen, module = "tidemill._native")]
+pub struct Follower {
+    following: Following,
+    schema: Schema,
+}
+
+/// What a follower gives: events with their epoch; none, and how many were missed; or nothing at the end.
+type Item = Option<(u64, Option<Frame>)>;
+
+/// Starts a `tidemill._engine.Job` as a session.
+#[pyfunction]
+pub fn start(job: &Bound<'_, PyAny>) -> PyResult<Session> {
+    let py = job.py();
+    let options = options_of(job.getattr("options")?.extract()?)
+        .map_err(|error| error_of(py, "RunError", (format!("{}: {}", error.option, error.message),)))?;
+    let Given { job, collections, raised, recall } = Given::read(job)?;
+    let mut signals = Signals::default();
+    let session = py.detach(|| {
+        let ready = job.open_for_session(&options, &mut |_| signals.interrupted())?;
+        ready.start(Arc::new(Control::default()), &mut || {})
+    });
+    let session = match (session, signals.0) {
+        (Err(JobError::Interrupted), Some(signal)) => return Err(signal),
+        (Err(error), _) => return Err(raise(py, &error, &raised)),
+        (Ok(session), _) => Arc::new(session),
+    };
+    Ok(Session { session, raised, recall, collections: Mutex::new(collections), result: Mutex::new(None) })
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The end of a wait of at most this many seconds.
+fn deadline_of(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    let wait = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err("a timeout is a number of seconds from 0"))?;
+    Ok(Instant::now().checked_add(wait))
+}
+
+/// Tries until the deadline, and looks for signals between the tries.
+fn patiently<T>(
+    py: Python<'_>,
+    deadline: Option<Instant>,
+    mut attempt: impl FnMut(Instant) -> Result<T, SessionError> + Send,
+) -> PyResult<Result<T, SessionError>>
+where
+    T: Send,
+{
+    loop {
+        let soon = Instant::now() + SIGNALS;
+        let until = deadline.map_or(soon, |deadline| deadline.min(soon));
+        match py.detach(|| attempt(until)) {
+            Err(SessionError::Timeout) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                py.check_signals()?
+            }
+            done => return Ok(done),
+        }
+    }
+}
+
+impl Session {
+    /// The exception for something that a session cannot do.
+    fn refused(&self, py: Python<'_>, error: SessionError) -> PyErr {
+        match error {
+            SessionError::Timeout => PyTimeoutError::new_err("the engine was not ready within the given time"),
+            SessionError::Over => match self.ended(py, &mut Signals::default()) {
+                Err(failed) => failed,
+                Ok(_) => error_of(py, "RunError", ("the session is over; app.start() begins another one",)),
+            },
+            other => error_of(py, "RunError", (other.to_string(),)),
+        }
+    }
+
+    /// Waits for the end of the run; its summary, or the exception of its failure.
+    fn ended(&self, py: Python<'_>, signals: &mut Signals) -> PyResult<tidemill_runtime::Summary> {
+        let session = &self.session;
+        let closed = py.detach(|| {
+            session.close(&mut || {
+                if signals.interrupted() {
+                    session.stop();
+                }
+            })
+        });
+        if let Some(closed) = closed {
+            self.recall.end(py);
+            let result = match closed {
+                Ok(summary) => Ok(summary),
+                Err(error) => {
+                    *locked(&self.result) = Some(Err(error.to_string()));
+                    return Err(raise(py, &JobError::Run(error), &self.raised));
+                }
+            };
+            *locked(&self.result) = Some(result);
+        }
+        let result = locked(&self.result).clone();
+        let result = result.unwrap_or_else(|| Err("another thread waits for its end".into()));
+        result.map_err(|error| error_of(py, "RunError", (error,)))
+    }
+
+    fn deny<T>(&self, py: Python<'_>, done: Result<T, SessionError>) -> PyResult<T> {
+        done.map_err(|error| self.refused(py, error))
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Sends an Arrow object or a [`Frame`] to a source; the number of events.
+    fn send(&self, py: Python<'_>, source: &str, item: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
+        let number = self.deny(py, self.session.source(source))?;
+        let deadline = deadline_of(timeout)?;
+        let schema = self.session.source_schema(number);
+        let batches = match item.cast::<Frame>() {
+            Ok(frame) => vec![frame.get().whole(py)?],
+            Err(_) => {
+                let batches = batches_of(item)?;
+                py.detach(|| batches.collect::<Result<Vec<_>, _>>())
+                    .map_err(|error| PyValueError::new_err(format!("the Arrow data failed: {error}")))?
+            }
+        };
+        let mut sent = 0;
+        for batch in batches {
+            let batch = py
+                .detach(|| canonical(&batch, &schema))
+                .map_err(|failure| error_of(py, "SchemaError", (failure.message,)))?;
+            let mut at = 0;
+            while at < batch.num_rows() {
+                let rest = batch.slice(at, batch.num_rows() - at);
+                at += self.deny(py, patiently(py, deadline, |until| self.session.send(number, &rest, Some(until)))?)?;
+            }
+            sent += at;
+        }
+        Ok(sent)
+    }
+
+    /// Nothing more is sent to a source.
+    fn end(&self, py: Python<'_>, source: &str) -> PyResult<()> {
+        let number = self.deny(py, self.session.source(source))?;
+        let done = py.detach(|| self.session.end_source(number));
+        self.deny(py, done)
+    }
+
+    /// Waits until everything that was sent is released: the epoch, and by source the events that are held back.
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, BTreeMap<String, u64>)> {
+        let deadline = deadline_of(timeout)?;
+        let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask(Vec::new(), Some(until)))?)?;
+        let flushed = self.deny(py, patiently(py, deadline, |until| asked.flushed(Some(until)))?)?;
+        let held = self.session.source_names().zip(flushed.held).filter(|(_, held)| *held > 0);
+        Ok((flushed.epoch, held.map(|(name, held)| (name.to_owned(), held)).collect()))
+    }
+
+    /// Copies of tables after one released epoch, and its number.
+    fn tables(&self, py: Python<'_>, names: Vec<String>, timeout: Option<f64>) -> PyResult<(u64, Vec<Frame>)> {
+        let deadline = deadline_of(timeout)?;
+        let ids = names.iter().map(|name| self.session.table(name)).collect::<Result<Vec<_>, _>>();
+        let ids = self.deny(py, ids)?;
+        let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask(ids.clone(), Some(until)))?)?;
+        let copied = self.deny(py, patiently(py, deadline, |until| asked.tables(Some(until)))?)?;
+        let program = self.session.engine().program();
+        let frame = |(id, batch)| Frame::new(table_schema(&program.tables[id]), vec![batch], Vec::new());
+        Ok((copied.epoch, ids.into_iter().zip(copied.tables).map(frame).collect()))
+    }
+
+    /// Follows a stream; `waits`: the run waits for the follower where it is slow.
+    fn follow(&self, py: Python<'_>, stream: &str, waits: bool, events_max: usize) -> PyResult<Follower> {
+        let id = self.deny(py, self.session.stream(stream))?;
+        let slow = if waits { Slow::Waits } else { Slow::Misses };
+        let following = self.deny(py, self.session.follow(id, slow, events_max))?;
+        Ok(Follower { following, schema: self.session.engine().program().streams[id].schema.clone() })
+    }
+
+    /// The summary so far, as JSON.
+    fn summary(&self) -> PyResult<String> {
+        let result = locked(&self.result);
+        let summary = match &*result {
+            Some(Ok(summary)) => summary.clone(),
+            _ => self.session.summary(),
+        };
+        serde_json::to_string(&summary).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Asks the run to end after the current epoch.
+    fn stop(&self) {
+        self.session.stop();
+    }
+
+    /// Whether the run is over.
+    #[getter]
+    fn over(&self) -> bool {
+        self.session.is_over()
+    }
+
+    /// Sends nothing more, and waits for the end of the run.
+    fn close(&self, py: Python<'_>) -> PyResult<Outcome> {
+        let mut signals = Signals::default();
+        let ended = self.ended(py, &mut signals);
+        if let Some(signal) = signals.0 {
+            return Err(signal);
+        }
+        let collections = std::mem::take(&mut *locked(&self.collections));
+        outcome(py, self.session.engine().clone(), &ended?, collections)
+    }
+}
+
+#[pymethods]
+impl Follower {
+    /// The next events with their epoch, or how many were missed here and no events, or none at the end. Raises
+    /// `TimeoutError`.
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Item> {
+        let deadline = deadline_of(timeout)?;
+        let next = patiently(py, deadline, |until| match self.following.next(Some(until)) {
+            Followed::Nothing => Err(SessionError::Timeout),
+            followed => Ok(followed),
+        })?;
+        match next {
+            Ok(Followed::Events(released)) => {
+                let frame = Frame::new(self.schema.clone(), vec![released.batch], Vec::new());
+                Ok(Some((released.epoch, Some(frame))))
+            }
+            Ok(Followed::Missed(events)) => Ok(Some((events, None))),
+            Ok(Followed::Over | Followed::Nothing) => Ok(None),
+            Err(_) => Err(PyTimeoutError::new_err("nothing was released within the given time")),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+"""``app.start``: sending, flushing, tables, followers, the end of a session."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import tidemill as tm
+
+pa = pytest.importorskip("pyarrow")
+
+
+class Account(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+
+
+class Transfer(tm.Event):
+    src: str
+    dst: str
+    amount: int
+
+
+class Timed(tm.Event):
+    at: int = tm.event_time()
+    account: str
+    amount: int
+
+
+def bank():
+    app = tm.App("bank")
+    accounts = app.table(Account, rows=[{"id": "ada", "balance": 100}, {"id": "bob"}])
+    transfers = app.source(Transfer)
+
+    @app.transaction(transfers)
+    def transfer(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        tm.require(src.balance >= ev.amount, "insufficient funds")
+        src.balance -= ev.amount
+        dst.balance += ev.amount
+
+    return app, accounts, transfers, transfer
+
+
+def move(amount, src="ada", dst="bob"):
+    return {"src": src, "dst": dst, "amount": amount}
+
+
+def balances(rows):
+    return {row["id"]: row["balance"] for row in rows.to_pylist()}
+
+
+def test_what_is_sent_is_processed_and_can_be_looked_at_while_it_runs():
+    app, accounts, transfers, transfer = bank()
+    with app.start(workers=1) as mill:
+        aborted, committed = mill.follow(transfer.aborted), mill.follow("transfer.committed")
+        assert mill.send(transfers, move(30)) == 1
+        assert mill.send("transfers", [Transfer(src="bob", dst="ada", amount=5), move(1000)]) == 2
+        flushed = mill.flush()
+        assert flushed.held == {} and flushed.epoch >= 1
+        snapshot = mill.table(accounts)
+        assert balances(snapshot) == {"ada": 75, "bob": 25}
+        assert snapshot.epoch >= flushed.epoch
+        batch = pa.table({"src": ["ada"] * 3, "dst": ["bob"] * 3, "amount": [1, 2, 3]})
+        assert mill.send(transfers, batch) == 3
+        assert balances(mill.tables()["accounts"]) == {"ada": 69, "bob": 31}
+        assert balances(snapshot) == {"ada": 75, "bob": 25}
+        released = next(aborted)
+        assert [row["reason"] for row in released.to_pylist()] == ["insufficient funds"]
+        summary = mill.summary()
+        assert (summary.committed, summary.aborted) == (5, {"insufficient funds": 1})
+        assert "running" in repr(mill)
+    rows = [row["amount"] for batch in committed for row in batch.to_pylist()]
+    assert rows == [30, 5, 1, 2, 3]
+    assert list(aborted) == []
+    assert balances(accounts) == {"ada": 69, "bob": 31}
+    assert mill.summary().events == 6 and "over" in repr(mill)
+
+
+def test_sources_with_connectors_run_beside_what_is_sent(tmp_path):
+    file = tmp_path / "more.csv"
+    file.write_text("src,dst,amount\n" + "ada,bob,1\n" * 50)
+    app, accounts, transfers, transfer = bank()
+    more = app.source(Transfer, tm.csv(file), name="more")
+
+    @app.transaction(more)
+    def again(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+        src.balance -= ev.amount
+        dst.balance += ev.amount
+
+    with app.start(workers=1) as mill:
+        mill.send(transfers, [move(1)] * 10)
+        mill.flush()
+        assert mill.summary().transactions[0].committed == 10
+    assert balances(accounts) == {"ada": 40, "bob": 60}
+
+
+def test_event_times_decide_and_what_holds_events_back_is_said():
+    app = tm.App("ledger")
+    accounts = app.table(Account)
+    one, two = app.source(Timed, name="one"), app.source(Timed, name="two", lateness=5)
+
+    @app.transaction(one, two)
+    def add(ev, account=accounts.row("account", create=True)):
+        account.balance = account.balance * 10 + ev.amount
+
+    with app.start(workers=1) as mill:
+        mill.send(one, {"at": 20, "account": "a", "amount": 2})
+        assert mill.flush().held == {"one": 1}
+        mill.send(two, [{"at": 30, "account": "a", "amount": 3}, {"at": 26, "account": "b", "amount": 1}])
+        mill.send(two, {"at": 1, "account": "a", "amount": 9})
+        late = mill.flush()
+        assert late.held == {"two": 2}
+        mill.end(one)
+        mill.end(two)
+        assert mill.flush().held == {}
+    assert balances(accounts) == {"a": 23, "b": 1}
+    assert mill.summary().late == 1
+
+
+def test_several_threads_send():
+    app, accounts, transfers, _ = bank()
+    with app.start(workers=2) as mill:
+
+        def send(dst):
+            for _ in range(50):
+                mill.send(transfers, [move(0), move(0, "bob", dst)])
+
+        threads = [threading.Thread(target=send, args=(dst,)) for dst in ("ada", "bob", "ada")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert mill.summary().committed == 300
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"src": "ada", "dst": "bob"}, "amount"),
+        ([move(1), move("much")], "record 2 cannot be an event of 'transfers', column 'amount'"),
+        (7, "cannot be read from"),
+        (pa.table({"src": ["ada"]}), "dst"),
+    ],
+)
+def test_what_cannot_be_an_event_is_refused_at_once(wrong, message):
+    app, accounts, transfers, _ = bank()
+    with app.start(workers=1) as mill:
+        with pytest.raises(tm.SchemaError, match=message):
+            mill.send(transfers, wrong)
+        mill.send(transfers, move(1))
+    assert balances(accounts) == {"ada": 99, "bob": 1}
+
+
+def test_what_is_not_there_is_named():
+    app, _, transfers, transfer = bank()
+    _, others, _, _ = bank()
+    with app.start(workers=1) as mill:
+        with pytest.raises(tm.PlanError, match="no source 'moves'"):
+            mill.send("moves", [])
+        with pytest.raises(tm.PlanError, match="no table 'moves'"):
+            mill.table("moves")
+        with pytest.raises(tm.PlanError, match="belongs to"):
+            mill.table(others)
+        with pytest.raises(tm.RunError, match="no stream 'moves'"):
+            mill.follow("moves")
+        with pytest.raises(tm.PlanError, match="slow follower"):
+            mill.follow(transfer.committed, slow="never")
+        with pytest.raises(TimeoutError):
+            mill.follow(transfer.committed).next(timeout=0.01)
+    with pytest.raises(tm.RunError, match="the session is over"):
+        mill.send(transfers, move(1))
+    with pytest.raises(tm.RunError, match="the session is over"):
+        mill.flush()
+
+
+def test_a_slow_follower_is_told_what_it_missed():
+    app, _, transfers, transfer = bank()
+    with app.start(workers=1) as mill:
+        slow, sure = mill.follow(transfer.committed, buffer=3), mill.follow(transfer.committed, buffer=3, slow="wait")
+        got = []
+        reader = threading.Thread(target=lambda: got.extend(row for b in sure for row in b.to_pylist()))
+        reader.start()
+        for _ in range(10):
+            mill.send(transfers, move(0))
+            mill.flush()
+        with pytest.raises(tm.MissedError, match="7 events of 'transfer.committed'") as missed:
+            next(slow)
+        assert (missed.value.events, missed.value.stream) == (7, "transfer.committed")
+        assert len(next(slow)) == 1
+    reader.join()
+    assert len(got) == 10
+
+
+def test_an_exception_in_the_block_stops_the_run():
+    app, _, transfers, _ = bank()
+    with pytest.raises(KeyError), app.start(workers=1) as mill:
+        mill.send(transfers, move(1))
+        raise KeyError("x")
+    assert mill.summary().stopped
+
+
+def test_a_failing_sink_is_raised():
+    app, _, transfers, transfer = bank()
+
+    def fail(batch):
+        raise OSError("no more paper")
+
+    app.sink(transfer.committed, fail)
+    with pytest.raises(OSError, match="no more paper"), app.start(workers=1) as mill:
+        mill.send(transfers, move(1))
+        for _ in range(1000):
+            mill.flush()
+            time.sleep(0.01)
+
+
+def test_a_state_keeps_what_was_sent(tmp_path):
+    state = tmp_path / "state"
+    for day in (1, 2):
+        app, accounts, transfers, transfer = bank()
+        with app.start(state=state, workers=1) as mill:
+            assert mill.send(transfers, [move(10)] * 2, durable=True) == 2
+            assert balances(mill.table(accounts)) == {"ada": 100 - 20 * day, "bob": 20 * day}
+
+
+def test_the_same_with_await():
+    app, accounts, transfers, transfer = bank()
+
+    async def main():
+        async with app.start(workers=1) as mill:
+            follower = mill.follow(transfer.committed)
+            await mill.send(transfers, [move(1), move(2)])
+            assert (await mill.flush()).held == {}
+            assert balances(await mill.table(accounts)) == {"ada": 97, "bob": 3}
+            first = await follower.next()
+            assert len(first) == 2 and mill.summary().committed == 2
+        return [row async for batch in follower for row in batch.to_pylist()]
+
+    assert asyncio.run(main()) == []
+
+
+def test_the_latency_of_a_light_load_is_low():
+    app, _, transfers, transfer = bank()
+    with app.start(workers=1) as mill:
+        follower = mill.follow(transfer.committed)
+        times = []
+        for _ in range(200):
+            start = time.perf_counter()
+            mill.send(transfers, move(0))
+            next(follower)
+            times.append(time.perf_counter() - start)
+    # A generous bound: half of them take less than 0.5 ms where nothing else runs.
+    assert sorted(times)[100] < 0.05

@@ -1,0 +1,332 @@
+"""A running application to talk to: what ``app.start()`` gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from . import _engine
+from ._engine import Frame, NativeFollower, NativeSession
+from .data import batches
+from .errors import MissedError, PlanError, SchemaError
+from .names import foreign
+from .results import Rows
+from .schema import Event
+from .stream import Source, Stream
+from .summary import RunSummary
+from .table import Table
+
+if TYPE_CHECKING:
+    from .app import App
+
+__all__ = ["AsyncFollower", "AsyncSession", "Flushed", "Follower", "Released", "Session", "Snapshot"]
+
+E = TypeVar("E", bound=Event)
+
+Slow = Literal["miss", "wait"]
+"""What happens when a follower is slower than the run: it misses events and is told how many, or the run waits."""
+
+
+class Snapshot(Rows):
+    """The rows of a table after one epoch: everything that was released until then, and nothing after it."""
+
+    def __init__(self, name: str, epoch: int, frame: Frame) -> None:
+        self.name = name
+        self.epoch = epoch
+        """The number of the epoch, counted from the beginning of the state."""
+        self._frame = frame
+
+    def __repr__(self) -> str:
+        return f"<table {self.name} after epoch {self.epoch}>"
+
+
+class Released(Rows):
+    """Events of a followed stream that were released together, in order; at least one."""
+
+    def __init__(self, label: str, epoch: int, frame: Frame) -> None:
+        self._label = label
+        self.epoch = epoch
+        """The number of their epoch."""
+        self._frame = frame
+
+    def __repr__(self) -> str:
+        return f"<events of {self._label}, epoch {self.epoch}>"
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """What ``flush`` has waited for."""
+
+    epoch: int
+    """The released epoch that contains everything that was sent before and may pass."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """By source: events that wait, because of its lateness or because another source has not come as far."""
+
+
+class Follower:
+    """Reads a stream as it is released: an iterator of :class:`Released`. It ends with the session.
+
+    Raises ``MissedError`` where events were left out because it was too slow; it may be read on after that.
+    """
+
+    def __init__(self, label: str, native: NativeFollower) -> None:
+        self._label = label
+        self._native = native
+
+    def __repr__(self) -> str:
+        return f"<follower of {self._label}>"
+
+    def __iter__(self) -> Iterator[Released]:
+        return self
+
+    def __next__(self) -> Released:
+        released = self.next()
+        if released is None:
+            raise StopIteration
+        return released
+
+    def next(self, timeout: float | None = None) -> Released | None:
+        """The next events; ``None`` if the session is over and everything was read.
+
+        ``timeout``: seconds. Raises ``TimeoutError`` if nothing is released in time, ``MissedError`` as above.
+        """
+        item = self._native.next(timeout)
+        if item is None:
+            return None
+        number, frame = item
+        if frame is None:
+            raise MissedError(self._label, number)
+        return Released(self._label, number, frame)
+
+
+class Session:
+    """A running application. Its methods may be called by several threads.
+
+    Leaving its ``with`` block processes what was sent, waits until the sources with connectors have ended, and closes
+    the sinks; an exception in the block stops the run after the current epoch instead. A failure of the run is raised
+    by the call that meets it.
+    """
+
+    def __init__(self, app: App, native: NativeSession) -> None:
+        self._app = app
+        self._native = native
+        self._closed: RunSummary | None = None
+
+    def __repr__(self) -> str:
+        return f"<session of {self._app.name}, {'over' if self._native.over else 'running'}>"
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self.stop()
+        try:
+            self.close()
+        except Exception:
+            # The exception of the block says more.
+            return
+
+    async def __aenter__(self) -> AsyncSession:
+        return AsyncSession(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, traceback)
+
+    def send(
+        self, source: Source[Any] | str, data: object, *, timeout: float | None = None, durable: bool = False
+    ) -> int:
+        """Sends events to a source without a connector, in their order; returns their number.
+
+        ``data`` is an event, a dict, an iterable of either, or anything that speaks the Arrow PyCapsule interface.
+        Events of a source with an event time take their places by it; others run after everything that has passed, in
+        the order in which they were sent. Waits while the engine is full.
+
+        ``timeout``: seconds; what was sent until then stays sent. ``durable``: also waits until the results are
+        released, with a state until they are on the disk.
+
+        Raises ``SchemaError`` if something is not an event of the source: then nothing of the same chunk of 8,192 was
+        sent. Raises ``TimeoutError``, and ``RunError`` if the run has failed or is over.
+        """
+        target = self._source(source)
+        sent = 0
+        for item in _items(data, target):
+            sent += self._native.send(target.name, item, timeout)
+        if durable:
+            self.flush(timeout=timeout)
+        return sent
+
+    def end(self, source: Source[Any] | str) -> None:
+        """Says that nothing more is sent to a source: no other source waits for it any more."""
+        self._native.end(self._source(source).name)
+
+    def flush(self, *, timeout: float | None = None) -> Flushed:
+        """Waits until everything that was sent before is processed and released, as far as it may pass.
+
+        ``timeout``: seconds. Raises ``TimeoutError``, and ``RunError`` if the run has failed or is over.
+        """
+        epoch, held = self._native.flush(timeout)
+        return Flushed(epoch, held)
+
+    def table(self, table: Table[Any] | str, *, timeout: float | None = None) -> Snapshot:
+        """The rows of a table, sorted by key, after an epoch that contains everything that was sent before."""
+        (snapshot,) = self.tables(table, timeout=timeout).values()
+        return snapshot
+
+    def tables(self, *tables: Table[Any] | str, timeout: float | None = None) -> dict[str, Snapshot]:
+        """Several tables after one and the same epoch, by name; all of them if none is given."""
+        names = [self._table(table) for table in tables] or list(self._app.tables)
+        epoch, frames = self._native.tables(names, timeout)
+        return {name: Snapshot(name, epoch, frame) for name, frame in zip(names, frames, strict=True)}
+
+    def follow(self, stream: Stream[Any] | str, *, slow: Slow = "miss", buffer: int = 1_000_000) -> Follower:
+        """Follows a stream from now on: gets its events when they are released.
+
+        ``buffer``: the number of events that the follower may be behind. If it is further behind, the oldest are left
+        out and it is told (``slow="miss"``), or the run waits for it (``slow="wait"``).
+        """
+        if isinstance(stream, Stream):
+            if stream._app is not self._app:
+                raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self._app))
+            stream = stream.label
+        if slow not in ("miss", "wait"):
+            raise PlanError(f"{slow!r} is not what a run does with a slow follower", 'give "miss" or "wait"')
+        if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
+            raise PlanError(f"{buffer!r} is not a size of a buffer", "give a number of events from 1")
+        return Follower(stream, self._native.follow(stream, slow == "wait", buffer))
+
+    def summary(self) -> RunSummary:
+        """Counts, rates and latency of what was released so far."""
+        return self._closed or RunSummary.from_json(_engine.summary_of(self._native))
+
+    def stop(self) -> None:
+        """Ends the run after the current epoch. Returns at once; what is still on its way is not processed."""
+        self._native.stop()
+
+    def close(self) -> RunSummary:
+        """Processes what was sent, waits for the end of the run, and gives its summary.
+
+        The tables of the application then hold their rows, and collected streams their events. Raises what the run
+        has failed with. A second call gives the same summary.
+        """
+        if self._closed is None:
+            outcome = _engine.close(self._native)
+            self._app._keep(outcome)
+            self._closed = RunSummary.from_json(outcome.summary)
+        return self._closed
+
+    def _source(self, source: Source[Any] | str) -> Source[Any]:
+        if isinstance(source, Source):
+            self._app._check_own(source)
+            return source
+        if source not in self._app.sources:
+            known = ", ".join(self._app.sources) or "there is none"
+            raise PlanError(f"there is no source {source!r}", f"sources: {known}")
+        return self._app.sources[source]
+
+    def _table(self, table: Table[Any] | str) -> str:
+        if isinstance(table, Table):
+            if table._app is not self._app:
+                raise PlanError(*foreign(f"table '{table.name}'", table._app, self._app))
+            return table.name
+        if table not in self._app.tables:
+            raise PlanError(f"there is no table {table!r}", f"tables: {', '.join(self._app.tables) or 'there is none'}")
+        return table
+
+
+class AsyncSession:
+    """The same session for ``async with app.start() as mill``: its methods are awaited. They wait on threads."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        return repr(self._session)
+
+    async def send(
+        self, source: Source[Any] | str, data: object, *, timeout: float | None = None, durable: bool = False
+    ) -> int:
+        """As ``Session.send``."""
+        return await asyncio.to_thread(self._session.send, source, data, timeout=timeout, durable=durable)
+
+    async def end(self, source: Source[Any] | str) -> None:
+        """As ``Session.end``."""
+        await asyncio.to_thread(self._session.end, source)
+
+    async def flush(self, *, timeout: float | None = None) -> Flushed:
+        """As ``Session.flush``."""
+        return await asyncio.to_thread(self._session.flush, timeout=timeout)
+
+    async def table(self, table: Table[Any] | str, *, timeout: float | None = None) -> Snapshot:
+        """As ``Session.table``."""
+        return await asyncio.to_thread(self._session.table, table, timeout=timeout)
+
+    async def tables(self, *tables: Table[Any] | str, timeout: float | None = None) -> dict[str, Snapshot]:
+        """As ``Session.tables``."""
+        return await asyncio.to_thread(self._session.tables, *tables, timeout=timeout)
+
+    def follow(self, stream: Stream[Any] | str, *, slow: Slow = "miss", buffer: int = 1_000_000) -> AsyncFollower:
+        """As ``Session.follow``; for ``async for``."""
+        return AsyncFollower(self._session.follow(stream, slow=slow, buffer=buffer))
+
+    def summary(self) -> RunSummary:
+        """As ``Session.summary``; does not wait."""
+        return self._session.summary()
+
+    def stop(self) -> None:
+        """As ``Session.stop``; does not wait."""
+        self._session.stop()
+
+
+class AsyncFollower:
+    """A follower for ``async for``."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def __repr__(self) -> str:
+        return repr(self._follower)
+
+    def __aiter__(self) -> AsyncIterator[Released]:
+        return self
+
+    async def __anext__(self) -> Released:
+        released = await self.next()
+        if released is None:
+            raise StopAsyncIteration
+        return released
+
+    async def next(self, timeout: float | None = None) -> Released | None:
+        """As ``Follower.next``."""
+        return await asyncio.to_thread(self._follower.next, timeout)
+
+
+def _items(data: object, source: Source[Any]) -> Iterator[object]:
+    """Arrow objects with all of the data. Raises ``SchemaError`` at a record that is not an event of the source."""
+    if isinstance(data, (Event, Mapping)):
+        data = [data]
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, list, tuple)) and not _is_arrow(data):
+        data = list(data)
+    for item in batches(data, source._schema, source.name):
+        bad = getattr(item, "bad", None)
+        if bad:
+            raise SchemaError(*_refusal(source, bad[0]))
+        yield item
+
+
+def _is_arrow(data: object) -> bool:
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def _refusal(source: Source[Any], bad: Mapping[str, Any]) -> tuple[str, str]:
+    column = f", column '{bad['column']}'" if bad["column"] else ""
+    return f"record {bad['line']} cannot be an event of '{source.name}'{column}: {bad['reason']}", ""
