@@ -1,4 +1,4 @@
-//! The place of an event in the one serial order (`docs/formalism.md`, "Events and positions").
+//! The place of an event in the one serial order (`docs/formalism.md`, "Positions").
 
 /// Index of a source in its plan.
 pub type SourceId = u32;
