@@ -8,12 +8,14 @@ mod digest;
 mod index;
 mod position;
 mod schema;
+mod serial_position;
 mod types;
 mod value;
 
 pub use digest::{StreamDigest, TableDigest};
 pub use position::{Position, SourceId};
 pub use schema::{Field, FieldType, ListItem, Schema};
+pub use serial_position::{KeyPart, ParsePositionError, Phase, Place, SerialPosition};
 pub use types::{ColumnType, DECIMAL_DIGITS_MAX, Type};
 pub use value::{Value, format_decimal, parse_decimal};
 
