@@ -23,6 +23,7 @@ mod arithmetic;
 mod expression;
 mod flow;
 mod limits;
+pub mod order;
 mod table;
 mod trace;
 mod transaction;

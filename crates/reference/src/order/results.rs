@@ -1,0 +1,41 @@
+//! Results that complete with an instant, as operators announce them.
+
+use std::collections::BTreeMap;
+use tidemill_model::{Place, SerialPosition};
+
+/// Those to come, and how many ran.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Results {
+    /// By operator and name: the instant, and the place among all that were announced.
+    announced: BTreeMap<(u32, String), (i64, u64)>,
+    announced_count: u64,
+    /// By instant and operator.
+    ran: BTreeMap<(i64, u32), u64>,
+}
+
+impl Results {
+    pub fn announce(&mut self, operator: u32, name: String, at: Option<i64>) {
+        let id = (operator, name);
+        let Some(at) = at else {
+            self.announced.remove(&id);
+            return;
+        };
+        let place = self.announced.get(&id).map_or(self.announced_count, |&(_, place)| place);
+        self.announced_count += 1;
+        self.announced.insert(id, (at, place));
+    }
+
+    /// The first: by instant, operator, and the order in which they were announced first.
+    pub fn next(&self) -> Option<(SerialPosition, String)> {
+        let key = |(id, at): &(&(u32, String), &(i64, u64))| (at.0, id.0, at.1);
+        let ((operator, name), (at, _)) = self.announced.iter().min_by_key(key)?;
+        let ordinal = self.ran.get(&(*at, *operator)).copied().unwrap_or(0);
+        Some((SerialPosition::new(*at, Place::Result { operator: *operator, ordinal }), name.clone()))
+    }
+
+    pub fn remove(&mut self, position: &SerialPosition, name: &str) {
+        let Place::Result { operator, ordinal } = position.place else { unreachable!("the position of a result") };
+        self.announced.remove(&(operator, name.to_owned())).expect("it was announced");
+        self.ran.insert((position.time, operator), ordinal + 1);
+    }
+}
