@@ -2,10 +2,11 @@
 //! instants, one after the other.
 
 use crate::instants::{History, by_instants};
-use std::collections::BTreeMap;
+use crate::wake;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_model::{KeyPart, Phase};
 use tidemill_random::{Random, mix};
-use tidemill_reference::order::{Clock, Effect, Every, Order, SplitId, SplitInput, Step, What};
+use tidemill_reference::order::{Clock, Effect, Every, Order, SplitId, SplitInput, Step, TIMERS_MAX, What};
 
 const HISTORIES: u64 = 2_000;
 
@@ -33,6 +34,8 @@ fn react(step: &Step) -> Vec<Effect> {
     effects.push(Effect::Complete { operator, name, at: Some(end - 1) });
     effects
 }
+
+type React = fn(&Step) -> Vec<Effect>;
 
 /// A run that takes inputs as they come, and what a log has of it.
 struct Live {
@@ -133,7 +136,7 @@ impl Live {
 }
 
 /// Runs what a log has with another interleaving and other cuts.
-fn replay(history: &History, random: &mut Random) -> Vec<Step> {
+fn replay(history: &History, react: React, random: &mut Random) -> Vec<Step> {
     let mut order = Order::new(history.least, history.everies.clone());
     for (&split, (clock, mark, _)) in &history.splits {
         order.join_at(split, *clock, *mark);
@@ -155,12 +158,12 @@ fn replay(history: &History, random: &mut Random) -> Vec<Step> {
         }
         if random.below(pauses) == 0 {
             // A pause lets pass all that may. The next run begins with what the state has.
-            steps.extend(order.pass(usize::MAX, &mut react));
+            steps.extend(order.pass(usize::MAX, &mut { react }));
             order = order.clone();
         }
     }
     order.end();
-    steps.extend(order.pass(usize::MAX, &mut react));
+    steps.extend(order.pass(usize::MAX, &mut { react }));
     steps
 }
 
@@ -175,7 +178,7 @@ fn where_input_is_cut_and_how_splits_interleave_cannot_be_seen() {
         let live = Live::new(seed);
         assert!(live.steps.is_sorted_by(|l, r| l.position < r.position));
         for round in 0..3 {
-            let again = replay(&live.history, &mut Random::new(seed ^ (round << 32)));
+            let again = replay(&live.history, react, &mut Random::new(seed ^ (round << 32)));
             assert_eq!(lines(&again), lines(&live.steps), "seed {seed}, round {round}, {:?}", live.history);
         }
     }
@@ -188,6 +191,49 @@ fn the_order_is_that_of_instants_one_after_the_other() {
         let expected = by_instants(&live.history, &mut react);
         assert_eq!(lines(&live.steps), lines(&expected), "seed {seed}, {:?}", live.history);
     }
+}
+
+/// One row asks to be woken in each unit of time.
+fn restless(step: &Step) -> Vec<Effect> {
+    match step.what {
+        What::Event | What::Wake => vec![wake(0, step.position.time + 1)],
+        _ => vec![],
+    }
+}
+
+#[test]
+fn what_long_gaps_leave_out_does_not_depend_on_cuts() {
+    let mut left_out = 0;
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let period = 1 + random.below(2) as i64;
+        let mut history = History { least: i64::MIN, everies: vec![Every { origin: 0, period }], ..History::default() };
+        let mut shown = BTreeSet::new();
+        for source in 0..2 {
+            let mut time = random.below(3) as i64;
+            let inputs = (0..3).map(|_| {
+                time += [0, 1, 9_999, 10_000, 10_001, 25_000][random.below(6) as usize];
+                shown.insert(time);
+                SplitInput::Event(Some(time))
+            });
+            let clock = Clock::EventTime { lateness: 0 };
+            history.splits.insert((source, 0), (clock, i64::MIN, inputs.collect()));
+        }
+        let steps = replay(&history, restless, &mut random);
+        assert_eq!(steps, replay(&history, restless, &mut random), "seed {seed}, {history:?}");
+        let shown: Vec<i64> = shown.into_iter().collect();
+        for gap in shown.windows(2) {
+            let count = |what: What| {
+                let times = steps.iter().filter(|step| step.what == what).map(|step| step.position.time);
+                times.filter(|&time| gap[0] < time && time <= gap[1]).count() as i64
+            };
+            let ticks = gap[1] / period - gap[0] / period;
+            assert_eq!(count(What::Tick), ticks.min(TIMERS_MAX), "{history:?}");
+            assert_eq!(count(What::Wake), (gap[1] - gap[0]).min(TIMERS_MAX), "{history:?}");
+            left_out += i64::from(ticks > TIMERS_MAX);
+        }
+    }
+    assert!(left_out > 10, "{left_out} gaps were too long");
 }
 
 #[test]
