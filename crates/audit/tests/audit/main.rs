@@ -2,5 +2,6 @@
 //! changed from outside.
 
 mod bank;
+mod session;
 mod show;
 mod verify;

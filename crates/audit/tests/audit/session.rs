@@ -1,0 +1,157 @@
+//! States of sessions, whose events have the order in which several threads happened to send them: the audit finds the
+//! same order in the log, and everything that was acknowledged.
+
+use crate::bank::{logged, open};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use tidemill_audit::verify;
+use tidemill_connect::{SinkDurability, SinkSpec, System, open_durable_sink};
+use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
+use tidemill_histories::Random;
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Type, Value};
+use tidemill_plan::build::{PlanBuilder, cell, committed, event, literal, named};
+use tidemill_plan::{Plan, Program, analyze};
+use tidemill_runtime::{
+    Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource, Session,
+    Sink,
+};
+use tidemill_sim::{Fault, SimStorage};
+
+const TRIALS: u64 = 40;
+/// Sessions of a trial; all but the last may end at any call of the storage.
+const LIVES: usize = 3;
+const THREADS: usize = 3;
+
+/// Two sources without event time, whose transactions do not commute.
+fn plan() -> Plan {
+    let mut plan = PlanBuilder::new("order")
+        .table("rows", |t| t.key("key", Type::Int).column_or("value", Type::Int, Value::Int(0)))
+        .source("adds", |s| s.field("key", Type::Int).field("n", Type::Int))
+        .source("multiplies", |s| s.field("key", Type::Int).field("n", Type::Int));
+    for (name, source, factor) in [("add", "adds", 1), ("multiply", "multiplies", 31)] {
+        plan = plan.transaction(name, [named(source)], |t| {
+            t.create("row", "rows", [event("key")]).body(|b| {
+                b.set("row", "value", (cell("row", "value") * literal(factor) + event("n")) % literal(1_000_003));
+                b.give([("value", cell("row", "value"))]);
+            })
+        });
+    }
+    plan.sink("added", committed("add")).sink("multiplied", committed("multiply")).build()
+}
+
+fn start(machine: &SimStorage, program: &Program, seed: u64) -> Result<Session, RunError> {
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let recorded = Recorded { plan: plan(), sources: BTreeMap::new(), sinks: BTreeMap::new() };
+    let mut directory = StateDirectory::open(OpenState {
+        storage: storage.clone(),
+        path: Path::new("state"),
+        holder: "a test",
+        id: 7,
+        program: Identity::of(program),
+        recorded: Some(recorded),
+    })?;
+    let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    for sink in &program.sinks {
+        let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
+        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+        sinks.push(open_durable_sink(&spec, &program.streams[sink.stream].schema, &durable).map_err(failed)?);
+    }
+    if !directory.is_new() && directory.savepoint("start").is_err() {
+        directory.create_savepoint("start")?;
+    }
+    let options = DurabilityOptions {
+        savepoint: Some("start".into()),
+        checkpoint_events: 40 + seed % 50,
+        ..DurabilityOptions::default()
+    };
+    let epoch = if seed.is_multiple_of(2) { EpochSize::Auto } else { EpochSize::Events(1 + seed as usize % 9) };
+    let request = Request {
+        sources: vec![Box::new(SentSource), Box::new(SentSource)],
+        sinks,
+        options: Options { workers: 2, epoch, ..Options::default() },
+        environment: Arc::new(System::new()),
+        control: Arc::new(Control::default()),
+        durability: Some(Durability { directory, options }),
+        records: None,
+        cutter: None,
+        link: None,
+    };
+    let engine = Engine::for_session(program.clone(), Logging::default()).expect("it compiles");
+    Session::start(engine, request, &mut || {}, Box::new(|| {}))
+}
+
+/// Sends until it is done or the session ends; counts what was sent and what was acknowledged, by source.
+fn send(session: &Session, program: &Program, random: &mut Random, counts: &[[AtomicU64; 2]; 2]) {
+    let [sent, acknowledged] = counts;
+    let mut pending = [0; 2];
+    for _ in 0..20 {
+        let source = random.below(2);
+        let stream = program.transactions.raw[source].inputs[0];
+        let event = |_| vec![Value::Int(random.below(3) as i64), Value::Int(random.below(1000) as i64)];
+        let events: Vec<_> = (0..1 + source + 3).map(event).collect();
+        sent[source].fetch_add(events.len() as u64, Ordering::Relaxed);
+        if session.send(source, &batch_of(&program.streams[stream].schema, &events), None).is_err() {
+            return;
+        }
+        pending[source] += events.len() as u64;
+        if random.chance(30) {
+            if session.flush(None).is_err() {
+                return;
+            }
+            for (count, pending) in acknowledged.iter().zip(&mut pending) {
+                count.fetch_add(std::mem::take(pending), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_threads_send_and_the_log_has_their_order() {
+    let program = analyze(&plan()).expect("a right plan");
+    let (mut crashes, mut replayed) = (0, 0);
+    for seed in 0..TRIALS {
+        let machine = SimStorage::new(seed);
+        tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+        let mut random = Random::new(seed);
+        let counts: [[AtomicU64; 2]; 2] = Default::default();
+        for life in 0..LIVES {
+            if life + 1 < LIVES {
+                let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
+                machine.fail(machine.call_count() + random.below(120), fault);
+            }
+            let ended = start(&machine, &program, seed).and_then(|session| {
+                thread::scope(|scope| {
+                    for number in 0..THREADS {
+                        let mut random = Random::new(seed * 100 + (life * THREADS + number) as u64);
+                        let (session, program, counts) = (&session, &program, &counts);
+                        scope.spawn(move || send(session, program, &mut random, counts));
+                    }
+                });
+                session.close(&mut || {}).expect("it is closed once")
+            });
+            machine.heal();
+            match ended {
+                Err(_) if machine.is_off() => {
+                    crashes += 1;
+                    machine.cut_power();
+                }
+                Err(error) => panic!("seed {seed}: {error}"),
+                Ok(summary) => replayed += summary.durability.expect("it has a state").replayed_events,
+            }
+        }
+        let state = open(&machine);
+        let [sent, acknowledged] = &counts;
+        for (source, at) in state.checkpoint().expect("the last session has ended").sources.iter().enumerate() {
+            let (least, most) = (acknowledged[source].load(Ordering::Relaxed), sent[source].load(Ordering::Relaxed));
+            assert!((least..=most).contains(&at.passed), "seed {seed}: {} of {least} to {most}", at.passed);
+        }
+        let verified = verify(&state, Some("start"), &logged).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(verified.tables_compared && verified.events > 0, "seed {seed}: {:?}", verified.notes);
+    }
+    assert!(crashes > TRIALS / 2 && replayed > 0, "{crashes} crashes, {replayed} events replayed");
+}
