@@ -143,6 +143,12 @@ pub struct SourceState {
     pub events: u64,
     /// Undecodable records taken from it.
     pub bad: u64,
+    /// Those of the events that were taken by runs which came to the end of their input, and by none after them.
+    #[serde(default)]
+    pub events_before: u64,
+    /// The same for undecodable records.
+    #[serde(default)]
+    pub bad_before: u64,
     /// Whether it had ended.
     pub ended: bool,
     /// Whether its events were sent, and have anchored positions.

@@ -30,6 +30,8 @@ pub struct SourceAt {
     pub taken: Taken,
     /// A token from which it can continue.
     pub token: Option<String>,
+    /// Those of the records that were taken by runs which came to the end of their input, and by none after them.
+    pub before: Taken,
 }
 
 /// Begins a run of rows of a given shape, with a filter for the given number of rows, or none.
@@ -231,7 +233,7 @@ pub fn write_sources(
 ) -> Result<Vec<SourceState>, StateError> {
     let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
     let mut states = Vec::new();
-    for SourceAt { standing, taken, token } in sources {
+    for SourceAt { standing, taken, token, before } in sources {
         let in_gate = standing.held.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         assert!(standing.passed + in_gate <= taken.events, "what has passed or is held was taken from the source");
         let mut held = Vec::new();
@@ -248,6 +250,8 @@ pub fn write_sources(
             token,
             events: taken.events,
             bad: taken.bad,
+            events_before: before.events,
+            bad_before: before.bad,
             ended: standing.ended,
             sent: standing.is_sent,
             greatest: standing.greatest,
@@ -311,7 +315,12 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             is_sent: state.sent,
             held,
         };
-        Ok(SourceAt { standing, taken: Taken { events: state.events, bad: state.bad }, token: state.token.clone() })
+        Ok(SourceAt {
+            standing,
+            taken: Taken { events: state.events, bad: state.bad },
+            token: state.token.clone(),
+            before: Taken { events: state.events_before, bad: state.bad_before },
+        })
     };
     checkpoint.sources.iter().zip(streams).map(source).collect()
 }

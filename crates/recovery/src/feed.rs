@@ -75,7 +75,7 @@ impl LogFeed {
     pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
         let at = |(source, standing)| {
             let (taken, token) = self.intake.of(source);
-            SourceAt { standing, taken, token }
+            SourceAt { standing, taken, token, before: self.intake.before(source) }
         };
         gate.standings().into_iter().enumerate().map(at).collect()
     }
@@ -126,6 +126,11 @@ impl CheckpointTrigger {
         epoch.input.snapshot_due = Some(SnapshotDue { generation: self.generation, whole });
         self.generation = self.generation.next();
         self.is_after_due = true;
+    }
+
+    /// Whether a checkpoint was due with the last epoch that was cut.
+    pub fn is_after_due(&self) -> bool {
+        self.is_after_due
     }
 
     /// The mark of the rows that have changed since the last checkpoint.

@@ -1,5 +1,6 @@
 //! The records taken from each source: since the last cut, for the log, and in total, for checkpoints.
 
+use crate::checkpoint::SourceAt;
 use crate::entry::{EpochEntry, Ingested, SourceEntry};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
@@ -27,6 +28,12 @@ impl Taken {
         self.events += more.events;
         self.bad += more.bad;
     }
+
+    /// What was taken after this many.
+    pub fn since(self, before: Taken) -> Taken {
+        assert!(before.events <= self.events && before.bad <= self.bad, "what was taken before is a part of it");
+        Taken { events: self.events - before.events, bad: self.bad - before.bad }
+    }
 }
 
 /// The records taken from one source.
@@ -35,6 +42,7 @@ struct OfSource {
     /// Whether its records are not logged.
     replays: bool,
     in_all: Taken,
+    before: Taken,
     token: Option<String>,
     since_cut: Taken,
     values: Vec<SourceBatch>,
@@ -46,10 +54,16 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Starts with the records taken before, the source's token at that point, and whether the source replays.
-    pub fn new(before: impl IntoIterator<Item = (Taken, Option<String>, bool)>) -> Intake {
-        let of = |(in_all, token, replays)| OfSource { in_all, token, replays, ..OfSource::default() };
-        Intake { sources: before.into_iter().map(of).collect() }
+    /// Starts at the positions of sources, of which some replay.
+    pub fn new(sources: impl IntoIterator<Item = (SourceAt, bool)>) -> Intake {
+        let of = |(SourceAt { taken, token, before, .. }, replays)| OfSource {
+            in_all: taken,
+            before,
+            token,
+            replays,
+            ..OfSource::default()
+        };
+        Intake { sources: sources.into_iter().map(of).collect() }
     }
 
     /// Takes an ingested batch, after which the source is at `token`.
@@ -67,6 +81,16 @@ impl Intake {
     /// Whether any records were taken since the last epoch was cut.
     pub fn has_uncut(&self) -> bool {
         self.sources.iter().any(|of| of.since_cut != Taken::default())
+    }
+
+    /// Whether any records were taken since the last run that came to the end of its input.
+    pub fn has_new(&self) -> bool {
+        self.sources.iter().any(|of| of.in_all != of.before)
+    }
+
+    /// The number of records that were taken from a source by runs which came to the end of their input.
+    pub fn before(&self, source: usize) -> Taken {
+        self.sources[source].before
     }
 
     /// The log entry of an epoch that was cut.

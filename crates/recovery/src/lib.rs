@@ -104,6 +104,8 @@ pub struct DurabilityOptions {
     pub replay_only: bool,
     /// Keeps the first checkpoint of a new state as a savepoint of this name.
     pub savepoint: Option<String>,
+    /// Whether the end of the sources' input is the end for good. Otherwise it is a pause: a later run continues them.
+    pub is_final: bool,
 }
 
 impl Default for DurabilityOptions {
@@ -115,6 +117,7 @@ impl Default for DurabilityOptions {
             checkpoint_log_bytes: 1 << 30,
             replay_only: false,
             savepoint: None,
+            is_final: false,
         }
     }
 }

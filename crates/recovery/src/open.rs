@@ -177,6 +177,11 @@ impl Durable {
         self.checkpoint + 1
     }
 
+    /// Whether the end of the sources' input is the end for good.
+    pub fn is_final(&self) -> bool {
+        self.options.is_final
+    }
+
     /// Divides the run into the parts of its actors.
     pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
         let Durable { directory, options, log, sources, furthest, was_weak, mut released, checkpoint, buffers } = self;

@@ -83,6 +83,14 @@ impl Intake<'_> {
         self.events_max
     }
 
+    /// The source to take from next: the one with the smallest low mark, because no other source can let more events
+    /// pass. Where a paused source holds back every event that may come, only sources are read on that give this run
+    /// what no later one can read.
+    pub fn source(&self) -> Option<usize> {
+        let is_held_back = self.gate.is_held_back();
+        self.gate.slowest_of(|s| !self.gate.has_paused(s) && !(is_held_back && self.inputs.replays(s)))
+    }
+
     /// Takes the next message of a source.
     pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
         match self.inputs.take(source) {
@@ -93,10 +101,15 @@ impl Intake<'_> {
                 self.gate.ingest(source, batch, arrived.unwrap_or_else(|| self.on.environment.now()));
                 Ok(Taking::Something)
             }
+            Ok(FromSource::End) if self.inputs.pauses(source) => {
+                self.gate.pause(source);
+                Ok(Taking::Something)
+            }
             Ok(FromSource::End) => {
                 self.gate.end(source);
                 Ok(Taking::Something)
             }
+            Ok(FromSource::Rest(..)) => unreachable!("it is not taken"),
             Ok(FromSource::Failed(failure)) => Err(source_failed(self.on, source, failure)),
             Err(Nothing::Yet) => Ok(Taking::Nothing),
             // The source has not ended: a later run will continue it.
@@ -173,8 +186,7 @@ impl Cutter for LocalCutter {
         if ready >= most || intake.session.asks {
             return Ok(self.cut(intake));
         }
-        // Always from the source with the smallest low mark, because no other source can let more events pass.
-        let slowest = intake.gate.slowest();
+        let slowest = intake.source();
         if slowest.is_none() && !intake.session.is_open {
             return Ok(self.last(intake));
         }

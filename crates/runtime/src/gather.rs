@@ -1,22 +1,24 @@
 //! The gate's actor: gathers input into epochs.
 
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
-use crate::inputs::Inputs;
+use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::replay::LogCutter;
 use crate::session::at_gate::{AtGate, SessionState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, Start, Taken};
+use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, Start, Taken};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
-use tidemill_stages::io::Resumed;
+use tidemill_stages::io::{IoFailure, Resumed};
 use tidemill_state::Table;
 
 /// The interval at which the gate checks whether the merges that it waits for are done, nanoseconds.
 const MERGE_POLL: u64 = 1_000_000;
+/// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
+const ENDED_POLL: u64 = 20_000_000;
 
 /// Gathers epochs and cuts them.
 pub struct Gatherer {
@@ -30,6 +32,8 @@ pub struct Gatherer {
     options: Options,
     /// The number of the next epoch.
     number: u64,
+    /// The number of the first epoch.
+    first: u64,
     cutter: Box<dyn Cutter>,
     /// While logged epochs are replayed, cuts instead of `cutter`.
     replay: Option<LogCutter>,
@@ -72,6 +76,8 @@ enum Phase {
     /// Put in this number of empty epochs, with the numbers of epochs that were released and lost: sinks do not accept
     /// these numbers again.
     PassOver(u64),
+    /// Check that sources from this one on have nothing more if they had ended.
+    Ended(usize),
     /// Log the records that were taken since the last cut and are held. The last checkpoint contains them, but a reader
     /// that goes through the log from an earlier checkpoint needs them, too.
     Last,
@@ -124,6 +130,7 @@ impl Gatherer {
             untaken: Vec::new(),
             options,
             number,
+            first,
             cutter,
             replay,
             durable,
@@ -136,18 +143,28 @@ impl Gatherer {
     pub fn end(&mut self, log: Option<tidemill_durability::Log>) -> GateResult {
         assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
+        let stopped = self.on.control.stops();
         // Batches that the sources delivered and the gate never took were read, too.
-        for (source, position) in positions.iter_mut().enumerate() {
+        for (source, position) in positions.iter_mut().enumerate().filter(|_| stopped) {
             position.held += self.untaken[source];
         }
         let left = self.durable.as_ref().map(|durable| Left {
             epoch: self.number - 1,
-            sources: if log.is_some() { durable.side.feed.sources(&self.gate) } else { Vec::new() },
+            sources: if log.is_some() { self.sources(durable, stopped) } else { Vec::new() },
             generation: durable.side.trigger.generation(),
             log,
             recovery: durable.recovery,
         });
-        GateResult { positions, stopped: self.on.control.stops(), left }
+        GateResult { positions, stopped, left }
+    }
+
+    /// The positions of the sources at the end of the run, which was stopped or came to the end of its input.
+    fn sources(&self, durable: &DurableGate, stopped: bool) -> Vec<SourceAt> {
+        let mut sources = durable.side.feed.sources(&self.gate);
+        if !stopped && !durable.side.replay_only {
+            sources.iter_mut().for_each(|at| at.before = at.taken);
+        }
+        sources
     }
 
     fn advance(&mut self) -> Result<Progress, RunError> {
@@ -159,6 +176,7 @@ impl Gatherer {
             Phase::Room => self.make_room(),
             Phase::Gather(epoch) => self.gather(epoch),
             Phase::PassOver(lost) => self.pass_over(lost),
+            Phase::Ended(source) => self.check_ended(source),
             Phase::Last => self.last(),
             Phase::Over => Ok(Progress::Over),
         }
@@ -199,17 +217,13 @@ impl Gatherer {
             }
             return self.go_on(Phase::Room);
         };
-        let mut before = Vec::new();
-        for (source, at) in std::mem::take(&mut durable.side.sources).into_iter().enumerate() {
-            before.push((at.taken, at.token));
-            self.gate.stand(source, at.standing, durable.begun);
+        let mut sources = std::mem::take(&mut durable.side.sources);
+        for (source, at) in sources.iter_mut().enumerate() {
+            self.gate.stand(source, std::mem::take(&mut at.standing), durable.begun);
         }
-        before.resize_with(self.inputs.len(), Default::default);
-        let inputs = &mut self.inputs;
-        let replays = |source| inputs.source(source).is_some_and(|source| source.replays());
-        let replays: Vec<bool> = (0..before.len()).map(replays).collect();
-        let taken = before.into_iter().zip(&replays).map(|((taken, token), &replays)| (taken, token, replays));
-        durable.side.feed.intake = tidemill_recovery::Intake::new(taken);
+        sources.resize_with(self.inputs.len(), Default::default);
+        let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();
+        durable.side.feed.intake = tidemill_recovery::Intake::new(sources.into_iter().zip(replays.iter().copied()));
         let start = durable.side.take_start();
         for source in (0..replays.len()).filter(|&source| replays[source]) {
             self.resume(source)?;
@@ -253,7 +267,7 @@ impl Gatherer {
             for source in 0..self.inputs.len() {
                 self.resume(source)?;
             }
-            return self.go_on(Phase::Room);
+            return self.go_on(Phase::Ended(0));
         }
         if !self.log_has_room() {
             return self.wait(Phase::PassOver(lost), None);
@@ -268,12 +282,36 @@ impl Gatherer {
         }
     }
 
-    /// Starts a source at its position, unless it was started before or had ended.
-    fn resume(&mut self, source: usize) -> Result<(), RunError> {
-        if self.gate.has_ended(source) {
-            self.inputs.forget(source);
-            return Ok(());
+    /// Checks that sources from this one on have nothing more if they had ended for good.
+    fn check_ended(&mut self, source: usize) -> Result<Progress, RunError> {
+        if source == self.inputs.len() {
+            return self.go_on(Phase::Room);
         }
+        if !self.gate.has_ended(source) || self.inputs.is_sent(source) {
+            return self.go_on(Phase::Ended(source + 1));
+        }
+        match self.inputs.receive(source) {
+            Ok(FromSource::Batch(..) | FromSource::Rest(..)) => {
+                let failure = IoFailure::new(
+                    "it has ended for good, by --final or as the last of its input, and there is more of it now: give \
+                     it as it was, or put the state back to a savepoint from before its end",
+                );
+                Err(source_failed(&self.on, source, failure))
+            }
+            Ok(FromSource::Failed(failure)) => Err(source_failed(&self.on, source, failure)),
+            Err(Nothing::Yet) if !self.on.control.ends() => {
+                let until = self.on.environment.now() + ENDED_POLL;
+                self.wait(Phase::Ended(source), Some(until))
+            }
+            Ok(FromSource::End) | Err(_) => {
+                self.inputs.forget(source);
+                self.go_on(Phase::Ended(source + 1))
+            }
+        }
+    }
+
+    /// Starts a source at its position, unless it was started before.
+    fn resume(&mut self, source: usize) -> Result<(), RunError> {
         self.gate.send(source, self.inputs.is_sent(source));
         let durable = self.durable.as_ref().expect("only a durable run goes on");
         let (taken, token) = durable.side.feed.intake.of(source);
@@ -282,7 +320,11 @@ impl Gatherer {
             _ => Ok(Resumed::New),
         };
         let resumed = resumed.map_err(|failure| source_failed(&self.on, source, failure))?;
-        let drop = if resumed == Resumed::Anew { taken } else { Taken::default() };
+        let drop = match resumed {
+            Resumed::Anew => taken,
+            Resumed::Given => taken.since(durable.side.feed.intake.before(source)),
+            Resumed::Behind | Resumed::New => Taken::default(),
+        };
         self.inputs.start(source, drop);
         Ok(())
     }
@@ -444,10 +486,17 @@ impl Gatherer {
         Ok(())
     }
 
+    /// Whether one more epoch is cut: for records that were taken since the last one, or so that there is a checkpoint
+    /// which says that the input came to its end.
+    fn needs_last(&self) -> bool {
+        let Some(DurableGate { side, .. }) = &self.durable else { return false };
+        let has_checkpoint = self.number == self.first || side.trigger.is_after_due();
+        side.feed.intake.has_uncut() || (has_checkpoint && side.feed.intake.has_new() && !self.on.control.stops())
+    }
+
     /// Logs the records that were taken since the last cut and are held.
     fn last(&mut self) -> Result<Progress, RunError> {
-        let has_uncut = self.durable.as_ref().is_some_and(|durable| durable.side.feed.intake.has_uncut());
-        if has_uncut {
+        if self.needs_last() {
             if !self.log_has_room() {
                 return self.wait(Phase::Last, None);
             }

@@ -22,7 +22,9 @@ const STOP_POLLS: usize = 100;
 pub enum FromSource {
     /// A batch, the token of the source's position after it, and its arrival time, if the source knows it.
     Batch(SourceBatch, Option<String>, Option<u64>),
-    /// The source has ended.
+    /// What the source keeps back at its end, if the end is a pause: the record that it is if nothing follows.
+    Rest(SourceBatch, Option<String>),
+    /// The source has no more.
     End,
     /// The source has failed.
     Failed(IoFailure),
@@ -35,6 +37,17 @@ pub enum Nothing {
     Yet,
     /// The reader has exited without a final message.
     Ever,
+}
+
+/// What the end of a source's input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfInput {
+    /// The end, in a run without a state.
+    Ends,
+    /// The end for good, also for later runs.
+    Final,
+    /// A pause: a later run continues.
+    Pauses,
 }
 
 /// A source for its reader, and the number of its first records to drop.
@@ -56,6 +69,10 @@ struct OfSource {
     wanted: Option<Wanted>,
     /// Whether nothing is read from it: a session sends its events.
     is_sent: bool,
+    /// Whether its end is a pause.
+    pauses: bool,
+    /// Whether a later run can read again what this one leaves.
+    replays: bool,
 }
 
 /// Records that a replay waits for.
@@ -69,16 +86,21 @@ struct Wanted {
 }
 
 impl Inputs {
-    /// For sources that are not started yet; returns a reader for each. `durable`: the end of a source is final.
+    /// For sources that are not started yet; returns a reader for each.
     pub fn new(
         sources: Vec<Box<dyn Source>>,
         gate: &Arc<Bell>,
         environment: &Arc<dyn Environment>,
         control: &Arc<Control>,
-        durable: bool,
+        end: EndOfInput,
     ) -> (Inputs, Vec<(Reader, Arc<Bell>)>) {
         *control.progress.lock() = vec![Default::default(); sources.len()];
-        let of = |(number, source): (usize, Box<dyn Source>)| {
+        let of = |(number, mut source): (usize, Box<dyn Source>)| {
+            let pauses = end == EndOfInput::Pauses && !source.is_last();
+            if pauses {
+                source.pauses();
+            }
+            let replays = source.replays();
             let bell = Arc::new(Bell::default());
             let (say, said) = mailbox(Some(SOURCE_AHEAD), gate, Some(&bell));
             let (begin, begins) = mailbox(Some(1), &bell, None);
@@ -91,14 +113,16 @@ impl Inputs {
                 held: None,
                 is_idle: false,
                 end_of_pipe: EndOfPipe::Unseen,
-                durable,
+                durable: end != EndOfInput::Ends,
+                pauses,
+                is_at_rest: false,
                 environment: environment.clone(),
                 control: control.clone(),
             };
             let is_sent = source.is_sent();
             let waiting = Some((source, begin)).filter(|_| !is_sent);
             let said = Some(said).filter(|_| !is_sent);
-            let of = OfSource { said, waiting, rest: None, wanted: None, is_sent };
+            let of = OfSource { said, waiting, rest: None, wanted: None, is_sent, pauses, replays };
             (of, (reader, bell))
         };
         let (sources, readers): (Vec<OfSource>, Vec<_>) = sources.into_iter().enumerate().map(of).unzip();
@@ -139,8 +163,8 @@ impl Inputs {
 
     /// Stops reading from a source.
     pub fn forget(&mut self, source: usize) {
-        let is_sent = self.sources[source].is_sent;
-        self.sources[source] = OfSource { said: None, waiting: None, rest: None, wanted: None, is_sent };
+        let of = &mut self.sources[source];
+        (of.said, of.waiting, of.rest, of.wanted) = (None, None, None, None);
     }
 
     /// Whether a source has nothing to deliver now.
@@ -149,8 +173,28 @@ impl Inputs {
         of.rest.is_none() && of.said.as_ref().is_none_or(Inbox::is_empty)
     }
 
-    /// Takes the next message of a source.
+    /// Whether the end of a source's input is a pause.
+    pub fn pauses(&self, source: usize) -> bool {
+        self.sources[source].pauses
+    }
+
+    /// Whether a later run can read again what this one leaves of a source.
+    pub fn replays(&self, source: usize) -> bool {
+        self.sources[source].replays
+    }
+
+    /// Takes the next message of a source, except for what it keeps back.
     pub fn take(&mut self, source: usize) -> Result<FromSource, Nothing> {
+        loop {
+            match self.receive(source) {
+                Ok(FromSource::Rest(..)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes the next message of a source.
+    pub fn receive(&mut self, source: usize) -> Result<FromSource, Nothing> {
         let of = &mut self.sources[source];
         if let Some(rest) = of.rest.take() {
             return Ok(rest);
@@ -176,8 +220,9 @@ impl Inputs {
         let mut wanted = wanted.unwrap_or_else(|| Wanted { taken, exactly: Exactly::new(taken), token: None });
         assert_eq!(wanted.taken, taken, "a replay asks for the same records until they have arrived");
         while !wanted.exactly.is_done() {
-            match self.take(source) {
-                Ok(FromSource::Batch(batch, after, _)) => {
+            match self.receive(source) {
+                // An earlier run, whose end was for good, has taken what the source keeps back.
+                Ok(FromSource::Batch(batch, after, _) | FromSource::Rest(batch, after)) => {
                     wanted.token = after;
                     wanted.exactly.give(batch)?;
                 }
@@ -227,6 +272,10 @@ pub struct Reader {
     is_idle: bool,
     end_of_pipe: EndOfPipe,
     durable: bool,
+    /// Whether the end is a pause.
+    pauses: bool,
+    /// Whether the source was asked what it keeps back.
+    is_at_rest: bool,
     environment: Arc<dyn Environment>,
     control: Arc<Control>,
 }
@@ -254,15 +303,23 @@ impl Reader {
             let polls = self.control.polls.load(Ordering::Acquire);
             self.end_of_pipe = EndOfPipe::Waits { polls, own: 0, until: 0 };
         }
+        let asks = self.pauses && !self.is_at_rest && matches!(next, Ok(Next::End));
+        self.is_at_rest |= asks;
+        let next = if asks { source.rest().map(Next::from) } else { next };
         match next {
-            Ok(Next::Batch(batch)) if self.drop == Taken::default() => {
-                Some(FromSource::Batch(batch, source.token(), source.arrived()))
-            }
             Ok(Next::Batch(batch)) => {
-                let (dropped, rest) = split(batch, self.drop);
-                self.drop.events -= dropped.events.num_rows() as u64;
-                self.drop.bad -= dropped.bad.len() as u64;
-                rest.map(|rest| FromSource::Batch(rest, source.token(), source.arrived()))
+                let (dropped, left) = match self.drop == Taken::default() {
+                    true => (Taken::default(), Some(batch)),
+                    false => {
+                        let (dropped, left) = split(batch, self.drop);
+                        (Taken::of(&dropped), left)
+                    }
+                };
+                self.drop = self.drop.since(dropped);
+                left.map(|left| match asks {
+                    true => FromSource::Rest(left, source.token()),
+                    false => FromSource::Batch(left, source.token(), source.arrived()),
+                })
             }
             Ok(Next::Nothing) => {
                 self.is_idle = true;
@@ -337,7 +394,7 @@ impl Actor for Reader {
                 false => Progress::Worked,
             };
         };
-        let last = !matches!(message, FromSource::Batch(..));
+        let last = matches!(message, FromSource::End | FromSource::Failed(_));
         // If the gate is gone, there is no receiver.
         let is_told = say.send(message);
         let progress = self.source.as_ref().expect("it has begun").progress();

@@ -121,7 +121,7 @@ impl Report {
         Summary {
             application: program.name.clone(),
             events: self.events,
-            sources: self.sources(program, positions, stopped),
+            sources: self.sources(program, positions),
             transactions: self.transactions(program),
             failed: self.failed(program),
             epochs: self.epochs,
@@ -143,12 +143,13 @@ impl Report {
         WorkerSummary { useful, sync, lock, construct, explore, abort, other }
     }
 
-    fn sources(&self, program: &Program, positions: &[SourcePosition], stopped: bool) -> Vec<SourceSummary> {
+    fn sources(&self, program: &Program, positions: &[SourcePosition]) -> Vec<SourceSummary> {
         let streams = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
+        let names: Vec<&str> = streams.clone().map(|stream| stream.name.as_str()).collect();
         let of = |(s, stream): (usize, &tidemill_plan::Stream)| {
             let mut summary =
                 SourceSummary { name: stream.name.clone(), late: self.late[s], bad: self.bad[s], ..Default::default() };
-            summary.stand(positions[s], stopped);
+            summary.stand(positions[s], &names);
             summary
         };
         streams.enumerate().map(of).collect()

@@ -16,7 +16,7 @@
 use crate::commit::{CommitParts, Committer};
 use crate::engine::{Engine, Request};
 use crate::gather::{GatherParts, Gatherer};
-use crate::inputs::{Inputs, Reader};
+use crate::inputs::{EndOfInput, Inputs, Reader};
 use crate::pipeline::{Pipeline, StageWorker};
 use crate::records::Records;
 use crate::session::OfRun;
@@ -115,11 +115,15 @@ impl Run {
             free.send(Box::new(Epoch::new(&on.machine.program, &on.machine.code, &on.machine.wiring)));
         }
         let (finished, to_commit) = mailbox(None, &bells.committer, None);
-        let is_durable = durable.is_some();
         let sent =
             sources.iter().enumerate().filter(|(_, source)| source.is_sent()).map(|(number, _)| number).collect();
         let session = link.as_ref().map(|link| AtGate::new(link.clone(), link.connect(&bells.gate), sent));
-        let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, is_durable);
+        let end = match &durable {
+            None => EndOfInput::Ends,
+            Some(durable) if durable.is_final() => EndOfInput::Final,
+            Some(_) => EndOfInput::Pauses,
+        };
+        let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, end);
         let worker = |id| {
             let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone());
             Driven::new(worker, Arc::new(Bell::default()))

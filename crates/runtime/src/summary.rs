@@ -90,8 +90,18 @@ pub struct SourceSummary {
     pub bad: u64,
     /// The event time of the last event that passed, in its unit.
     pub last_time: Option<i64>,
-    /// Events that were read but not processed because the run was stopped.
+    /// Events that were read but not processed: an earlier one may still come, or the run was stopped. With a state they
+    /// are kept for the next run.
     pub held: u64,
+    /// The event time of the last of those that the state keeps, in its unit.
+    pub held_until: Option<i64>,
+    /// The source that holds them back: it may still have an earlier event.
+    pub held_by: Option<String>,
+    /// The earliest event time that such an event may have; none while that source has had no event, and for sources
+    /// without event time.
+    pub held_from: Option<i64>,
+    /// Whether its input came to an end that is a pause: a later run over the same state continues it.
+    pub paused: bool,
     /// Whether it had ended for good in an earlier run over the same state: nothing was read from it.
     pub ended_before: bool,
 }
@@ -152,10 +162,15 @@ pub struct StageSummary {
 }
 
 impl SourceSummary {
-    pub(crate) fn stand(&mut self, position: SourcePosition, stopped: bool) {
+    pub(crate) fn stand(&mut self, position: SourcePosition, names: &[&str]) {
         self.events = position.events;
         self.last_time = position.time;
         self.ended_before = position.ended_before;
-        self.held = if stopped { position.held } else { 0 };
+        self.held = position.held;
+        self.paused = position.paused;
+        self.held_until = position.held_until;
+        let (by, from) = position.held_by.unzip();
+        self.held_by = by.map(|source| names[source].to_owned());
+        self.held_from = from.flatten().filter(|_| position.held_until.is_some());
     }
 }

@@ -134,6 +134,25 @@ pub trait Source: Send {
         false
     }
 
+    /// Whether its end is the end for good, also in a run with a state: nothing will follow in a later run.
+    fn is_last(&self) -> bool {
+        false
+    }
+
+    /// Called once before the first [`Source::next`] if the end of input is a pause. From then on the source keeps back
+    /// what may be the beginning of a record that a later run will find whole.
+    fn pauses(&mut self) {}
+
+    /// After [`Next::End`]: what the source keeps back, as the record that it is if nothing follows. Given once.
+    fn rest(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        Ok(None)
+    }
+
+    /// After [`Source::resume`]: what the next calls of [`Source::next`] will read, for people.
+    fn outlook(&self) -> Option<String> {
+        None
+    }
+
     /// Called once before the first [`Source::next`] if an earlier run took records from it: seeks to the position of
     /// the given token. Fails if the records that were taken no longer exist.
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
@@ -150,6 +169,9 @@ pub enum Resumed {
     Anew,
     /// It delivers only records that were never taken: a pipe, a socket.
     New,
+    /// It delivers what this run was given. That follows what was given to the last run that came to the end of its
+    /// input; later runs, which crashed or were stopped, were given the same: the caller drops what they took.
+    Given,
 }
 
 /// A sink's record of earlier runs.

@@ -2,6 +2,7 @@
 //! end. State and outputs must be those of one uninterrupted run.
 
 mod abnormal;
+mod pieces;
 
 use crate::support::{Outcome, Subject};
 use arrow_array::RecordBatch;
@@ -126,6 +127,8 @@ enum Again {
     Token,
     /// The same, and it can do so at any time, so its records need not be logged.
     Replays,
+    /// It has only what was added since the last life that came to the end of its input.
+    Given,
 }
 
 /// Records in memory, in batches whose size differs from life to life.
@@ -179,7 +182,7 @@ impl Source for Records {
     }
 
     fn token(&self) -> Option<String> {
-        (self.again != Again::Anew).then(|| self.next.to_string())
+        matches!(self.again, Again::Token | Again::Replays).then(|| self.next.to_string())
     }
 
     fn replays(&self) -> bool {
@@ -187,8 +190,10 @@ impl Source for Records {
     }
 
     fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
-        if self.again == Again::Anew {
-            return Ok(Resumed::Anew);
+        match self.again {
+            Again::Anew => return Ok(Resumed::Anew),
+            Again::Given => return Ok(Resumed::Given),
+            Again::Token | Again::Replays => {}
         }
         let token = token.ok_or_else(|| IoFailure::new("no token"))?;
         self.next = token.parse().map_err(|_| IoFailure::new("no number"))?;
@@ -203,6 +208,8 @@ struct Trial<'a> {
     machine: SimStorage,
     released: Vec<Arc<Mutex<Released>>>,
     again: Vec<Again>,
+    /// By source: the records that lives before the current piece of the input had, and those that there are now.
+    piece: Vec<(usize, usize)>,
 }
 
 impl<'a> Trial<'a> {
@@ -215,6 +222,7 @@ impl<'a> Trial<'a> {
             machine,
             released: subject.program.sinks.iter().map(|_| Arc::default()).collect(),
             again: (0..subject.history.sources.len()).map(again).collect(),
+            piece: subject.history.sources.iter().map(|records| (0, records.len())).collect(),
         }
     }
 
@@ -242,7 +250,9 @@ impl<'a> Trial<'a> {
         let control = Arc::new(Control::default());
         let streams = engine.program().streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
         let source = |(i, (stream, records)): (usize, (&Stream, &Vec<Vec<Value>>))| {
-            let batch = batch_of(&stream.schema, records);
+            let (before, end) = self.piece[i];
+            let begin = if self.again[i] == Again::Given { before } else { 0 };
+            let batch = batch_of(&stream.schema, &records[begin..end]);
             let stop = stop.map(|stop| (stop, control.clone()));
             Box::new(Records { batch, next: 0, size: batch_size, again: self.again[i], stop }) as Box<dyn Source>
         };
@@ -285,6 +295,19 @@ impl<'a> Trial<'a> {
         engine.run(request, &mut || {})
     }
 
+    /// Has one of the next calls of the machine fail.
+    fn fail(&self, random: &mut Random) {
+        let kinds = [
+            Fault::CutBefore,
+            Fault::CutAfter,
+            Fault::Dropped(ErrorKind::Other),
+            Fault::Half(ErrorKind::Other),
+            Fault::Refused(ErrorKind::Other),
+            Fault::Applied(ErrorKind::Other),
+        ];
+        self.machine.fail(self.machine.call_count() + random.below(80), kinds[random.below(6)]);
+    }
+
     /// The released output, and the engine's final tables.
     fn outcome(&self, engine: &Engine) -> Outcome {
         let program = &self.subject.program;
@@ -322,20 +345,12 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
         let (options, batch_size) = options(&mut random);
         let last = life >= 3;
         if !last {
-            let kinds = [
-                Fault::CutBefore,
-                Fault::CutAfter,
-                Fault::Dropped(ErrorKind::Other),
-                Fault::Half(ErrorKind::Other),
-                Fault::Refused(ErrorKind::Other),
-                Fault::Applied(ErrorKind::Other),
-            ];
-            trial.machine.fail(trial.machine.call_count() + random.below(80), kinds[random.below(6)]);
+            trial.fail(&mut random);
         }
         let stop = |random: &mut Random| Stop { after: random.below(records.max(1)), behind: random.chance(50) };
         let stop = (!last && random.chance(30)).then(|| stop(&mut random));
         let checkpoint_events = if random.chance(50) { 1 + random.below(30) as u64 } else { u64::MAX };
-        let durability = DurabilityOptions { checkpoint_events, ..DurabilityOptions::default() };
+        let durability = DurabilityOptions { checkpoint_events, is_final: true, ..DurabilityOptions::default() };
         let result = trial.live(&engine, options, batch_size, stop, durability);
         trial.machine.heal();
         let what = format!("seed {seed}, life {life}, {:?}, {options:?}, batches of {batch_size}", trial.again);

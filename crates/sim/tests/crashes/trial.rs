@@ -324,6 +324,7 @@ pub fn process_under(
     let mut options = DurabilityOptions {
         commit_age_max: setting.commit_age_max,
         sync: setting.sync,
+        is_final: true,
         ..DurabilityOptions::default()
     };
     options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());

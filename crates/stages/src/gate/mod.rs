@@ -88,6 +88,8 @@ struct Queue {
     late: Vec<RecordBatch>,
     bad: Vec<BadRecord>,
     ended: bool,
+    /// This run takes nothing more of it; a later run may.
+    paused: bool,
     /// The source had already ended when its standing was restored.
     ended_before: bool,
     taken: u64,
@@ -105,6 +107,12 @@ pub struct SourcePosition {
     pub held: u64,
     /// Whether it had ended in an earlier run, so that this run reads nothing from it.
     pub ended_before: bool,
+    /// Whether its input has come to an end for this run, and a later run may continue it.
+    pub paused: bool,
+    /// The event time of the last held event, if there is one and the source has event time.
+    pub held_until: Option<i64>,
+    /// If there are held events: the source whose low mark holds them back, and that mark, if it has one.
+    pub held_by: Option<(usize, Option<i64>)>,
 }
 
 /// The gate's whole state for a source between two epochs: together with the source's later records, it determines
@@ -168,6 +176,7 @@ impl Gate {
                 late: Vec::new(),
                 bad: Vec::new(),
                 ended: false,
+                paused: false,
                 ended_before: false,
                 taken: 0,
                 last_time: None,
@@ -229,6 +238,11 @@ impl Gate {
         self.queues[source].ended = true;
     }
 
+    /// Notes that a source has no more input for this run. Its low mark stays, so it holds others back as before.
+    pub fn pause(&mut self, source: usize) {
+        self.queues[source].paused = true;
+    }
+
     /// Whether a source has ended.
     pub fn has_ended(&self, source: usize) -> bool {
         self.queues[source].ended
@@ -244,11 +258,25 @@ impl Gate {
         self.queues.iter().any(|q| !q.late.is_empty() || !q.bad.is_empty())
     }
 
-    /// The source that holds the others back: among the sources that have not ended, the one with the smallest low
-    /// mark.
+    /// The source to read next: among the sources that go on, the one with the smallest low mark.
     pub fn slowest(&self) -> Option<usize> {
-        let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back());
+        self.slowest_of(|source| !self.queues[source].paused)
+    }
+
+    /// Among the sources that have not ended and are `wanted`, the one with the smallest low mark.
+    pub fn slowest_of(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back() && wanted(s));
         open.min_by_key(|&s| (self.queues[s].low(), s))
+    }
+
+    /// Whether a source has paused.
+    pub fn has_paused(&self, source: usize) -> bool {
+        self.queues[source].paused
+    }
+
+    /// Whether a paused source holds back every event that may still come.
+    pub fn is_held_back(&self) -> bool {
+        self.slowest_of(|_| true).is_some_and(|slowest| self.queues[slowest].paused)
     }
 
     /// The earliest arrival time among the first held events of the sources.
@@ -258,11 +286,15 @@ impl Gate {
 
     /// The position of each source.
     pub fn positions(&self) -> Vec<SourcePosition> {
+        let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].greatest.and(self.queues[s].low())));
         let of = |q: &Queue| SourcePosition {
             events: q.taken,
             time: q.last_time.filter(|_| q.time_field.is_some()),
             held: q.held() as u64,
             ended_before: q.ended_before,
+            paused: q.paused,
+            held_until: q.held_until().filter(|_| q.time_field.is_some()),
+            held_by: slowest.filter(|_| q.held() > 0),
         };
         self.queues.iter().map(of).collect()
     }
@@ -561,6 +593,11 @@ impl Queue {
     /// The time of the first held event.
     fn first_time(&self) -> Option<i64> {
         self.segments.front().map(|segment| segment.times[0])
+    }
+
+    /// The time of the last held event.
+    fn held_until(&self) -> Option<i64> {
+        self.segments.back().and_then(|segment| segment.times.last().copied())
     }
 
     /// Adds a segment after the held ones.

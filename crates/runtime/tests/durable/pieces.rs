@@ -1,0 +1,135 @@
+//! Where runs were cut cannot be seen: histories whose input grows from run to run over one state, with and without
+//! crashes and stops between, come to the outputs and tables of the oracle's single run.
+
+use super::{Again, Stop, Trial, options};
+use crate::support::Subject;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_histories::{DataShape, History, Random, mixed_plan, random_data};
+use tidemill_plan::analyze;
+use tidemill_runtime::{DurabilityOptions, Engine};
+use tidemill_sim::SimStorage;
+
+const DATA_PER_PLAN: u64 = 10;
+
+/// The lives that come to the end of their input and hold events back, and those that crash or are stopped.
+#[derive(Default)]
+struct Seen {
+    held: AtomicU64,
+    broken: AtomicU64,
+}
+
+/// The numbers of records of each source at the end of each piece; those of the last are all.
+fn cuts(subject: &Subject, random: &mut Random) -> Vec<Vec<usize>> {
+    let pieces = 2 + random.below(4);
+    let of = |records: &Vec<Vec<_>>| {
+        let mut cuts: Vec<usize> = (1..pieces).map(|_| random.below(records.len() + 1)).collect();
+        cuts.sort_unstable();
+        cuts.push(records.len());
+        cuts
+    };
+    let by_source: Vec<Vec<usize>> = subject.history.sources.iter().map(of).collect();
+    (0..pieces).map(|piece| by_source.iter().map(|cuts| cuts[piece]).collect()).collect()
+}
+
+/// Whether the state has it that a life came to the end of the input that there is now. It may have, and fail then.
+fn has_come_to_the_end(trial: &Trial<'_>) -> bool {
+    let directory = trial.open().expect("no fault");
+    let sources = directory.checkpoint().map(|checkpoint| checkpoint.sources.as_slice()).unwrap_or_default();
+    let ends = sources.iter().zip(&trial.piece).all(|(source, (_, end))| source.events_before == *end as u64);
+    ends && sources.len() == trial.piece.len()
+}
+
+/// The process is gone, and sometimes the power.
+fn cut(trial: &Trial<'_>, random: &mut Random) {
+    if trial.machine.is_off() || random.chance(50) { trial.machine.cut_power() } else { trial.machine.kill() }
+}
+
+/// One piece of the input, in lives until one comes to its end. The last piece ends time.
+fn piece(trial: &mut Trial<'_>, mut engine: Engine, random: &mut Random, is_last: bool, seen: &Seen) -> Engine {
+    let records = trial.piece.iter().map(|(_, end)| end).sum::<usize>();
+    for life in 0..10 {
+        engine = engine.with_empty_tables();
+        let (options, batch_size) = options(random);
+        let fails = life < 2 && random.chance(40);
+        if fails {
+            trial.fail(random);
+        }
+        let stops = life < 2 && !fails && random.chance(25);
+        let stop = stops.then(|| Stop { after: random.below(records.max(1)), behind: random.chance(50) });
+        let checkpoint_events = if random.chance(50) { 1 + random.below(30) as u64 } else { u64::MAX };
+        let durability = DurabilityOptions { checkpoint_events, is_final: is_last, ..DurabilityOptions::default() };
+        let result = trial.live(&engine, options, batch_size, stop, durability);
+        trial.machine.heal();
+        match result {
+            Ok(summary) if !summary.stopped => {
+                let held = summary.sources.iter().any(|source| source.held > 0);
+                assert!(!(held && is_last), "seed {}: the end of time releases all", trial.seed);
+                seen.held.fetch_add(u64::from(held), Ordering::Relaxed);
+                if !is_last {
+                    cut(trial, random);
+                }
+                return engine;
+            }
+            Err(error) if life >= 2 => panic!("seed {}, {:?}: {error}", trial.seed, trial.again),
+            _ => _ = seen.broken.fetch_add(1, Ordering::Relaxed),
+        }
+        cut(trial, random);
+        if has_come_to_the_end(trial) {
+            trial.piece.iter_mut().for_each(|(before, end)| *before = *end);
+        }
+    }
+    panic!("seed {}: it does not come to an end", trial.seed);
+}
+
+/// Runs a history in pieces; compares with the oracle's single run.
+fn in_pieces(subject: &Subject, mut engine: Engine, seed: u64, seen: &Seen) -> Engine {
+    let mut random = Random::new(seed);
+    let mut trial = Trial::new(subject, SimStorage::new(seed), &mut random);
+    for again in &mut trial.again {
+        if random.chance(25) {
+            *again = Again::Given;
+        }
+    }
+    let cuts = cuts(subject, &mut random);
+    let mut before = vec![0; subject.history.sources.len()];
+    for (number, ends) in cuts.iter().enumerate() {
+        trial.piece = before.iter().copied().zip(ends.iter().copied()).collect();
+        engine = piece(&mut trial, engine, &mut random, number + 1 == cuts.len(), seen);
+        before.clone_from(ends);
+    }
+    if let Some(difference) = subject.difference(&trial.outcome(&engine)) {
+        panic!("seed {seed}, {:?}, cut at {cuts:?}: {difference}", trial.again);
+    }
+    engine
+}
+
+fn pieces_of_plan(seed: u64, seen: &Seen) {
+    let plan = mixed_plan(seed);
+    let program = analyze(&crate::support::with_all_sinks(&plan)).expect("random plans are valid");
+    let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    for data_seed in seed * 1_000..seed * 1_000 + DATA_PER_PLAN {
+        let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));
+        let subject = Subject::new(History { plan: plan.clone(), preload, sources });
+        engine = in_pieces(&subject, engine, data_seed, seen);
+    }
+}
+
+#[test]
+fn where_runs_were_cut_cannot_be_seen() {
+    let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 10).max(200);
+    let first = crate::number("TIDEMILL_SEED", 1);
+    let plans = total.div_ceil(DATA_PER_PLAN);
+    let seen = Seen::default();
+    std::thread::scope(|scope| {
+        for t in 0..2 {
+            let seen = &seen;
+            scope.spawn(move || (first + t..first + plans).step_by(2).for_each(|seed| pieces_of_plan(seed, seen)));
+        }
+    });
+    let (held, broken) = (seen.held.into_inner(), seen.broken.into_inner());
+    println!(
+        "{} histories in pieces: {held} pieces held events back, {broken} lives were broken",
+        plans * DATA_PER_PLAN
+    );
+    assert!(held > total / 10 && broken > total / 10, "{held} pieces held events back, {broken} lives were broken");
+}
