@@ -66,8 +66,8 @@ pub fn origin(input: &Input) -> String {
     match spec {
         SourceSpec::Csv { paths, .. } => files("csv", paths),
         SourceSpec::Jsonl { paths, .. } => files("jsonl", paths),
-        SourceSpec::Parquet { paths } => files("parquet", paths),
-        SourceSpec::Ipc { paths } => files("ipc", paths),
+        SourceSpec::Parquet { paths, .. } => files("parquet", paths),
+        SourceSpec::Ipc { paths, .. } => files("ipc", paths),
         SourceSpec::Generator { events: Some(events), .. } => format!("generator of {}", counted(*events, "event")),
         SourceSpec::Generator { events: None, .. } => "generator without end".into(),
     }

@@ -101,7 +101,13 @@ fn is_time(schema: &Schema, index: usize) -> bool {
 
 fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, Vec<(String, ColumnSpec)>)) {
     println!("{name}: {schema}");
-    let generator = SourceSpec::Generator { events: Some(rows), rate: None, seed: 1, columns };
+    let generator = SourceSpec::Generator {
+        events: Some(rows),
+        rate: None,
+        seed: 1,
+        columns,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     best("generator", rows, || count(&generator, &schema));
     let batches = drain(&generator, &schema);
     let path = |ending: &str| directory.join(format!("{name}.{ending}")).to_str().expect("a plain path").to_owned();
@@ -113,10 +119,16 @@ fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, 
         SinkSpec::Ipc { path: ipc.clone(), compression: IpcCompression::None },
     ];
     let sources = [
-        SourceSpec::Csv { paths: vec![csv.clone()], delimiter: ',', null: String::new(), compression: None },
-        SourceSpec::Jsonl { paths: vec![jsonl], compression: None },
-        SourceSpec::Parquet { paths: vec![parquet] },
-        SourceSpec::Ipc { paths: vec![ipc] },
+        SourceSpec::Csv {
+            paths: vec![csv.clone()],
+            delimiter: ',',
+            null: String::new(),
+            compression: None,
+            end: tidemill_connect::InputEnd::Pause,
+        },
+        SourceSpec::Jsonl { paths: vec![jsonl], compression: None, end: tidemill_connect::InputEnd::Pause },
+        SourceSpec::Parquet { paths: vec![parquet], end: tidemill_connect::InputEnd::Pause },
+        SourceSpec::Ipc { paths: vec![ipc], end: tidemill_connect::InputEnd::Pause },
     ];
     let formats = ["CSV", "JSON Lines", "Parquet", "Arrow IPC"];
     for (sink, format) in sinks.iter().zip(formats) {

@@ -51,6 +51,7 @@ fn transfers() -> SourceSpec {
             ("dst".into(), uniform(1, ACCOUNTS)),
             ("amount".into(), uniform(1, 150)),
         ],
+        end: tidemill_connect::InputEnd::Pause,
     }
 }
 

@@ -4,7 +4,7 @@
 //! choice wins, then the name.
 
 use crate::Compression;
-use crate::files::{ByteCount, Place, Raw, read_failed};
+use crate::files::{ByteCount, FileIdentity, Place, Raw, read_failed};
 use crate::output::Output;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -24,6 +24,8 @@ pub(crate) struct TextInput {
     pub live: bool,
     /// Whether it is not compressed: bytes on the medium are bytes of text.
     pub plain: bool,
+    /// Which file it is.
+    pub identity: Option<FileIdentity>,
 }
 
 /// What the ending of a name says.
@@ -41,7 +43,7 @@ fn by_name(name: &str) -> Option<Compression> {
 pub(crate) fn open_text(place: &Place, chosen: Option<Compression>, count: &ByteCount) -> Result<TextInput, IoFailure> {
     let name = place.name();
     let mut raw = place.open(count)?;
-    let live = raw.is_live();
+    let (live, identity) = (raw.is_live(), raw.identity());
     let failed = |error: io::Error| read_failed(&name, &error);
     let (start, compression) = match chosen.or_else(|| by_name(&name)) {
         Some(compression) => (Vec::new(), compression),
@@ -53,7 +55,7 @@ pub(crate) fn open_text(place: &Place, chosen: Option<Compression>, count: &Byte
         Compression::Gzip => Box::new(MultiGzDecoder::new(whole)),
         Compression::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
     };
-    Ok(TextInput { reader, live, plain: compression == Compression::None })
+    Ok(TextInput { reader, live, plain: compression == Compression::None, identity })
 }
 
 /// Reads no further than it takes to tell, so that a live input's first line is not waited past.

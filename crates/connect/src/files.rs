@@ -3,7 +3,7 @@
 //! With `output.rs` the only place that touches `std::fs` and the standard streams.
 
 use crate::bad::quoted;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +42,13 @@ impl Place {
             Place::Standard => None,
             Place::File(path) => std::fs::metadata(path).ok().filter(|data| data.is_file()).map(|data| data.len()),
         }
+    }
+
+    /// The identity and length of the file that has its name now, if there is one.
+    pub fn look(&self) -> Option<(Option<FileIdentity>, u64)> {
+        let Place::File(path) = self else { return None };
+        let data = std::fs::metadata(path).ok()?;
+        Some((FileIdentity::of(&data), data.len()))
     }
 
     /// Opens it, counting what is read into `count`.
@@ -154,6 +161,34 @@ impl Raw {
             RawReader::File(file) => !file.metadata().is_ok_and(|data| data.is_file()),
         }
     }
+
+    /// Which file it is.
+    pub fn identity(&self) -> Option<FileIdentity> {
+        match &self.reader {
+            RawReader::Standard(_) => None,
+            RawReader::File(file) => FileIdentity::of(&file.metadata().ok()?),
+        }
+    }
+}
+
+/// Which file an open file is: another one of the same name has another identity. None where the system has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    device: u64,
+    number: u64,
+}
+
+impl FileIdentity {
+    #[cfg(unix)]
+    fn of(data: &Metadata) -> Option<FileIdentity> {
+        use std::os::unix::fs::MetadataExt;
+        Some(FileIdentity { device: data.dev(), number: data.ino() })
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &Metadata) -> Option<FileIdentity> {
+        None
+    }
 }
 
 impl Read for Raw {
@@ -201,6 +236,11 @@ pub(crate) struct FileProgress {
 impl FileProgress {
     pub fn new(places: &[Place]) -> Self {
         FileProgress { lengths: places.iter().map(Place::regular_length).collect(), done: 0 }
+    }
+
+    /// For files that grow while they are read.
+    pub fn without_end(&mut self) {
+        self.lengths.fill(None);
     }
 
     /// The places before `index` were read by an earlier run.

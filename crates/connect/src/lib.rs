@@ -82,7 +82,7 @@ pub use options::SourceOptions;
 pub use output::SinkDurability;
 pub use overlap::{Named, check_overlap};
 pub use patient::{Patience, Patient};
-pub use spec::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
+pub use spec::{Compression, InputEnd, IpcCompression, ParquetCompression, SinkSpec, SourceSpec};
 pub use state::{open_state, open_state_as_it_is};
 pub use text::RECORD_BYTES_MAX;
 
@@ -95,7 +95,7 @@ use output::Output;
 use std::sync::Arc;
 use text::csv::{Csv, check_schema, delimiter_byte};
 use text::jsonl::Jsonl;
-use text::{CsvRows, JsonlRows, TextSink, TextSource};
+use text::{CsvRows, Input, JsonlRows, TextSink, TextSource};
 use tidemill_durability::{Planted, Storage};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
@@ -115,24 +115,37 @@ pub fn parse_time(text: &str) -> Option<i64> {
 /// Opens a source of events of `schema`.
 pub fn open_source(spec: &SourceSpec, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
     Ok(match spec {
-        SourceSpec::Csv { paths, delimiter, null, compression } => {
+        SourceSpec::Csv { paths, delimiter, null, compression, end } => {
             check_schema(schema)?;
             let format = Csv::new(schema, delimiter_byte(*delimiter)?, null);
-            Box::new(TextSource::open(format, places(paths)?, *compression, schema, options)?)
+            let input = Input { paths, compression: *compression, end: *end };
+            Box::new(TextSource::open(format, &input, schema, options)?)
         }
-        SourceSpec::Jsonl { paths, compression } => {
-            Box::new(TextSource::open(Jsonl::new(schema), places(paths)?, *compression, schema, options)?)
+        SourceSpec::Jsonl { paths, compression, end } => {
+            let input = Input { paths, compression: *compression, end: *end };
+            Box::new(TextSource::open(Jsonl::new(schema), &input, schema, options)?)
         }
-        SourceSpec::Parquet { paths } => {
+        SourceSpec::Parquet { paths, end } => {
             let format = ParquetFiles { batch_rows: options.batch_rows.max(1) };
-            Box::new(ColumnarSource::open(format, places(paths)?, schema, options)?)
+            Box::new(ColumnarSource::open(format, places(paths)?, is_last(*end)?, schema, options)?)
         }
-        SourceSpec::Ipc { paths } => Box::new(ColumnarSource::open(IpcFiles, places(paths)?, schema, options)?),
-        SourceSpec::Generator { events, rate, seed, columns } => {
-            let pace = Speed { events: *events, rate: *rate };
+        SourceSpec::Ipc { paths, end } => {
+            Box::new(ColumnarSource::open(IpcFiles, places(paths)?, is_last(*end)?, schema, options)?)
+        }
+        SourceSpec::Generator { events, rate, seed, columns, end } => {
+            let pace = Speed { events: *events, rate: *rate, is_last: is_last(*end)? };
             Box::new(Generator::open(pace, *seed, columns, schema, options)?)
         }
     })
+}
+
+/// Whether the end of a source that cannot be followed is the end for good.
+fn is_last(end: InputEnd) -> Result<bool, IoFailure> {
+    match end {
+        InputEnd::Pause => Ok(false),
+        InputEnd::Last => Ok(true),
+        InputEnd::Follow => Err(IoFailure::new("only CSV and JSON Lines can be followed")),
+    }
 }
 
 /// Opens a sink for events of `schema`, for a run without a state.

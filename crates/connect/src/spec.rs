@@ -24,6 +24,9 @@ pub enum SourceSpec {
         /// Told by name and first bytes unless given.
         #[serde(default)]
         compression: Option<Compression>,
+        /// What its end is.
+        #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+        end: InputEnd,
     },
     /// One JSON object per line.
     Jsonl {
@@ -32,16 +35,25 @@ pub enum SourceSpec {
         /// Told by name and first bytes unless given.
         #[serde(default)]
         compression: Option<Compression>,
+        /// What its end is.
+        #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+        end: InputEnd,
     },
     /// Apache Parquet; not from standard input, for it is read from its end.
     Parquet {
         /// Files or globs.
         paths: Vec<String>,
+        /// What its end is.
+        #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+        end: InputEnd,
     },
     /// Arrow IPC, file or stream format (told by the first bytes).
     Ipc {
         /// Files, globs, or `-`.
         paths: Vec<String>,
+        /// What its end is.
+        #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+        end: InputEnd,
     },
     /// Made-up events, the same for the same seed.
     Generator {
@@ -56,6 +68,9 @@ pub enum SourceSpec {
         seed: u64,
         /// One per field of the schema, by name.
         columns: Vec<(String, ColumnSpec)>,
+        /// What its end is.
+        #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+        end: InputEnd,
     },
 }
 
@@ -65,10 +80,40 @@ impl SourceSpec {
         match self {
             SourceSpec::Csv { paths, .. }
             | SourceSpec::Jsonl { paths, .. }
-            | SourceSpec::Parquet { paths }
-            | SourceSpec::Ipc { paths } => paths,
+            | SourceSpec::Parquet { paths, .. }
+            | SourceSpec::Ipc { paths, .. } => paths,
             SourceSpec::Generator { .. } => &[],
         }
+    }
+
+    /// What the end of its input is.
+    pub fn end(&self) -> InputEnd {
+        match self {
+            SourceSpec::Csv { end, .. }
+            | SourceSpec::Jsonl { end, .. }
+            | SourceSpec::Parquet { end, .. }
+            | SourceSpec::Ipc { end, .. }
+            | SourceSpec::Generator { end, .. } => *end,
+        }
+    }
+}
+
+/// What the end of a source's input is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputEnd {
+    /// In a run with a state a pause: a later run continues with what was added. Without a state, the end.
+    #[default]
+    Pause,
+    /// The end for good.
+    Last,
+    /// None: the run waits for what is added, until it is stopped. For text files that are not compressed.
+    Follow,
+}
+
+impl InputEnd {
+    fn is_pause(&self) -> bool {
+        *self == InputEnd::Pause
     }
 }
 

@@ -19,7 +19,8 @@ pub(crate) use spool::Spool;
 use crate::SourceOptions;
 use crate::bad::Fault;
 use crate::files::{ByteCount, FileProgress, Place, read_failed};
-use crate::place::{all_regular, check_new};
+use crate::place::{Before, RowToken, all_regular, check_new};
+use crate::text::reads;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -56,9 +57,17 @@ pub(crate) struct ColumnarSource<F> {
     places: Vec<Place>,
     index: usize,
     current: Option<Reading>,
+    /// Whether its end is the end for good.
+    is_last: bool,
+    /// The places before the current one.
+    before: Before,
+    /// Rows of the current place that an earlier run took.
+    skip: u64,
     rows_max: usize,
     progress: FileProgress,
     failure: Option<IoFailure>,
+    /// Where it goes on, for people, if it was resumed.
+    resumed: Option<String>,
 }
 
 struct Reading {
@@ -67,13 +76,21 @@ struct Reading {
     count: ByteCount,
     /// Read and not yet handed over.
     rest: Option<RecordBatch>,
-    /// Rows handed over.
+    /// Rows handed over, or skipped.
     done: u64,
+    /// Bytes on the medium.
+    length: u64,
 }
 
 impl<F: Columnar> ColumnarSource<F> {
     /// Checks that every regular file can be opened and is of the schema.
-    pub fn open(format: F, places: Vec<Place>, schema: &Schema, options: &SourceOptions) -> Result<Self, IoFailure> {
+    pub fn open(
+        format: F,
+        places: Vec<Place>,
+        is_last: bool,
+        schema: &Schema,
+        options: &SourceOptions,
+    ) -> Result<Self, IoFailure> {
         for place in &places {
             if place.check()? {
                 open_checked(&format, place, schema)?;
@@ -86,7 +103,20 @@ impl<F: Columnar> ColumnarSource<F> {
         }
         let progress = FileProgress::new(&places);
         let (schema, rows_max) = (schema.clone(), options.batch_rows.max(1));
-        Ok(ColumnarSource { format, schema, places, index: 0, current: None, rows_max, progress, failure: None })
+        Ok(ColumnarSource {
+            format,
+            schema,
+            places,
+            index: 0,
+            current: None,
+            is_last,
+            before: Before::default(),
+            skip: 0,
+            rows_max,
+            progress,
+            failure: None,
+            resumed: None,
+        })
     }
 
     fn read(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
@@ -99,11 +129,18 @@ impl<F: Columnar> ColumnarSource<F> {
                 Some(batch) => {
                     let first = reading.done + 1;
                     reading.done += batch.num_rows() as u64;
-                    return self.schema_batch(&batch, first).map(Some);
+                    let rows = batch.num_rows();
+                    let skipped = self.skip.saturating_sub(first - 1).min(rows as u64);
+                    if skipped == rows as u64 {
+                        continue;
+                    }
+                    let batch = batch.slice(skipped as usize, rows - skipped as usize);
+                    return self.schema_batch(&batch, first + skipped).map(Some);
                 }
                 None => {
                     self.progress.finish(self.index, reading.count.get());
-                    self.current = None;
+                    self.before.push(place, reading.length);
+                    (self.current, self.skip) = (None, 0);
                     self.index += 1;
                 }
             }
@@ -148,8 +185,48 @@ impl<F: Columnar> Source for ColumnarSource<F> {
         (self.index == self.places.len() || self.failure.is_some()) && !all_regular(&self.places)
     }
 
-    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
-        if all_regular(&self.places) { Ok(Resumed::Anew) } else { check_new(&self.places).map(|()| Resumed::New) }
+    fn token(&self) -> Option<String> {
+        let (place, reading) = (self.places.get(self.index)?, self.current.as_ref()?);
+        place.regular_length()?;
+        let token = RowToken {
+            file: self.index,
+            name: place.name(),
+            length: reading.length,
+            rows: reading.done,
+            is_whole: reading.batches.rows == Some(reading.done),
+            before: self.before.clone(),
+        };
+        serde_json::to_string(&token).ok()
+    }
+
+    fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        if !all_regular(&self.places) {
+            return check_new(&self.places).map(|()| Resumed::New);
+        }
+        let Some(token) = token else { return Ok(Resumed::Anew) };
+        let token = RowToken::read(token, &self.places)?;
+        (self.index, self.skip) = (token.file, token.rows);
+        self.before = Before::of(&self.places[..token.file]);
+        if token.is_whole {
+            self.before.push(&self.places[token.file], token.length);
+            (self.index, self.skip) = (token.file + 1, 0);
+        }
+        self.progress.skip_to(self.index);
+        self.resumed = Some(match &self.places[self.index..] {
+            [] => format!("has nothing new: {} was read to its end", token.name),
+            new if token.is_whole => reads(new),
+            [_] => format!("continues {} after row {}", token.name, token.rows),
+            [_, new @ ..] => format!("continues {} after row {}; then {}", token.name, token.rows, reads(new)),
+        });
+        Ok(Resumed::Behind)
+    }
+
+    fn outlook(&self) -> Option<String> {
+        Some(self.resumed.clone().unwrap_or_else(|| reads(&self.places)))
     }
 
     fn progress(&self) -> SourceProgress {
@@ -171,7 +248,8 @@ fn open_checked(format: &impl Columnar, place: &Place, schema: &Schema) -> Resul
     let batches = guarded(&name, || format.open(place, schema, &count))?;
     conform(&RecordBatch::new_empty(batches.schema.clone()), schema)
         .map_err(|fault| IoFailure::schema(format!("{name}: {}", fault.whole_text())))?;
-    Ok(Reading { name, batches, count, rest: None, done: 0 })
+    let length = place.regular_length().unwrap_or(0);
+    Ok(Reading { name, batches, count, rest: None, done: 0, length })
 }
 
 impl Reading {

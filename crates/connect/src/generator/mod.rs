@@ -24,6 +24,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(crate) struct Speed {
     pub events: Option<u64>,
     pub rate: Option<f64>,
+    /// Whether no later run makes more.
+    pub is_last: bool,
 }
 
 /// A source of made-up events.
@@ -119,7 +121,7 @@ fn left_range(room: u64) -> IoFailure {
 
 impl Source for Generator {
     fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
-        let left = self.pace.events.map_or(u64::MAX, |events| events - self.done);
+        let left = self.pace.events.map_or(u64::MAX, |events| events.saturating_sub(self.done));
         if left == 0 {
             return Ok(Next::End);
         }
@@ -145,6 +147,18 @@ impl Source for Generator {
 
     fn replays(&self) -> bool {
         true
+    }
+
+    fn is_last(&self) -> bool {
+        self.pace.is_last
+    }
+
+    fn outlook(&self) -> Option<String> {
+        Some(match self.pace.events {
+            None => format!("makes events from number {} on, without an end", self.done),
+            Some(events) if events <= self.done => format!("has nothing new: all {} events were made", self.done),
+            Some(events) => format!("makes {} more events, from number {} on", events - self.done, self.done),
+        })
     }
 
     fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {

@@ -17,14 +17,15 @@ pub(crate) mod csv;
 mod csv_write;
 pub(crate) mod jsonl;
 mod jsonl_write;
+mod reading;
 mod sink;
 mod source;
 
 pub(crate) use csv_write::CsvRows;
 pub(crate) use jsonl_write::JsonlRows;
+pub use reading::RECORD_BYTES_MAX;
 pub(crate) use sink::TextSink;
-pub use source::RECORD_BYTES_MAX;
-pub(crate) use source::TextSource;
+pub(crate) use source::{Input, TextSource, reads};
 
 use crate::bad::Fault;
 use crate::columns::Rows;

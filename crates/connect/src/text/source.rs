@@ -1,55 +1,71 @@
 //! The loop that reads text and hands its records to a format.
+//!
+//! # The end
+//!
+//! A record that the end of a file cuts off is a record nevertheless, except at the end of the last file if more may
+//! follow there: in a run with a state, whose end of input is a pause, and while the file is followed. It is kept back
+//! then, and found whole when the rest of it is there.
 
-use super::{Format, Frame, Header};
-use crate::bad::{Fault, excerpt};
+use super::reading::Reading;
+use super::{Format, Header};
 use crate::columns::Rows;
-use crate::compression::open_text;
-use crate::files::{ByteCount, FileProgress, Place, read_failed};
-use crate::place::{FileToken, Head, all_regular, check_new, whole_head};
-use crate::{Compression, SourceOptions};
-use memchr::memchr;
-use std::io::{self, Read, Seek, SeekFrom};
+use crate::files::{FileProgress, Place, places};
+use crate::place::{Before, Compressed, FileToken, Head, all_regular, check_new, whole_head};
+use crate::{Clock, Compression, InputEnd, SourceOptions};
 use std::mem::take;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_model::Schema;
 use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
-/// Longest record that is decoded.
-pub const RECORD_BYTES_MAX: usize = 64 << 20;
-
 /// A batch is handed over when its records were this long together, however few they are.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// Read at once.
-const READ_BYTES: usize = 256 << 10;
+/// How often a file that is followed is looked at.
+const FOLLOW_POLL: Duration = Duration::from_millis(20);
 
 // Columns address their bytes by `i32`. No value grows by being decoded.
-const _: () = assert!(BATCH_BYTES_MAX + RECORD_BYTES_MAX < i32::MAX as usize);
+const _: () = assert!(BATCH_BYTES_MAX + super::RECORD_BYTES_MAX < i32::MAX as usize);
 
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+/// Where a text source reads, and what the end of that is.
+pub(crate) struct Input<'a> {
+    /// Files, globs, or `-`.
+    pub paths: &'a [String],
+    pub compression: Option<Compression>,
+    pub end: InputEnd,
+}
 
 /// A source of text records.
 pub(crate) struct TextSource<F> {
     format: F,
+    paths: Vec<String>,
     places: Vec<Place>,
     compression: Option<Compression>,
+    end: InputEnd,
+    /// Whether its end is a pause.
+    pauses: bool,
+    clock: Arc<dyn Clock>,
     /// The place being read, or about to be.
     index: usize,
     current: Option<Reading>,
+    /// The places before it.
+    before: Before,
     batch: Batch,
     progress: FileProgress,
     /// How the place at `index` begins, once it was looked at.
     head: Option<(usize, Head)>,
     /// What ended the source. Events decoded before it are handed over first.
     failure: Option<IoFailure>,
+    /// Where it goes on, for people, if it was resumed.
+    resumed: Option<String>,
 }
 
 /// The batch under construction.
-struct Batch {
-    rows: Rows,
-    bad: Vec<BadRecord>,
+pub(super) struct Batch {
+    pub rows: Rows,
+    pub bad: Vec<BadRecord>,
     /// Of the records in it.
-    bytes: usize,
+    pub bytes: usize,
     rows_max: usize,
 }
 
@@ -58,52 +74,90 @@ impl Batch {
         self.rows.count() + self.bad.len()
     }
 
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.records() >= self.rows_max || (self.bytes >= BATCH_BYTES_MAX && self.records() > 0)
     }
+
+    fn take(&mut self) -> SourceBatch {
+        self.bytes = 0;
+        SourceBatch { events: self.rows.finish(), bad: take(&mut self.bad) }
+    }
+}
+
+/// Why no more is decoded for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    /// The batch is to be handed over, if it has records.
+    Batch,
+    /// All is read that is there.
+    End,
 }
 
 impl<F: Format> TextSource<F> {
     /// Checks that every file can be opened and, where the format has headers, that each regular
     /// file's header is right.
-    pub fn open(
-        mut format: F,
-        places: Vec<Place>,
-        compression: Option<Compression>,
-        schema: &Schema,
-        options: &SourceOptions,
-    ) -> Result<Self, IoFailure> {
+    pub fn open(mut format: F, input: &Input<'_>, schema: &Schema, options: &SourceOptions) -> Result<Self, IoFailure> {
+        let Input { paths, compression, end } = *input;
+        let places = places(paths)?;
+        let follows = end == InputEnd::Follow;
         for place in &places {
-            if place.check()? && format.begin() == Header::Expected {
+            let is_regular = place.check()?;
+            if follows && !is_regular {
+                let name = place.name();
+                return Err(IoFailure::new(format!("{name} is no regular file: only files can be followed")));
+            }
+            if is_regular && (follows || format.begin() == Header::Expected) {
                 let mut reading = Reading::open(place, compression, &mut format)?;
-                while !reading.take_header(&mut format)? {
+                if follows && !reading.plain {
+                    let name = place.name();
+                    return Err(IoFailure::new(format!("{name} is compressed, and cannot be followed")));
+                }
+                reading.may_grow = follows;
+                while !reading.take_header(&mut format)? && !(reading.ended && follows) {
                     reading.read()?;
                 }
             }
         }
         let rows_max = options.batch_rows.max(1);
         let batch = Batch { rows: Rows::new(schema), bad: Vec::new(), bytes: 0, rows_max };
-        let progress = FileProgress::new(&places);
+        let mut progress = FileProgress::new(&places);
+        if follows {
+            progress.without_end();
+        }
         Ok(TextSource {
             format,
+            paths: paths.to_vec(),
             places,
             compression,
+            end,
+            pauses: false,
+            clock: options.clock.clone(),
             index: 0,
             current: None,
+            before: Before::default(),
             batch,
             progress,
             head: None,
             failure: None,
+            resumed: None,
         })
     }
 
+    fn follows(&self) -> bool {
+        self.end == InputEnd::Follow
+    }
+
     /// Decodes until the batch is to be handed over or everything is read.
-    fn fill(&mut self) -> Result<(), IoFailure> {
+    fn fill(&mut self) -> Result<Filled, IoFailure> {
         while let Some(place) = self.places.get(self.index) {
+            let is_last = self.index + 1 == self.places.len();
+            // The name of a file that is followed may stand for nothing for a moment.
+            let may_grow =
+                is_last && (self.end == InputEnd::Follow || (self.pauses && place.regular_length().is_some()));
             let reading = match &mut self.current {
                 Some(reading) => reading,
                 // Waiting for a pipe's first bytes while there are events to hand over.
-                None if self.batch.records() > 0 && place.regular_length().is_none() => return Ok(()),
+                None if self.batch.records() > 0 && place.regular_length().is_none() => return Ok(Filled::Batch),
                 none => {
                     if place.regular_length().is_some() {
                         self.head = Some((self.index, whole_head(place)?));
@@ -111,86 +165,209 @@ impl<F: Format> TextSource<F> {
                     none.insert(Reading::open(place, self.compression, &mut self.format)?)
                 }
             };
-            if reading.take_header(&mut self.format)? {
+            reading.may_grow = may_grow;
+            let has_header = reading.take_header(&mut self.format)?;
+            if has_header {
                 reading.decode(&mut self.format, &mut self.batch);
                 if self.batch.is_full() || (reading.live && self.batch.records() > 0) {
-                    return Ok(());
-                }
-                if reading.ended {
-                    self.progress.finish(self.index, reading.count.get());
-                    self.current = None;
-                    self.index += 1;
-                    continue;
+                    return Ok(Filled::Batch);
                 }
             }
-            reading.read()?;
+            match reading.ended {
+                true if is_last => return Ok(Filled::End),
+                true if has_header => self.go_on(),
+                _ => reading.read()?,
+            }
         }
-        Ok(())
+        Ok(Filled::End)
+    }
+
+    /// Goes on to the next place.
+    fn go_on(&mut self) {
+        if let Some(reading) = self.current.take() {
+            self.progress.finish(self.index, reading.count.get());
+            self.before.push(&self.places[self.index], reading.count.get());
+        }
+        self.index += 1;
+    }
+
+    /// Looks whether there is more than there was at the last file's end.
+    fn look(&mut self) -> Result<bool, IoFailure> {
+        let Some(reading) = &mut self.current else { return Ok(true) };
+        reading.read()?;
+        if !reading.ended {
+            return Ok(true);
+        }
+        let place = &self.places[self.index];
+        match place.look() {
+            // Renamed, and the new file is not there yet.
+            None => Ok(false),
+            Some((identity, _)) if identity != reading.identity => {
+                // What was written to the old file before it was renamed.
+                reading.read()?;
+                if reading.ended {
+                    reading.may_grow = false;
+                    reading.decode(&mut self.format, &mut self.batch);
+                    self.current = None;
+                }
+                Ok(true)
+            }
+            Some((_, length)) if length < reading.count.get() => Err(IoFailure::new(format!(
+                "{} has shrunk to {length} bytes while it was followed, after {} of it were read: rename a file, and \
+                 begin another one, instead of writing it anew",
+                place.name(),
+                reading.count.get()
+            ))),
+            Some(_) => self.look_for_files(),
+        }
+    }
+
+    /// Adds files that globs match now and that come after the last one.
+    fn look_for_files(&mut self) -> Result<bool, IoFailure> {
+        let now = places(&self.paths)?;
+        if now.len() <= self.places.len() {
+            return Ok(false);
+        }
+        if !now.starts_with(&self.places) {
+            let new = now.iter().find(|place| !self.places.contains(place)).expect("there are more than before");
+            return Err(IoFailure::new(format!(
+                "{} is new and comes before {}, which was read already; give it a name that sorts after that",
+                new.name(),
+                self.places[self.index].name()
+            )));
+        }
+        self.places = now;
+        self.progress = FileProgress::new(&self.places);
+        self.progress.without_end();
+        Ok(true)
+    }
+
+    /// The next batch, for as long as the source has not failed.
+    fn step(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
+        let mut waits = true;
+        loop {
+            let filled = self.fill();
+            if self.batch.records() > 0 {
+                self.failure = filled.err();
+                return Ok(Next::Batch(self.batch.take()));
+            }
+            match filled? {
+                Filled::Batch => {}
+                Filled::End if !self.follows() => return Ok(Next::End),
+                Filled::End if self.look()? => {}
+                Filled::End if take(&mut waits) => self.clock.sleep(FOLLOW_POLL.min(wait_max)),
+                Filled::End => return Ok(Next::Nothing),
+            }
+        }
     }
 }
 
 impl<F: Format> Source for TextSource<F> {
-    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         if self.failure.is_none() {
-            self.failure = self.fill().err();
+            match self.step(wait_max) {
+                Ok(next) => return Ok(next),
+                Err(failure) => self.failure = Some(failure),
+            }
         }
-        if self.batch.records() > 0 {
-            self.batch.bytes = 0;
-            return Ok(Next::Batch(SourceBatch { events: self.batch.rows.finish(), bad: take(&mut self.batch.bad) }));
-        }
-        match &self.failure {
-            Some(IoFailure { message, schema }) => Err(IoFailure { message: message.clone(), schema: *schema }),
-            None => Ok(Next::End),
-        }
+        let IoFailure { message, schema } = self.failure.as_ref().expect("set above");
+        Err(IoFailure { message: message.clone(), schema: *schema })
     }
 
     fn token(&self) -> Option<String> {
-        let Some(place) = self.places.get(self.index) else {
-            let (file, name) = (self.places.len(), String::new());
-            let token = FileToken { file, name, head: Head::default(), offset: 0, line: 1, skipping: false };
-            return serde_json::to_string(&token).ok();
-        };
-        place.regular_length()?;
-        // Between two files nothing is known of the next but its name.
-        let (offset, line, skipping) = match &self.current {
-            Some(reading) if reading.plain => (reading.offset(), reading.line, reading.skipping),
-            Some(_) => return None,
-            None => (0, 1, false),
-        };
+        let place = self.places.get(self.index)?;
+        if !self.follows() {
+            place.regular_length()?;
+        }
         let head = self.head.filter(|(index, _)| *index == self.index).map_or(Head::default(), |(_, head)| head);
-        let token = FileToken { file: self.index, name: place.name(), head, offset, line, skipping };
+        let name = place.name();
+        // Between two files nothing is known of the next but its name.
+        let mut token =
+            FileToken { file: self.index, name, head, before: Some(self.before.clone()), ..FileToken::default() };
+        if let Some(reading) = &self.current {
+            if reading.plain {
+                (token.offset, token.line, token.skipping) = (reading.offset(), reading.line, reading.skipping);
+            } else {
+                let is_whole = reading.ended && !reading.has_pending();
+                token.compressed =
+                    Some(if is_whole { Compressed::Whole(reading.count.get()) } else { Compressed::Begun });
+            }
+            (token.tail, token.is_unended) = match reading.plain {
+                true => (reading.tail(), reading.is_unended()),
+                false => (Head::default(), false),
+            };
+        }
         serde_json::to_string(&token).ok()
     }
 
+    /// A file that is followed may be renamed.
     fn replays(&self) -> bool {
-        all_regular(&self.places)
+        all_regular(&self.places) && !self.follows()
     }
 
     fn is_at_end_of_pipe(&self) -> bool {
         let has_ended = self.current.as_ref().map_or(self.index == self.places.len(), |reading| reading.ended);
-        (has_ended || self.failure.is_some()) && !all_regular(&self.places)
+        (has_ended || self.failure.is_some()) && !self.follows() && !all_regular(&self.places)
+    }
+
+    fn is_last(&self) -> bool {
+        self.end == InputEnd::Last
+    }
+
+    fn pauses(&mut self) {
+        self.pauses = true;
+    }
+
+    fn rest(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+        let Some(reading) = self.current.as_mut().filter(|reading| reading.ended && reading.may_grow) else {
+            return Ok(None);
+        };
+        reading.may_grow = false;
+        if reading.take_header(&mut self.format)? {
+            reading.decode(&mut self.format, &mut self.batch);
+        }
+        Ok((self.batch.records() > 0).then(|| self.batch.take()))
     }
 
     fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
         if !all_regular(&self.places) {
             return check_new(&self.places).map(|()| Resumed::New);
         }
-        // Compressed text is read from its beginning.
         let Some(token) = token else { return Ok(Resumed::Anew) };
         let token = FileToken::read(token, &self.places)?;
+        self.before = Before::of(&self.places[..token.file]);
         self.index = token.file;
-        self.progress.skip_to(token.file);
-        if token.offset > 0 {
-            let place = &self.places[self.index];
-            let mut reading = Reading::open(place, self.compression, &mut self.format)?;
-            while !reading.take_header(&mut self.format)? {
-                reading.read()?;
+        match (token.compressed, self.places.get(token.file)) {
+            (Some(Compressed::Whole(length)), Some(place)) if place.regular_length() == Some(length) => {
+                self.before.push(place, length);
+                self.index += 1;
             }
-            reading.go(place, &token)?;
-            self.head = Some((self.index, whole_head(place)?));
-            self.current = Some(reading);
+            (Some(_), _) => {
+                (self.index, self.before) = (0, Before::default());
+                self.resumed = Some(format!("reads {} again, which is compressed", token.name));
+                return Ok(Resumed::Anew);
+            }
+            (None, Some(place)) if token.offset > 0 => {
+                let mut reading = Reading::open(place, self.compression, &mut self.format)?;
+                while !reading.take_header(&mut self.format)? {
+                    reading.read()?;
+                }
+                reading.go(place, &token)?;
+                self.head = Some((self.index, whole_head(place)?));
+                self.current = Some(reading);
+            }
+            (None, _) => {}
         }
+        self.progress.skip_to(self.index);
+        self.resumed = Some(self.goes_on(&token));
         Ok(Resumed::Behind)
+    }
+
+    fn outlook(&self) -> Option<String> {
+        match &self.resumed {
+            Some(resumed) => Some(resumed.clone()),
+            None => Some(reads(&self.places)),
+        }
     }
 
     fn progress(&self) -> SourceProgress {
@@ -198,210 +375,39 @@ impl<F: Format> Source for TextSource<F> {
     }
 }
 
-/// One input being read.
-struct Reading {
-    name: String,
-    reader: Box<dyn Read + Send>,
-    live: bool,
-    /// Not compressed.
-    plain: bool,
-    count: ByteCount,
-    /// The bytes read and not yet decoded are `buffer[start..end]`.
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The reader has no more.
-    ended: bool,
-    /// The first bytes were looked at.
-    begun: bool,
-    header: Header,
-    /// 1-based, of the record at `start`.
-    line: u64,
-    /// Within a line that was given up.
-    skipping: bool,
-}
-
-impl Reading {
-    fn open(place: &Place, compression: Option<Compression>, format: &mut impl Format) -> Result<Reading, IoFailure> {
-        let count = ByteCount::default();
-        let input = open_text(place, compression, &count)?;
-        format.restart();
-        Ok(Reading {
-            name: place.name(),
-            reader: input.reader,
-            live: input.live,
-            plain: input.plain,
-            count,
-            buffer: Vec::new(),
-            start: 0,
-            end: 0,
-            ended: false,
-            begun: false,
-            header: format.begin(),
-            line: 1,
-            skipping: false,
-        })
-    }
-
-    /// Bytes of plain text before the record at `start`.
-    fn offset(&self) -> u64 {
-        self.count.get() - (self.end - self.start) as u64
-    }
-
-    /// Seeks to a place in plain text, after the header.
-    fn go(&mut self, place: &Place, token: &FileToken) -> Result<(), IoFailure> {
-        let mut raw = place.open(&self.count)?;
-        raw.seek(SeekFrom::Start(token.offset)).map_err(|error| read_failed(&self.name, &error))?;
-        self.count.set(token.offset);
-        self.reader = Box::new(raw);
-        (self.start, self.end, self.ended) = (0, 0, false);
-        (self.line, self.skipping) = (token.line, token.skipping);
-        Ok(())
-    }
-
-    /// Reads once.
-    fn read(&mut self) -> Result<(), IoFailure> {
-        if self.buffer.len() - self.end < READ_BYTES {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= take(&mut self.start);
-            if self.buffer.len() - self.end < READ_BYTES {
-                let length = (2 * self.end).max(READ_BYTES * 2);
-                self.buffer.resize(length, 0);
-            }
+impl<F: Format> TextSource<F> {
+    /// Where it goes on after a token, for people.
+    fn goes_on(&self, token: &FileToken) -> String {
+        let Some(reading) = &self.current else {
+            return match &self.places[self.index..] {
+                [] => format!("has nothing new: {} was read to its end", token.name),
+                new => reads(new),
+            };
+        };
+        let FileToken { name, offset, line, .. } = token;
+        let more = self.places[self.index].regular_length().unwrap_or(0).saturating_sub(reading.offset());
+        let mut text = match more {
+            0 => format!("has nothing new in {name} after byte {offset}"),
+            _ => format!("continues {name} at byte {offset}, line {line}, {more} new bytes"),
+        };
+        let new = &self.places[self.index + 1..];
+        if !new.is_empty() {
+            text = format!("{text}; then {}", reads(new));
         }
-        loop {
-            match self.reader.read(&mut self.buffer[self.end..]) {
-                Ok(read) => {
-                    self.end += read;
-                    self.ended = read == 0;
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(read_failed(&self.name, &"the compressed data is cut off before its end"));
-                }
-                Err(error) => return Err(read_failed(&self.name, &error)),
-            }
-        }
-    }
-
-    fn pending(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    /// Skips a byte order mark. False while it cannot be told whether there is one.
-    fn begin(&mut self) -> bool {
-        if !self.begun {
-            let pending = self.pending();
-            if pending.starts_with(BYTE_ORDER_MARK) {
-                self.start += BYTE_ORDER_MARK.len();
-            } else if BYTE_ORDER_MARK.starts_with(pending) && !self.ended {
-                return false;
-            }
-            self.begun = true;
-        }
-        true
-    }
-
-    /// Takes the header if one is due. False while more has to be read before records come.
-    fn take_header(&mut self, format: &mut impl Format) -> Result<bool, IoFailure> {
-        if !self.begin() {
-            return Ok(false);
-        }
-        while self.header == Header::Expected {
-            let pending = self.pending();
-            let refused = |reason: &str| IoFailure::schema(format!("{}: {reason}", self.name));
-            if pending.is_empty() && self.ended {
-                return Err(refused("it is empty, not even a header line is there"));
-            }
-            match format.frame(pending, self.ended) {
-                Frame::Whole { length, next, lines } => {
-                    let record = without_return(&pending[..length]);
-                    if !record.is_empty() {
-                        let text = str::from_utf8(record).map_err(|_| refused("the header line is not UTF-8"))?;
-                        format.header(text).map_err(|failure| refused(&failure.message))?;
-                        self.header = Header::None;
-                    }
-                    self.start += next;
-                    self.line += lines;
-                }
-                Frame::Partial if pending.len() > RECORD_BYTES_MAX || self.ended => {
-                    return Err(refused("the header line has no end"));
-                }
-                Frame::Partial => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Decodes the whole records that are there, until the batch is full.
-    fn decode(&mut self, format: &mut impl Format, batch: &mut Batch) {
-        while self.start < self.end && !batch.is_full() {
-            if self.skipping {
-                self.skip();
-                continue;
-            }
-            let pending = &self.buffer[self.start..self.end];
-            match format.frame(pending, self.ended) {
-                Frame::Whole { length, next, lines } if length <= RECORD_BYTES_MAX => {
-                    let record = without_return(&pending[..length]);
-                    if !record.is_empty()
-                        && let Err(fault) = decode_record(format, record, &mut batch.rows)
-                    {
-                        batch.rows.roll_back();
-                        batch.bad.push(fault.into_bad(&self.name, self.line, excerpt(record)));
-                    }
-                    batch.bytes += length;
-                    self.start += next;
-                    self.line += lines;
-                }
-                Frame::Partial if pending.len() <= RECORD_BYTES_MAX && !self.ended => return,
-                Frame::Partial if pending.len() <= RECORD_BYTES_MAX => {
-                    self.give_up(format.unfinished().to_owned(), &mut batch.bad);
-                    format.restart();
-                }
-                _ => {
-                    let limit = RECORD_BYTES_MAX >> 20;
-                    self.give_up(format!("the record is longer than {limit} MiB"), &mut batch.bad);
-                    format.restart();
-                }
-            }
-        }
-    }
-
-    /// The record that begins here has no end: its first line is bad.
-    fn give_up(&mut self, reason: String, bad: &mut Vec<BadRecord>) {
-        let pending = self.pending();
-        let line = memchr(b'\n', pending).map_or(pending, |end| &pending[..end]);
-        bad.push(Fault::whole(reason).into_bad(&self.name, self.line, excerpt(without_return(line))));
-        self.skipping = true;
-        self.skip();
-    }
-
-    /// Goes on to the next line, as far as it is there.
-    fn skip(&mut self) {
-        match memchr(b'\n', self.pending()) {
-            Some(end) => {
-                self.start += end + 1;
-                self.line += 1;
-                self.skipping = false;
-            }
-            None => self.start = self.end,
-        }
+        text
     }
 }
 
-fn decode_record(format: &mut impl Format, record: &[u8], rows: &mut Rows) -> Result<(), Fault> {
-    match str::from_utf8(record) {
-        Ok(text) => format.decode(text, rows),
-        Err(error) => {
-            let column = format.column_of_invalid(&String::from_utf8_lossy(record));
-            Err(Fault { column, reason: format!("invalid UTF-8 at byte {} of the record", error.valid_up_to() + 1) })
-        }
+/// New files, for people.
+pub(crate) fn reads(places: &[Place]) -> String {
+    let name = |place: &Place| match place.regular_length() {
+        Some(length) => format!("{} ({length} bytes)", place.name()),
+        None => place.name(),
+    };
+    const NAMED_MAX: usize = 8;
+    let mut names: Vec<String> = places.iter().take(NAMED_MAX).map(name).collect();
+    if places.len() > NAMED_MAX {
+        names.push(format!("{} more", places.len() - NAMED_MAX));
     }
-}
-
-/// The record without the carriage return of a `\r\n`.
-fn without_return(record: &[u8]) -> &[u8] {
-    record.strip_suffix(b"\r").unwrap_or(record)
+    format!("reads {} from the beginning", names.join(", "))
 }

@@ -46,8 +46,8 @@ fn write(kind: Kind, path: &str, batches: &[RecordBatch]) {
 
 fn source(kind: Kind, path: &str) -> SourceSpec {
     match kind {
-        Parquet => SourceSpec::Parquet { paths: vec![path.into()] },
-        _ => SourceSpec::Ipc { paths: vec![path.into()] },
+        Parquet => SourceSpec::Parquet { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause },
+        _ => SourceSpec::Ipc { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause },
     }
 }
 

@@ -125,7 +125,13 @@ fn empty_fields_and_the_null_text() {
     assert_eq!(taken.rows[2], [int(1), text("x"), text("NA"), int(5)]);
     assert_eq!(taken.bad.len(), 2);
 
-    let spec = SourceSpec::Csv { paths: vec![path], delimiter: ',', null: "NA".into(), compression: None };
+    let spec = SourceSpec::Csv {
+        paths: vec![path],
+        delimiter: ',',
+        null: "NA".into(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     let taken = take(&spec, &schema);
     assert_eq!(taken.rows[0][..3], [Value::Null, text(""), text("")]);
     assert_eq!(taken.rows[1][..3], [Value::Null, text(""), text("")]);
@@ -178,7 +184,13 @@ fn lists_and_odd_delimiters_are_refused() {
     assert_eq!(failure.message, "column 'a' is a list[int], which CSV cannot hold; use JSON Lines or Parquet");
     assert!(failure.schema);
     for delimiter in ['é', '"', '\n', '\r'] {
-        let spec = SourceSpec::Csv { paths: vec![path.clone()], delimiter, null: String::new(), compression: None };
+        let spec = SourceSpec::Csv {
+            paths: vec![path.clone()],
+            delimiter,
+            null: String::new(),
+            compression: None,
+            end: tidemill_connect::InputEnd::Pause,
+        };
         assert!(refusal(&spec, &ints(&["a"])).message.contains("delimiter"));
     }
     let spec = SourceSpec::Csv {
@@ -186,6 +198,7 @@ fn lists_and_odd_delimiters_are_refused() {
         delimiter: '\t',
         null: String::new(),
         compression: None,
+        end: tidemill_connect::InputEnd::Pause,
     };
     assert_eq!(take(&spec, &ints(&["b", "a"])).rows, [[int(2), int(1)]]);
 }

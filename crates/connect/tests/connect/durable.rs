@@ -18,9 +18,16 @@ fn durable(owner: &str) -> SinkDurability {
 fn all(path: &str) -> Vec<(SinkSpec, SourceSpec)> {
     let paths = vec![path.to_owned()];
     let csv = |compression| SinkSpec::Csv { path: path.into(), delimiter: ',', null: String::new(), compression };
-    let read_csv = SourceSpec::Csv { paths: paths.clone(), delimiter: ',', null: String::new(), compression: None };
+    let read_csv = SourceSpec::Csv {
+        paths: paths.clone(),
+        delimiter: ',',
+        null: String::new(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     let jsonl = |compression| SinkSpec::Jsonl { path: path.into(), compression };
-    let read_jsonl = SourceSpec::Jsonl { paths: paths.clone(), compression: None };
+    let read_jsonl =
+        SourceSpec::Jsonl { paths: paths.clone(), compression: None, end: tidemill_connect::InputEnd::Pause };
     vec![
         (csv(None), read_csv.clone()),
         (csv(Some(Compression::Gzip)), read_csv),
@@ -28,9 +35,12 @@ fn all(path: &str) -> Vec<(SinkSpec, SourceSpec)> {
         (jsonl(Some(Compression::Zstd)), read_jsonl),
         (
             SinkSpec::Parquet { path: path.into(), compression: ParquetCompression::default() },
-            SourceSpec::Parquet { paths: paths.clone() },
+            SourceSpec::Parquet { paths: paths.clone(), end: tidemill_connect::InputEnd::Pause },
         ),
-        (SinkSpec::Ipc { path: path.into(), compression: IpcCompression::default() }, SourceSpec::Ipc { paths }),
+        (
+            SinkSpec::Ipc { path: path.into(), compression: IpcCompression::default() },
+            SourceSpec::Ipc { paths, end: tidemill_connect::InputEnd::Pause },
+        ),
     ]
 }
 

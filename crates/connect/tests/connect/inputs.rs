@@ -36,7 +36,13 @@ fn globs_are_sorted_and_files_read_in_order() {
     assert_eq!(take(&csv(files.path("c[1].csv")), &ints(&["a"])).firsts(), [int(4)]);
 
     let paths = vec![files.path("b.csv"), files.path("a*.csv")];
-    let spec = SourceSpec::Csv { paths, delimiter: ',', null: String::new(), compression: None };
+    let spec = SourceSpec::Csv {
+        paths,
+        delimiter: ',',
+        null: String::new(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     assert_eq!(take(&spec, &ints(&["a"])).firsts(), [3, 1, 2].map(int));
 }
 
@@ -52,9 +58,13 @@ fn what_cannot_be_read_is_refused_by_name() {
     assert!(directory.contains("is a directory"), "{directory}");
     let malformed = refusal(&jsonl(files.path("[")), &schema).message;
     assert!(malformed.contains("glob"), "{malformed}");
-    let none = SourceSpec::Jsonl { paths: vec![], compression: None };
+    let none = SourceSpec::Jsonl { paths: vec![], compression: None, end: tidemill_connect::InputEnd::Pause };
     assert!(refusal(&none, &schema).message.contains("no path"));
-    let twice = SourceSpec::Jsonl { paths: vec!["-".into(), "-".into()], compression: None };
+    let twice = SourceSpec::Jsonl {
+        paths: vec!["-".into(), "-".into()],
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     assert!(refusal(&twice, &schema).message.contains("only once"));
 }
 
@@ -170,7 +180,13 @@ fn a_pipe_of_another_schema_fails_when_its_turn_comes() {
     let path = pipe(&files, "live.csv");
     let first = files.write("a.csv", "a\n1\n");
     let paths = vec![first, path.to_str().unwrap().to_owned()];
-    let spec = SourceSpec::Csv { paths, delimiter: ',', null: String::new(), compression: None };
+    let spec = SourceSpec::Csv {
+        paths,
+        delimiter: ',',
+        null: String::new(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     let schema = ints(&["a"]);
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     // The file's events do not wait for the pipe, which nobody has opened yet.
@@ -188,7 +204,13 @@ fn progress_counts_bytes_on_the_medium() {
     let packed = gzip(&content);
     let total = (packed.len() + content.len()) as u64;
     let paths = vec![files.write("a.csv.gz", packed), files.write("b.csv", content)];
-    let spec = SourceSpec::Csv { paths, delimiter: ',', null: String::new(), compression: None };
+    let spec = SourceSpec::Csv {
+        paths,
+        delimiter: ',',
+        null: String::new(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     assert_eq!((source.progress().done, source.progress().total), (0, Some(total)));
     let mut last = 0;

@@ -6,7 +6,11 @@ use tempfile::tempdir;
 use tidemill_connect::{Named, SinkSpec, SourceSpec, check_overlap};
 
 fn refused(read: &str, written: &str) -> Option<String> {
-    let source = SourceSpec::Jsonl { paths: vec!["other.jsonl".into(), read.into()], compression: None };
+    let source = SourceSpec::Jsonl {
+        paths: vec!["other.jsonl".into(), read.into()],
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     let sink = SinkSpec::Jsonl { path: written.into(), compression: None };
     let inputs = [Named { name: "source 'a'".into(), spec: &source }];
     let sinks = [Named { name: "sink 'b'".into(), spec: &sink }];

@@ -126,7 +126,7 @@ proptest! {
         let path = files.path("x.csv");
         let null = if delimiter == 'N' { "?" } else { "\\N" };
         let sink = SinkSpec::Csv { path: path.clone(), delimiter, null: null.into(), compression: None };
-        let source = SourceSpec::Csv { paths: vec![path], delimiter, null: null.into(), compression: None };
+        let source = SourceSpec::Csv { paths: vec![path], delimiter, null: null.into(), compression: None, end: tidemill_connect::InputEnd::Pause };
         same(&back(&sink, &source, &schema, &rows), &rows)?;
     }
 
@@ -152,7 +152,7 @@ proptest! {
         let files = Files::new();
         let path = files.path("x.parquet");
         let sink = SinkSpec::Parquet { path: path.clone(), compression: [None, Snappy, Lz4, Gzip, Zstd][pick] };
-        same(&back(&sink, &SourceSpec::Parquet { paths: vec![path] }, &schema, &rows), &rows)?;
+        same(&back(&sink, &SourceSpec::Parquet { paths: vec![path], end: tidemill_connect::InputEnd::Pause }, &schema, &rows), &rows)?;
     }
 
     #[test]
@@ -161,7 +161,7 @@ proptest! {
         let files = Files::new();
         let path = files.path("x.arrow");
         let sink = SinkSpec::Ipc { path: path.clone(), compression: [None, Lz4, Zstd][pick] };
-        same(&back(&sink, &SourceSpec::Ipc { paths: vec![path] }, &schema, &rows), &rows)?;
+        same(&back(&sink, &SourceSpec::Ipc { paths: vec![path], end: tidemill_connect::InputEnd::Pause }, &schema, &rows), &rows)?;
     }
 }
 

@@ -106,7 +106,13 @@ fn texts_that_look_like_none_in_csv() {
     let spec = SinkSpec::Csv { path: path.clone(), delimiter: ',', null: "0".into(), compression: None };
     let rows = [vec![text("0"), Value::Null], vec![Value::Null, int(0)], vec![text(""), int(10)]];
     assert_eq!(written(&spec, &schema, &rows, &path), "s,i\n\"0\",0\n0,\"0\"\n,10\n");
-    let source = SourceSpec::Csv { paths: vec![path], delimiter: ',', null: "0".into(), compression: None };
+    let source = SourceSpec::Csv {
+        paths: vec![path],
+        delimiter: ',',
+        null: "0".into(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    };
     assert_eq!(take(&source, &schema).rows, rows);
 }
 

@@ -96,15 +96,27 @@ pub fn refusal(spec: &SourceSpec, schema: &Schema) -> IoFailure {
 }
 
 pub fn csv(path: impl Into<String>) -> SourceSpec {
-    SourceSpec::Csv { paths: vec![path.into()], delimiter: ',', null: String::new(), compression: None }
+    SourceSpec::Csv {
+        paths: vec![path.into()],
+        delimiter: ',',
+        null: String::new(),
+        compression: None,
+        end: tidemill_connect::InputEnd::Pause,
+    }
 }
 
 pub fn jsonl(path: impl Into<String>) -> SourceSpec {
-    SourceSpec::Jsonl { paths: vec![path.into()], compression: None }
+    SourceSpec::Jsonl { paths: vec![path.into()], compression: None, end: tidemill_connect::InputEnd::Pause }
 }
 
 pub fn csv_as(path: impl Into<String>, compression: Compression) -> SourceSpec {
-    SourceSpec::Csv { paths: vec![path.into()], delimiter: ',', null: String::new(), compression: Some(compression) }
+    SourceSpec::Csv {
+        paths: vec![path.into()],
+        delimiter: ',',
+        null: String::new(),
+        compression: Some(compression),
+        end: tidemill_connect::InputEnd::Pause,
+    }
 }
 
 pub fn ints(names: &[&str]) -> Schema {

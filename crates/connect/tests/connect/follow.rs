@@ -1,0 +1,112 @@
+//! Files that are followed: what is added is seen soon, across a rotation too.
+
+use crate::support::*;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use tidemill_connect::{InputEnd, SourceSpec, open_source};
+use tidemill_model::arrow::rows;
+use tidemill_runtime::{Next, Source};
+
+const WAIT: Duration = Duration::from_millis(20);
+/// Far beyond the time in which data is seen.
+const EVER: Duration = Duration::from_secs(20);
+
+fn follow(path: &str) -> Box<dyn Source> {
+    let (paths, null) = (vec![path.to_owned()], String::new());
+    let spec = SourceSpec::Csv { paths, delimiter: ',', null, compression: None, end: InputEnd::Follow };
+    open_source(&spec, &ints(&["a"]), &options(1000)).unwrap()
+}
+
+/// The values of the next batch.
+fn values(source: &mut dyn Source) -> Vec<i64> {
+    let begun = Instant::now();
+    loop {
+        match source.next(WAIT).unwrap() {
+            Next::Batch(batch) => {
+                return rows(&batch.events, &ints(&["a"])).iter().map(|row| row[0].word().unwrap()).collect();
+            }
+            Next::Nothing => assert!(begun.elapsed() < EVER, "nothing comes"),
+            Next::End => panic!("a source that follows has no end"),
+        }
+    }
+}
+
+/// Nothing comes, and that is said in time.
+fn silent(source: &mut dyn Source) {
+    assert!(matches!(source.next(WAIT).unwrap(), Next::Nothing));
+}
+
+fn append(path: &str, text: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn what_is_added_is_seen() {
+    let files = Files::new();
+    let path = files.write("a.csv", "a\n1\n2");
+    let mut source = follow(&path);
+    assert!(!source.replays(), "a file may be renamed");
+    assert_eq!(values(&mut *source), [1]);
+    silent(&mut *source);
+    append(&path, "2\n3\n");
+    assert_eq!(values(&mut *source), [22, 3]);
+    let token = source.token().unwrap();
+    append(&path, "4\n");
+    let mut later = follow(&path);
+    later.resume(Some(&token)).unwrap();
+    assert_eq!(values(&mut *later), [4]);
+}
+
+#[test]
+fn a_renamed_file_is_read_to_its_end_and_then_the_new_one() {
+    let files = Files::new();
+    let path = files.write("a.csv", "a\n1\n");
+    let mut source = follow(&path);
+    assert_eq!(values(&mut *source), [1]);
+    append(&path, "2\n");
+    std::fs::rename(&path, files.path("a.csv.1")).unwrap();
+    append(&files.path("a.csv.1"), "3\n4");
+    assert_eq!(values(&mut *source), [2, 3]);
+    silent(&mut *source);
+    files.write("a.csv", "");
+    // The line without an end is whole now; the new file has no header yet.
+    assert_eq!(values(&mut *source), [4]);
+    silent(&mut *source);
+    append(&path, "b,a\n0,5\n");
+    assert_eq!(values(&mut *source), [5]);
+    let token = source.token().unwrap();
+    append(&path, "0,6\n");
+    let mut later = follow(&path);
+    later.resume(Some(&token)).unwrap();
+    assert_eq!(values(&mut *later), [6]);
+}
+
+#[test]
+fn a_glob_takes_files_that_come() {
+    let files = Files::new();
+    files.write("a.csv", "a\n1");
+    let mut source = follow(&files.path("*.csv"));
+    silent(&mut *source);
+    files.write("b.csv", "a\n2\n");
+    assert_eq!(values(&mut *source), [1, 2]);
+    files.write("0.csv", "a\n3\n");
+    let failure = loop {
+        if let Err(failure) = source.next(WAIT) {
+            break failure.message;
+        }
+    };
+    assert!(failure.contains("0.csv is new and comes before"), "{failure}");
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_followed_is_refused() {
+    let files = Files::new();
+    let path = files.write("a.csv", "a\n1\n2\n");
+    let mut source = follow(&path);
+    assert_eq!(values(&mut *source), [1, 2]);
+    files.write("a.csv", "a\n");
+    let failure = source.next(WAIT).unwrap_err().message;
+    assert!(failure.contains("has shrunk to 2 bytes while it was followed"), "{failure}");
+    assert!(source.next(WAIT).is_err(), "a failure is for ever");
+}
