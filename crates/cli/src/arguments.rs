@@ -214,6 +214,11 @@ pub struct RunArguments {
     /// Keep a savepoint of this name: the state as it is when the run begins, and the log after it. Needs a state.
     #[arg(long, value_name = "NAME")]
     savepoint: Option<String>,
+    /// The end of the input is the end for good: everything that is held back is released, and what comes after that is
+    /// refused. Otherwise the end is a pause in a run with a state: the next run continues with what was added. Without
+    /// a state it is always the end.
+    #[arg(long = "final")]
+    is_final: bool,
     /// Begin a new state, or a run without one, with the rows that a state or savepoint has in the tables of
     /// the same names. A state that has begun keeps its own.
     #[arg(long, value_name = "DIR")]
@@ -232,7 +237,7 @@ pub struct RunArguments {
 impl RunArguments {
     /// The options of the run.
     pub fn options(&self) -> RunOptions {
-        let RunArguments { epoch, latency, scheduling, sync, memory, logging, .. } = *self;
+        let RunArguments { epoch, latency, scheduling, sync, memory, logging, is_final, .. } = *self;
         let workers = self.workers.unwrap_or(0);
         RunOptions {
             engine: Options { workers, epoch, latency, scheduling, memory, ..Options::default() },
@@ -240,6 +245,7 @@ impl RunArguments {
             sync,
             logging,
             savepoint: self.savepoint.clone(),
+            is_final,
             seed: self.seed.clone(),
             epoch_records: self.epoch_records.clone(),
         }

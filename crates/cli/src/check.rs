@@ -4,6 +4,7 @@ use crate::arguments::{CheckArguments, Target};
 use crate::exit::{self, report};
 use crate::job::{Input, Job, JobError, Output, first_rows_schema, source_streams};
 use crate::loader::{Loader, Purpose};
+use crate::outlook::source_outlooks;
 use crate::say;
 use crate::text::{count, counted, destination, origin, value};
 use std::fmt::Write;
@@ -24,7 +25,7 @@ pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8
         warned.iter().for_each(|warning| say::warning(warning));
         say::out(&verdict(&program, warned.len()));
         match &arguments.state {
-            Some(state) => check_state(state, &program),
+            Some(state) => check_state(state, &job, &program),
             None => Ok(()),
         }
     })
@@ -43,7 +44,7 @@ pub fn explain<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Erro
 }
 
 /// Says what a run would do with a state.
-fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
+fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError> {
     let shown = path.display();
     let Some(manifest) = Manifest::read(&Disk, path)? else {
         say::out(&format!("\nstate {shown}: there is none; a run begins it"));
@@ -55,15 +56,21 @@ fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
     if let Fit::Refused(why) = &fit {
         return Err(StateError::Refused(format!("the state {shown} {why}")).into());
     }
+    let mut sources = String::new();
     match (open_state_as_it_is(path), &fit) {
         (Err(StateError::Refused(why)), _) => _ = writeln!(text, "  {why}; until it is free, a run is refused"),
         (Err(error), _) => return Err(error.into()),
-        (Ok(directory), fit) => text.push_str(match (fit, directory.has_logged()?) {
-            (Fit::Same, false) => "  a run continues from it\n",
-            (Fit::Same, true) => "  it was left by a crash; a run replays the log and continues\n",
-            (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
-            (_, false) => "",
-        }),
+        (Ok(directory), fit) => {
+            text.push_str(match (fit, directory.has_logged()?) {
+                (Fit::Same, false) => "  a run continues from it\n",
+                (Fit::Same, true) => "  it was left by a crash; a run replays the log and continues\n",
+                (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
+                (_, false) => "",
+            });
+            if matches!(fit, Fit::Same | Fit::Changed) {
+                sources = source_outlooks(&directory, job, program)?;
+            }
+        }
     }
     match fit {
         Fit::Same | Fit::Refused(_) => {}
@@ -73,6 +80,7 @@ fn check_state(path: &Path, program: &Program) -> Result<(), JobError> {
             changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
         }
     }
+    text.push_str(&sources);
     say::out(&text);
     Ok(())
 }

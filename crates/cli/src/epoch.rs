@@ -60,6 +60,15 @@ pub fn parse_memory(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Whether something is so: `true` or `false`.
+pub fn parse_flag(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "True" => Ok(true),
+        "false" | "False" => Ok(false),
+        _ => Err(format!("'{text}' is neither true nor false")),
+    }
+}
+
 /// `border` or `full`.
 pub fn parse_logging(text: &str) -> Result<Logging, String> {
     match text.trim() {

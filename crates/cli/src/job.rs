@@ -10,6 +10,7 @@
 
 use crate::options::RunOptions;
 use crate::state::bring;
+use crate::summary::waits;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -267,10 +268,11 @@ impl Ready {
     /// Runs it to its end. `tick` is called some twenty times a second on this thread.
     pub fn run(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<(Engine, Summary), JobError> {
         let (engine, request, mut watch) = self.into_parts(control);
-        let summary = engine.run(request, &mut || {
+        let mut summary = engine.run(request, &mut || {
             watch();
             tick();
         })?;
+        say_waits(&mut summary, engine.program());
         Ok((engine, summary))
     }
 
@@ -294,6 +296,15 @@ impl Ready {
             }
         };
         (engine, request, watch)
+    }
+}
+
+/// Says of each source of a run with a state what its held events wait for.
+pub fn say_waits(summary: &mut Summary, program: &Program) {
+    if summary.durability.is_some() {
+        for (source, stream) in summary.sources.iter_mut().zip(source_streams(program)) {
+            source.waits = waits(source, stream);
+        }
     }
 }
 

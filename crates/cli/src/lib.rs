@@ -14,6 +14,7 @@ mod job;
 mod loader;
 mod new;
 mod options;
+mod outlook;
 mod progress;
 mod run;
 mod savepoint;

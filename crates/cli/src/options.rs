@@ -1,7 +1,7 @@
 //! The options of a run. None of them changes results. The command line and every front end have the same, under the
 //! same names and in the same words.
 
-use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
+use crate::epoch::{parse_epoch, parse_flag, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use tidemill_runtime::{DurabilityOptions, Logging, Options, PolicyError, Sync};
@@ -19,6 +19,8 @@ pub struct RunOptions {
     pub logging: Option<Logging>,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
     pub savepoint: Option<String>,
+    /// Whether the end of the sources' input is the end for good: without a state it always is.
+    pub is_final: bool,
     /// A state or savepoint whose rows the tables of the same names begin with.
     pub seed: Option<PathBuf>,
     /// The Arrow file for a record of each epoch.
@@ -52,6 +54,7 @@ impl RunOptions {
             "memory" => self.engine.memory = Some(parse_memory(text()?)?),
             "logging" => self.logging = Some(parse_logging(text()?)?),
             "savepoint" => self.savepoint = Some(text()?.to_owned()),
+            "final" => self.is_final = parse_flag(text()?)?,
             "seed" => self.seed = Some(value.into()),
             "epoch_records" => self.epoch_records = Some(value.into()),
             _ => return Err("there is no such option".into()),
@@ -62,7 +65,8 @@ impl RunOptions {
     /// Those of a durable run, for the engine.
     pub(crate) fn durability(&self) -> DurabilityOptions {
         let sync = self.sync.unwrap_or_default();
-        DurabilityOptions { sync, savepoint: self.savepoint.clone(), ..DurabilityOptions::default() }
+        let (savepoint, is_final) = (self.savepoint.clone(), self.is_final);
+        DurabilityOptions { sync, savepoint, is_final, ..DurabilityOptions::default() }
     }
 
     /// Refuses an option that means something for a durable run only, where there is no state.
@@ -104,6 +108,7 @@ mod tests {
             ("memory", "64MiB"),
             ("logging", "full"),
             ("savepoint", "monday"),
+            ("final", "true"),
             ("seed", "other"),
             ("epoch_records", "r.arrow"),
         ])
@@ -116,12 +121,13 @@ mod tests {
             (Some(Path::new("s")), Some(Path::new("other")))
         );
         assert_eq!((options.logging, options.savepoint.as_deref()), (Some(Logging::Full), Some("monday")));
+        assert!(options.is_final && !RunOptions::default().is_final);
         assert!(options.sync.is_some() && options.epoch_records.is_some());
     }
 
     #[test]
     fn wrong_options_are_named() {
-        for option in ["workers", "epoch", "latency", "scheduling", "sync", "memory", "logging", "speed"] {
+        for option in ["workers", "epoch", "latency", "scheduling", "sync", "memory", "logging", "final", "speed"] {
             assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
         }
         for (option, value) in [("savepoint", "monday"), ("memory", "64MiB"), ("sync", "epoch"), ("logging", "full")] {

@@ -4,7 +4,7 @@ use crate::job::source_streams;
 use crate::text::{count, counted, rate, seconds, time};
 use std::fmt::Write;
 use tidemill_model::Type;
-use tidemill_plan::Program;
+use tidemill_plan::{Program, Stream};
 use tidemill_runtime::{DurabilitySummary, SourceSummary, Summary};
 
 /// The summary as text. `scheduling`: also how epochs were scheduled.
@@ -18,6 +18,9 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     );
     for source in &summary.sources {
         let _ = writeln!(text, "  source {}: {}", source.name, source_counts(source));
+        if let Some(waits) = &source.waits {
+            let _ = writeln!(text, "    {waits}");
+        }
     }
     for transaction in &summary.transactions {
         let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));
@@ -63,9 +66,24 @@ fn source_counts(source: &SourceSummary) -> String {
         }
     }
     if source.ended_before {
-        text.push_str("; it had ended before, so nothing was read");
+        text.push_str("; it had ended for good before");
     }
     text
+}
+
+/// What the events wait for that a state keeps of a source, and what releases them.
+pub fn waits(source: &SourceSummary, stream: &Stream) -> Option<String> {
+    let by = source.held_by.as_deref()?;
+    let ty = stream.event_time.and_then(|field| stream.schema.fields[field].scalar_type()).map_or(Type::Int, |t| t.ty);
+    let held = counted(source.held, "event");
+    let may_come = match (source.held_until, source.held_from) {
+        (Some(until), Some(from)) => {
+            format!("{held} held, up to {}: {by} may still have an event from {} on", time(until, ty), time(from, ty))
+        }
+        (Some(until), None) => format!("{held} held, up to {}: {by} has had no event yet", time(until, ty)),
+        (None, _) => format!("{held} held: it takes turns with {by}, which has had no more"),
+    };
+    Some(format!("{may_come}; more events of {by} release them, or --final (final=True)"))
 }
 
 /// The lines about a durable run's state.
@@ -117,7 +135,7 @@ fn stops(text: &mut String, summary: &Summary, program: &Program) {
             let ty = stream.schema.fields[field].scalar_type().map_or(Type::Int, |t| t.ty);
             let _ = write!(text, ", at {}", time(last, ty));
         }
-        if source.held > 0 {
+        if source.held > 0 && source.waits.is_none() {
             let _ = write!(text, "; {} more were read but not processed", count(source.held));
         }
         text.push('\n');

@@ -1,7 +1,7 @@
 //! The history of a state, for readers that reprocess it without the engine: the rows at a checkpoint, and each epoch
 //! logged after it, with the input from its sources and the digests of its results.
 
-use crate::checkpoint::restore_sources;
+use crate::checkpoint::{SourceAt, restore_sources};
 use crate::control::RunError;
 use crate::digest::{EpochDigests, read_digests};
 use crate::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
@@ -170,6 +170,33 @@ pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<TiVec
         Ok(concat_batches(&arrow_schema(&table.schema()), &batches).expect("batches of one schema"))
     };
     program.tables.iter().zip(states).map(rows).collect()
+}
+
+/// The positions of a program's sources after all that a state has, and whether its log has epochs after the checkpoint.
+/// The events that are held back then are known only to the run that replays them: there are none in the positions.
+pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result<(Vec<SourceAt>, bool), RunError> {
+    let (mut sources, schemas) = (restore_sources(directory, program)?, LogSchemas::of(program));
+    sources.resize_with(schemas.sources.len(), Default::default);
+    let mut log = directory.log_behind(directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch))?;
+    let mut has_logged = false;
+    while let Some(logged) = log.next_epoch()? {
+        let entry = EpochEntry::read(logged.epoch, &logged.payload, &schemas).map_err(|Malformed(reason)| {
+            StateError::Refused(format!("epoch {} of the log does not read: {reason}", logged.epoch))
+        })?;
+        for (at, entry) in sources.iter_mut().zip(entry.sources) {
+            at.taken.add(entry.taken);
+            if entry.taken != Taken::default() {
+                at.token = entry.token;
+            }
+            at.standing.ended |= entry.ended;
+            at.standing.passed += entry.passed;
+        }
+        has_logged = true;
+    }
+    if has_logged {
+        sources.iter_mut().for_each(|at| at.standing.held.clear());
+    }
+    Ok((sources, has_logged))
 }
 
 /// A source that is being read again.

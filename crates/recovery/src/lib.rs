@@ -55,7 +55,9 @@ pub use end::{Ending, Left};
 pub use entry::{EpochEntry, Ingested, SourceEntry};
 pub use eviction::{MemoryControl, Room};
 pub use feed::{CheckpointTrigger, LogFeed};
-pub use history::{History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, state_rows};
+pub use history::{
+    History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, source_positions, state_rows,
+};
 pub use intake::{Exactly, Intake, Taken, missing, split};
 pub use load::checkpoint_rows;
 pub use logger::{Logged, Logger};

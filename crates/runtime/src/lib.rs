@@ -36,7 +36,8 @@ pub use summary::{
 };
 pub use tidemill_recovery::{
     Control, Durability, DurabilityOptions, DurabilitySummary, History, MemorySummary, PastEpoch, PastSource,
-    RecoveryProgress, Reopen, RunError, StartingPoint, StartingSource, Sync, checkpoint_rows, state_rows,
+    RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken, checkpoint_rows,
+    source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::scheduling::{Policies, Scheduling};

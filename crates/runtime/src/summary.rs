@@ -100,6 +100,9 @@ pub struct SourceSummary {
     /// The earliest event time that such an event may have; none while that source has had no event, and for sources
     /// without event time.
     pub held_from: Option<i64>,
+    /// What they wait for and what releases them, in words; set by front ends, where the events are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Whether its input came to an end that is a pause: a later run over the same state continues it.
     pub paused: bool,
     /// Whether it had ended for good in an earlier run over the same state: nothing was read from it.

@@ -1,0 +1,68 @@
+//! What the next run over a state will do with each source.
+
+use crate::job::{Input, Job, JobError, source_streams};
+use crate::summary::waits;
+use crate::text::{count, counted};
+use std::fmt::Write;
+use tidemill_connect::{SourceOptions, SourceSpec, open_source};
+use tidemill_durability::StateDirectory;
+use tidemill_plan::{Origin, Program, Stream};
+use tidemill_runtime::{Gate, IoFailure, SourceAt, SourceSummary, Taken, source_positions};
+
+/// A line for each source, and one more for what the state holds back of it.
+pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program) -> Result<String, JobError> {
+    let (mut sources, _) = source_positions(directory, program)?;
+    let mut text = String::new();
+    let streams = program.streams.iter_enumerated().filter(|(_, s)| matches!(s.origin, Origin::Source { .. }));
+    let mut gate = Gate::new(program, &streams.map(|(id, _)| id).collect::<Vec<_>>());
+    for (source, at) in sources.iter_mut().enumerate() {
+        gate.stand(source, std::mem::take(&mut at.standing), 0);
+    }
+    let names: Vec<&str> = source_streams(program).map(|stream| stream.name.as_str()).collect();
+    let positions = gate.positions();
+    for (((stream, at), position), source) in source_streams(program).zip(&sources).zip(positions).zip(0..) {
+        let what = match job.sources.get(&stream.name) {
+            _ if gate.has_ended(source) => "has ended for good; a run refuses what is new in it".to_owned(),
+            Some(Input::Spec(spec)) => {
+                outlook(spec, stream, at).unwrap_or_else(|failure| format!("is refused: {failure}"))
+            }
+            Some(Input::Own(_)) | None => given(at),
+        };
+        let _ = writeln!(text, "  source {} {what}", stream.name);
+        let (by, from) = position.held_by.unzip();
+        let summary = SourceSummary {
+            held: position.held,
+            held_until: position.held_until,
+            held_by: by.map(|by| names[by].to_owned()),
+            held_from: from.flatten(),
+            ..SourceSummary::default()
+        };
+        if let Some(waits) = waits(&summary, stream) {
+            let _ = writeln!(text, "    {waits}");
+        }
+    }
+    Ok(text)
+}
+
+/// What a run will read of a source.
+fn outlook(spec: &SourceSpec, stream: &Stream, at: &SourceAt) -> Result<String, IoFailure> {
+    let mut source = open_source(spec, &stream.schema, &SourceOptions::default())?;
+    if at.taken != Taken::default() {
+        source.resume(at.token.as_deref())?;
+    }
+    Ok(source.outlook().unwrap_or_else(|| "reads what comes".into()))
+}
+
+/// What a run will take of the data that it is given.
+fn given(at: &SourceAt) -> String {
+    let (before, again) = (at.before.events, at.taken.since(at.before));
+    match again == Taken::default() {
+        true => format!("takes the data given to the run, after {} of earlier runs", counted(before, "event")),
+        false => format!(
+            "takes the data given to the run, after {} of earlier runs: it must be that of the last run, which did not \
+             come to its end, again; {} of it were taken",
+            counted(before, "event"),
+            count(again.events)
+        ),
+    }
+}
