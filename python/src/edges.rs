@@ -198,9 +198,10 @@ impl Source for PythonSource {
         Ok(Next::End)
     }
 
-    /// A program gives the same events to each of its runs: those that were taken are dropped.
+    /// What is given to a run follows what was given to those before. A run after a crash or a stop is given the same
+    /// again: what was taken of it is dropped.
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
-        Ok(Resumed::Anew)
+        Ok(Resumed::Given)
     }
 
     fn progress(&self) -> SourceProgress {

@@ -50,17 +50,87 @@ def bank(state, row=Account, name="bank", **options):
     return app, accounts, run
 
 
+EVENT = {"src": 0, "dst": 0, "amount": 0}
+
+
 def events(count):
-    return [{"at": at, "src": at % 10, "dst": at * 7 % 10, "amount": at} for at in range(count)]
+    """So many events, or those of a range of times."""
+    times = range(count) if isinstance(count, int) else count
+    return [{"at": at, "src": at % 10, "dst": at * 7 % 10, "amount": at} for at in times]
 
 
 def test_a_run_goes_on_where_the_one_before_it_ended(tmp_path):
+    app, accounts, run = bank(None)
+    run(150)
+    expected = accounts.to_pylist()
     app, accounts, run = bank(tmp_path / "state")
     assert run(100).events == 100
-    before = accounts.to_pylist()
     app, accounts, run = bank(tmp_path / "state")
-    assert run(100).events == 0, "what was taken is not taken again"
-    assert accounts.to_pylist() == before
+    assert run(0).events == 0
+    assert run(range(100, 150)).events == 50, "these follow"
+    assert accounts.to_pylist() == expected
+
+
+def test_the_end_is_a_pause_unless_it_is_final(tmp_path):
+    """An event that is still to come may be earlier than the last ones, which are kept for it."""
+
+    def ran(state, *days, **options):
+        app = tm.App("bank")
+        transfers = app.source(Transfer, lateness=5)
+        taken = []
+        app.sink(transfers, lambda batch: taken.extend(row["at"] for row in batch.to_pylist()))
+        return [app.run({transfers: [EVENT | {"at": at} for at in day]}, state=state, **options) for day in days], taken
+
+    _, expected = ran(None, [1, 9, 12, 10, 20])
+    (monday,), taken = ran(tmp_path / "state", [1, 9, 12])
+    source = monday.sources[0]
+    assert (taken, source.events, source.held, source.paused) == ([1], 1, 2, True)
+    assert (source.held_until, source.held_by, source.held_from) == (12, "transfers", 7)
+    assert source.waits.startswith("2 events held, up to 12: transfers may still have an event from 7 on; more events")
+    (tuesday,), more = ran(tmp_path / "state", [10, 20])
+    assert (more, tuesday.sources[0].held) == ([9, 10, 12], 1)
+    (final,), last = ran(tmp_path / "state", [], final=True)
+    assert taken + more + last == expected
+    assert (final.sources[0].held, final.sources[0].waits, final.sources[0].paused) == (0, None, False)
+    (after,), _ = ran(tmp_path / "state", [])
+    assert after.sources[0].ended_before
+    with pytest.raises(tm.RunError, match="'transfers': it has ended for good"):
+        ran(tmp_path / "state", [30])
+    with pytest.raises(tm.PlanError, match="is not a bool"):
+        ran(tmp_path / "state", [], final="yes")
+
+
+def test_a_grown_file_is_read_on(tmp_path):
+    def ran(**more):
+        app = tm.App("bank")
+        transfers = app.source(Transfer, tm.csv(tmp_path / "*.csv", **more), lateness=2)
+        collected = app.collect(transfers)
+        return app.run(state=tmp_path / "state"), [row["at"] for row in collected.to_pylist()]
+
+    first = tmp_path / "a.csv"
+    first.write_text("at,src,dst,amount\n1,0,0,0\n2,0,0,0\n5,0,0,0\n6,0")
+    summary, taken = ran()
+    assert (taken, summary.sources[0].held, summary.bad) == ([1, 2], 1, 0), "an incomplete line is waited for"
+    with first.open("a") as file:
+        file.write(",0,0\n9,0,0,0\n")
+    assert ran()[1] == [5, 6]
+    (tmp_path / "b.csv").write_text("at,src,dst,amount\n8,0,0,0\n")
+    summary, taken = ran(last=True)
+    assert (taken, summary.sources[0].held) == ([8, 9], 0)
+    (tmp_path / "c.csv").write_text("at,src,dst,amount\n10,0,0,0\n")
+    with pytest.raises(tm.RunError, match="has ended for good"):
+        ran()
+
+
+def test_what_a_connector_may_say_of_its_end():
+    with pytest.raises(tm.PlanError, match="a source that is followed has no last event"):
+        tm.csv("a.csv", last=True, follow=True)
+    app = tm.App("bank")
+    with pytest.raises(tm.PlanError, match="last=True is for sources"):
+        app.sink(app.source(Transfer), tm.jsonl("a.jsonl", last=True))
+    app.table(Account, rows=tm.csv("a.csv", follow=True))
+    with pytest.raises(tm.PlanError, match="the first rows of a table cannot be followed"):
+        app.run({"transfers": []})
 
 
 def test_the_summary_tells_of_the_log_the_weaker_mode_and_the_memory(tmp_path):
@@ -99,8 +169,8 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
     assert not again.sources[0].ended_before
     app, _, run = bank(tmp_path / "state")
     app.sink(app.transactions["transfer"].committed, lambda batch: None, name="done")
-    after = run(100)
-    assert (after.events, after.durability.replayed_epochs, after.sources[0].ended_before) == (0, 0, True)
+    after = run(0)
+    assert (after.events, after.durability.replayed_epochs, after.sources[0].ended_before) == (0, 0, False)
 
 
 def paths(value, path=""):

@@ -80,7 +80,7 @@ class Bank:
         while process.poll() is None and self.lines() != before + expected and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        # The input must not end meanwhile: a source that has ended has ended for good.
+        # The input must not end meanwhile: the run would end by itself.
         process.wait(timeout=40)
         text = process.communicate()[1]
         assert process.returncode == 130, text

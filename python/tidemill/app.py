@@ -285,14 +285,21 @@ class App:
         memory: str | None = None,
         logging: Logging | None = None,
         savepoint: str | None = None,
+        final: bool = False,
         seed: Path | None = None,
         epoch_records: Path | None = None,
     ) -> RunSummary:
-        """Runs until all sources end.
+        """Runs to the end of the input of all sources.
+
+        With a ``state`` the end of the input is a pause: the next run with this state continues, with what was added
+        to files and the further events that it is given. Results are those of one run over everything. Events that
+        an earlier one may still come before are kept in the state; the summary says which and until when. With
+        ``final=True`` the end is the end for good: everything is released, and what comes later is refused.
 
         ``data`` has the events of sources, by the source or its name: ``app.run({transfers: events})``. They may be
         anything that speaks the Arrow PyCapsule interface, an iterable of such, or an iterable of dicts or events.
-        A source that is not in it reads its connector.
+        A source that is not in it reads its connector. With a state they follow what was given to the runs before;
+        after a crash or Ctrl-C give the same data again: what was taken of it is dropped.
 
         The other arguments are options, which the command line has under the same names
         (docs/command-line.md). None of them changes results:
@@ -318,6 +325,7 @@ class App:
 
         And these do not:
 
+        - ``final``: whether the end of the input is the end for good, with a state. Without one it always is.
         - ``seed``: a state or a savepoint; the tables begin with the rows of its tables of the same names.
         - ``epoch_records``: an Arrow file for a record of each epoch: sizes, how its transactions were scheduled and
           why, expected and measured times.
@@ -335,6 +343,7 @@ class App:
             memory=memory,
             logging=logging,
             savepoint=savepoint,
+            final=final,
             seed=seed,
             epoch_records=epoch_records,
         )
@@ -446,7 +455,8 @@ class App:
     def _table_inputs(self) -> dict[str, Input]:
         initial = {name: table._first_rows() for name, table in self._tables.items()}
         given = {name: rows for name, rows in initial.items() if rows is not None}
-        return {name: _input(rows, self._tables[name]._schema.without_windows(), name) for name, rows in given.items()}
+        schemas = {name: self._tables[name]._schema.without_windows() for name in given}
+        return {name: _first_rows(rows, schemas[name], name) for name, rows in given.items()}
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object], sends: bool) -> Input:
         given = data.get(source.name, source._connector)
@@ -460,6 +470,10 @@ class App:
 
 def _input(given: object, schema: RecordSchema, name: str) -> Input:
     return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
+
+
+def _first_rows(rows: object, schema: RecordSchema, name: str) -> Input:
+    return rows._table_spec() if isinstance(rows, Connector) else batches(rows, schema, name)
 
 
 def _schema(cls: type[Record], base: type[Record], what: str, base_name: str) -> RecordSchema:

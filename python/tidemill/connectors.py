@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from .errors import PlanError
 
@@ -20,10 +20,25 @@ __all__ = ["Connector", "Csv", "Ipc", "Jsonl", "Null", "Parquet", "csv", "ipc", 
 Path = str | os.PathLike[str]
 
 
+End = Literal["pause", "last", "follow"]
+"""What the end of a source's input is."""
+
+
+def end_of(last: bool, follow: bool = False) -> End:
+    """What the arguments of a connector say. Raises ``PlanError``."""
+    if last and follow:
+        raise PlanError("a source that is followed has no last event", "give last=True or follow=True")
+    return "last" if last else "follow" if follow else "pause"
+
+
 class Connector:
     """The base of connectors. Both texts are JSON that the native module reads."""
 
     kind: ClassVar[str]
+
+    def _table_spec(self) -> str:
+        """As the first rows of a table. Raises ``PlanError`` where it cannot be that."""
+        return self._source_spec()
 
     def _source_spec(self) -> str:
         """As a source. Raises ``PlanError`` where it cannot be one."""
@@ -44,6 +59,7 @@ def _paths(paths: Path | Iterable[Path]) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class _Files(Connector):
     paths: tuple[str, ...]
+    end: End = field(default="pause", kw_only=True)
 
     def _source_options(self) -> dict[str, Any]:
         return {}
@@ -51,12 +67,20 @@ class _Files(Connector):
     def _sink_options(self) -> dict[str, Any]:
         return {}
 
+    def _table_spec(self) -> str:
+        if self.end == "follow":
+            raise PlanError("the first rows of a table cannot be followed", "leave out follow=True")
+        return self._source_spec()
+
     def _source_spec(self) -> str:
-        return json.dumps({"kind": self.kind, "paths": list(self.paths), **self._source_options()})
+        end = {} if self.end == "pause" else {"end": self.end}
+        return json.dumps({"kind": self.kind, "paths": list(self.paths), **self._source_options(), **end})
 
     def _sink_spec(self) -> str:
         if len(self.paths) != 1:
             raise PlanError(f"a {self.kind} sink has {len(self.paths)} paths", "a sink writes one file")
+        if self.end != "pause":
+            raise PlanError(f"{self.end}=True is for sources", "leave it out for a sink")
         return json.dumps({"kind": self.kind, "path": self.paths[0], **self._sink_options()})
 
 
@@ -129,32 +153,49 @@ def _choice(compression: str | None, allowed: tuple[str, ...]) -> str | None:
     return compression
 
 
-def csv(paths: Path | Iterable[Path], *, delimiter: str = ",", null: str = "", compression: str | None = None) -> Csv:
+def csv(
+    paths: Path | Iterable[Path],
+    *,
+    delimiter: str = ",",
+    null: str = "",
+    compression: str | None = None,
+    last: bool = False,
+    follow: bool = False,
+) -> Csv:
     """CSV files with a header line that names the columns, in any order.
 
     ``null`` is the unquoted text that stands for None. ``compression`` is ``none``, ``gzip`` or
     ``zstd``; unless given it is told by the name and the first bytes.
+
+    In a run with a state the end of the files is a pause: the next run reads what was added to the last file, and
+    new files of a glob that sort after it. A last line without a line end is waited for. With ``last=True`` their
+    end is the end of the source for good. With ``follow=True`` a run stays and watches: it takes what is added to
+    the last file as it comes, the new file where that one is renamed, and new files of a glob, until it is stopped.
     """
     if len(delimiter) != 1 or not delimiter.isascii():
         raise PlanError(f"the delimiter {delimiter!r} is not one ASCII character")
-    return Csv(_paths(paths), _choice(compression, ("none", "gzip", "zstd")), delimiter, null)
+    compressed = _choice(compression, ("none", "gzip", "zstd"))
+    return Csv(_paths(paths), compressed, delimiter, null, end=end_of(last, follow))
 
 
-def jsonl(paths: Path | Iterable[Path], *, compression: str | None = None) -> Jsonl:
-    """Files with one JSON object per line. ``compression`` as for ``tm.csv``."""
-    return Jsonl(_paths(paths), _choice(compression, ("none", "gzip", "zstd")))
+def jsonl(
+    paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False, follow: bool = False
+) -> Jsonl:
+    """Files with one JSON object per line. ``compression``, ``last`` and ``follow`` as for ``tm.csv``."""
+    return Jsonl(_paths(paths), _choice(compression, ("none", "gzip", "zstd")), end=end_of(last, follow))
 
 
-def parquet(paths: Path | Iterable[Path], *, compression: str | None = None) -> Parquet:
+def parquet(paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False) -> Parquet:
     """Apache Parquet files. ``compression`` of a sink is ``none``, ``snappy``, ``lz4``, ``gzip`` or
-    ``zstd`` (the default)."""
-    return Parquet(_paths(paths), _choice(compression, ("none", "snappy", "lz4", "gzip", "zstd")))
+    ``zstd`` (the default). ``last`` as for ``tm.csv``; a file that was read cannot grow."""
+    allowed = ("none", "snappy", "lz4", "gzip", "zstd")
+    return Parquet(_paths(paths), _choice(compression, allowed), end=end_of(last))
 
 
-def ipc(paths: Path | Iterable[Path], *, compression: str | None = None) -> Ipc:
+def ipc(paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False) -> Ipc:
     """Arrow IPC files, in the file or the stream format. ``compression`` of a sink is ``none`` (the
-    default), ``lz4`` or ``zstd``."""
-    return Ipc(_paths(paths), _choice(compression, ("none", "lz4", "zstd")))
+    default), ``lz4`` or ``zstd``. ``last`` as for ``tm.csv``; a file that was read cannot grow."""
+    return Ipc(_paths(paths), _choice(compression, ("none", "lz4", "zstd")), end=end_of(last))
 
 
 def null() -> Null:

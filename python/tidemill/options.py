@@ -39,6 +39,7 @@ class RunOptions:
     memory: str | None = None
     logging: Logging | None = None
     savepoint: str | None = None
+    final: bool | None = None
     seed: Path | None = None
     epoch_records: Path | None = None
 
@@ -60,6 +61,8 @@ def _text(option: str, value: object) -> str:
         if not isinstance(value, (str, bytes, os.PathLike)):
             raise PlanError(f"{type_name(value)} is not a path", "give a str or a pathlib.Path", option)
         return os.fsdecode(value)
+    if option == "final" and not isinstance(value, bool):
+        raise PlanError(f"{type_name(value)} is not a bool", "give True or False", option)
     if option == "savepoint" and not isinstance(value, str):
         raise PlanError(f"{type_name(value)} is not a name", "give a str", option)
     return str(value)

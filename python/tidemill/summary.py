@@ -34,9 +34,20 @@ class SourceSummary:
     last_time: int | None = None
     """The event time of the last event that went through, in its unit."""
     held: int = 0
-    """Events that were read but not processed because the run was stopped."""
+    """Events that were read but not processed: an earlier one may still come, or the run was stopped. With a state
+    they are kept for the next run."""
+    held_until: int | None = None
+    """The event time of the last of those that the state keeps, in its unit."""
+    held_by: str | None = None
+    """The source that holds them back: it may still have an earlier event."""
+    held_from: int | None = None
+    """The earliest event time that such an event may have; ``None`` while that source has had no event."""
+    waits: str | None = None
+    """What they wait for and what releases them, in words; ``None`` where the state keeps none."""
+    paused: bool = False
+    """Whether its input came to an end that is a pause: a later run with the same state continues it."""
     ended_before: bool = False
-    """Whether it had ended in an earlier run over the same state, for good: nothing was read of it."""
+    """Whether it had ended for good in an earlier run over the same state: it had nothing new."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    IpcCompression, Named, Patience, Patient, SinkDurability, SinkSpec, SourceOptions, SourceSpec, System,
+    InputEnd, IpcCompression, Named, Patience, Patient, SinkDurability, SinkSpec, SourceOptions, SourceSpec, System,
     check_overlap, open_durable_sink, open_sink, open_source, open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
@@ -359,6 +359,9 @@ pub(crate) fn fill(
     interrupted: Watch,
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
+    if matches!(&input, Input::Spec(spec) if spec.end() == InputEnd::Follow) {
+        return Err(failed(IoFailure::new("the first rows of a table cannot be followed")));
+    }
     let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;
     while let Next::Batch(SourceBatch { events, bad }) = source.next(Duration::MAX).map_err(failed)? {
         if let Some(bad) = bad.first() {
