@@ -681,7 +681,7 @@ def test_scheduling_and_savepoints_are_options_as_of_the_command(bank, tmp_path)
         summary = bank.app.run({"transfers": EVENTS}, scheduling=policy)
         check_bank(bank, summary)
         assert {p.policy for p in summary.policies} == {policy}
-    check_bank(bank, bank.app.run({"transfers": EVENTS}, state=state, savepoint="start"))
+    check_bank(bank, bank.app.run({"transfers": EVENTS}, state=state, savepoint="start", final=True))
     assert os.listdir(state / "savepoint") == ["start"]
 
 

@@ -202,6 +202,69 @@ def test_the_same_input_gives_the_same_digests(tmp_path):
     assert digests[0]["tables"] == digests[1]["tables"] and digests[0]["outputs"] == digests[1]["outputs"]
 
 
+def test_a_run_goes_on_tomorrow(bank):
+    """Over a file that grows, with what is held back between; it can be verified and shown, and check says what comes."""
+    source, header = bank.folder / "in.csv", "at,src,dst,amount\n"
+    source.write_text(header + "1,ada,bob,70\n2,ada,bob,7")
+    bank.write(source="in*.csv")
+    program = bank.folder / "bank.py"
+    program.write_text(program.read_text().replace('.csv"))', '.csv"), lateness=5)'))
+    text = bank.run("--savepoint", "monday")
+    assert "1 event held, up to 1: transfers may still have an event from -4 on; more events of transfers" in text
+    text = bank.command("check", "bank.py", "--state", "state")
+    assert f"source transfers continues in.csv at byte {len(header) + 13}, line 3, 11 new bytes\n    1 event held" in text
+    with source.open("a") as file:
+        file.write("0\n20,bob,ada,50\n3,bob,ada,1\n")
+    summary = json.loads(bank.run("--json"))["sources"][0]
+    assert (summary["events"], summary["late"], summary["held"], summary["held_until"]) == (2, 1, 1, 20)
+    assert bank.lines() == 2
+    text = bank.command("verify", "state", "--from", "monday")
+    assert "2 events" in text, text
+    shown = bank.command("txn", "show", "state", "transfers:1")
+    assert "insufficient funds" in shown, shown
+    (bank.folder / "in1.csv").write_text(header + "21,bob,ada,1\n")
+    text = bank.command("check", "bank.py", "--state", "state")
+    assert "has nothing new in in.csv after byte" in text and "then reads in1.csv (31 bytes) from the beginning" in text
+    text = bank.run("--final")
+    assert "held" not in text and bank.lines() == 4, text
+    assert "source transfers has ended for good" in bank.command("check", "bank.py", "--state", "state")
+    assert "4 events" in bank.command("verify", "state", "--from", "monday")
+    assert "0 events" in bank.run()
+    (bank.folder / "in2.csv").write_text(header + "30,bob,ada,1\n")
+    assert "it has ended for good, by --final" in bank.run(code=3)
+    (bank.folder / "in0.csv").write_text(header + "30,bob,ada,1\n")
+    text = bank.run(code=3)
+    assert "in0.csv is new and comes before in1.csv, which was read already" in text, text
+
+
+def test_a_file_is_followed_until_the_run_is_stopped(bank):
+    source = bank.folder / "in.csv"
+    source.write_text("at,src,dst,amount\n1,ada,bob,70\n")
+    bank.write(source='in.csv", follow=True, delimiter=",')
+
+    def follow(write, lines):
+        command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state"]
+        process = subprocess.Popen(command, cwd=bank.folder, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 40
+        for row in write:
+            with source.open("a") as file:
+                file.write(row)
+            time.sleep(0.05)
+        while bank.lines() != lines and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=40)[1] and process.returncode == 130
+        assert bank.lines() == lines
+
+    follow(["2,ada,bob,70\n3,bo", "b,ada,50\n"], 3)
+    source.rename(bank.folder / "in.csv.1")
+    source.write_text("at,src,dst,amount\n4,bob,ada,1\n")
+    text = bank.run(code=3)
+    assert "in.csv is not the file that it was" in text, text
+    (bank.folder / "in.csv.1").rename(source)
+    follow(["5,bob,ada,1\n"], 4)
+
+
 def test_one_transaction_is_shown(bank):
     bank.feed(TRANSFERS, "--savepoint", "start")
     text = bank.command("txn", "show", "state", "transfers:1")

@@ -343,7 +343,7 @@ class App:
             memory=memory,
             logging=logging,
             savepoint=savepoint,
-            final=final,
+            final=final or None,
             seed=seed,
             epoch_records=epoch_records,
         )
