@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_connect::System;
-use tidemill_runtime::{Control, Engine, Environment, IoFailure, Options, Request, Sink, Source, SourceBatch, Summary};
+use tidemill_runtime::{
+    Control, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
+};
 
 /// Hands over one batch.
 pub struct Once(pub Option<RecordBatch>);
 
 impl Source for Once {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        Ok(self.0.take().map(|events| SourceBatch { events, bad: Vec::new() }))
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok(self.0.take().map(|events| SourceBatch { events, bad: Vec::new() }).into())
     }
 }
 
@@ -24,11 +26,11 @@ pub struct Slices {
 }
 
 impl Source for Slices {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let len = self.size.min(self.events.num_rows() - self.next);
         let events = self.events.slice(self.next, len);
         self.next += len;
-        Ok((len > 0).then_some(SourceBatch { events, bad: Vec::new() }))
+        Ok((len > 0).then_some(SourceBatch { events, bad: Vec::new() }).into())
     }
 }
 
@@ -48,9 +50,9 @@ const PACED_MAX: usize = 1024;
 const PACED_WAIT: Duration = Duration::from_micros(50);
 
 impl Source for Paced {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if self.next == self.events.num_rows() {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let start = *self.start.get_or_insert_with(|| self.clock.now());
         let due = loop {
@@ -64,7 +66,7 @@ impl Source for Paced {
         self.arrived = start + (self.next as f64 / self.per_second * 1e9) as u64;
         let events = self.events.slice(self.next, len);
         self.next += len;
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 
     fn arrived(&self) -> Option<u64> {
@@ -87,16 +89,16 @@ impl Again {
 }
 
 impl Source for Again {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if self.left == 0 {
-            return Ok(None);
+            return Ok(Next::End);
         }
         self.left -= 1;
         let mut columns: Vec<ArrayRef> = self.batch.columns().to_vec();
         columns[0] = Arc::new(Int64Array::from_iter_values(self.at..self.at + self.batch.num_rows() as i64));
         self.at += self.batch.num_rows() as i64;
         let events = RecordBatch::try_new(self.batch.schema(), columns).expect("columns of the schema");
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 }
 

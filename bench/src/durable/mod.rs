@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tidemill_connect::{System, open_state};
 use tidemill_plan::analyze;
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Options, Request, Resumed, Sink, Source, SourceBatch,
-    Summary,
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, Resumed, Sink, Source,
+    SourceBatch, Summary,
 };
 use watch::Watch;
 
@@ -171,6 +171,7 @@ fn filled(rows: u64) -> Engine {
 }
 
 fn open(engine: &Engine, state: &Path, options: DurabilityOptions) -> Durability {
+    let options = DurabilityOptions { is_final: true, ..options };
     Durability { directory: open_state(state, engine.program(), None).expect("a state"), options }
 }
 
@@ -224,10 +225,10 @@ struct Begun {
 }
 
 impl Source for Begun {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         let now = Instant::now();
         self.span.lock().expect("no panic under it").get_or_insert((now, now));
-        self.source.next()
+        self.source.next(wait_max)
     }
 
     fn token(&self) -> Option<String> {
@@ -291,7 +292,7 @@ fn source(batch: &RecordBatch, events: usize) -> Box<dyn Source> {
 }
 
 impl Source for Cycle {
-    fn next(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         if let Some(per_second) = self.per_second {
             let due = Duration::from_secs_f64(self.at as f64 / per_second);
             let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
@@ -301,13 +302,13 @@ impl Source for Cycle {
         let from = self.at % self.batch.num_rows();
         let len = slice.min(self.batch.num_rows() - from).min(self.end - self.at);
         if len == 0 {
-            return Ok(None);
+            return Ok(Next::End);
         }
         let slice = self.batch.slice(from, len);
         let mut columns: Vec<ArrayRef> = slice.columns().to_vec();
         columns[0] = Arc::new(Int64Array::from_iter_values(self.at as i64..(self.at + len) as i64));
         self.at += len;
         let events = RecordBatch::try_new(slice.schema(), columns).expect("columns of the schema");
-        Ok(Some(SourceBatch { events, bad: Vec::new() }))
+        Ok(Next::Batch(SourceBatch { events, bad: Vec::new() }))
     }
 }

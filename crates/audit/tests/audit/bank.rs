@@ -101,7 +101,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
         open_durable_sink(&spec, &honest.streams[sink.stream].schema, &durable).expect("it opens")
     };
-    let options = DurabilityOptions { savepoint: Some("start".into()), ..DurabilityOptions::default() };
+    let options = DurabilityOptions { savepoint: Some("start".into()), is_final: true, ..DurabilityOptions::default() };
     let request = Request {
         sources: vec![Box::new(Given::new(&honest, transfers))],
         sinks: honest.sinks.iter().map(sink).collect(),

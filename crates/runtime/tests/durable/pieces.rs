@@ -1,12 +1,17 @@
 //! Where runs were cut cannot be seen: histories whose input grows from run to run over one state, with and without
 //! crashes and stops between, come to the outputs and tables of the oracle's single run.
 
-use super::{Again, Stop, Trial, options};
+use super::{Again, Records, Stop, Trial, options};
 use crate::support::Subject;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tidemill_histories::{DataShape, History, Random, mixed_plan, random_data};
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
-use tidemill_runtime::{DurabilityOptions, Engine};
+use tidemill_plan::build::PlanBuilder;
+use tidemill_runtime::{DurabilityOptions, Engine, IoFailure, Next, Options, Source, SourceBatch, Summary};
 use tidemill_sim::SimStorage;
 
 const DATA_PER_PLAN: u64 = 10;
@@ -132,4 +137,67 @@ fn where_runs_were_cut_cannot_be_seen() {
         plans * DATA_PER_PLAN
     );
     assert!(held > total / 10 && broken > total / 10, "{held} pieces held events back, {broken} lives were broken");
+}
+
+/// A source with as many records as it is asked for.
+struct Endless {
+    schema: Schema,
+    given: Arc<AtomicU64>,
+    again: Again,
+    /// The number of its records.
+    end: u64,
+}
+
+impl Source for Endless {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        let number = self.given.fetch_add(1, Ordering::Relaxed);
+        let events = batch_of(&self.schema, &[vec![Value::Int(number as i64), Value::Int(1)]]);
+        Ok((number < self.end).then(|| SourceBatch { events, bad: Vec::new() }).into())
+    }
+
+    fn token(&self) -> Option<String> {
+        Some(String::new())
+    }
+
+    fn replays(&self) -> bool {
+        self.again == Again::Replays
+    }
+}
+
+/// Two sources that take turns: the first has three records.
+fn turns(again: Again, end: u64) -> (Summary, u64) {
+    let plan = PlanBuilder::new("turns")
+        .source("few", |s| s.field("id", Type::Int).field("amount", Type::Int))
+        .source("many", |s| s.field("id", Type::Int).field("amount", Type::Int))
+        .build();
+    let records = (0..3).map(|i| vec![Value::Int(i), Value::Int(1)]).collect();
+    let subject = Subject::new(History { plan, preload: Vec::new(), sources: vec![records, Vec::new()] });
+    let trial = Trial::new(&subject, SimStorage::new(1), &mut Random::new(1));
+    let schema = subject.program.streams.raw[0].schema.clone();
+    let few = Records {
+        batch: batch_of(&schema, &subject.history.sources[0]),
+        next: 0,
+        size: 2,
+        again: Again::Replays,
+        stop: None,
+    };
+    let given = Arc::new(AtomicU64::new(0));
+    let many = Endless { schema, given: given.clone(), again, end };
+    let engine = Engine::new(subject.program.clone()).expect("it compiles");
+    let sources: Vec<Box<dyn Source>> = vec![Box::new(few), Box::new(many)];
+    let summary = trial.live_on(&engine, Options::default(), sources, Arc::default(), DurabilityOptions::default());
+    (summary.expect("a run"), given.load(Ordering::Relaxed))
+}
+
+/// Nothing more may pass once the first has paused. What can be read again is left where it is, however long it is; what
+/// cannot is read to its end and kept.
+#[test]
+fn a_paused_source_holds_the_others_back() {
+    let (summary, given) = turns(Again::Replays, u64::MAX);
+    assert!(given < 100, "{given} records were read");
+    assert_eq!(summary.sources[1].events, 3);
+    let (summary, _) = turns(Again::Given, 50);
+    let many = &summary.sources[1];
+    assert_eq!((many.events, many.held, many.held_by.as_deref(), many.held_until), (3, 47, Some("few"), None));
+    assert!(summary.sources.iter().all(|source| source.paused), "{summary:?}");
 }

@@ -224,3 +224,28 @@ fn equal_times_wait_for_the_sources_before() {
     gate.end(0);
     assert_eq!(gate.ready(10), 2);
 }
+
+/// A pause lets nothing pass, and what is held is said with what holds it.
+#[test]
+fn a_paused_source_holds_the_others_back() {
+    let case = Case::new(Some(2), Type::Int, vec![vec![9], vec![3, 7, 8]]);
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    gate.ingest(0, case.batch(0, 0, 1), 0);
+    gate.ingest(1, case.batch(1, 0, 3), 0);
+    gate.pause(1);
+    assert_eq!(
+        (gate.ready(10), gate.slowest(), gate.is_held_back()),
+        (1, Some(0), true),
+        "3 passes, 7 may have one before it"
+    );
+    let positions = gate.positions();
+    assert_eq!(
+        positions.iter().map(|at| (at.held, at.held_until, at.paused)).collect::<Vec<_>>(),
+        [(1, Some(9), false), (3, Some(8), true)]
+    );
+    assert_eq!(positions[0].held_by, Some((1, Some(6))), "the greatest time of source 1, less its lateness");
+    gate.pause(0);
+    assert_eq!((gate.ready(10), gate.slowest(), gate.ended()), (1, None, false));
+}
