@@ -212,7 +212,9 @@ def test_a_run_goes_on_tomorrow(bank):
     text = bank.run("--savepoint", "monday")
     assert "1 event held, up to 1: transfers may still have an event from -4 on; more events of transfers" in text
     text = bank.command("check", "bank.py", "--state", "state")
-    assert f"source transfers continues in.csv at byte {len(header) + 13}, line 3, 11 new bytes\n    1 event held" in text
+    assert (
+        f"source transfers continues in.csv at byte {len(header) + 13}, line 3, 11 new bytes\n    1 event held" in text
+    )
     with source.open("a") as file:
         file.write("0\n20,bob,ada,50\n3,bob,ada,1\n")
     summary = json.loads(bank.run("--json"))["sources"][0]
