@@ -165,6 +165,7 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
     assert did.replayed_epochs >= 1, "results are released when their epoch is durable"
     assert did.replayed_events == 10 * did.replayed_epochs
     assert did.replayed_events + again.events == again.sources[0].events == 100
+    assert again.sources[0].again == did.replayed_events, "it was given the same data again"
     assert did.recovery_seconds > 0
     assert not again.sources[0].ended_before
     app, _, run = bank(tmp_path / "state")

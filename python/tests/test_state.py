@@ -239,6 +239,20 @@ def test_a_run_goes_on_tomorrow(bank):
     assert "in0.csv is new and comes before in1.csv, which was read already" in text, text
 
 
+def test_a_pipe_that_has_ended_for_good_may_be_empty(bank):
+    def pipe(text, *arguments):
+        command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state", *arguments]
+        return subprocess.run(command, cwd=bank.folder, input=text, capture_output=True, text=True, timeout=60)
+
+    header = "at,src,dst,amount\n"
+    assert pipe(header + "1,ada,bob,70\n").returncode == 0
+    assert pipe(header + "2,ada,bob,70", "--final").returncode == 0, "a pipe's last line is whole"
+    assert bank.lines() == 2
+    again = pipe("")
+    assert again.returncode == 0 and "it had ended for good before" in again.stderr
+    assert "it has ended for good, by --final" in pipe(header + "3,ada,bob,70\n").stderr
+
+
 def test_a_file_is_followed_until_the_run_is_stopped(bank):
     source = bank.folder / "in.csv"
     source.write_text("at,src,dst,amount\n1,ada,bob,70\n")

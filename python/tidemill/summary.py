@@ -33,6 +33,9 @@ class SourceSummary:
     """Records that could not be decoded."""
     last_time: int | None = None
     """The event time of the last event that went through, in its unit."""
+    again: int = 0
+    """Events of what the run was given that an earlier run over the same state took, which crashed or was stopped: they
+    were dropped."""
     held: int = 0
     """Events that were read but not processed: an earlier one may still come, or the run was stopped. With a state
     they are kept for the next run."""

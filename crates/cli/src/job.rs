@@ -301,7 +301,7 @@ impl Ready {
 
 /// Says of each source of a run with a state what its held events wait for.
 pub fn say_waits(summary: &mut Summary, program: &Program) {
-    if summary.durability.is_some() {
+    if summary.durability.is_some() && !summary.stopped {
         for (source, stream) in summary.sources.iter_mut().zip(source_streams(program)) {
             source.waits = waits(source, stream);
         }

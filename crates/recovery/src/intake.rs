@@ -173,7 +173,10 @@ impl Exactly {
 
 /// The failure of a source that no longer has this number of records.
 pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
-    IoFailure::new(format!("{events} events and {bad} bad records that were taken of it before are not there any more"))
+    IoFailure::new(format!(
+        "{events} events and {bad} bad records that were taken of it before are not there any more (after a run that \
+         crashed or was stopped, a run is given the same data again)"
+    ))
 }
 
 /// Joins two batches.

@@ -88,7 +88,8 @@ impl Intake<'_> {
     /// what no later one can read.
     pub fn source(&self) -> Option<usize> {
         let is_held_back = self.gate.is_held_back();
-        self.gate.slowest_of(|s| !self.gate.has_paused(s) && !(is_held_back && self.inputs.replays(s)))
+        let stays = |s| self.gate.has_paused(s) || (is_held_back && self.inputs.replays(s));
+        self.gate.slowest_of(|s| !stays(s))
     }
 
     /// Takes the next message of a source.

@@ -29,6 +29,8 @@ pub struct Gatherer {
     inputs: Inputs,
     /// By source, the events that were delivered and never taken; empty until the gate is left.
     untaken: Vec<u64>,
+    /// By source, the events of what this run was given that earlier runs took.
+    again: Vec<u64>,
     options: Options,
     /// The number of the next epoch.
     number: u64,
@@ -88,6 +90,8 @@ enum Phase {
 pub struct GateResult {
     /// The position of each source.
     pub positions: Vec<SourcePosition>,
+    /// By source, the events of what this run was given that earlier runs took.
+    pub again: Vec<u64>,
     /// Whether the run was stopped.
     pub stopped: bool,
     /// The final state of gate and logger, in a durable run.
@@ -121,6 +125,7 @@ impl Gatherer {
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
         let slots = Slots { free, stash: Vec::new(), count };
         let (number, replay, phase) = (first, None, Phase::Begin);
+        let again = vec![0; inputs.len()];
         Gatherer {
             on,
             pipeline,
@@ -128,6 +133,7 @@ impl Gatherer {
             slots,
             inputs,
             untaken: Vec::new(),
+            again,
             options,
             number,
             first,
@@ -155,7 +161,7 @@ impl Gatherer {
             log,
             recovery: durable.recovery,
         });
-        GateResult { positions, stopped, left }
+        GateResult { positions, again: std::mem::take(&mut self.again), stopped, left }
     }
 
     /// The positions of the sources at the end of the run, which was stopped or came to the end of its input.
@@ -298,12 +304,13 @@ impl Gatherer {
                 );
                 Err(source_failed(&self.on, source, failure))
             }
-            Ok(FromSource::Failed(failure)) => Err(source_failed(&self.on, source, failure)),
+            Ok(FromSource::Failed(failure)) if !failure.schema => Err(source_failed(&self.on, source, failure)),
             Err(Nothing::Yet) if !self.on.control.ends() => {
                 let until = self.on.environment.now() + ENDED_POLL;
                 self.wait(Phase::Ended(source), Some(until))
             }
-            Ok(FromSource::End) | Err(_) => {
+            // A pipe without anything has no header, either.
+            Ok(FromSource::End | FromSource::Failed(_)) | Err(_) => {
                 self.inputs.forget(source);
                 self.go_on(Phase::Ended(source + 1))
             }
@@ -325,6 +332,9 @@ impl Gatherer {
             Resumed::Given => taken.since(durable.side.feed.intake.before(source)),
             Resumed::Behind | Resumed::New => Taken::default(),
         };
+        if resumed == Resumed::Given {
+            self.again[source] = drop.events;
+        }
         self.inputs.start(source, drop);
         Ok(())
     }

@@ -247,7 +247,8 @@ impl Run {
             _ => None,
         };
         let elapsed = on.environment.now() - started;
-        let summary = report.lock().summary(&on.machine.program, &gathered.positions, gathered.stopped, elapsed);
+        let mut summary = report.lock().summary(&on.machine.program, &gathered.positions, gathered.stopped, elapsed);
+        summary.sources.iter_mut().zip(gathered.again).for_each(|(source, again)| source.again = again);
         Ok(Summary { durability, ..summary })
     }
 

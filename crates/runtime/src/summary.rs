@@ -90,6 +90,9 @@ pub struct SourceSummary {
     pub bad: u64,
     /// The event time of the last event that passed, in its unit.
     pub last_time: Option<i64>,
+    /// Events of what the run was given that an earlier run over the same state took, which crashed or was stopped: they
+    /// were dropped.
+    pub again: u64,
     /// Events that were read but not processed: an earlier one may still come, or the run was stopped. With a state they
     /// are kept for the next run.
     pub held: u64,
@@ -100,7 +103,7 @@ pub struct SourceSummary {
     /// The earliest event time that such an event may have; none while that source has had no event, and for sources
     /// without event time.
     pub held_from: Option<i64>,
-    /// What they wait for and what releases them, in words; set by front ends, where the events are kept.
+    /// What they wait for and what releases them, in words; set by front ends after a run that was not stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     /// Whether its input came to an end that is a pause: a later run over the same state continues it.

@@ -113,7 +113,7 @@ impl<F: Format> TextSource<F> {
                     return Err(IoFailure::new(format!("{name} is compressed, and cannot be followed")));
                 }
                 reading.may_grow = follows;
-                while !reading.take_header(&mut format)? && !(reading.ended && follows) {
+                while !(reading.take_header(&mut format)? || (reading.ended && follows)) {
                     reading.read()?;
                 }
             }
