@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidemill_cli::{JobError, table_schema};
+use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Followed, Following, SessionError, Slow};
@@ -120,7 +120,10 @@ impl Session {
         if let Some(closed) = closed {
             self.recall.end(py);
             let result = match closed {
-                Ok(summary) => Ok(summary),
+                Ok(mut summary) => {
+                    say_waits(&mut summary, session.engine().program());
+                    Ok(summary)
+                }
                 Err(error) => {
                     *locked(&self.result) = Some(Err(error.to_string()));
                     return Err(raise(py, &JobError::Run(error), &self.raised));

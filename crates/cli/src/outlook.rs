@@ -26,7 +26,7 @@ pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program)
             Some(Input::Spec(spec)) => {
                 outlook(spec, stream, at).unwrap_or_else(|failure| format!("is refused: {failure}"))
             }
-            Some(Input::Own(_)) | None => given(at),
+            Some(Input::Own(_) | Input::Sent) | None => given(at),
         };
         let _ = writeln!(text, "  source {} {what}", stream.name);
         let (by, from) = position.held_by.unzip();

@@ -102,12 +102,8 @@ impl Intake<'_> {
                 self.gate.ingest(source, batch, arrived.unwrap_or_else(|| self.on.environment.now()));
                 Ok(Taking::Something)
             }
-            Ok(FromSource::End) if self.inputs.pauses(source) => {
-                self.gate.pause(source);
-                Ok(Taking::Something)
-            }
             Ok(FromSource::End) => {
-                self.gate.end(source);
+                self.inputs.end(source, self.gate);
                 Ok(Taking::Something)
             }
             Ok(FromSource::Rest(..)) => unreachable!("it is not taken"),

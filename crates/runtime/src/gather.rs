@@ -20,6 +20,8 @@ const MERGE_POLL: u64 = 1_000_000;
 /// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
 const ENDED_POLL: u64 = 20_000_000;
 
+const SENT_AFTER_END: &str = "events were sent to it after it had ended for good";
+
 /// Gathers epochs and cuts them.
 pub struct Gatherer {
     on: Shared,
@@ -426,7 +428,8 @@ impl Gatherer {
         let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
         let mut session = SessionState::default();
         if let Some(at_gate) = self.session.as_mut().filter(|_| self.replay.is_none()) {
-            at_gate.take(&mut self.gate, feed.as_deref_mut(), events_max);
+            let taken = at_gate.take(&mut self.gate, &self.inputs, feed.as_deref_mut(), events_max);
+            taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
         }
         let mut intake = Intake {

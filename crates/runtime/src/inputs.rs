@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidemill_recovery::{Control, Exactly, Taken, missing, split};
 use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took, mailbox};
 use tidemill_stages::environment::Environment;
+use tidemill_stages::gate::Gate;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of batches that a source may be ahead of the gate.
@@ -171,6 +172,11 @@ impl Inputs {
     pub fn is_empty(&self, source: usize) -> bool {
         let of = &self.sources[source];
         of.rest.is_none() && of.said.as_ref().is_none_or(Inbox::is_empty)
+    }
+
+    /// Tells the gate that a source's input has come to its end: for good, or for this run.
+    pub fn end(&self, source: usize, gate: &mut Gate) {
+        if self.pauses(source) { gate.pause(source) } else { gate.end(source) }
     }
 
     /// Whether the end of a source's input is a pause.

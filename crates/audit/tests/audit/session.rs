@@ -16,8 +16,8 @@ use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, Program, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource, Session,
-    Sink,
+    Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource,
+    Session, Sink,
 };
 use tidemill_sim::{Fault, SimStorage};
 
@@ -46,7 +46,7 @@ fn plan() -> Plan {
 fn start(machine: &SimStorage, program: &Program, seed: u64) -> Result<Session, RunError> {
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let recorded = Recorded { plan: plan(), sources: BTreeMap::new(), sinks: BTreeMap::new() };
-    let mut directory = StateDirectory::open(OpenState {
+    let directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
         path: Path::new("state"),
         holder: "a test",

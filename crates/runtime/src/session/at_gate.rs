@@ -1,5 +1,6 @@
 //! The gate's side of a session: takes what is sent, and asks the epochs what the session asks.
 
+use crate::inputs::Inputs;
 use crate::session::link::{Due, Link, Message, Question};
 use std::sync::Arc;
 use tidemill_recovery::LogFeed;
@@ -41,25 +42,34 @@ impl AtGate {
         SessionState { is_open: self.messages.is_some(), asks: !self.asked.is_empty() }
     }
 
-    /// Takes messages: until a question, or until there are enough events for an epoch.
-    pub fn take(&mut self, gate: &mut Gate, mut feed: Option<&mut LogFeed>, events_max: usize) {
+    /// Takes messages: until a question, or until there are enough events for an epoch. An error is the number of a
+    /// source that is sent to after it has ended for good.
+    pub fn take(
+        &mut self,
+        gate: &mut Gate,
+        inputs: &Inputs,
+        mut feed: Option<&mut LogFeed>,
+        events_max: usize,
+    ) -> Result<(), usize> {
         while self.asked.is_empty() && gate.sent() < events_max && self.has_room(gate) {
             match self.messages.as_ref().map(Inbox::take) {
+                Some(Took::Message(Message::Records(source, ..))) if gate.has_ended(source) => return Err(source),
                 Some(Took::Message(Message::Records(source, records, arrived))) => {
                     if let Some(feed) = &mut feed {
                         feed.take(source, &records, None);
                     }
                     gate.ingest(source, records, arrived);
                 }
-                Some(Took::Message(Message::End(source))) => gate.end(source),
+                Some(Took::Message(Message::End(source))) => inputs.end(source, gate),
                 Some(Took::Message(Message::Ask(question))) => self.asked.push(question),
                 Some(Took::Closed) => {
-                    self.sources.iter().for_each(|&source| gate.end(source));
+                    self.sources.iter().for_each(|&source| inputs.end(source, gate));
                     self.messages = None;
                 }
-                Some(Took::Nothing) | None => return,
+                Some(Took::Nothing) | None => break,
             }
         }
+        Ok(())
     }
 
     /// Whether the gate may hold more events. If a source that is sent to holds the others back, only what it is sent
