@@ -70,6 +70,8 @@ pub struct Setting {
     pub memory: Option<usize>,
     /// How the engine is driven.
     pub drive: Drive,
+    /// Whether the end of the input is the end for good. Otherwise it is a pause.
+    pub is_final: bool,
     /// Has each source ask for the end of the run after this number of its records.
     pub stop: Option<usize>,
 }
@@ -99,6 +101,7 @@ impl Setting {
             records: true,
             memory,
             drive: Drive::Threads,
+            is_final: true,
             stop: None,
         }
     }
@@ -324,7 +327,7 @@ pub fn process_under(
     let mut options = DurabilityOptions {
         commit_age_max: setting.commit_age_max,
         sync: setting.sync,
-        is_final: true,
+        is_final: setting.is_final,
         ..DurabilityOptions::default()
     };
     options.savepoint = setting.seed.is_multiple_of(4).then(|| START.into());
@@ -399,11 +402,16 @@ pub fn run(
     let mut outcome = Outcome::default();
     let lives = 1 + random.below(3);
     let mut last_calls = 60 + 200 * random.below(2);
+    // Whether a file may hold a part of its output: a life may have come to an end that was none for good.
     let mut stopped = false;
+    // Until a life has come to the end of the input, that is a pause.
+    let mut pauses = random.chance(30);
     for life in 0..lives + 8 {
         engine = engine.with_empty_tables();
         let start = storage.call_count();
         setting.stop = None;
+        setting.is_final = !pauses || life >= lives;
+        stopped |= !setting.is_final;
         if life < lives && random.chance(25) {
             setting.stop = Some(random.below(40));
         } else if life < lives {
@@ -421,6 +429,10 @@ pub fn run(
             Ok(_) if setting.stop.is_some() && !storage.is_off() => {
                 outcome.stops += 1;
                 stopped = true;
+                None
+            }
+            Ok(_) if !setting.is_final && !storage.is_off() => {
+                pauses = false;
                 None
             }
             Ok(_) if !storage.is_off() => {
