@@ -9,7 +9,7 @@
 use super::reading::Reading;
 use super::{Format, Header};
 use crate::columns::Rows;
-use crate::files::{FileProgress, Place, places};
+use crate::files::{FileIdentity, FileProgress, Place, places};
 use crate::place::{Before, Compressed, FileToken, Head, all_regular, check_new, whole_head};
 use crate::{Clock, Compression, InputEnd, SourceOptions};
 use std::mem::take;
@@ -52,6 +52,8 @@ pub(crate) struct TextSource<F> {
     before: Before,
     batch: Batch,
     progress: FileProgress,
+    /// The files that were renamed while they were followed.
+    renamed: Vec<FileIdentity>,
     /// How the place at `index` begins, once it was looked at.
     head: Option<(usize, Head)>,
     /// What ended the source. Events decoded before it are handed over first.
@@ -137,6 +139,7 @@ impl<F: Format> TextSource<F> {
             before: Before::default(),
             batch,
             progress,
+            renamed: Vec::new(),
             head: None,
             failure: None,
             resumed: None,
@@ -206,6 +209,7 @@ impl<F: Format> TextSource<F> {
                 // What was written to the old file before it was renamed.
                 reading.read()?;
                 if reading.ended {
+                    self.renamed.extend(reading.identity);
                     reading.may_grow = false;
                     reading.decode(&mut self.format, &mut self.batch);
                     self.current = None;
@@ -234,6 +238,16 @@ impl<F: Format> TextSource<F> {
                 "{} is new and comes before {}, which was read already; give it a name that sorts after that",
                 new.name(),
                 self.places[self.index].name()
+            )));
+        }
+        let is_renamed = |place: &&Place| {
+            let identity = place.look().and_then(|(identity, _)| identity);
+            identity.is_some_and(|identity| self.renamed.contains(&identity))
+        };
+        if let Some(place) = now[self.places.len()..].iter().find(is_renamed) {
+            return Err(IoFailure::new(format!(
+                "{} was read already, under another name: let renamed files have names that the glob does not match",
+                place.name()
             )));
         }
         self.places = now;

@@ -100,6 +100,24 @@ fn a_glob_takes_files_that_come() {
 }
 
 #[test]
+fn a_renamed_file_that_the_glob_matches_is_not_read_twice() {
+    let files = Files::new();
+    let path = files.write("a.csv", "a\n1\n");
+    let mut source = follow(&files.path("a*"));
+    assert_eq!(values(&mut *source), [1]);
+    std::fs::rename(&path, files.path("a.csv.1")).unwrap();
+    files.write("a.csv", "a\n2\n");
+    let failure = loop {
+        match source.next(WAIT) {
+            Err(failure) => break failure.message,
+            Ok(Next::Batch(batch)) => assert_eq!(rows(&batch.events, &ints(&["a"])), [[int(2)]]),
+            Ok(_) => {}
+        }
+    };
+    assert!(failure.contains("a.csv.1 was read already, under another name"), "{failure}");
+}
+
+#[test]
 fn a_file_that_shrinks_while_it_is_followed_is_refused() {
     let files = Files::new();
     let path = files.write("a.csv", "a\n1\n2\n");
