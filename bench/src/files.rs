@@ -66,6 +66,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("a run between files")
 }

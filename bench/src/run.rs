@@ -202,6 +202,7 @@ fn run_from(
         records,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

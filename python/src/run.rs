@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
 use tidemill_connect::SinkSpec;
 use tidemill_model::Schema;
@@ -46,6 +47,7 @@ impl Given {
         let job = Job {
             plan: read_plan(&plan)?,
             sources: entries(job, "sources", |_, value| input(value, &raised, &recall))?,
+            idle: entries(job, "idle", |_, value| Ok(Duration::from_micros(value.extract()?)))?,
             tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
         };

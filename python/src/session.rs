@@ -65,12 +65,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[allow(clippy::disallowed_methods, reason = "Python's callers wait by no other clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// The end of a wait of at most this many seconds.
 fn deadline_of(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = timeout else { return Ok(None) };
     let wait = Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err("a timeout is a number of seconds from 0"))?;
-    Ok(Instant::now().checked_add(wait))
+    Ok(now().checked_add(wait))
 }
 
 /// Tries until the deadline, and looks for signals between the tries.
@@ -83,12 +88,10 @@ where
     T: Send,
 {
     loop {
-        let soon = Instant::now() + SIGNALS;
+        let soon = now() + SIGNALS;
         let until = deadline.map_or(soon, |deadline| deadline.min(soon));
         match py.detach(|| attempt(until)) {
-            Err(SessionError::Timeout) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
-                py.check_signals()?
-            }
+            Err(SessionError::Timeout) if deadline.is_none_or(|deadline| now() < deadline) => py.check_signals()?,
             done => return Ok(done),
         }
     }
@@ -169,6 +172,20 @@ impl Session {
             sent += at;
         }
         Ok(sent)
+    }
+
+    /// No event of a source with a time below comes any more.
+    fn punctuate(&self, py: Python<'_>, source: &str, time: i64) -> PyResult<()> {
+        let number = self.deny(py, self.session.source(source))?;
+        let done = py.detach(|| self.session.punctuate(number, time));
+        self.deny(py, done)
+    }
+
+    /// A source is silent until its next event.
+    fn idle(&self, py: Python<'_>, source: &str) -> PyResult<()> {
+        let number = self.deny(py, self.session.source(source))?;
+        let done = py.detach(|| self.session.idle(number));
+        self.deny(py, done)
     }
 
     /// Nothing more is sent to a source.

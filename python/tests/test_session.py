@@ -118,6 +118,64 @@ def test_event_times_decide_and_what_holds_events_back_is_said():
     assert mill.summary().late == 1
 
 
+def two_sources(**options):
+    app = tm.App("ledger")
+    accounts = app.table(Account)
+    one, two = app.source(Timed, name="one"), app.source(Timed, name="two", **options)
+
+    @app.transaction(one, two)
+    def add(ev, account=accounts.row("account", create=True)):
+        account.balance = account.balance * 10 + ev.amount
+
+    return app, accounts, one, two
+
+
+def timed(at, amount=1):
+    return {"at": at, "account": "a", "amount": amount}
+
+
+def test_a_silent_source_holds_nothing_back_once_it_says_so(tmp_path):
+    app, accounts, one, two = two_sources()
+    with app.start(workers=1, state=tmp_path / "state") as mill:
+        mill.send(one, [timed(1), timed(5)])
+        assert mill.flush().held == {"one": 2}
+        mill.punctuate(two, 3)
+        assert mill.flush().held == {"one": 1}
+        mill.idle(two)
+        mill.send(one, timed(9))
+        assert mill.flush().held == {}
+        mill.send(two, timed(8, 7))
+        assert mill.flush().held == {}
+        assert [source.late for source in mill.summary().sources] == [0, 1]
+        mill.send(two, timed(9, 2))
+        assert mill.flush().held == {"two": 1}
+        mill.send(one, timed(10))
+        assert balances(mill.table(accounts)) == {"a": 1112}
+        with pytest.raises(tm.PlanError, match="give an int"):
+            mill.punctuate(two, "9")
+    app, _, transfers, _ = bank()
+    with app.start(workers=1) as mill:
+        for refused in (lambda: mill.idle(transfers), lambda: mill.punctuate(transfers, 1)):
+            with pytest.raises(tm.PlanError, match="no event time"):
+                refused()
+
+
+def test_a_source_is_silent_after_a_while_by_the_clock():
+    app, accounts, one, two = two_sources(idle="20ms")
+    with app.start(workers=1) as mill:
+        mill.send(one, [timed(1), timed(5)])
+        deadline = time.monotonic() + 20
+        while mill.flush().held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert balances(mill.table(accounts)) == {"a": 11}
+
+
+@pytest.mark.parametrize("idle, message", [("soon", "is not a duration"), (3, "is not a duration"), ("0s", "out of")])
+def test_wrong_times_of_silence_are_refused(idle, message):
+    with pytest.raises(tm.PlanError, match=message):
+        two_sources(idle=idle)
+
+
 def test_several_threads_send():
     app, accounts, transfers, _ = bank()
     with app.start(workers=2) as mill:

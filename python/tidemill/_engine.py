@@ -79,6 +79,8 @@ class Job:
     sources: Mapping[str, Input]
     tables: Mapping[str, Input]
     sinks: Mapping[str, Output]
+    idle: Mapping[str, int] = field(default_factory=dict)
+    """Microseconds without input after which a source holds no other back, by its name."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Those that are given, by name, as the command line has them."""
 

@@ -41,6 +41,12 @@ class Session:
     def send(self, source: str, item: object, timeout: float | None, /) -> int:
         """Sends an Arrow object or a ``Frame``; the number of its events. Raises ``TimeoutError``."""
 
+    def punctuate(self, source: str, time: int, /) -> None:
+        """No event of a source with a time below comes any more."""
+
+    def idle(self, source: str, /) -> None:
+        """A source is silent until its next event."""
+
     def end(self, source: str, /) -> None:
         """Nothing more is sent to a source."""
 

@@ -11,7 +11,7 @@ from .compile import Compiled, compile_filter, compile_map, compile_transaction
 from .connectors import Connector
 from .data import batches, is_same
 from .errors import PlanError, RunError
-from .lateness import Lateness, lateness_of
+from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
 from .plan import PlanBuilder
@@ -123,14 +123,17 @@ class App:
         lateness: Lateness = 0,
         name: str | None = None,
         *,
+        idle: Duration | None = None,
         replace: bool = False,
     ) -> Source[E]:
         """A stream of events from outside.
 
-        Without a connector its data is given to ``app.run``. ``lateness`` (``"2s"``,
+        Without a connector its data is given to ``app.run``, or sent to it in a session. ``lateness`` (``"2s"``,
         a ``timedelta``, or a number where the event time is an int) is how much earlier than the
         latest event so far an event may be; one that breaks this goes to ``.late``. Records that
-        cannot be decoded go to ``.bad``. Raises ``PlanError``.
+        cannot be decoded go to ``.bad``. ``idle`` (``"30s"`` or a ``timedelta``): without input for so long, the source
+        holds no other source back until its next event, which may be late then; with a state such a decision is kept
+        like an event. Raises ``PlanError``.
         """
         schema = _schema(event, Event, "a source", "tm.Event")
         own_name = checked(name or collection_name(event), "source")
@@ -138,10 +141,12 @@ class App:
             hint = f"write tm.csv(...) or another connector; give data to app.run({{{own_name!r}: ...}})"
             raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{own_name}'")
         units = lateness_of(lateness, schema, f"stream '{own_name}'")
-        source: Source[E] = Source(self, own_name, schema, connector, units)
+        silence = idle_of(idle, schema, f"stream '{own_name}'")
+        source: Source[E] = Source(self, own_name, schema, connector, units, silence)
 
         def same() -> bool:
-            return is_same(self._sources[own_name]._connector, connector)
+            known = self._sources[own_name]
+            return is_same(known._connector, connector) and known._idle == silence
 
         if self._plan.add("streams", source._definition(), replace=replace, is_same=same):
             self._derived.pop(own_name, None)
@@ -419,6 +424,7 @@ class App:
             plan=_engine.plan_text(plan),
             sources={name: self._source_input(source, given, sends) for name, source in self._sources.items()},
             tables=self._table_inputs(),
+            idle={name: s._idle for name, s in self._sources.items() if s._idle is not None},
             sinks=sinks,
             options=(options or RunOptions()).texts(),
         )
@@ -431,6 +437,7 @@ class App:
             plan=self.plan(),
             sources={name: connector._source_spec() for name, connector in with_connector.items()},
             tables=self._table_inputs(),
+            idle={name: s._idle for name, s in self._sources.items() if s._idle is not None},
             sinks=dict(self._sinks),
         )
 

@@ -1,16 +1,19 @@
-"""How late an event may be, in the unit of its source's event time."""
+"""How late an event may be, in the unit of its source's event time; how long a source may be silent."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from .errors import PlanError
 from .schema import RecordSchema
-from .times import duration_to_microseconds, parse_duration
+from .times import duration_to_microseconds, parse_duration, time_to_microseconds
 from .types import INT_MAX
 
 Lateness = str | timedelta | int
 """A text such as ``2s``, a ``timedelta``; a plain number for event times that are ints."""
+
+Duration = str | timedelta
+"""A text such as ``30s``, or a ``timedelta``."""
 
 
 def lateness_of(value: Lateness, schema: RecordSchema, place: str) -> int:
@@ -37,3 +40,33 @@ def lateness_of(value: Lateness, schema: RecordSchema, place: str) -> int:
     if not 0 <= units <= INT_MAX:
         raise PlanError(f"the lateness {value!r} is out of range", "", place)
     return units
+
+
+def idle_of(value: Duration | None, schema: RecordSchema, place: str) -> int | None:
+    """Microseconds of the clock. Raises ``PlanError``."""
+    if value is None:
+        return None
+    if schema.event_time is None:
+        raise PlanError("idle without an event time", "a source without one holds no other back: leave idle out", place)
+    if not isinstance(value, (str, timedelta)):
+        raise PlanError(f"idle {value!r} is not a duration", "write a text such as '30s'", place)
+    try:
+        units = parse_duration(value) if isinstance(value, str) else duration_to_microseconds(value)
+    except ValueError as error:
+        raise PlanError(f"idle {error}", "", place) from None
+    if not 0 < units <= INT_MAX:
+        raise PlanError(f"idle {value!r} is out of range", "", place)
+    return units
+
+
+def mark_of(value: object, schema: RecordSchema, place: str) -> int:
+    """A time as the event time of a schema has it: microseconds since 1970 UTC, or an int. Raises ``PlanError``."""
+    field = schema.field(schema.event_time or "")
+    if field is None:
+        raise PlanError("it has no event time", "nothing waits for its events: leave the call out", place)
+    if str(field.type) == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if str(field.type) != "int" and isinstance(value, datetime):
+        return time_to_microseconds(value)
+    wanted = "an int" if str(field.type) == "int" else "a datetime"
+    raise PlanError(f"{value!r} is not a time of '{field.name}'", f"give {wanted}", place)

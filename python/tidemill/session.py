@@ -12,12 +12,14 @@ from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
 from .data import batches
 from .errors import MissedError, PlanError, SchemaError
+from .lateness import mark_of
 from .names import foreign
 from .results import Rows
 from .schema import Event
 from .stream import Source, Stream
 from .summary import RunSummary
 from .table import Table
+from .times import Time
 
 if TYPE_CHECKING:
     from .app import App
@@ -165,8 +167,32 @@ class Session:
             self.flush(timeout=timeout)
         return sent
 
+    def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
+        """Promises that no event of a source with a time below will be sent any more.
+
+        What other sources hold back for it may pass then. ``time`` is a ``datetime``, or an ``int`` where the event
+        time is one. Events that break the promise go to ``.late``. Raises ``PlanError`` where the source has no event
+        time.
+        """
+        target = self._source(source)
+        self._native.punctuate(target.name, mark_of(time, target._schema, f"stream '{target.name}'"))
+
+    def idle(self, source: Source[Any] | str) -> None:
+        """Says that nothing is sent to a source for now: until its next event no other source waits for it.
+
+        That event may be late, as the others have gone on. ``app.source(..., idle="30s")`` does the same by the clock.
+        """
+        target = self._source(source)
+        if target._schema.event_time is None:
+            raise PlanError("it has no event time", "no other source waits for it", f"stream '{target.name}'")
+        self._native.idle(target.name)
+
     def end(self, source: Source[Any] | str) -> None:
-        """Says that nothing more is sent to a source: no other source waits for it any more."""
+        """Says that nothing more is sent to a source in this session.
+
+        Without a state no other source waits for it any more. With one this is a pause: what waits for it stays in the
+        state until the source goes on (or ``idle``, or ``final=True``).
+        """
         self._native.end(self._source(source).name)
 
     def flush(self, *, timeout: float | None = None) -> Flushed:
@@ -257,6 +283,14 @@ class AsyncSession:
     ) -> int:
         """As ``Session.send``."""
         return await asyncio.to_thread(self._session.send, source, data, timeout=timeout, durable=durable)
+
+    async def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
+        """As ``Session.punctuate``."""
+        await asyncio.to_thread(self._session.punctuate, source, time)
+
+    async def idle(self, source: Source[Any] | str) -> None:
+        """As ``Session.idle``."""
+        await asyncio.to_thread(self._session.idle, source)
 
     async def end(self, source: Source[Any] | str) -> None:
         """As ``Session.end``."""

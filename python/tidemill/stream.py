@@ -63,12 +63,15 @@ class Derived(Stream[E]):
 class Source(Stream[E]):
     """A stream from outside, made by ``app.source``."""
 
-    def __init__(self, app: App, name: str, schema: RecordSchema, connector: Connector | None, lateness: int) -> None:
+    def __init__(
+        self, app: App, name: str, schema: RecordSchema, connector: Connector | None, lateness: int, idle: int | None
+    ) -> None:
         super().__init__(app, name, {"named": name})
         self.name = name
         self._schema = schema
         self._connector = connector
         self._lateness = lateness
+        self._idle = idle
 
     def _definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""

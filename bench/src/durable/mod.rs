@@ -205,6 +205,7 @@ fn run_with(
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     let summary = engine.run(request, &mut || {}).expect("a run");
     let span = *span.lock().expect("no panic under it");

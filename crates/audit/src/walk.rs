@@ -9,7 +9,7 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
-use tidemill_runtime::{BadRecord, History, IoFailure, PastEpoch, Source, StartingPoint};
+use tidemill_runtime::{BadRecord, History, IoFailure, LoggedInput, PastEpoch, Source, StartingPoint};
 
 /// The program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
@@ -57,6 +57,7 @@ impl<'p> Walk<'p> {
             let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
+            source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
         }
         let passing = vec![0; sources.len()];
         Ok(Walk { program, reference, history, epoch, passing, sent: VecDeque::new() })
@@ -69,7 +70,14 @@ impl<'p> Walk<'p> {
         let streams: Vec<&Stream> = source_streams(self.program).collect();
         for (s, source) in epoch.sources.iter_mut().enumerate() {
             self.reference.send(s, source.is_sent);
-            for batch in std::mem::take(&mut source.batches) {
+            for input in std::mem::take(&mut source.inputs) {
+                let batch = match input {
+                    LoggedInput::Records(batch) => batch,
+                    LoggedInput::Punctuation(time) => {
+                        self.reference.punctuate(s, time);
+                        continue;
+                    }
+                };
                 for record in rows(&batch.events, &streams[s].schema) {
                     let offset = self.reference.taken(s);
                     if !self.reference.take(s, record.clone()) {

@@ -64,6 +64,8 @@ pub struct Job {
     pub plan: Plan,
     /// By name; one for each source of the plan.
     pub sources: BTreeMap<String, Input>,
+    /// By name: after how long without input a source holds no other source back until its next input.
+    pub idle: BTreeMap<String, Duration>,
     /// By name; tables without one are empty when the run begins.
     pub tables: BTreeMap<String, Input>,
     /// By name; one for each sink of the plan.
@@ -129,6 +131,8 @@ pub struct Ready {
     engine: Engine,
     options: Options,
     sources: Vec<Box<dyn Source>>,
+    /// By source: how long it may be without input.
+    idle: Vec<Option<Duration>>,
     sinks: Vec<Box<dyn Sink>>,
     durability: Option<Durability>,
     /// Of the sinks of a durable run.
@@ -213,6 +217,7 @@ impl Job {
             None => None,
         };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
+        let idle = source_streams(engine.program()).map(|stream| self.idle.get(&stream.name).copied()).collect();
         for stream in source_streams(engine.program()) {
             let input = self.sources.remove(&stream.name);
             let input = input.ok_or_else(|| JobError::Connectors(format!("source '{}' has no data", stream.name)))?;
@@ -255,7 +260,7 @@ impl Job {
             engine = bring(directory, savepoint, engine, &mut notes)?;
         }
         let durability = directory.map(|directory| Durability { directory, options: options.durability() });
-        Ok(Ready { engine, options: options.engine, sources, sinks, durability, patience, records, units, notes })
+        Ok(Ready { engine, options: options.engine, sources, idle, sinks, durability, patience, records, units, notes })
     }
 }
 
@@ -284,11 +289,21 @@ impl Ready {
 
     /// The engine, what it is to run, and what its watcher calls from time to time.
     fn into_parts(self, control: Arc<Control>) -> (Engine, Request, impl FnMut() + Send + use<>) {
-        let Ready { engine, options, sources, sinks, durability, patience, records, .. } = self;
+        let Ready { engine, options, sources, idle, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
-        let request =
-            Request { sources, sinks, options, environment, control, durability, records, cutter: None, link: None };
+        let request = Request {
+            sources,
+            sinks,
+            options,
+            environment,
+            control,
+            durability,
+            records,
+            cutter: None,
+            link: None,
+            idle,
+        };
         let watch = move || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.ends() {

@@ -120,6 +120,7 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     let mut gives_up = false;
     let summary = engine.run(request, &mut || {

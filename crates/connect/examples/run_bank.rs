@@ -79,6 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             records: None,
             cutter: None,
             link: None,
+            idle: Vec::new(),
         },
         &mut || {},
     )?;

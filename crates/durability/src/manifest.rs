@@ -156,6 +156,9 @@ pub struct SourceState {
     pub sent: bool,
     /// The greatest event time seen.
     pub greatest: Option<i64>,
+    /// The greatest punctuation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub punctuated: Option<i64>,
     /// Events that the gate let through.
     pub passed: u64,
     /// The time of the last of them.

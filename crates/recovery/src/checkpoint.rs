@@ -255,6 +255,7 @@ pub fn write_sources(
             ended: standing.ended,
             sent: standing.is_sent,
             greatest: standing.greatest,
+            punctuated: standing.punctuated,
             passed: standing.passed,
             last_time: standing.last_time,
             held,
@@ -309,6 +310,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
         }
         let standing = Standing {
             greatest: state.greatest,
+            punctuated: state.punctuated,
             passed: state.passed,
             last_time: state.last_time,
             ended: state.ended,

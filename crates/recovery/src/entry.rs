@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! entry   = version:1, sources: n, n × source, sent: n, n × (source, events), digests: n, n × digest
-//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent), passed, [token], events, bad, [values]
+//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations), passed, [token], events, bad, [values],
+//!           [punctuations: n, n × (events before it, time:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
@@ -28,7 +29,7 @@ use tidemill_stages::digest::committed_streams;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -77,6 +78,17 @@ pub struct SourceEntry {
     pub token: Option<String>,
     /// The records themselves, for a source that cannot be read again.
     pub ingested: Ingested,
+    /// The punctuations since the last cut, in order.
+    pub punctuations: Vec<Punctuation>,
+}
+
+/// A promise about a source's times that was given beside its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Punctuation {
+    /// The number of events taken before it since the last cut.
+    pub events: u64,
+    /// No event with a time below comes after it.
+    pub time: i64,
 }
 
 /// Records since the last cut.
@@ -130,6 +142,9 @@ impl SourceEntry {
     /// Checks what a reader of the entry relies on.
     fn check(&self) {
         assert!(self.token.is_none() || self.taken != Taken::default(), "a token comes with the records before it");
+        let offsets = self.punctuations.iter().map(|punctuation| punctuation.events);
+        assert!(offsets.clone().is_sorted(), "punctuations are in the order of the events");
+        assert!(offsets.max() <= Some(self.taken.events), "a punctuation is among the events taken with it");
         let Ingested::Values(batches) = &self.ingested else { return };
         let mut there = Taken::default();
         batches.iter().for_each(|batch| there.add(Taken::of(batch)));
@@ -145,7 +160,8 @@ impl EpochEntry {
         for source in &self.sources {
             source.check();
             let values = matches!(source.ingested, Ingested::Values(_));
-            let flags = [source.ended, values, source.token.is_some(), source.is_sent];
+            let punctuates = !source.punctuations.is_empty();
+            let flags = [source.ended, values, source.token.is_some(), source.is_sent, punctuates];
             into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
             number(into, source.passed);
             if let Some(token) = &source.token {
@@ -158,6 +174,13 @@ impl EpochEntry {
                 number(into, filled().count() as u64);
                 filled().for_each(|batch| codec.write(&batch.events, into));
                 batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
+            }
+            if punctuates {
+                number(into, source.punctuations.len() as u64);
+                for Punctuation { events, time } in &source.punctuations {
+                    number(into, *events);
+                    into.extend_from_slice(&time.to_le_bytes());
+                }
             }
         }
         number(into, self.sent.len() as u64);
@@ -222,7 +245,12 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
         }
         Ingested::Values(batches)
     };
-    Ok(SourceEntry { passed, ended: flags & 1 != 0, is_sent: flags & 8 != 0, taken, token, ingested })
+    let mut punctuations = Vec::new();
+    for _ in 0..if flags & 16 != 0 { reader.number()? } else { 0 } {
+        punctuations.push(Punctuation { events: reader.number()?, time: reader.word()? as i64 });
+    }
+    let (ended, is_sent) = (flags & 1 != 0, flags & 8 != 0);
+    Ok(SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations })
 }
 
 fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {

@@ -38,6 +38,11 @@ impl LogFeed {
         self.intake.take(source, batch, token);
     }
 
+    /// Takes a punctuation of a source.
+    pub fn punctuate(&mut self, source: usize, time: i64) {
+        self.intake.punctuate(source, time);
+    }
+
     /// Whether another epoch may be cut: the number of epochs that wait for the log is below its limit.
     pub fn has_room(&self) -> bool {
         self.entries.as_ref().is_none_or(|entries| !entries.is_full())

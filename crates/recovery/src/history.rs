@@ -5,7 +5,7 @@ use crate::checkpoint::{SourceAt, restore_sources};
 use crate::control::RunError;
 use crate::digest::{EpochDigests, read_digests};
 use crate::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
-use crate::intake::{Exactly, Taken};
+use crate::intake::{Exactly, LoggedInput, Taken, in_order};
 use crate::load::checkpoint_rows;
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
@@ -36,6 +36,8 @@ pub struct StartingSource {
     pub events: u64,
     /// The greatest time that it had delivered; without event time, the next counter value less one.
     pub greatest: Option<i64>,
+    /// The greatest punctuation.
+    pub punctuated: Option<i64>,
     /// Whether its events were sent, and have anchored positions.
     pub is_sent: bool,
     /// The held events, in order.
@@ -56,8 +58,8 @@ pub struct PastEpoch {
 
 /// A source's contribution to a past epoch.
 pub struct PastSource {
-    /// The records taken since the previous epoch.
-    pub batches: Vec<SourceBatch>,
+    /// What was taken since the previous epoch.
+    pub inputs: Vec<LoggedInput>,
     /// The number of its events that passed.
     pub passed: u64,
     /// Whether its events were sent.
@@ -104,8 +106,8 @@ impl History {
                     .transpose()
                     .map_err(failed)?,
             );
-            let Standing { greatest, is_sent, held, .. } = at.standing;
-            starts.push(StartingSource { events: at.taken.events, greatest, is_sent, held });
+            let Standing { greatest, punctuated, is_sent, held, .. } = at.standing;
+            starts.push(StartingSource { events: at.taken.events, greatest, punctuated, is_sent, held });
         }
         let history = History {
             path: directory.path().display().to_string(),
@@ -129,7 +131,8 @@ impl History {
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
                 Ingested::Again => self.read_again(s, logged.taken)?,
             };
-            sources.push(PastSource { batches, passed: logged.passed, is_sent: logged.is_sent });
+            let inputs = in_order(batches, &logged.punctuations);
+            sources.push(PastSource { inputs, passed: logged.passed, is_sent: logged.is_sent });
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);

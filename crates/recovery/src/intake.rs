@@ -1,7 +1,7 @@
 //! The records taken from each source: since the last cut, for the log, and in total, for checkpoints.
 
 use crate::checkpoint::SourceAt;
-use crate::entry::{EpochEntry, Ingested, SourceEntry};
+use crate::entry::{EpochEntry, Ingested, Punctuation, SourceEntry};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use tidemill_stages::epoch::Epoch;
@@ -46,6 +46,36 @@ struct OfSource {
     token: Option<String>,
     since_cut: Taken,
     values: Vec<SourceBatch>,
+    punctuations: Vec<Punctuation>,
+}
+
+/// What was taken of a source, in order.
+pub enum LoggedInput {
+    /// Records.
+    Records(SourceBatch),
+    /// No event with a time below comes after it.
+    Punctuation(i64),
+}
+
+/// The records of a source with the punctuations between them.
+pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<LoggedInput> {
+    let (mut inputs, mut events, mut left) = (Vec::new(), 0, punctuations.iter().peekable());
+    for batch in batches {
+        let mut rest = Some(batch);
+        while let Some(batch) = rest.take() {
+            while let Some(due) = left.next_if(|next| next.events <= events) {
+                inputs.push(LoggedInput::Punctuation(due.time));
+            }
+            let until = left.peek().map_or(u64::MAX, |next| next.events - events);
+            let most = Taken { events: until, bad: u64::MAX };
+            let first;
+            (first, rest) = split(batch, most);
+            events += first.events.num_rows() as u64;
+            inputs.push(LoggedInput::Records(first));
+        }
+    }
+    inputs.extend(left.map(|due| LoggedInput::Punctuation(due.time)));
+    inputs
 }
 
 /// The records taken from all sources.
@@ -78,9 +108,20 @@ impl Intake {
         }
     }
 
-    /// Whether any records were taken since the last epoch was cut.
+    /// Takes a punctuation.
+    pub fn punctuate(&mut self, source: usize, time: i64) {
+        let of = &mut self.sources[source];
+        let punctuation = Punctuation { events: of.since_cut.events, time };
+        match of.punctuations.last_mut() {
+            // Nothing came between the two.
+            Some(last) if last.events == punctuation.events => last.time = last.time.max(time),
+            _ => of.punctuations.push(punctuation),
+        }
+    }
+
+    /// Whether anything was taken since the last epoch was cut.
     pub fn has_uncut(&self) -> bool {
-        self.sources.iter().any(|of| of.since_cut != Taken::default())
+        self.sources.iter().any(|of| of.since_cut != Taken::default() || !of.punctuations.is_empty())
     }
 
     /// Whether any records were taken since the last run that came to the end of its input.
@@ -104,7 +145,9 @@ impl Intake {
             };
             // Without new records, the token is the one in the previous entry.
             let token = of.token.clone().filter(|_| taken != Taken::default());
-            SourceEntry { passed, ended: gate.has_ended(s), is_sent: gate.is_sent(s), taken, token, ingested }
+            let (ended, is_sent) = (gate.has_ended(s), gate.is_sent(s));
+            let punctuations = std::mem::take(&mut of.punctuations);
+            SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
         EpochEntry { epoch: epoch.number, sources, sent: epoch.input.sent.clone(), digests: Vec::new() }

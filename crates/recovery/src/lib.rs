@@ -58,7 +58,7 @@ pub use feed::{CheckpointTrigger, LogFeed};
 pub use history::{
     History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, source_positions, state_rows,
 };
-pub use intake::{Exactly, Intake, Taken, missing, split};
+pub use intake::{Exactly, Intake, LoggedInput, Taken, in_order, missing, split};
 pub use load::checkpoint_rows;
 pub use logger::{Logged, Logger};
 pub use migrate::{migrate, seed};

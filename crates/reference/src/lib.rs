@@ -72,6 +72,8 @@ struct Source {
     /// Its events are sent, and have anchored positions: none has a counter.
     is_sent: bool,
     time_max: i64,
+    /// Nothing with a time below comes any more.
+    punctuated: i64,
     /// Admitted and not let through, by time and offset.
     held: BTreeMap<(i64, u64), Record>,
     /// Events with smaller offsets were held when it began to stand somewhere: their offsets are not known.
@@ -109,6 +111,7 @@ impl<'p> Reference<'p> {
                     counter: 0,
                     is_sent: false,
                     time_max: i64::MIN,
+                    punctuated: i64::MIN,
                     held: BTreeMap::new(),
                     known_from: 0,
                 })
@@ -157,7 +160,8 @@ impl<'p> Reference<'p> {
             return Some(Position { time, source, offset });
         };
         let time = record[field].word().expect("event time is a time or an int, never null");
-        if i128::from(time) < i128::from(state.time_max) - i128::from(lateness) {
+        let mark = (i128::from(state.time_max) - i128::from(lateness)).max(i128::from(state.punctuated));
+        if i128::from(time) < mark {
             self.outputs[late].push(record.clone());
             return None;
         }
@@ -183,6 +187,12 @@ impl<'p> Reference<'p> {
         if field.is_none() {
             state.known_from = 0;
         }
+    }
+
+    /// Takes a punctuation of a source: no event with a time below comes any more.
+    pub fn punctuate(&mut self, source: usize, time: i64) {
+        let state = &mut self.sources[source];
+        state.punctuated = state.punctuated.max(time);
     }
 
     /// Says whether the events of a source without event times are sent from now on, and have anchored positions. Those

@@ -1,5 +1,6 @@
 //! The cutters, which decide where epochs are cut: by input and load, or as an earlier run's log prescribes.
 
+use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
@@ -47,6 +48,7 @@ pub struct Intake<'a> {
     pub(crate) on: &'a Shared,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) session: SessionState,
+    pub(crate) idle: &'a mut Idle,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
 }
@@ -99,7 +101,9 @@ impl Intake<'_> {
                 if let Some(feed) = &mut self.feed {
                     feed.take(source, &batch, token);
                 }
-                self.gate.ingest(source, batch, arrived.unwrap_or_else(|| self.on.environment.now()));
+                let now = self.on.environment.now();
+                self.idle.heard(source, now);
+                self.gate.ingest(source, batch, arrived.unwrap_or(now));
                 Ok(Taking::Something)
             }
             Ok(FromSource::End) => {

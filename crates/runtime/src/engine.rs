@@ -7,6 +7,7 @@ use crate::session::link::Link;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
 use tidemill_durability::{StateDirectory, StateError};
 use tidemill_plan::{Groups, Program, StreamId, TableId};
@@ -40,6 +41,9 @@ pub struct Request {
     pub cutter: Option<Box<dyn Cutter>>,
     /// The session that the run belongs to, if it belongs to one.
     pub link: Option<Arc<Link>>,
+    /// By source with event time: after how long without input it holds no other source back until its next input. Empty,
+    /// or none for a source: never. What it gives then may be late.
+    pub idle: Vec<Option<Duration>>,
 }
 
 impl Request {

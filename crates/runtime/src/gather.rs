@@ -1,6 +1,7 @@
 //! The gate's actor: gathers input into epochs.
 
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
+use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
@@ -8,6 +9,7 @@ use crate::replay::LogCutter;
 use crate::session::at_gate::{AtGate, SessionState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, Start, Taken};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
@@ -44,6 +46,7 @@ pub struct Gatherer {
     /// The state of a durable run's gate.
     durable: Option<DurableGate>,
     session: Option<AtGate>,
+    idle: Idle,
     phase: Phase,
 }
 
@@ -113,16 +116,19 @@ pub struct GatherParts {
     pub first: u64,
     pub durable: Option<GateSide>,
     pub session: Option<AtGate>,
+    /// By source, how long it may be without input; empty: none is watched.
+    pub idle: Vec<Option<Duration>>,
 }
 
 impl Gatherer {
     /// A gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
-        let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, durable, session } =
-            parts;
+        let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, .. } = parts;
+        let GatherParts { durable, session, idle, .. } = parts;
         assert!(first > 0, "epochs are counted from 1");
         let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         let begun = on.environment.now();
+        let idle = Idle::new(idle, inputs.len(), begun);
         let durable =
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
         let slots = Slots { free, stash: Vec::new(), count };
@@ -143,6 +149,7 @@ impl Gatherer {
             replay,
             durable,
             session,
+            idle,
             phase,
         }
     }
@@ -428,11 +435,17 @@ impl Gatherer {
         let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
         let mut session = SessionState::default();
         if let Some(at_gate) = self.session.as_mut().filter(|_| self.replay.is_none()) {
-            let taken = at_gate.take(&mut self.gate, &self.inputs, feed.as_deref_mut(), events_max);
+            let idle = &mut self.idle;
+            let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed.as_deref_mut(), events_max);
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
         }
+        if self.replay.is_none() {
+            let (inputs, now) = (&self.inputs, self.on.environment.now());
+            self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, |source| !inputs.is_empty(source));
+        }
         let mut intake = Intake {
+            idle: &mut self.idle,
             gate: &mut self.gate,
             inputs: &mut self.inputs,
             feed,

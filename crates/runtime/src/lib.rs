@@ -11,6 +11,7 @@ mod commit;
 mod cutter;
 mod engine;
 mod gather;
+mod idle;
 mod inputs;
 mod options;
 mod pace;
@@ -35,9 +36,9 @@ pub use summary::{
     WorkerSummary,
 };
 pub use tidemill_recovery::{
-    Control, Durability, DurabilityOptions, DurabilitySummary, History, MemorySummary, PastEpoch, PastSource,
-    RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken, checkpoint_rows,
-    source_positions, state_rows,
+    Control, Durability, DurabilityOptions, DurabilitySummary, History, LoggedInput, MemorySummary, PastEpoch,
+    PastSource, RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken,
+    checkpoint_rows, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::scheduling::{Policies, Scheduling};

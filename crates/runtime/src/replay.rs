@@ -3,7 +3,9 @@
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Planted};
-use tidemill_recovery::{Control, EpochEntry, Ingested, LogFeed, Recovery, Replay, Replayed, RunError, Taken};
+use tidemill_recovery::{
+    Control, EpochEntry, Ingested, LogFeed, LoggedInput, Recovery, Replay, Replayed, RunError, Taken, in_order,
+};
 use tidemill_stages::gate::{Cut, Passed};
 use tidemill_stages::io::SourceBatch;
 
@@ -71,7 +73,12 @@ impl LogCutter {
                 Err(failure) => return Err(source_failed(intake.on, at, failure)),
             },
         };
-        batches.into_iter().for_each(|batch| intake.gate.ingest(at, batch, now));
+        for input in in_order(batches, &logged.punctuations) {
+            match input {
+                LoggedInput::Records(batch) => intake.gate.ingest(at, batch, now),
+                LoggedInput::Punctuation(time) => intake.gate.punctuate(at, time),
+            }
+        }
         if logged.ended {
             intake.gate.end(at);
         }

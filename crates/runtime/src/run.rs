@@ -93,7 +93,8 @@ impl Run {
     /// Opens the state, if there is one, and creates the actors.
     pub(crate) fn begin(engine: &Engine, mut request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
         let cutter = request.take_cutter();
-        let Request { sources, mut sinks, options, environment, control, durability, records, link, .. } = request;
+        let Request { sources, mut sinks, options, environment, control, durability, records, .. } = request;
+        let (link, idle) = (request.link, request.idle);
         let started = environment.now();
         if options.memory.is_some() && durability.is_none() {
             return Err(RunError::State(StateError::Refused(
@@ -159,6 +160,7 @@ impl Run {
             first,
             durable: at_gate,
             session,
+            idle,
         });
         let run = Run {
             pipeline,

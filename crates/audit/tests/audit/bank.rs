@@ -112,6 +112,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     engine.run(request, &mut || {}).map(drop)
 }

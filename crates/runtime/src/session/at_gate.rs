@@ -1,5 +1,6 @@
 //! The gate's side of a session: takes what is sent, and asks the epochs what the session asks.
 
+use crate::idle::{Idle, punctuate};
 use crate::inputs::Inputs;
 use crate::session::link::{Due, Link, Message, Question};
 use std::sync::Arc;
@@ -48,6 +49,7 @@ impl AtGate {
         &mut self,
         gate: &mut Gate,
         inputs: &Inputs,
+        idle: &mut Idle,
         mut feed: Option<&mut LogFeed>,
         events_max: usize,
     ) -> Result<(), usize> {
@@ -55,11 +57,16 @@ impl AtGate {
             match self.messages.as_ref().map(Inbox::take) {
                 Some(Took::Message(Message::Records(source, ..))) if gate.has_ended(source) => return Err(source),
                 Some(Took::Message(Message::Records(source, records, arrived))) => {
+                    idle.heard(source, arrived);
                     if let Some(feed) = &mut feed {
                         feed.take(source, &records, None);
                     }
                     gate.ingest(source, records, arrived);
                 }
+                Some(Took::Message(Message::Punctuation(source, time))) => {
+                    punctuate(gate, feed.as_deref_mut(), source, time);
+                }
+                Some(Took::Message(Message::Idle(source))) => idle.declare(source),
                 Some(Took::Message(Message::End(source))) => inputs.end(source, gate),
                 Some(Took::Message(Message::Ask(question))) => self.asked.push(question),
                 Some(Took::Closed) => {

@@ -38,6 +38,10 @@ impl Source for SentSource {
 pub enum Message {
     /// Records of a source, and their arrival time.
     Records(usize, SourceBatch, u64),
+    /// No event of a source with a time below comes any more.
+    Punctuation(usize, i64),
+    /// A source is silent, and holds no other source back until its next event.
+    Idle(usize),
     /// Nothing more is sent to a source.
     End(usize),
     /// A question.

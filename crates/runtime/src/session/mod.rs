@@ -64,6 +64,9 @@ pub enum SessionError {
         /// The reason.
         reason: String,
     },
+    /// A source has no event time.
+    #[error("source '{0}' has no event time: nothing waits for it")]
+    NoTime(String),
     /// There was no room, or no answer, within the given time.
     #[error("the engine had no room within the given time")]
     Timeout,
@@ -207,6 +210,30 @@ impl Session {
             }
         }
         Ok(sent)
+    }
+
+    /// Promises that no event of a source with a time below will be sent any more: what was held back for it may pass.
+    /// Events that break the promise are late. `time`: in the unit of the source's event time.
+    pub fn punctuate(&self, source: usize, time: i64) -> Result<(), SessionError> {
+        self.check_timed(source)?;
+        self.message(Message::Punctuation(source, time), None)
+    }
+
+    /// Says that a source is silent for now: until its next event it holds no other source back. What it sends after
+    /// that may be late, as the others have gone on. If all sources are silent, nothing moves.
+    pub fn idle(&self, source: usize) -> Result<(), SessionError> {
+        self.check_timed(source)?;
+        self.message(Message::Idle(source), None)
+    }
+
+    fn check_timed(&self, source: usize) -> Result<(), SessionError> {
+        let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
+        let stream = &self.engine.program().streams[stream];
+        match (is_sent, stream.event_time) {
+            (true, Some(_)) => Ok(()),
+            (true, None) => Err(SessionError::NoTime(stream.name.clone())),
+            (false, _) => Err(SessionError::NotSent(stream.name.clone())),
+        }
     }
 
     /// Nothing more is sent to a source: it holds no other source back.

@@ -220,6 +220,7 @@ fn nothing_is_waited_for_behind_a_failure() {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");
     assert!(failure.to_string().ends_with("the line is dead"), "{failure}");

@@ -291,6 +291,7 @@ impl<'a> Trial<'a> {
             records: None,
             cutter: None,
             link: None,
+            idle: Vec::new(),
         };
         engine.run(request, &mut || {})
     }

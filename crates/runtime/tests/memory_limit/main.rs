@@ -143,6 +143,7 @@ fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, M
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     let summary = engine.run(request, &mut || {}).expect("it runs");
     let peak = PEAK.load(Ordering::Relaxed) - before;

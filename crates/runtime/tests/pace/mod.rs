@@ -66,6 +66,7 @@ fn run() -> Summary {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("it ends")
 }

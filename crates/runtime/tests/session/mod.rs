@@ -39,6 +39,7 @@ fn start(subject: &Subject, options: Options) -> (Session, Vec<Kept>) {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     (Session::start(engine, request, &mut || {}, Box::new(|| {})).expect("it starts"), kept)
 }
@@ -165,6 +166,47 @@ fn what_is_sent_without_times_runs_in_the_order_of_sending() {
         let flushed = session.flush(None).expect("it runs");
         assert!(flushed.held.iter().all(|held| *held == 0), "{what}: nothing is held");
         let summary = close(&session);
+        let outcome = Subject::outcome(session.engine(), &kept, &summary);
+        for (sink, ours) in program.sinks.iter().zip(&outcome.outputs) {
+            assert!(same_rows(ours, reference.output(sink.stream)), "{what}: sink {} differs", sink.name);
+        }
+        for (ours, table) in outcome.tables.iter().zip(program.tables.keys()) {
+            assert!(same_rows(ours, &reference.table(table)), "{what}: a table differs");
+        }
+    });
+}
+
+#[test]
+fn punctuations_let_events_pass_and_make_others_late() {
+    each_random(true, |subject, options, random, what| {
+        let (session, kept) = start(&subject, options);
+        let program = &subject.program;
+        let streams = source_streams(program);
+        let mut reference = Reference::new(program);
+        subject.history.preload.iter().for_each(|(table, rows)| reference.preload(*table, rows.clone()));
+        let mut left: Vec<&[Vec<Value>]> = subject.history.sources.iter().map(Vec::as_slice).collect();
+        while left.iter().any(|records| !records.is_empty()) {
+            let source = random.below(left.len());
+            let (some, rest) = left[source].split_at(left[source].len().min(1 + random.below(7)));
+            left[source] = rest;
+            let stream = &program.streams[streams[source]];
+            session.send(source, &batch_of(&stream.schema, some), None).expect("it runs");
+            some.iter().for_each(|record| _ = reference.take(source, record.clone()));
+            let field = stream.event_time.expect("its events have times");
+            if let Some(time) = some.last().and_then(|last| last[field].word()).filter(|_| random.chance(50)) {
+                let time = time.saturating_add(random.below(8) as i64 - 3);
+                session.punctuate(source, time).expect("it has times");
+                reference.punctuate(source, time);
+            }
+            if random.chance(10) {
+                session.flush(None).expect("it runs");
+            }
+        }
+        let summary = close(&session);
+        let mut passing: Vec<u64> = (0..streams.len()).map(|source| reference.held(source)).collect();
+        while let Some(next) = reference.next_event(&mut passing) {
+            reference.process(next);
+        }
         let outcome = Subject::outcome(session.engine(), &kept, &summary);
         for (sink, ours) in program.sinks.iter().zip(&outcome.outputs) {
             assert!(same_rows(ours, reference.output(sink.stream)), "{what}: sink {} differs", sink.name);

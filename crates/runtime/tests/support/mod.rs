@@ -208,6 +208,7 @@ impl Subject {
             records: Some(Box::new(records.clone())),
             cutter: drive.cutter,
             link: None,
+            idle: Vec::new(),
         };
         let summary = match drive.steps {
             None => engine.run(request, &mut || {}),

@@ -353,6 +353,7 @@ pub fn process_under(
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     let Drive::Steps(machine, traces) = &setting.drive else { return engine.run(request, &mut || {}) };
     let mut run = engine.begin(request, &mut || {})?;

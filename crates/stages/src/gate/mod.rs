@@ -84,6 +84,8 @@ struct Queue {
     is_sent: bool,
     /// The greatest time seen; for a source without event time, the next counter value less one.
     greatest: Option<i64>,
+    /// The greatest punctuation: nothing with a time below it comes any more.
+    punctuated: Option<i64>,
     segments: VecDeque<Segment>,
     late: Vec<RecordBatch>,
     bad: Vec<BadRecord>,
@@ -121,6 +123,8 @@ pub struct SourcePosition {
 pub struct Standing {
     /// The greatest time that it has delivered.
     pub greatest: Option<i64>,
+    /// The greatest punctuation.
+    pub punctuated: Option<i64>,
     /// Events that have passed.
     pub passed: u64,
     /// The time of the last of them.
@@ -172,6 +176,7 @@ impl Gate {
                 lateness,
                 is_sent: false,
                 greatest: None,
+                punctuated: None,
                 segments: VecDeque::new(),
                 late: Vec::new(),
                 bad: Vec::new(),
@@ -231,6 +236,23 @@ impl Gate {
     /// The number of held events that have anchored positions.
     pub fn sent(&self) -> usize {
         self.sent.held()
+    }
+
+    /// Takes a punctuation of a source with event time: no event with a time below comes any more.
+    pub fn punctuate(&mut self, source: usize, time: i64) {
+        let queue = &mut self.queues[source];
+        assert!(queue.time_field.is_some(), "a punctuation is of a source with event time");
+        queue.punctuated = queue.punctuated.max(Some(time));
+    }
+
+    /// Whether a source has event time.
+    pub fn has_time(&self, source: usize) -> bool {
+        self.queues[source].time_field.is_some()
+    }
+
+    /// A source's low mark; none before its first event or punctuation.
+    pub fn low(&self, source: usize) -> Option<i64> {
+        self.queues[source].low()
     }
 
     /// Notes that a source has ended.
@@ -304,6 +326,7 @@ impl Gate {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         let of = |q: &Queue| Standing {
             greatest: q.greatest,
+            punctuated: q.punctuated,
             passed: q.taken,
             last_time: q.last_time,
             ended: q.ended,
@@ -319,6 +342,7 @@ impl Gate {
         assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
         queue.greatest = standing.greatest;
+        queue.punctuated = standing.punctuated;
         queue.taken = standing.passed;
         queue.last_time = standing.last_time;
         queue.ended = standing.ended;
@@ -616,10 +640,11 @@ impl Queue {
         self.segments.iter().map(|segment| segment.times.len()).sum()
     }
 
-    /// A lower bound on the times of events still to come; none before the first event of a source with event time.
+    /// A lower bound on the times of events still to come; none before the first event or punctuation of a source with
+    /// event time.
     fn low(&self) -> Option<i64> {
         match self.time_field {
-            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)),
+            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.punctuated),
             None => Some(self.greatest.map_or(0, |g| g + 1)),
         }
     }
@@ -658,9 +683,9 @@ impl Queue {
     /// The punctual rows and the late rows; both are omitted if no row is late. Updates the greatest time.
     fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
         let mut greatest = self.greatest.unwrap_or(i64::MIN);
-        let lateness = self.lateness;
+        let (lateness, punctuated) = (self.lateness, self.punctuated.unwrap_or(i64::MIN));
         let mut late_row = |time: i64| {
-            let late = time < greatest.saturating_sub(lateness);
+            let late = time < greatest.saturating_sub(lateness).max(punctuated);
             greatest = greatest.max(time);
             late
         };

@@ -1,0 +1,80 @@
+//! Silent sources: those that hold others back although nothing comes from them.
+//!
+//! A source that is declared silent, or that has been without input for as long as it allows, gets punctuations: its mark
+//! follows the least mark of the others. They are inputs like records, and logged, so a replay and the audit know no clock
+//! (`docs/formalism.md`, "Marks and lateness").
+//!
+//! # Invariant
+//!
+//! If all sources are silent, nothing moves.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tidemill_recovery::LogFeed;
+use tidemill_stages::gate::Gate;
+
+/// Which sources are silent.
+pub struct Idle {
+    /// By source: how long it may be without input, nanoseconds.
+    after: Vec<Option<u64>>,
+    /// By source: when its last input came (time of the clock).
+    heard: Vec<u64>,
+    silent: BTreeSet<usize>,
+}
+
+impl Idle {
+    /// No source of `count` is silent at time `now`. `after`: by source, how long it may be without input.
+    pub fn new(after: Vec<Option<Duration>>, count: usize, now: u64) -> Idle {
+        let nanoseconds = |after: Option<Duration>| after.map(|after| after.as_nanos() as u64);
+        let mut after: Vec<Option<u64>> = after.into_iter().map(nanoseconds).collect();
+        after.resize(count, None);
+        Idle { after, heard: vec![now; count], silent: BTreeSet::new() }
+    }
+
+    /// Notes input of a source.
+    pub fn heard(&mut self, source: usize, now: u64) {
+        self.heard[source] = now;
+        self.silent.remove(&source);
+    }
+
+    /// Declares a source silent until its next input.
+    pub fn declare(&mut self, source: usize) {
+        self.silent.insert(source);
+    }
+
+    /// Raises the marks of silent sources. `has_input`: whether a source has input that the gate has not taken.
+    pub fn raise(
+        &mut self,
+        gate: &mut Gate,
+        mut feed: Option<&mut LogFeed>,
+        now: u64,
+        has_input: impl Fn(usize) -> bool,
+    ) {
+        // Only a source that holds others back is worth it, and there is one at a time.
+        if let Some(slowest) = gate.slowest_of(|source| !self.silent.contains(&source))
+            && self.after[slowest].is_some_and(|after| now.saturating_sub(self.heard[slowest]) >= after)
+            && gate.has_time(slowest)
+            && !has_input(slowest)
+        {
+            self.silent.insert(slowest);
+        }
+        let least = gate.slowest_of(|source| !self.silent.contains(&source)).and_then(|source| gate.low(source));
+        let Some(least) = least else { return };
+        for &source in &self.silent {
+            if gate.low(source) < Some(least) {
+                punctuate(gate, feed.as_deref_mut(), source, least);
+            }
+        }
+    }
+}
+
+/// Gives a punctuation of a source to the gate and the log.
+pub fn punctuate(gate: &mut Gate, feed: Option<&mut LogFeed>, source: usize, time: i64) {
+    if gate.has_ended(source) {
+        return;
+    }
+    if let Some(feed) = feed {
+        feed.punctuate(source, time);
+    }
+    gate.punctuate(source, time);
+}
