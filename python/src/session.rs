@@ -39,7 +39,7 @@ pub struct Follower {
 }
 
 /// What a follower gives: events with their epoch; none, and how many were missed; or nothing at the end.
-type Item = Option<(u64, Option<Frame>)>;
+type Item = Option<(u64, Option<i64>, Option<Frame>)>;
 
 /// Starts a `tidemill._engine.Job` as a session.
 #[pyfunction]
@@ -196,16 +196,21 @@ impl Session {
     }
 
     /// Waits until everything that was sent is released: the epoch, and by source the events that are held back.
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, BTreeMap<String, u64>)> {
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, Option<i64>, BTreeMap<String, u64>)> {
         let deadline = deadline_of(timeout)?;
         let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask(Vec::new(), Some(until)))?)?;
         let flushed = self.deny(py, patiently(py, deadline, |until| asked.flushed(Some(until)))?)?;
         let held = self.session.source_names().zip(flushed.held).filter(|(_, held)| *held > 0);
-        Ok((flushed.epoch, held.map(|(name, held)| (name.to_owned(), held)).collect()))
+        Ok((flushed.epoch, flushed.complete, held.map(|(name, held)| (name.to_owned(), held)).collect()))
     }
 
     /// Copies of tables after one released epoch, and its number.
-    fn tables(&self, py: Python<'_>, names: Vec<String>, timeout: Option<f64>) -> PyResult<(u64, Vec<Frame>)> {
+    fn tables(
+        &self,
+        py: Python<'_>,
+        names: Vec<String>,
+        timeout: Option<f64>,
+    ) -> PyResult<(u64, Option<i64>, Vec<Frame>)> {
         let deadline = deadline_of(timeout)?;
         let ids = names.iter().map(|name| self.session.table(name)).collect::<Result<Vec<_>, _>>();
         let ids = self.deny(py, ids)?;
@@ -213,7 +218,7 @@ impl Session {
         let copied = self.deny(py, patiently(py, deadline, |until| asked.tables(Some(until)))?)?;
         let program = self.session.engine().program();
         let frame = |(id, batch)| Frame::new(table_schema(&program.tables[id]), vec![batch], Vec::new());
-        Ok((copied.epoch, ids.into_iter().zip(copied.tables).map(frame).collect()))
+        Ok((copied.epoch, copied.complete, ids.into_iter().zip(copied.tables).map(frame).collect()))
     }
 
     /// Follows a stream; `waits`: the run waits for the follower where it is slow.
@@ -270,9 +275,9 @@ impl Follower {
         match next {
             Ok(Followed::Events(released)) => {
                 let frame = Frame::new(self.schema.clone(), vec![released.batch], Vec::new());
-                Ok(Some((released.epoch, Some(frame))))
+                Ok(Some((released.epoch, released.complete, Some(frame))))
             }
-            Ok(Followed::Missed(events)) => Ok(Some((events, None))),
+            Ok(Followed::Missed(events)) => Ok(Some((events, None, None))),
             Ok(Followed::Over | Followed::Nothing) => Ok(None),
             Err(_) => Err(PyTimeoutError::new_err("nothing was released within the given time")),
         }

@@ -139,8 +139,9 @@ def test_a_silent_source_holds_nothing_back_once_it_says_so(tmp_path):
     with app.start(workers=1, state=tmp_path / "state") as mill:
         mill.send(one, [timed(1), timed(5)])
         assert mill.flush().held == {"one": 2}
+        assert mill.flush().complete_until is None
         mill.punctuate(two, 3)
-        assert mill.flush().held == {"one": 1}
+        assert mill.flush() == tm.Flushed(mill.table(accounts).epoch - 1, 3, {"one": 1})
         mill.idle(two)
         mill.send(one, timed(9))
         assert mill.flush().held == {}

@@ -50,11 +50,11 @@ class Session:
     def end(self, source: str, /) -> None:
         """Nothing more is sent to a source."""
 
-    def flush(self, timeout: float | None, /) -> tuple[int, dict[str, int]]:
-        """Waits for the release of what was sent: the epoch, and the held events by source."""
+    def flush(self, timeout: float | None, /) -> tuple[int, int | None, dict[str, int]]:
+        """Waits for the release of what was sent: the epoch, its punctuation, and the held events by source."""
 
-    def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, list[Frame]]:
-        """Copies of tables after one released epoch, and its number."""
+    def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, int | None, list[Frame]]:
+        """Copies of tables after one released epoch, with its number and its punctuation."""
 
     def follow(self, stream: str, waits: bool, events_max: int, /) -> Follower:
         """Follows a stream by its label."""
@@ -71,8 +71,9 @@ class Session:
 class Follower:
     """A reader of a stream."""
 
-    def next(self, timeout: float | None, /) -> tuple[int, Frame | None] | None:
-        """The next events with their epoch; or how many were missed, and no events; or none at the end."""
+    def next(self, timeout: float | None, /) -> tuple[int, int | None, Frame | None] | None:
+        """The next events with their epoch and its punctuation; or how many were missed, and no events; or none at the
+        end."""
 
 def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
     """The command line; returns its exit code. ``load(path, name)`` gives the ``App``; what it raises

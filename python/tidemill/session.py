@@ -19,7 +19,7 @@ from .schema import Event
 from .stream import Source, Stream
 from .summary import RunSummary
 from .table import Table
-from .times import Time
+from .times import Time, time_of_microseconds
 
 if TYPE_CHECKING:
     from .app import App
@@ -35,10 +35,12 @@ Slow = Literal["miss", "wait"]
 class Snapshot(Rows):
     """The rows of a table after one epoch: everything that was released until then, and nothing after it."""
 
-    def __init__(self, name: str, epoch: int, frame: Frame) -> None:
+    def __init__(self, name: str, epoch: int, complete_until: Time | int | None, frame: Frame) -> None:
         self.name = name
         self.epoch = epoch
         """The number of the epoch, counted from the beginning of the state."""
+        self.complete_until = complete_until
+        """Every event with a time below has passed. ``None`` before each source has shown a time, and without times."""
         self._frame = frame
 
     def __repr__(self) -> str:
@@ -48,10 +50,12 @@ class Snapshot(Rows):
 class Released(Rows):
     """Events of a followed stream that were released together, in order; at least one."""
 
-    def __init__(self, label: str, epoch: int, frame: Frame) -> None:
+    def __init__(self, label: str, epoch: int, complete_until: Time | int | None, frame: Frame) -> None:
         self._label = label
         self.epoch = epoch
         """The number of their epoch."""
+        self.complete_until = complete_until
+        """Every event with a time below has passed, as ``Snapshot`` says it."""
         self._frame = frame
 
     def __repr__(self) -> str:
@@ -64,6 +68,9 @@ class Flushed:
 
     epoch: int
     """The released epoch that contains everything that was sent before and may pass."""
+    complete_until: Time | int | None = None
+    """Every event with a time below is released, and none comes any more. ``None`` before each source has shown a time,
+    and in applications without event times."""
     held: Mapping[str, int] = field(default_factory=dict)
     """By source: events that wait, because of its lateness or because another source has not come as far."""
 
@@ -74,8 +81,9 @@ class Follower:
     Raises ``MissedError`` where events were left out because it was too slow; it may be read on after that.
     """
 
-    def __init__(self, label: str, native: NativeFollower) -> None:
+    def __init__(self, label: str, app: App, native: NativeFollower) -> None:
         self._label = label
+        self._app = app
         self._native = native
 
     def __repr__(self) -> str:
@@ -98,10 +106,10 @@ class Follower:
         item = self._native.next(timeout)
         if item is None:
             return None
-        number, frame = item
+        number, complete, frame = item
         if frame is None:
             raise MissedError(self._label, number)
-        return Released(self._label, number, frame)
+        return Released(self._label, number, _time(self._app, complete), frame)
 
 
 class Session:
@@ -200,8 +208,8 @@ class Session:
 
         ``timeout``: seconds. Raises ``TimeoutError``, and ``RunError`` if the run has failed or is over.
         """
-        epoch, held = self._native.flush(timeout)
-        return Flushed(epoch, held)
+        epoch, complete, held = self._native.flush(timeout)
+        return Flushed(epoch, _time(self._app, complete), held)
 
     def table(self, table: Table[Any] | str, *, timeout: float | None = None) -> Snapshot:
         """The rows of a table, sorted by key, after an epoch that contains everything that was sent before."""
@@ -211,8 +219,9 @@ class Session:
     def tables(self, *tables: Table[Any] | str, timeout: float | None = None) -> dict[str, Snapshot]:
         """Several tables after one and the same epoch, by name; all of them if none is given."""
         names = [self._table(table) for table in tables] or list(self._app.tables)
-        epoch, frames = self._native.tables(names, timeout)
-        return {name: Snapshot(name, epoch, frame) for name, frame in zip(names, frames, strict=True)}
+        epoch, complete, frames = self._native.tables(names, timeout)
+        until = _time(self._app, complete)
+        return {name: Snapshot(name, epoch, until, frame) for name, frame in zip(names, frames, strict=True)}
 
     def follow(self, stream: Stream[Any] | str, *, slow: Slow = "miss", buffer: int = 1_000_000) -> Follower:
         """Follows a stream from now on: gets its events when they are released.
@@ -228,7 +237,7 @@ class Session:
             raise PlanError(f"{slow!r} is not what a run does with a slow follower", 'give "miss" or "wait"')
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
             raise PlanError(f"{buffer!r} is not a size of a buffer", "give a number of events from 1")
-        return Follower(stream, self._native.follow(stream, slow == "wait", buffer))
+        return Follower(stream, self._app, self._native.follow(stream, slow == "wait", buffer))
 
     def summary(self) -> RunSummary:
         """Counts, rates and latency of what was released so far."""
@@ -342,6 +351,18 @@ class AsyncFollower:
     async def next(self, timeout: float | None = None) -> Released | None:
         """As ``Follower.next``."""
         return await asyncio.to_thread(self._follower.next, timeout)
+
+
+def _time(app: App, mark: int | None) -> Time | int | None:
+    """A punctuation as the event times of an application are: all of one type."""
+    types = [str(field.type) for s in app.sources.values() if (field := s._schema.field(s._schema.event_time or ""))]
+    if mark is None or not types or types[0] == "int":
+        return mark
+    try:
+        return time_of_microseconds(mark)
+    except OverflowError:
+        # Beyond the years of a datetime.
+        return None
 
 
 def _items(data: object, source: Source[Any]) -> Iterator[object]:

@@ -73,6 +73,11 @@ def time_to_microseconds(value: datetime) -> int:
     return (aware - _EPOCH) // _MICROSECOND
 
 
+def time_of_microseconds(value: int) -> datetime:
+    """The instant of so many microseconds since 1970 UTC, with its zone. Raises ``OverflowError`` beyond its years."""
+    return _EPOCH + value * _MICROSECOND
+
+
 def duration_to_microseconds(value: timedelta) -> int:
     """Microseconds of a duration. Exact."""
     return value // _MICROSECOND

@@ -83,6 +83,7 @@ struct Pending {
     outputs: Vec<Vec<RecordBatch>>,
     arrivals: Vec<(u64, u64)>,
     replayed: bool,
+    complete: Option<i64>,
     followed: Vec<(StreamId, Vec<RecordBatch>)>,
     tables: Vec<Result<RecordBatch, String>>,
 }
@@ -276,6 +277,7 @@ impl Committer {
             outputs,
             arrivals: std::mem::take(&mut epoch.input.arrivals),
             replayed: epoch.input.replayed,
+            complete: epoch.input.complete,
             followed: std::mem::take(&mut epoch.finished.followed),
             tables: std::mem::take(&mut epoch.accessed.tables).into_iter().map(read).collect(),
         };
@@ -393,7 +395,7 @@ impl Committer {
         }
         if let Some(link) = self.link.as_ref().filter(|_| !self.on.failure.is_set()) {
             let (followed, tables) = (std::mem::take(&mut pending.followed), std::mem::take(&mut pending.tables));
-            link.release(pending.number, followed, tables);
+            link.release(pending.number, pending.complete, followed, tables);
         }
         self.report.lock().released(&pending.arrivals, self.on.environment.now());
         self.on.control.events.fetch_add(pending.events, Ordering::Relaxed);

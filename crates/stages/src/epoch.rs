@@ -106,6 +106,9 @@ pub struct EpochInput {
     pub merge: Vec<(u32, u32)>,
     /// The end of `merge`: the events that have anchored positions.
     pub sent: Vec<SourceRun>,
+    /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
+    /// before each source has shown a time, and in programs without event times.
+    pub complete: Option<i64>,
     /// What a session wants of it.
     pub wanted: Wanted,
     /// In a durable run: how it marks the rows that it changes.

@@ -13,6 +13,8 @@ use tidemill_stages::actor::Bell;
 pub struct Released {
     /// The epoch.
     pub epoch: u64,
+    /// Its punctuation: every event with a time below was released with it or before it.
+    pub complete: Option<i64>,
     /// Its events, in the canonical Arrow form of the stream's schema; at least one.
     pub batch: RecordBatch,
 }
@@ -132,7 +134,7 @@ mod tests {
 
     fn released(epoch: u64, events: usize) -> Released {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![0; events]));
-        Released { epoch, batch: RecordBatch::try_from_iter([("n", column)]).expect("one column") }
+        Released { epoch, complete: None, batch: RecordBatch::try_from_iter([("n", column)]).expect("one column") }
     }
 
     fn follower(slow: Slow) -> Follower {

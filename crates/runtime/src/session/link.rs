@@ -61,6 +61,8 @@ pub struct Question {
 pub struct Answer {
     /// The released epoch that it is about.
     pub epoch: u64,
+    /// The epoch's punctuation.
+    pub complete: Option<i64>,
     /// By source: the events that are held back at that point, by lateness or by another source.
     pub held: Vec<u64>,
     /// The tables after that epoch, as they were asked for; a text says why one cannot be read.
@@ -198,20 +200,21 @@ impl Link {
     pub fn release(
         &self,
         epoch: u64,
+        complete: Option<i64>,
         followed: Vec<(StreamId, Vec<RecordBatch>)>,
         mut tables: Vec<Result<RecordBatch, String>>,
     ) {
         let followers = self.followers.lock();
         for (stream, batches) in followed {
             for follower in followers.all.iter().filter(|follower| follower.stream() == stream) {
-                batches.iter().for_each(|batch| follower.give(Released { epoch, batch: batch.clone() }));
+                batches.iter().for_each(|batch| follower.give(Released { epoch, complete, batch: batch.clone() }));
             }
         }
         drop(followers);
         let mut due = self.due.lock();
         while let Some(Due { question, held, .. }) = due.pop_front_if(|first| first.epoch <= epoch) {
             let rest = tables.split_off(question.tables.len().min(tables.len()));
-            let answer = Answer { epoch, held, tables: std::mem::replace(&mut tables, rest) };
+            let answer = Answer { epoch, complete, held, tables: std::mem::replace(&mut tables, rest) };
             // Nobody may wait for it any more.
             let _ = question.answer.send(answer);
         }

@@ -80,6 +80,9 @@ pub enum SessionError {
 pub struct Flushed {
     /// The epoch: it and all before it are released.
     pub epoch: u64,
+    /// Its punctuation: every event with a time below was released, and none comes any more. None before each source
+    /// has shown a time, and in programs without event times.
+    pub complete: Option<i64>,
     /// By source, the events that are held back: by lateness, or by another source.
     pub held: Vec<u64>,
 }
@@ -89,6 +92,8 @@ pub struct Flushed {
 pub struct TablesAt {
     /// The released epoch after which the copy was made.
     pub epoch: u64,
+    /// Its punctuation: every event with a time below has passed.
+    pub complete: Option<i64>,
     /// The tables in the order in which they were asked for: rows sorted by key.
     pub tables: Vec<RecordBatch>,
 }
@@ -336,18 +341,18 @@ pub struct Asked {
 impl Asked {
     /// Waits for the answer. After [`SessionError::Timeout`] it may be waited for again.
     pub fn flushed(&self, deadline: Option<Instant>) -> Result<Flushed, SessionError> {
-        let Answer { epoch, held, .. } = self.answer(deadline)?;
-        Ok(Flushed { epoch, held })
+        let Answer { epoch, complete, held, .. } = self.answer(deadline)?;
+        Ok(Flushed { epoch, complete, held })
     }
 
     /// The same, with the tables that were asked for.
     pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
-        let Answer { epoch, tables, .. } = self.answer(deadline)?;
+        let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
         let read = |(table, name): (Result<RecordBatch, String>, &String)| {
             table.map_err(|reason| SessionError::Table { table: name.clone(), reason })
         };
         let tables = tables.into_iter().zip(&self.names).map(read).collect::<Result<_, _>>()?;
-        Ok(TablesAt { epoch, tables })
+        Ok(TablesAt { epoch, complete, tables })
     }
 
     fn answer(&self, deadline: Option<Instant>) -> Result<Answer, SessionError> {

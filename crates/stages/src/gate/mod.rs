@@ -420,10 +420,21 @@ impl Gate {
         epoch.input.merge.extend_from_slice(&sent);
         epoch.input.sent = sent;
         self.take(taken, epoch);
+        epoch.input.complete = self.complete();
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         self.check_order(&heads, &epoch.input.merge[..timed]);
         true
+    }
+
+    /// The time below which every event has passed, and none comes any more: the punctuation of what was cut last.
+    pub fn complete(&self) -> Option<i64> {
+        let timed = || self.queues.iter().filter(|queue| queue.time_field.is_some());
+        let mut complete = timed().filter_map(Queue::shown).max()?;
+        for queue in timed().filter(|queue| !queue.ended) {
+            complete = complete.min(queue.low()?);
+        }
+        Some(timed().filter_map(Queue::first_time).fold(complete, i64::min))
     }
 
     /// Checks the positions of the first and the last event of an epoch, given the heads of the queues before it.
@@ -602,6 +613,11 @@ impl Queue {
     /// Whether events of other sources may have to wait for events of this one.
     fn holds_back(&self) -> bool {
         !self.ended && !self.is_sent
+    }
+
+    /// The greatest time that it has shown: that of an event, or of a punctuation.
+    fn shown(&self) -> Option<i64> {
+        self.greatest.max(self.punctuated)
     }
 
     /// For a source without event time: the times of its next events. Sent events have none, and stand here at 0.

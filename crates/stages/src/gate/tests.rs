@@ -77,6 +77,7 @@ impl Case {
         let batch_max = [1, 3, 50, 1000][random.below(4)];
         let epoch_max = [1, 2, 7, 100, 10_000][random.below(5)];
         let in_turn = random.below(2) == 0;
+        let mut complete = i64::MIN;
         while !gate.ended() {
             let source = if in_turn {
                 gate.slowest().expect("one goes on")
@@ -93,16 +94,24 @@ impl Case {
                 gate.ingest(source, self.batch(source, from, to), from as u64);
             }
             if random.below(3) > 0 {
-                self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen);
+                self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen, &mut complete);
             }
         }
-        self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen);
+        self.drain(&mut gate, &mut epoch, 1 + random.below(epoch_max), &mut seen, &mut complete);
         let positions = gate.positions();
         assert!(positions.iter().all(|p| p.held == 0), "all sources have ended, so nothing is held");
         seen
     }
 
-    fn drain(&self, gate: &mut Gate, epoch: &mut Epoch, most: usize, seen: &mut (Events, Vec<Vec<i64>>)) {
+    /// `complete`: the punctuation of the last epoch.
+    fn drain(
+        &self,
+        gate: &mut Gate,
+        epoch: &mut Epoch,
+        most: usize,
+        seen: &mut (Events, Vec<Vec<i64>>),
+        complete: &mut i64,
+    ) {
         while gate.ready(1) > 0 || gate.has_rejects() {
             let ready = gate.ready(most);
             epoch.clear();
@@ -116,11 +125,16 @@ impl Case {
             let mut next = vec![0; taken.len()];
             for &(source, count) in &epoch.input.merge {
                 for _ in 0..count {
-                    seen.0.push((source as usize, taken[source as usize][next[source as usize]]));
+                    let event = taken[source as usize][next[source as usize]];
+                    let is_below = self.times[source as usize][event as usize] < *complete;
+                    assert!(self.lateness.is_none() || !is_below, "nothing below a punctuation comes after it");
+                    seen.0.push((source as usize, event));
                     next[source as usize] += 1;
                 }
             }
             assert!(next.iter().zip(&taken).all(|(n, t)| *n == t.len()), "the merge covers what was taken");
+            assert!(epoch.input.complete.is_none_or(|next| next >= *complete), "punctuations do not fall");
+            *complete = (*complete).max(epoch.input.complete.unwrap_or(i64::MIN));
             for (late, slice) in seen.1.iter_mut().zip(&epoch.input.sources) {
                 slice.late.iter().for_each(|batch| late.extend::<Vec<i64>>(column(batch)));
             }
