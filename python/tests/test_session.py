@@ -310,3 +310,33 @@ def test_the_latency_of_a_light_load_is_low():
             times.append(time.perf_counter() - start)
     # A generous bound: half of them take less than 0.5 ms where nothing else runs.
     assert sorted(times)[100] < 0.05
+
+
+class Number(tm.Row):
+    id: int = tm.key()
+    sum: int = 0
+
+
+class Add(tm.Event):
+    id: int
+    n: int
+
+
+def test_tables_larger_than_the_memory_limit_are_copied_whole(tmp_path):
+    app = tm.App("numbers")
+    numbers, adds = app.table(Number), app.source(Add)
+
+    @app.transaction(adds)
+    def add(ev, number=numbers.row("id", create=True)):
+        number.sum += ev.n
+
+    rows = 1_500_000
+    events = pa.table({"id": pa.array(range(rows)), "n": pa.array(range(rows))})
+    with app.start(state=tmp_path / "state", memory="32MiB", workers=2) as mill:
+        mill.send(adds, events)
+        mill.send(adds, events.slice(0, 100_000))
+        copied = pa.table(mill.table(numbers))
+    assert mill.summary().durability.memory.evicted > 0
+    assert copied["id"].to_pylist() == list(range(rows))
+    doubled = [2 * n if n < 100_000 else n for n in range(rows)]
+    assert copied["sum"].to_pylist() == doubled

@@ -25,7 +25,7 @@ use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_stages::machine::Logging;
-use tidemill_state::EvictedError;
+use tidemill_state::{EvictedError, Image};
 
 /// How long to wait if nothing is due, nanoseconds.
 const IDLE: u64 = 20_000_000;
@@ -85,7 +85,7 @@ struct Pending {
     replayed: bool,
     complete: Option<i64>,
     followed: Vec<(StreamId, Vec<RecordBatch>)>,
-    tables: Vec<Result<RecordBatch, String>>,
+    tables: Vec<Result<Image, String>>,
 }
 
 /// The parts that a committer is made from.
@@ -270,7 +270,7 @@ impl Committer {
         let oldest = epoch.input.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.input.opened)).min();
         let (number, events, is_new) = (epoch.number, epoch.input.events, !epoch.input.replayed);
         let outputs = epoch.finished.outputs.iter_mut().map(std::mem::take).collect();
-        let read = |table: Result<RecordBatch, EvictedError>| table.map_err(|error| error.to_string());
+        let read = |table: Result<Image, EvictedError>| table.map_err(|error| error.to_string());
         let mut pending = Pending {
             number: epoch.number,
             events: epoch.input.events as u64,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
 use tidemill_plan::{Program, StreamId, TableId, TransactionId};
 use tidemill_schedule::Breakdown;
-use tidemill_state::{EvictedError, Generation};
+use tidemill_state::{EvictedError, Generation, Image};
 use tidemill_txn::Survey;
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
@@ -173,8 +173,8 @@ pub struct Accessed {
     pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
-    /// The tables that a session wanted, after this epoch.
-    pub tables: Vec<Result<RecordBatch, EvictedError>>,
+    /// Copies of the tables that a session wanted, after this epoch.
+    pub tables: Vec<Result<Image, EvictedError>>,
 }
 
 impl Accessed {

@@ -88,25 +88,22 @@ impl Table {
         nodes.each_row(|row| unsafe { self.marks().set(row, generation) });
     }
 
-    /// Passes all rows to `each`, those in memory first, in no order.
+    /// Passes all rows to `each`, those in memory first, in no order. No slot is made meanwhile: a row that came into
+    /// memory between the two parts would be in neither.
     pub(crate) fn each_image(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
+        let nodes = &*self.nodes().write();
         let mut image = Image::new(self.shape());
-        let evicted = {
-            let nodes = self.nodes().read();
-            // SAFETY: slots of this table; the caller has nothing running.
-            nodes.each_row(|row| unsafe {
-                if self.exists(row) {
-                    self.copy_row(row, &mut image);
-                }
-            });
-            nodes.evicted.clone()
-        };
+        // SAFETY: slots of this table; no transaction runs.
+        nodes.each_row(|row| unsafe {
+            if self.exists(row) {
+                self.copy_row(row, &mut image);
+            }
+        });
         each(image);
-        let Some(evicted) = evicted else { return Ok(()) };
+        let Some(evicted) = &nodes.evicted else { return Ok(()) };
         evicted.each(&mut |rows| {
-            let nodes = self.nodes().read();
             let mut others = Image::new(self.shape());
-            let is_evicted = |row: &usize| self.find_slot(&nodes, &rows, *row).is_none();
+            let is_evicted = |row: &usize| self.find_slot(nodes, &rows, *row).is_none();
             (0..rows.len()).filter(is_evicted).for_each(|row| others.push_of(&rows, row));
             each(others);
         })

@@ -420,14 +420,6 @@ impl Table {
         let node = virtual_node_of(hash);
         nodes.shard_with(node).index(node).find(hash, is_key)
     }
-
-    /// Addresses of all rows that exist.
-    pub(crate) fn existing_rows(&self) -> Vec<RowAddress> {
-        let mut rows = Vec::new();
-        // SAFETY: rows of an index are slots of this table.
-        self.nodes.read().each_row(|row| rows.extend((unsafe { read(row, 0) } & EXISTS != 0).then_some(row)));
-        rows
-    }
 }
 
 impl Drop for Table {

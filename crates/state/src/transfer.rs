@@ -10,11 +10,9 @@ use crate::table::Table;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatchOptions};
-use std::cmp::Ordering;
+use arrow_array::{Array, ArrayRef, BinaryArray};
 use std::sync::Arc;
-use tidemill_model::arrow::{array_of, arrow_schema};
-use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_model::{ColumnType, Schema, Type, VIRTUAL_NODE_COUNT, Value};
 use tidemill_plan::Column;
 
 /// Why rows cannot be preloaded into a table.
@@ -156,63 +154,48 @@ impl Table {
         }
     }
 
-    /// All existing rows, sorted by key. Call it while nothing else runs. Fails if evicted rows cannot be read.
+    /// All existing rows, sorted by key. Call it while no transaction runs. Fails if evicted rows cannot be read.
     pub fn to_batch(&self) -> Result<RecordBatch, EvictedError> {
-        if self.has_evicted_rows() { self.all_rows_batch() } else { Ok(self.rows_in_memory()) }
+        Ok(self.sorted_batch(&self.copy_all()?))
     }
 
-    /// As [`Table::to_batch`], for a table with evicted rows.
-    fn all_rows_batch(&self) -> Result<RecordBatch, EvictedError> {
-        let mut all = Image::new(self.shape());
-        self.each_image(&mut |rows| (0..rows.len()).for_each(|row| all.push_of(&rows, row)))?;
-        let all = all.existing();
-        let mut order: Vec<u32> = (0..all.len() as u32).collect();
-        order.sort_unstable_by(|&a, &b| all.compare_keys(a as usize, b as usize));
-        let mut sorted = Image::new(self.shape());
-        order.into_iter().for_each(|row| sorted.push_of(&all, row as usize));
-        Ok(self.image_batch(&sorted))
+    /// Copies of all existing rows, in no order. Call it while no transaction runs; slots may be made meanwhile. Fails if
+    /// evicted rows cannot be read.
+    pub fn copy_all(&self) -> Result<Image, EvictedError> {
+        if self.has_evicted_rows() {
+            let mut all = Image::new(self.shape());
+            self.each_image(&mut |rows| all.append(&rows))?;
+            return Ok(all.existing());
+        }
+        let slots = self.nodes().read().slots();
+        let mut all = Image::with_capacity(self.shape(), slots * 8 * self.shape().words);
+        for node in 0..VIRTUAL_NODE_COUNT {
+            let mut copy = |row| {
+                // SAFETY: a slot of this table, whose maker is done with it; no transaction writes it.
+                unsafe {
+                    if self.exists(row) {
+                        self.copy_row(row, &mut all);
+                    }
+                }
+            };
+            let chunks = (0..).find(|&chunk| !self.each_slot_of(node, chunk, &mut copy));
+            debug_assert!(chunks.is_some(), "a node's chunks come to an end");
+        }
+        Ok(all)
     }
 
-    fn rows_in_memory(&self) -> RecordBatch {
-        let mut rows = self.existing_rows();
-        match *self.definition().key.as_slice() {
-            [key] if self.definition().columns[key].ty.ty.is_word() => {
-                let offset = self.layout().cell(key);
-                // SAFETY: slots of this table; nothing else runs.
-                rows.sort_unstable_by_key(|&row| unsafe { read(row, offset) } as i64);
+    /// Copied rows, none of them a deletion, as a batch of [`Table::schema`], sorted by key.
+    pub fn sorted_batch(&self, rows: &Image) -> RecordBatch {
+        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+        match *self.shape().key.as_slice() {
+            [key] if !self.shape().is_text(key) => {
+                order.sort_unstable_by_key(|&row| rows.row(row as usize)[key] as i64)
             }
-            ref key => rows.sort_by(|&a, &b| {
-                let orders = key.iter().map(|&c| compare(&self.cell_value(a, c), &self.cell_value(b, c)));
-                orders.fold(Ordering::Equal, Ordering::then)
-            }),
+            _ => order.sort_unstable_by(|&a, &b| rows.compare_keys(a as usize, b as usize)),
         }
-        let schema = self.schema();
-        let columns = (0..schema.fields.len()).map(|c| self.column(c, &rows)).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
-    }
-
-    /// A column of the given rows.
-    fn column(&self, column: usize, rows: &[RowAddress]) -> ArrayRef {
-        let ty = self.definition().columns[column].ty;
-        if ty == ColumnType::required(Type::Int) {
-            let offset = self.layout().cell(column);
-            // SAFETY: slots of this table; nothing else runs.
-            let values = rows.iter().map(|&row| unsafe { read(row, offset) } as i64);
-            return Arc::new(Int64Array::from_iter_values(values));
-        }
-        let values: Vec<Value> = rows.iter().map(|&row| self.cell_value(row, column)).collect();
-        array_of(ty.ty, &values)
-    }
-}
-
-/// The order of two key values of one type.
-fn compare(a: &Value, b: &Value) -> Ordering {
-    match (a, b) {
-        (Value::Str(a), Value::Str(b)) => a.cmp(b),
-        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
-        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        _ => a.word().cmp(&b.word()),
+        let mut sorted = Image::with_capacity(self.shape(), rows.bytes());
+        order.into_iter().for_each(|row| sorted.push_of(rows, row as usize));
+        self.image_batch(&sorted)
     }
 }
 

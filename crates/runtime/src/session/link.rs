@@ -17,6 +17,7 @@ use tidemill_plan::{StreamId, TableId};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
+use tidemill_state::Image;
 
 /// The number of messages that a session may be ahead of the gate.
 const MESSAGES_AHEAD: usize = 64;
@@ -57,7 +58,6 @@ pub struct Question {
 }
 
 /// The answer to a question.
-#[derive(Debug)]
 pub struct Answer {
     /// The released epoch that it is about.
     pub epoch: u64,
@@ -65,8 +65,8 @@ pub struct Answer {
     pub complete: Option<i64>,
     /// By source: the events that are held back at that point, by lateness or by another source.
     pub held: Vec<u64>,
-    /// The tables after that epoch, as they were asked for; a text says why one cannot be read.
-    pub tables: Vec<Result<RecordBatch, String>>,
+    /// Copies of the tables after that epoch, as they were asked for; a text says why one cannot be read.
+    pub tables: Vec<Result<Image, String>>,
 }
 
 /// A question whose epoch is cut.
@@ -202,7 +202,7 @@ impl Link {
         epoch: u64,
         complete: Option<i64>,
         followed: Vec<(StreamId, Vec<RecordBatch>)>,
-        mut tables: Vec<Result<RecordBatch, String>>,
+        mut tables: Vec<Result<Image, String>>,
     ) {
         let followers = self.followers.lock();
         for (stream, batches) in followed {

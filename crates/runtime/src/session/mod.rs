@@ -29,6 +29,7 @@ use tidemill_recovery::{Control, RunError};
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::io::SourceBatch;
+use tidemill_state::Image;
 
 /// The interval at which one who waits for the end of a run looks around.
 const TICK: Duration = Duration::from_millis(50);
@@ -317,9 +318,9 @@ impl Session {
     /// room, and not for the answer.
     pub fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
         let (answer, answered) = bounded(1);
-        let names = tables.iter().map(|&table| self.engine.program().tables[table].name.clone()).collect();
+        let asked = Asked { engine: self.engine.clone(), tables: tables.clone(), answered };
         self.message(Message::Ask(Question { tables, answer }), deadline)?;
-        Ok(Asked { names, answered })
+        Ok(asked)
     }
 
     fn message(&self, message: Message, deadline: Option<Instant>) -> Result<(), SessionError> {
@@ -333,8 +334,8 @@ impl Session {
 
 /// A question that will be answered.
 pub struct Asked {
-    /// The names of the tables.
-    names: Vec<String>,
+    engine: Arc<Engine>,
+    tables: Vec<TableId>,
     answered: Receiver<Answer>,
 }
 
@@ -348,10 +349,15 @@ impl Asked {
     /// The same, with the tables that were asked for.
     pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
         let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
-        let read = |(table, name): (Result<RecordBatch, String>, &String)| {
-            table.map_err(|reason| SessionError::Table { table: name.clone(), reason })
+        // Copies are sorted here, on the caller's thread: access waited only until they were made.
+        let read = |(copy, &id): (Result<Image, String>, &TableId)| {
+            let table = &self.engine.machine.tables[id];
+            match copy {
+                Ok(rows) => Ok(table.sorted_batch(&rows)),
+                Err(reason) => Err(SessionError::Table { table: table.definition().name.clone(), reason }),
+            }
         };
-        let tables = tables.into_iter().zip(&self.names).map(read).collect::<Result<_, _>>()?;
+        let tables = tables.into_iter().zip(&self.tables).map(read).collect::<Result<_, _>>()?;
         Ok(TablesAt { epoch, complete, tables })
     }
 

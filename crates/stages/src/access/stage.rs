@@ -106,7 +106,7 @@ impl AccessStage {
             epoch.accessed.has_snapshot = true;
         }
         let tables = &epoch.input.wanted.tables;
-        epoch.accessed.tables = tables.iter().map(|&table| self.machine.tables[table].to_batch()).collect();
+        epoch.accessed.tables = tables.iter().map(|&table| self.machine.tables[table].copy_all()).collect();
         epoch
     }
 
