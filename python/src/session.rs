@@ -240,8 +240,9 @@ impl Session {
     }
 
     /// Asks the run to end after the current epoch.
-    fn stop(&self) {
-        self.session.stop();
+    fn stop(&self, py: Python<'_>) {
+        // A sender may wait for a sink that needs the interpreter.
+        py.detach(|| self.session.stop());
     }
 
     /// Whether the run is over.

@@ -1,8 +1,12 @@
 """``app.start``: sending, flushing, tables, followers, the end of a session."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -249,6 +253,42 @@ def test_a_slow_follower_is_told_what_it_missed():
         assert len(next(slow)) == 1
     reader.join()
     assert len(got) == 10
+
+
+LEFT_OPEN = """
+import time
+import tidemill as tm
+from test_session import Transfer, bank, move
+app, accounts, transfers, transfer = bank()
+more = app.source(Transfer, name="more")
+
+@app.transaction(more)
+def again(ev, src=accounts.row("src")):
+    src.balance -= 1
+
+def endless():
+    while True:
+        time.sleep(0.001)
+        yield move(0)
+
+app.sink(transfer.committed, lambda batch: None)
+mill = app.start({more: endless()}, workers=1)
+for _ in range(100):
+    mill.send(transfers, move(0))
+print("done")
+"""
+
+
+@pytest.mark.parametrize("ends", ["", "del mill", "raise SystemExit(0)"])
+def test_a_session_that_is_left_open_ends_with_the_interpreter(ends, tmp_path):
+    program = tmp_path / "left_open.py"
+    program.write_text(LEFT_OPEN + ends)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    for _ in range(3):
+        command = [sys.executable, "-W", "default::ResourceWarning", str(program)]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr
+        assert "the session of bank was not closed" in ran.stderr
 
 
 def test_an_exception_in_the_block_stops_the_run():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import warnings
+import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -124,6 +127,8 @@ class Session:
         self._app = app
         self._native = native
         self._closed: RunSummary | None = None
+        # Threads of a run must not call Python while the interpreter ends.
+        self._forgotten = weakref.finalize(self, _end, native, app.name)
 
     def __repr__(self) -> str:
         return f"<session of {self._app.name}, {'over' if self._native.over else 'running'}>"
@@ -254,6 +259,7 @@ class Session:
         has failed with. A second call gives the same summary.
         """
         if self._closed is None:
+            self._forgotten.detach()
             outcome = _engine.close(self._native)
             self._app._keep(outcome)
             self._closed = RunSummary.from_json(outcome.summary)
@@ -351,6 +357,15 @@ class AsyncFollower:
     async def next(self, timeout: float | None = None) -> Released | None:
         """As ``Follower.next``."""
         return await asyncio.to_thread(self._follower.next, timeout)
+
+
+def _end(native: NativeSession, app: str) -> None:
+    """Ends a session that was forgotten, or that is open when the interpreter ends."""
+    native.stop()
+    # What the run fails with has nobody to go to.
+    with contextlib.suppress(Exception):
+        native.close()
+    warnings.warn(f"the session of {app} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
 
 
 def _time(app: App, mark: int | None) -> Time | int | None:
