@@ -10,12 +10,14 @@ use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Followed, Following, SessionError, Slow};
+
+const OVER: &str = "the session is over; app.start() begins another one";
 
 /// The interval at which one who waits looks for signals.
 const SIGNALS: Duration = Duration::from_millis(100);
@@ -29,6 +31,8 @@ pub struct Session {
     collections: Mutex<BTreeMap<String, Collection>>,
     /// The result of the run, once it was waited for.
     result: Mutex<Option<Result<tidemill_runtime::Summary, String>>>,
+    /// Notified when there is a result.
+    ended: Condvar,
 }
 
 /// A reader of a stream.
@@ -58,7 +62,14 @@ pub fn start(job: &Bound<'_, PyAny>) -> PyResult<Session> {
         (Err(error), _) => return Err(raise(py, &error, &raised)),
         (Ok(session), _) => Arc::new(session),
     };
-    Ok(Session { session, raised, recall, collections: Mutex::new(collections), result: Mutex::new(None) })
+    Ok(Session {
+        session,
+        raised,
+        recall,
+        collections: Mutex::new(collections),
+        result: Mutex::new(None),
+        ended: Condvar::new(),
+    })
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -102,10 +113,12 @@ impl Session {
     fn refused(&self, py: Python<'_>, error: SessionError) -> PyErr {
         match error {
             SessionError::Timeout => PyTimeoutError::new_err("the engine was not ready within the given time"),
-            SessionError::Over => match self.ended(py, &mut Signals::default()) {
+            // Only a run that is over is looked at: this is no place to wait for one.
+            SessionError::Over if self.session.is_over() => match self.ended(py, &mut Signals::default()) {
                 Err(failed) => failed,
-                Ok(_) => error_of(py, "RunError", ("the session is over; app.start() begins another one",)),
+                Ok(_) => error_of(py, "RunError", (OVER,)),
             },
+            SessionError::Over => error_of(py, "RunError", (OVER,)),
             other => error_of(py, "RunError", (other.to_string(),)),
         }
     }
@@ -129,13 +142,18 @@ impl Session {
                 }
                 Err(error) => {
                     *locked(&self.result) = Some(Err(error.to_string()));
+                    self.ended.notify_all();
                     return Err(raise(py, &JobError::Run(error), &self.raised));
                 }
             };
             *locked(&self.result) = Some(result);
+            self.ended.notify_all();
         }
-        let result = locked(&self.result).clone();
-        let result = result.unwrap_or_else(|| Err("another thread waits for its end".into()));
+        // Another thread may wait for the end.
+        let result = py.detach(|| {
+            let waited = self.ended.wait_while(locked(&self.result), |result| result.is_none());
+            waited.unwrap_or_else(PoisonError::into_inner).clone().expect("waited for")
+        });
         result.map_err(|error| error_of(py, "RunError", (error,)))
     }
 
@@ -146,8 +164,14 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// Sends an Arrow object or a [`Frame`] to a source; the number of events.
-    fn send(&self, py: Python<'_>, source: &str, item: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
+    /// Sends an Arrow object or a [`Frame`] to a source: the number of events sent in time, and whether these are all.
+    fn send(
+        &self,
+        py: Python<'_>,
+        source: &str,
+        item: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<(usize, bool)> {
         let number = self.deny(py, self.session.source(source))?;
         let deadline = deadline_of(timeout)?;
         let schema = self.session.source_schema(number);
@@ -167,32 +191,35 @@ impl Session {
             let mut at = 0;
             while at < batch.num_rows() {
                 let rest = batch.slice(at, batch.num_rows() - at);
-                at += self.deny(py, patiently(py, deadline, |until| self.session.send(number, &rest, Some(until)))?)?;
+                match patiently(py, deadline, |until| self.session.send(number, &rest, Some(until)))? {
+                    Ok(count) => at += count,
+                    // The caller says how many there are.
+                    Err(SessionError::Timeout) => return Ok((sent + at, false)),
+                    refused => _ = self.deny(py, refused)?,
+                }
+                py.check_signals()?;
             }
             sent += at;
         }
-        Ok(sent)
+        Ok((sent, true))
     }
 
     /// No event of a source with a time below comes any more.
     fn punctuate(&self, py: Python<'_>, source: &str, time: i64) -> PyResult<()> {
         let number = self.deny(py, self.session.source(source))?;
-        let done = py.detach(|| self.session.punctuate(number, time));
-        self.deny(py, done)
+        self.deny(py, patiently(py, None, |until| self.session.punctuate(number, time, Some(until)))?)
     }
 
     /// A source is silent until its next event.
     fn idle(&self, py: Python<'_>, source: &str) -> PyResult<()> {
         let number = self.deny(py, self.session.source(source))?;
-        let done = py.detach(|| self.session.idle(number));
-        self.deny(py, done)
+        self.deny(py, patiently(py, None, |until| self.session.idle(number, Some(until)))?)
     }
 
     /// Nothing more is sent to a source.
     fn end(&self, py: Python<'_>, source: &str) -> PyResult<()> {
         let number = self.deny(py, self.session.source(source))?;
-        let done = py.detach(|| self.session.end_source(number));
-        self.deny(py, done)
+        self.deny(py, patiently(py, None, |until| self.session.end_source(number, Some(until)))?)
     }
 
     /// Waits until everything that was sent is released: the epoch, and by source the events that are held back.

@@ -322,6 +322,67 @@ def test_a_state_keeps_what_was_sent(tmp_path):
             assert balances(mill.table(accounts)) == {"ada": 100 - 20 * day, "bob": 20 * day}
 
 
+def test_a_full_follower_stops_nobody_from_leaving():
+    app, _, transfers, transfer = bank()
+    with pytest.raises(KeyError), app.start(workers=1) as mill:
+        follower = mill.follow(transfer.committed, slow="wait", buffer=1)
+        for _ in range(10):
+            mill.send(transfers, [move(0)] * 10)
+        with pytest.raises(TimeoutError):
+            mill.flush(timeout=0.2)
+        raise KeyError("x")
+    assert next(follower).epoch == 1
+    with app.start(workers=1) as mill:
+        follower = mill.follow(transfer.committed, slow="wait", buffer=1)
+        mill.send(transfers, [move(0)] * 10)
+        mill.send(transfers, [move(0)] * 10)
+        del follower
+        mill.flush(timeout=20)
+
+
+def test_what_a_full_engine_took_is_said():
+    app, _, transfers, transfer = bank()
+    with app.start(workers=1) as mill:
+        follower = mill.follow(transfer.committed, slow="wait", buffer=1)
+        many = pa.table({"src": ["ada"] * 10**6, "dst": ["bob"] * 10**6, "amount": [0] * 10**6})
+        with pytest.raises(TimeoutError, match=r"the engine was full: [1-9]\d* events were sent"):
+            while True:
+                mill.send(transfers, many, timeout=0.3)
+        mill.stop()
+    assert follower.next().epoch == 1
+
+
+def test_nothing_is_sent_after_the_end_was_said():
+    app, accounts, one, two = two_sources()
+    with app.start(workers=1) as mill:
+        mill.end(two)
+        mill.send(one, [timed(1), timed(5)])
+        with pytest.raises(tm.RunError, match="its end was said before"):
+            mill.send(two, timed(3))
+        assert balances(mill.table(accounts)) == {"a": 11}
+
+
+@pytest.mark.parametrize("order", ["one", "two"])
+def test_a_silent_source_beside_a_file_stops_neither(tmp_path, order):
+    file = tmp_path / "two.csv"
+    file.write_text("at,account,amount\n" + "".join(f"{at},a,1\n" for at in range(20_000)))
+    app = tm.App("ledger")
+    accounts = app.table(Account)
+    connectors = {"one": None, "two": tm.csv(file)} if order == "one" else {"one": tm.csv(file), "two": None}
+    sources = {name: app.source(Timed, connector, name=name) for name, connector in connectors.items()}
+
+    @app.transaction(*sources.values())
+    def add(ev, account=accounts.row("account", create=True)):
+        account.balance += ev.amount
+
+    with app.start(workers=1) as mill:
+        mill.idle(order)
+        deadline = time.monotonic() + 20
+        while mill.summary().events < 19_000 and time.monotonic() < deadline:
+            mill.flush()
+        assert mill.summary().events >= 19_000
+
+
 def test_the_same_with_await():
     app, accounts, transfers, transfer = bank()
 
@@ -333,6 +394,10 @@ def test_the_same_with_await():
             assert balances(await mill.table(accounts)) == {"ada": 97, "bob": 3}
             first = await follower.next()
             assert len(first) == 2 and mill.summary().committed == 2
+            with pytest.raises(asyncio.TimeoutError):
+                await follower.next(timeout=0.01)
+            await mill.send(transfers, move(3))
+            assert [row["amount"] for row in (await follower.next()).to_pylist()] == [3]
         return [row async for batch in follower for row in batch.to_pylist()]
 
     assert asyncio.run(main()) == []

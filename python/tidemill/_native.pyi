@@ -38,8 +38,9 @@ class Session:
     def over(self) -> bool:
         """Whether the run is over."""
 
-    def send(self, source: str, item: object, timeout: float | None, /) -> int:
-        """Sends an Arrow object or a ``Frame``; the number of its events. Raises ``TimeoutError``."""
+    def send(self, source: str, item: object, timeout: float | None, /) -> tuple[int, bool]:
+        """Sends an Arrow object or a ``Frame``: the number of its events that were sent in time, and whether these are
+        all."""
 
     def punctuate(self, source: str, time: int, /) -> None:
         """No event of a source with a time below comes any more."""

@@ -65,6 +65,8 @@ def mark_of(value: object, schema: RecordSchema, place: str) -> int:
     if field is None:
         raise PlanError("it has no event time", "nothing waits for its events: leave the call out", place)
     if str(field.type) == "int" and isinstance(value, int) and not isinstance(value, bool):
+        if not -INT_MAX <= value <= INT_MAX:
+            raise PlanError(f"{value} is out of range", "", place)
         return value
     if str(field.type) != "int" and isinstance(value, datetime):
         return time_to_microseconds(value)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncFollower", "AsyncSession", "Flushed", "Follower", "Released", "Session", "Snapshot"]
 
-E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 
 Slow = Literal["miss", "wait"]
 """What happens when a follower is slower than the run: it misses events and is told how many, or the run waits."""
@@ -166,18 +168,21 @@ class Session:
         Events of a source with an event time take their places by it; others run after everything that has passed, in
         the order in which they were sent. Waits while the engine is full.
 
-        ``timeout``: seconds; what was sent until then stays sent. ``durable``: also waits until the results are
-        released, with a state until they are on the disk.
+        ``timeout``: seconds; what was sent until then stays sent, and the error says how much. ``durable``: also
+        waits until the results are released; with a state they are then as durable as ``sync`` says.
 
         Raises ``SchemaError`` if something is not an event of the source: then nothing of the same chunk of 8,192 was
         sent. Raises ``TimeoutError``, and ``RunError`` if the run has failed or is over.
         """
         target = self._source(source)
-        sent = 0
+        sent, end = 0, None if timeout is None else time.monotonic() + timeout
         for item in _items(data, target):
-            sent += self._native.send(target.name, item, timeout)
+            taken, is_all = self._native.send(target.name, item, _left(end))
+            sent += taken
+            if not is_all:
+                raise TimeoutError(f"the engine was full: {sent} events were sent within the given time")
         if durable:
-            self.flush(timeout=timeout)
+            self.flush(timeout=_left(end))
         return sent
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
@@ -337,10 +342,11 @@ class AsyncSession:
 
 
 class AsyncFollower:
-    """A follower for ``async for``."""
+    """A follower for ``async for``. A wait that is cancelled loses nothing: the next one goes on with it."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
+        self._pending: asyncio.Future[Released | None] | None = None
 
     def __repr__(self) -> str:
         return repr(self._follower)
@@ -356,7 +362,43 @@ class AsyncFollower:
 
     async def next(self, timeout: float | None = None) -> Released | None:
         """As ``Follower.next``."""
-        return await asyncio.to_thread(self._follower.next, timeout)
+        if self._pending is None:
+            self._pending = _on_own_thread(self._follower.next)
+        released = await asyncio.wait_for(asyncio.shield(self._pending), timeout)
+        self._pending = None
+        return released
+
+
+def _on_own_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of a call that may wait long: it takes no thread that others wait for, and ends with the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, result))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except BaseException as error:
+            failure = error
+        # The loop may be closed by now: then nobody waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _left(end: float | None) -> float | None:
+    """The seconds until a time of the clock."""
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _end(native: NativeSession, app: str) -> None:

@@ -198,11 +198,18 @@ impl<'p> Reference<'p> {
     /// Says whether the events of a source without event times are sent from now on, and have anchored positions. Those
     /// that are held change with it.
     pub fn send(&mut self, source: usize, is_sent: bool) {
-        let state = &mut self.sources[source];
-        if self.program.streams[state.stream].event_time.is_some() || state.is_sent == is_sent {
+        let has_time = |of: &Source| self.program.streams[of.stream].event_time.is_some();
+        if has_time(&self.sources[source]) || self.sources[source].is_sent == is_sent {
             return;
         }
+        // A source that is read from now on joins after what was let through.
+        let counted = self.sources.iter().filter(|of| !has_time(of) && !of.is_sent);
+        let joins = counted.map(|of| of.counter - of.held.len() as i64).max().unwrap_or(0);
+        let state = &mut self.sources[source];
         state.is_sent = is_sent;
+        if !is_sent {
+            state.counter = state.counter.max(joins);
+        }
         for ((_, offset), event) in std::mem::take(&mut state.held) {
             state.held.insert((state.counter, offset), event);
             state.counter += i64::from(!is_sent);

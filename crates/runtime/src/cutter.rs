@@ -89,9 +89,13 @@ impl Intake<'_> {
     /// pass. Where a paused source holds back every event that may come, only sources are read on that give this run
     /// what no later one can read.
     pub fn source(&self) -> Option<usize> {
+        if let Some(source) = self.idle.silent().find(|&source| !self.inputs.is_empty(source)) {
+            return Some(source);
+        }
         let is_held_back = self.gate.is_held_back();
         let stays = |s| self.gate.has_paused(s) || (is_held_back && self.inputs.replays(s));
-        self.gate.slowest_of(|s| !stays(s))
+        let heard = self.gate.slowest_of(|s| !stays(s) && !self.idle.is_silent(s));
+        heard.or_else(|| self.gate.slowest_of(|s| !stays(s)))
     }
 
     /// Takes the next message of a source.

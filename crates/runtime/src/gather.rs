@@ -261,6 +261,7 @@ impl Gatherer {
         let nanoseconds = self.on.environment.now() - durable.begun;
         durable.recovery = Recovery { nanoseconds, ..recovery };
         durable.side.feed.begin(replayed.log);
+        self.idle.begin(self.on.environment.now());
         self.on.control.recovery.done.store(true, Ordering::Relaxed);
         if durable.side.replay_only {
             return Ok(self.leave());
@@ -442,7 +443,9 @@ impl Gatherer {
         }
         if self.replay.is_none() {
             let (inputs, now) = (&self.inputs, self.on.environment.now());
-            self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, |source| !inputs.is_empty(source));
+            let has_messages = self.session.as_ref().is_some_and(AtGate::has_messages);
+            let has_input = |source| !inputs.is_empty(source) || has_messages && inputs.is_sent(source);
+            self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
         }
         let mut intake = Intake {
             idle: &mut self.idle,

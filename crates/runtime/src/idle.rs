@@ -37,6 +37,21 @@ impl Idle {
         self.silent.remove(&source);
     }
 
+    /// No source has been silent so far.
+    pub fn begin(&mut self, now: u64) {
+        self.heard.fill(now);
+    }
+
+    /// Whether a source is silent.
+    pub fn is_silent(&self, source: usize) -> bool {
+        self.silent.contains(&source)
+    }
+
+    /// The silent sources.
+    pub fn silent(&self) -> impl Iterator<Item = usize> {
+        self.silent.iter().copied()
+    }
+
     /// Declares a source silent until its next input.
     pub fn declare(&mut self, source: usize) {
         self.silent.insert(source);
@@ -54,13 +69,15 @@ impl Idle {
         if let Some(slowest) = gate.slowest_of(|source| !self.silent.contains(&source))
             && self.after[slowest].is_some_and(|after| now.saturating_sub(self.heard[slowest]) >= after)
             && gate.has_time(slowest)
+            && !gate.has_paused(slowest)
             && !has_input(slowest)
         {
             self.silent.insert(slowest);
         }
         let least = gate.slowest_of(|source| !self.silent.contains(&source)).and_then(|source| gate.low(source));
         let Some(least) = least else { return };
-        for &source in &self.silent {
+        // What a source gives after its silence comes first.
+        for &source in self.silent.iter().filter(|&&source| !has_input(source)) {
             if gate.low(source) < Some(least) {
                 punctuate(gate, feed.as_deref_mut(), source, least);
             }

@@ -115,8 +115,8 @@ fn send(session: &Session, program: &Program, random: &mut Random, clock: &Atomi
         pending[source] += events.len() as u64;
         if has_times && random.chance(40) {
             let said = match random.chance(50) {
-                true => session.idle(random.below(2)),
-                false => session.punctuate(random.below(2), now - 4),
+                true => session.idle(random.below(2), None),
+                false => session.punctuate(random.below(2), now - 4, None),
             };
             if said.is_err() {
                 return;

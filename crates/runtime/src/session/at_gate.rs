@@ -43,6 +43,11 @@ impl AtGate {
         SessionState { is_open: self.messages.is_some(), asks: !self.asked.is_empty() }
     }
 
+    /// Whether there are messages that the gate has not taken.
+    pub fn has_messages(&self) -> bool {
+        self.messages.as_ref().is_some_and(|messages| !messages.is_empty())
+    }
+
     /// Takes messages: until a question, or until there are enough events for an epoch. An error is the number of a
     /// source that is sent to after it has ended for good.
     pub fn take(

@@ -20,6 +20,7 @@ use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_model::Schema;
@@ -43,6 +44,9 @@ pub enum SessionError {
     /// No source of that name is sent to.
     #[error("'{0}' is not a source that can be sent to: it has a connector, or there is no such source")]
     NotSent(String),
+    /// It was said before that nothing more is sent to the source.
+    #[error("nothing more can be sent to source '{0}': its end was said before")]
+    Ended(String),
     /// The batch has other columns than the source.
     #[error("the batch does not have the columns of source '{source_name}': {difference}")]
     Schema {
@@ -108,6 +112,8 @@ pub struct Session {
     /// By source: its stream, and whether it is sent to.
     sources: Vec<(StreamId, bool)>,
     run: OfRun,
+    /// The sources to which nothing more is sent.
+    ended: Mutex<BTreeSet<usize>>,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -152,7 +158,16 @@ impl Session {
         };
         let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
         let thread = Mutex::new(Some(thread));
-        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, run: of_run, thread })
+        Ok(Session {
+            engine: Arc::new(engine),
+            link,
+            control,
+            environment,
+            sources,
+            run: of_run,
+            ended: Mutex::default(),
+            thread,
+        })
     }
 
     /// The application.
@@ -198,6 +213,9 @@ impl Session {
         if !is_sent {
             return Err(SessionError::NotSent(stream.name.clone()));
         }
+        if self.ended.lock().contains(&source) {
+            return Err(SessionError::Ended(stream.name.clone()));
+        }
         let schema = arrow_schema(&stream.schema);
         if events.schema().fields() != schema.fields() {
             let difference = format!("{:?} instead of {:?}", events.schema().fields(), schema.fields());
@@ -220,16 +238,16 @@ impl Session {
 
     /// Promises that no event of a source with a time below will be sent any more: what was held back for it may pass.
     /// Events that break the promise are late. `time`: in the unit of the source's event time.
-    pub fn punctuate(&self, source: usize, time: i64) -> Result<(), SessionError> {
+    pub fn punctuate(&self, source: usize, time: i64, deadline: Option<Instant>) -> Result<(), SessionError> {
         self.check_timed(source)?;
-        self.message(Message::Punctuation(source, time), None)
+        self.message(Message::Punctuation(source, time), deadline)
     }
 
     /// Says that a source is silent for now: until its next event it holds no other source back. What it sends after
     /// that may be late, as the others have gone on. If all sources are silent, nothing moves.
-    pub fn idle(&self, source: usize) -> Result<(), SessionError> {
+    pub fn idle(&self, source: usize, deadline: Option<Instant>) -> Result<(), SessionError> {
         self.check_timed(source)?;
-        self.message(Message::Idle(source), None)
+        self.message(Message::Idle(source), deadline)
     }
 
     fn check_timed(&self, source: usize) -> Result<(), SessionError> {
@@ -243,8 +261,10 @@ impl Session {
     }
 
     /// Nothing more is sent to a source: it holds no other source back.
-    pub fn end_source(&self, source: usize) -> Result<(), SessionError> {
-        self.message(Message::End(source), None)
+    pub fn end_source(&self, source: usize, deadline: Option<Instant>) -> Result<(), SessionError> {
+        self.message(Message::End(source), deadline)?;
+        self.ended.lock().insert(source);
+        Ok(())
     }
 
     /// Nothing more is sent to any source. The run ends when all sources that are read have ended.
@@ -275,7 +295,7 @@ impl Session {
     pub fn follow(&self, stream: StreamId, slow: Slow, events_max: usize) -> Result<Following, SessionError> {
         let follower = Arc::new(Follower::new(stream, slow, events_max, self.run.committer.clone()));
         match self.link.follow(&follower) {
-            true => Ok(Following { follower, link: self.link.clone() }),
+            true => Ok(Following { follower, link: self.link.clone(), committer: self.run.committer.clone() }),
             false => Err(SessionError::Over),
         }
     }
@@ -290,6 +310,8 @@ impl Session {
     /// Asks the run to end after the current epoch. Returns at once.
     pub fn stop(&self) {
         self.control.stop();
+        // It may wait for a follower, and then nothing else would wake it.
+        self.run.committer.ring();
         self.link.end();
     }
 
@@ -382,6 +404,7 @@ impl Drop for Session {
 pub struct Following {
     follower: Arc<Follower>,
     link: Arc<Link>,
+    committer: Arc<Bell>,
 }
 
 impl std::ops::Deref for Following {
@@ -395,6 +418,8 @@ impl std::ops::Deref for Following {
 impl Drop for Following {
     fn drop(&mut self) {
         self.link.unfollow(&self.follower);
+        // The run may have waited for it.
+        self.committer.ring();
     }
 }
 

@@ -115,7 +115,7 @@ fn events_with_times_are_sent_by_several_threads() {
                             let batch = batch_of(&program.streams[stream].schema, some);
                             assert_eq!(session.send(source, &batch, None).expect("there is time"), some.len());
                         }
-                        session.end_source(source).expect("it runs");
+                        session.end_source(source, None).expect("it runs");
                     })
                 })
                 .collect();
@@ -195,7 +195,7 @@ fn punctuations_let_events_pass_and_make_others_late() {
             let field = stream.event_time.expect("its events have times");
             if let Some(time) = some.last().and_then(|last| last[field].word()).filter(|_| random.chance(50)) {
                 let time = time.saturating_add(random.below(8) as i64 - 3);
-                session.punctuate(source, time).expect("it has times");
+                session.punctuate(source, time, None).expect("it has times");
                 reference.punctuate(source, time);
             }
             if random.chance(10) {

@@ -193,13 +193,17 @@ impl Gate {
     /// Says whether the events of a source that has no event time are sent from now on, and have anchored positions; or
     /// are read, and have a counter. Events that are held and not sent yet are so from now on, too.
     pub fn send(&mut self, source: usize, is_sent: bool) {
-        let queue = &mut self.queues[source];
-        if queue.time_field.is_some() || queue.is_sent == is_sent {
+        if self.queues[source].time_field.is_some() || self.queues[source].is_sent == is_sent {
             return;
         }
+        // A source that is read from now on joins after what has passed.
+        let next = |q: &Queue| q.greatest.map_or(0, |greatest| greatest + 1) - q.held() as i64;
+        let joins = self.queues.iter().filter(|q| q.time_field.is_none() && !q.is_sent).map(next).max();
+        let queue = &mut self.queues[source];
         queue.is_sent = is_sent;
         let held = std::mem::take(&mut queue.segments);
         if !is_sent {
+            queue.greatest = queue.greatest.max(joins.map(|joins| joins - 1).filter(|&last| last >= 0));
             self.sent.remove(source, held.iter().map(|segment| segment.times.len()).sum());
         }
         for Segment { batch, arrived, .. } in held {
@@ -482,7 +486,7 @@ impl Gate {
     /// Chooses at most `most` events that may pass. If there are more, sent events get at least half of the room.
     fn cut_most(&mut self, most: usize, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
         let sent = self.sent.held();
-        let timed = most - sent.min(most / 2);
+        let timed = most - sent.min(most.div_ceil(2));
         let mut taken = vec![0usize; self.queues.len()];
         match (&self.queues[..], self.limit(0)) {
             ([sole], Some(limit)) if !sole.is_sent => {
