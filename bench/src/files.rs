@@ -4,7 +4,7 @@ use crate::median::median;
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_connect::{SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};
+use tidemill_connect::{Registry, SinkConnection, SourceConnection, SourceOptions, System};
 use tidemill_plan::analyze;
 use tidemill_runtime::{Control, Engine, Options, Request, Summary};
 
@@ -30,7 +30,7 @@ pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
     println!("{:<26} | {:>18} | {:>14}", "", "million events/s", "input MB/s");
     for formats in &FORMATS {
         let input = folder.join(format!("events.{}", formats.input)).to_string_lossy().into_owned();
-        let mut sink = open_sink(&sink_spec(formats.input, &input), &ledger::event_schema()).expect("a sink");
+        let mut sink = sink_to(formats.input, &input).open(&ledger::event_schema(), None).expect("a sink");
         sink.write(&batch).expect("written");
         sink.finish().expect("finished");
         let bytes = std::fs::metadata(&input).expect("just written").len();
@@ -50,11 +50,11 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         ledger::initial_rows(shape.rows, shape.keys, &schema)
             .for_each(|b| engine.preload(table, &b).expect("distinct keys"));
     }
-    let source = open_source(&source_spec(formats.input, input), &ledger::event_schema(), &SourceOptions::default());
+    let source = source_of(formats.input, input).open(&ledger::event_schema(), &SourceOptions::default());
     let program = engine.program();
     let sink = |sink: &tidemill_plan::Sink| {
         let path = folder.join(format!("{}.{}", sink.name, formats.output)).to_string_lossy().into_owned();
-        open_sink(&sink_spec(formats.output, &path), &program.streams[sink.stream].schema).expect("a sink")
+        sink_to(formats.output, &path).open(&program.streams[sink.stream].schema, None).expect("a sink")
     };
     let request = Request {
         sources: vec![source.expect("a source")],
@@ -71,10 +71,12 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
     engine.run(request, &mut || {}).expect("a run between files")
 }
 
-fn source_spec(format: &str, path: &str) -> SourceSpec {
-    serde_json::from_value(serde_json::json!({ "kind": format, "paths": [path] })).expect("a spec")
+fn source_of(format: &str, path: &str) -> Box<dyn SourceConnection> {
+    let spec = serde_json::from_value(serde_json::json!({ "kind": format, "paths": [path] })).expect("a spec");
+    Registry::standard().source(&spec).expect("a format")
 }
 
-fn sink_spec(format: &str, path: &str) -> SinkSpec {
-    serde_json::from_value(serde_json::json!({ "kind": format, "path": path })).expect("a spec")
+fn sink_to(format: &str, path: &str) -> Box<dyn SinkConnection> {
+    let spec = serde_json::from_value(serde_json::json!({ "kind": format, "path": path })).expect("a spec");
+    Registry::standard().sink(&spec).expect("a format")
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tidemill_cli::{Job, Loader, Output, Purpose};
-use tidemill_connect::SinkSpec;
+use tidemill_connect::WriteNull;
 
 /// The files of a new application. `NAME` in them is its name.
 const TEMPLATE: [(&str, &str); 4] = [
@@ -37,7 +37,7 @@ impl Loader for PythonLoader {
             self.recall = recall;
             // Collected streams are not used after the command has ended.
             for name in collections.into_keys() {
-                job.sinks.insert(name, Output::Spec(SinkSpec::Null));
+                job.sinks.insert(name, Output::Connection(Box::new(WriteNull {})));
             }
             Ok(job)
         })

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
-use tidemill_connect::SinkSpec;
+use tidemill_connect::{Registry, Spec, SpecError};
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
 
@@ -43,13 +43,16 @@ impl Given {
     pub fn read(job: &Bound<'_, PyAny>) -> PyResult<Given> {
         let (raised, recall) = (Raised::default(), Recall::default());
         let mut collections = BTreeMap::new();
+        let connectors = Registry::standard();
         let plan: String = job.getattr("plan")?.extract()?;
+        let input = |place: String, value: &Bound<'_, PyAny>| input(&place, value, &connectors, &raised, &recall);
         let job = Job {
             plan: read_plan(&plan)?,
-            sources: entries(job, "sources", |_, value| input(value, &raised, &recall))?,
+            sources: entries(job, "sources", |name, value| input(format!("source '{name}'"), value))?,
             idle: entries(job, "idle", |_, value| Ok(Duration::from_micros(value.extract()?)))?,
-            tables: entries(job, "tables", |_, value| input(value, &raised, &recall))?,
-            sinks: entries(job, "sinks", |name, value| output(name, value, &raised, &mut collections))?,
+            tables: entries(job, "tables", |name, value| input(format!("table '{name}'"), value))?,
+            sinks: entries(job, "sinks", |name, value| output(name, value, &connectors, &raised, &mut collections))?,
+            connectors: Registry::standard(),
         };
         Ok(Given { job, collections, raised, recall })
     }
@@ -71,14 +74,20 @@ fn entries<T>(
     Ok(all)
 }
 
-fn input(value: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult<Input> {
+fn input(
+    place: &str,
+    value: &Bound<'_, PyAny>,
+    connectors: &Registry,
+    raised: &Raised,
+    recall: &Recall,
+) -> PyResult<Input> {
     if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_cow()?;
         if text == SENT {
             return Ok(Input::Sent);
         }
-        let spec = serde_json::from_str(&text);
-        return spec.map(Input::Spec).map_err(|error| PyValueError::new_err(format!("this is not a source: {error}")));
+        let connection = connectors.source(&spec(&text)?).map_err(|error| refused(value.py(), &error, place))?;
+        return Ok(Input::Connection(connection));
     }
     let iterator: Py<PyIterator> = value.try_iter()?.unbind();
     let (raised, recall) = (raised.clone(), recall.clone());
@@ -89,6 +98,7 @@ fn input(value: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult
 fn output(
     name: &str,
     value: &Bound<'_, PyAny>,
+    connectors: &Registry,
     raised: &Raised,
     collections: &mut BTreeMap<String, Collection>,
 ) -> PyResult<Output> {
@@ -97,15 +107,23 @@ fn output(
         let open = move |schema: &Schema| Box::new(PythonSink::new(function, schema, raised)) as Box<dyn Sink>;
         return Ok(Output::Own(Box::new(open)));
     };
-    let spec: serde_json::Value = serde_json::from_str(&text.to_cow()?)
-        .map_err(|error| PyValueError::new_err(format!("this is not a sink: {error}")))?;
-    if spec["kind"] == "collect" {
+    let spec = spec(&text.to_cow()?)?;
+    if spec.kind == "collect" {
         let collection = Collection::default();
         collections.insert(name.to_owned(), collection.clone());
         return Ok(Output::Own(Box::new(move |_: &Schema| Box::new(collection) as Box<dyn Sink>)));
     }
-    let spec = serde_json::from_value::<SinkSpec>(spec);
-    spec.map(Output::Spec).map_err(|error| PyValueError::new_err(format!("this is not a sink: {error}")))
+    let connection = connectors.sink(&spec).map_err(|error| refused(value.py(), &error, &format!("sink '{name}'")))?;
+    Ok(Output::Connection(connection))
+}
+
+fn spec(text: &str) -> PyResult<Spec> {
+    serde_json::from_str(text).map_err(|error| PyValueError::new_err(format!("this is no connector: {error}")))
+}
+
+/// The exception for a spec that means nothing.
+fn refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
+    error_of(py, "PlanError", (error.to_string(), "", place))
 }
 
 /// An exception of `tidemill.errors`.

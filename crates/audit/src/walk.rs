@@ -3,7 +3,7 @@
 use crate::error::AuditError;
 use std::collections::VecDeque;
 use std::iter::repeat_n;
-use tidemill_connect::{SourceOptions, SourceSpec, open_source};
+use tidemill_connect::{Registry, SourceOptions, Spec};
 use tidemill_durability::StateDirectory;
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
@@ -117,9 +117,9 @@ impl<'p> Walk<'p> {
 pub fn recorded_source(directory: &StateDirectory, stream: &Stream) -> Result<Option<Box<dyn Source>>, IoFailure> {
     let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
     let Some(spec) = recorded.and_then(|recorded| recorded.sources.get(&stream.name)) else { return Ok(None) };
-    let spec: SourceSpec = serde_json::from_value(spec.clone())
+    let spec: Spec = serde_json::from_value(spec.clone())
         .map_err(|error| IoFailure::new(format!("its record in the state cannot be read: {error}")))?;
-    open_source(&spec, &stream.schema, &SourceOptions::default()).map(Some)
+    Registry::standard().source(&spec)?.open(&stream.schema, &SourceOptions::default()).map(Some)
 }
 
 /// A record as it is on the `bad` stream.

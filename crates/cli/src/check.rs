@@ -9,7 +9,7 @@ use crate::say;
 use crate::text::{count, counted, destination, origin, value};
 use std::fmt::Write;
 use std::path::Path;
-use tidemill_connect::{Disk, SourceOptions, SourceSpec, open_source, open_state_as_it_is};
+use tidemill_connect::{Disk, SourceOptions, open_state_as_it_is};
 use tidemill_durability::{Fit, Identity, Manifest, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Program, Stream, Table, analyze, explain as explained, warnings};
@@ -100,8 +100,8 @@ fn look<L: Loader>(
 fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     let mut found = Vec::new();
     let mut opens = |kind: &str, name: &str, input: Option<&Input>, schema: &Schema| {
-        if let Some(Input::Spec(spec)) = input
-            && let Err(failure) = openable(spec, schema)
+        if let Some(Input::Connection(connection)) = input
+            && let Err(failure) = connection.open(schema, &SourceOptions::default())
         {
             found.push(format!("{kind} '{name}': {failure}"));
         }
@@ -120,14 +120,10 @@ fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     found
 }
 
-fn openable(spec: &SourceSpec, schema: &Schema) -> Result<(), tidemill_runtime::IoFailure> {
-    open_source(spec, schema, &SourceOptions::default()).map(drop)
-}
-
 /// The directory that an output's file is to be in, if there is none.
 fn missing_directory(output: &Output) -> Option<String> {
-    let Output::Spec(spec) = output else { return None };
-    let directory = Path::new(spec.path()?).parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    let Output::Connection(connection) = output else { return None };
+    let directory = Path::new(connection.path()?).parent().filter(|parent| !parent.as_os_str().is_empty())?;
     (!directory.is_dir()).then(|| directory.display().to_string())
 }
 

@@ -20,8 +20,8 @@ use std::time::Duration;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    InputEnd, IpcCompression, Named, Patience, Patient, SinkDurability, SinkSpec, SourceOptions, SourceSpec, System,
-    check_overlap, open_durable_sink, open_sink, open_source, open_state_as_it_is,
+    InputEnd, IpcCompression, Named, Patience, Patient, Registry, SinkConnection, SinkDurability, SourceConnection,
+    SourceOptions, System, Unit, WriteIpc, check_overlap, open_state_as_it_is,
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
@@ -43,7 +43,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(Option<&Control>) -> bool;
 /// Where the events of a source or the rows of a table come from.
 pub enum Input {
     /// To be opened here.
-    Spec(SourceSpec),
+    Connection(Box<dyn SourceConnection>),
     /// The front end's own.
     Own(OpenSource),
     /// A session sends it. Not for tables.
@@ -53,7 +53,7 @@ pub enum Input {
 /// Where a stream goes.
 pub enum Output {
     /// To be opened here.
-    Spec(SinkSpec),
+    Connection(Box<dyn SinkConnection>),
     /// The front end's own.
     Own(OpenSink),
 }
@@ -70,6 +70,8 @@ pub struct Job {
     pub tables: BTreeMap<String, Input>,
     /// By name; one for each sink of the plan.
     pub sinks: BTreeMap<String, Output>,
+    /// Open what a state has recorded.
+    pub connectors: Registry,
 }
 
 /// Why a job failed.
@@ -117,15 +119,6 @@ fn lines(errors: &[PlanError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The unit of a source's progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Bytes on the medium.
-    Bytes,
-    /// Events.
-    Events,
-}
-
 /// A job whose sources and sinks are open and whose tables are filled.
 pub struct Ready {
     engine: Engine,
@@ -154,19 +147,20 @@ impl Job {
 
     /// Checks that no sink overwrites a file that a source or a table reads.
     fn check_files(&self, epoch_records: Option<&Path>) -> Result<(), JobError> {
-        fn input<'a>(kind: &str, (name, input): (&String, &'a Input)) -> Option<Named<'a, SourceSpec>> {
-            let Input::Spec(spec) = input else { return None };
-            Some(Named { name: format!("{kind} '{name}'"), spec })
+        fn input<'a>(kind: &str, (name, input): (&String, &'a Input)) -> Option<Named<'a, dyn SourceConnection>> {
+            let Input::Connection(connection) = input else { return None };
+            Some(Named { name: format!("{kind} '{name}'"), connection: connection.as_ref() })
         }
-        fn sink<'a>((name, output): (&String, &'a Output)) -> Option<Named<'a, SinkSpec>> {
-            let Output::Spec(spec) = output else { return None };
-            Some(Named { name: format!("sink '{name}'"), spec })
+        fn sink<'a>((name, output): (&String, &'a Output)) -> Option<Named<'a, dyn SinkConnection>> {
+            let Output::Connection(connection) = output else { return None };
+            Some(Named { name: format!("sink '{name}'"), connection: connection.as_ref() })
         }
-        let records = epoch_records.map(records_spec);
+        let records = epoch_records.map(records_file);
         let sources = self.sources.iter().filter_map(|source| input("source", source));
         let inputs: Vec<_> = sources.chain(self.tables.iter().filter_map(|table| input("table", table))).collect();
         let mut sinks: Vec<_> = self.sinks.iter().filter_map(sink).collect();
-        sinks.extend(records.as_ref().map(|spec| Named { name: "the file of epoch records".into(), spec }));
+        let records = records.as_ref().map(|file| file as &dyn SinkConnection);
+        sinks.extend(records.map(|connection| Named { name: "the file of epoch records".into(), connection }));
         check_overlap(&inputs, &sinks).map_err(JobError::Connectors)
     }
 
@@ -323,14 +317,14 @@ pub fn say_waits(summary: &mut Summary, program: &Program) {
     }
 }
 
-fn records_spec(path: &Path) -> SinkSpec {
-    SinkSpec::Ipc { path: path.to_string_lossy().into_owned(), compression: IpcCompression::default() }
+fn records_file(path: &Path) -> WriteIpc {
+    WriteIpc { path: path.to_string_lossy().into_owned(), compression: IpcCompression::default() }
 }
 
 /// Opens the file for a record of each epoch: Arrow, uncompressed, as a file with a footer.
 fn open_records(path: &Path) -> Result<Box<dyn Sink>, RunError> {
     let failed = |failure| RunError::Sink { name: "epoch records".into(), failure };
-    open_sink(&records_spec(path), &epoch_record_schema()).map_err(failed)
+    records_file(path).open(&epoch_record_schema(), None).map_err(failed)
 }
 
 /// The streams of a program's sources, by source number.
@@ -374,7 +368,7 @@ pub(crate) fn fill(
     interrupted: Watch,
 ) -> Result<(), JobError> {
     let failed = |failure: IoFailure| JobError::Table { name: table.name.clone(), failure };
-    if matches!(&input, Input::Spec(spec) if spec.end() == InputEnd::Follow) {
+    if matches!(&input, Input::Connection(connection) if connection.end() == InputEnd::Follow) {
         return Err(failed(IoFailure::new("the first rows of a table cannot be followed")));
     }
     let mut source = input.open(&first_rows_schema(table)).map_err(failed)?;
@@ -406,7 +400,7 @@ fn located(bad: &BadRecord) -> String {
 impl Input {
     fn open(self, schema: &Schema) -> Result<Box<dyn Source>, IoFailure> {
         match self {
-            Input::Spec(spec) => open_source(&spec, schema, &SourceOptions::default()),
+            Input::Connection(connection) => connection.open(schema, &SourceOptions::default()),
             Input::Own(open) => Ok(open(schema)),
             Input::Sent => Ok(Box::new(SentSource)),
         }
@@ -414,28 +408,25 @@ impl Input {
 
     fn unit(&self) -> Unit {
         match self {
-            Input::Spec(SourceSpec::Generator { .. }) | Input::Own(_) | Input::Sent => Unit::Events,
-            Input::Spec(_) => Unit::Bytes,
+            Input::Connection(connection) => connection.unit(),
+            Input::Own(_) | Input::Sent => Unit::Events,
         }
     }
 
     fn is_standard(&self) -> bool {
-        matches!(self, Input::Spec(spec) if spec.paths().iter().any(|path| path == "-"))
+        matches!(self, Input::Connection(connection) if connection.paths().iter().any(|path| path == "-"))
     }
 }
 
 impl Output {
     fn open(self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
         match self {
-            Output::Spec(spec) => match durable {
-                Some(durable) => open_durable_sink(&spec, schema, durable),
-                None => open_sink(&spec, schema),
-            },
+            Output::Connection(connection) => connection.open(schema, durable),
             Output::Own(open) => Ok(open(schema)),
         }
     }
 
     fn is_standard(&self) -> bool {
-        matches!(self, Output::Spec(spec) if matches!(spec.path(), Some("-" | "/dev/stdout")))
+        matches!(self, Output::Connection(connection) if matches!(connection.path(), Some("-" | "/dev/stdout")))
     }
 }

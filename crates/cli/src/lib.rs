@@ -23,9 +23,7 @@ mod state;
 mod summary;
 mod text;
 
-pub use job::{
-    Input, Job, JobError, OpenSink, OpenSource, Output, Ready, Unit, say_waits, source_streams, table_schema,
-};
+pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, say_waits, source_streams, table_schema};
 pub use loader::{Loader, Purpose};
 pub use options::{OptionError, RunOptions};
 

@@ -4,7 +4,7 @@ use crate::job::{Input, Job, JobError, source_streams};
 use crate::summary::waits;
 use crate::text::{count, counted};
 use std::fmt::Write;
-use tidemill_connect::{SourceOptions, SourceSpec, open_source};
+use tidemill_connect::{SourceConnection, SourceOptions};
 use tidemill_durability::StateDirectory;
 use tidemill_plan::{Origin, Program, Stream};
 use tidemill_runtime::{Gate, IoFailure, SourceAt, SourceSummary, Taken, source_positions};
@@ -23,8 +23,8 @@ pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program)
     for (((stream, at), position), source) in source_streams(program).zip(&sources).zip(positions).zip(0..) {
         let what = match job.sources.get(&stream.name) {
             _ if gate.has_ended(source) => "has ended for good; a run refuses what is new in it".to_owned(),
-            Some(Input::Spec(spec)) => {
-                outlook(spec, stream, at).unwrap_or_else(|failure| format!("is refused: {failure}"))
+            Some(Input::Connection(connection)) => {
+                outlook(connection.as_ref(), stream, at).unwrap_or_else(|failure| format!("is refused: {failure}"))
             }
             Some(Input::Own(_) | Input::Sent) | None => given(at),
         };
@@ -45,8 +45,8 @@ pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program)
 }
 
 /// What a run will read of a source.
-fn outlook(spec: &SourceSpec, stream: &Stream, at: &SourceAt) -> Result<String, IoFailure> {
-    let mut source = open_source(spec, &stream.schema, &SourceOptions::default())?;
+fn outlook(connection: &dyn SourceConnection, stream: &Stream, at: &SourceAt) -> Result<String, IoFailure> {
+    let mut source = connection.open(&stream.schema, &SourceOptions::default())?;
     if at.taken != Taken::default() {
         source.resume(at.token.as_deref())?;
     }

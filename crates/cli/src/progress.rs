@@ -1,11 +1,11 @@
 //! The progress bar, on standard error where that is a terminal.
 
-use crate::job::Unit;
 use crate::text::{count, rate};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tidemill_connect::Unit;
 use tidemill_runtime::{Control, SourceProgress};
 
 /// Steps of the bar from empty to full.

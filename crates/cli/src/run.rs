@@ -2,7 +2,7 @@
 
 use crate::arguments::RunArguments;
 use crate::exit::{self, report};
-use crate::job::{Job, Ready, Unit};
+use crate::job::{Job, Ready};
 use crate::loader::{Loader, Purpose};
 use crate::options::RunOptions;
 use crate::progress::Progress;
@@ -10,6 +10,7 @@ use crate::summary::readable;
 use crate::{JobError, say};
 use std::io::{IsTerminal, stdout};
 use std::sync::Arc;
+use tidemill_connect::Unit;
 use tidemill_runtime::{Control, Summary};
 
 /// Runs an application; the exit code.

@@ -8,7 +8,7 @@ use crate::text::{count, counted};
 use std::fs::create_dir_all;
 use std::path::Path;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{SinkSpec, open_sink, open_state_as_it_is};
+use tidemill_connect::{SinkConnection, WriteParquet, open_state_as_it_is};
 use tidemill_runtime::{IoFailure, RunError, state_rows};
 
 /// Runs one of its commands; the exit code.
@@ -83,8 +83,8 @@ fn export(state: &Path, name: &str, folder: &Path) -> Result<(), JobError> {
     })?;
     for (table, rows) in program.tables.iter().zip(state_rows(&savepoint, &program)?) {
         let path = folder.join(format!("{}.parquet", table.name));
-        let spec = SinkSpec::Parquet { path: path.display().to_string(), compression: Default::default() };
-        let mut sink = open_sink(&spec, &table_schema(table)).map_err(failed(&table.name))?;
+        let file = WriteParquet { path: path.display().to_string(), compression: Default::default() };
+        let mut sink = file.open(&table_schema(table), None).map_err(failed(&table.name))?;
         sink.write(&rows).and_then(|()| sink.finish()).map_err(failed(&table.name))?;
         say::out(&format!("{}: {}", path.display(), counted(rows.num_rows() as u64, "row")));
     }

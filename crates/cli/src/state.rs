@@ -10,9 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{
-    SinkDurability, SourceOptions, System, open_durable_sink, open_source, open_state, open_state_as_it_is,
-};
+use tidemill_connect::{Registry, SinkDurability, SourceOptions, Spec, System, open_state, open_state_as_it_is};
 use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
@@ -22,15 +20,15 @@ use tidemill_runtime::{
 impl Job {
     /// The program with the specs of its connections.
     pub fn recorded(&self) -> Recorded {
-        fn json(name: &str, spec: &impl serde::Serialize) -> Option<(String, serde_json::Value)> {
+        fn json(name: &str, spec: &Spec) -> Option<(String, serde_json::Value)> {
             Some((name.to_owned(), serde_json::to_value(spec).expect("a spec is plain data")))
         }
         let source = |(name, input): (&String, &Input)| match input {
-            Input::Spec(spec) => json(name, spec),
+            Input::Connection(connection) => json(name, &connection.spec()),
             Input::Own(_) | Input::Sent => None,
         };
         let sink = |(name, output): (&String, &Output)| match output {
-            Output::Spec(spec) => json(name, spec),
+            Output::Connection(connection) => json(name, &connection.spec()),
             Output::Own(_) => None,
         };
         Recorded {
@@ -55,7 +53,7 @@ impl Job {
         let mut directory = open()?;
         if matches!(directory.fit(), Fit::Changed | Fit::Migrates(_)) && directory.has_logged()? {
             drop(directory);
-            let epochs = replay_as_it_was(path, interrupted)?;
+            let epochs = replay_as_it_was(path, &self.connectors, interrupted)?;
             notes.push(format!(
                 "the program has changed since a crash: {epochs} epochs were replayed by the program as it was"
             ));
@@ -90,7 +88,7 @@ pub(crate) fn bring(
 
 /// Has the program that a state has recorded replay the log and take a checkpoint after it; the number of epochs
 /// replayed.
-fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
+fn replay_as_it_was(path: &Path, connectors: &Registry, interrupted: Watch) -> Result<u64, JobError> {
     let directory = open_state_as_it_is(path)?;
     let refused = |why: String| {
         RunError::State(StateError::Refused(format!(
@@ -104,8 +102,8 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
     let engine = Engine::new(recorded_program(&directory)?)?;
     let durable =
         SinkDurability { storage: directory.storage().clone(), owner: directory.owner(), planted: Planted::default() };
-    let sources = sources_of(engine.program(), &recorded.sources)?;
-    let sinks = sinks_of(engine.program(), &recorded.sinks, &durable, &|sink: &SinkOf| {
+    let sources = sources_of(engine.program(), &recorded.sources, connectors)?;
+    let sinks = sinks_of(engine.program(), &recorded.sinks, connectors, &durable, &|sink: &SinkOf| {
         refused(format!("what it released to sink '{}' is not known", sink.name))
     })?;
     let options = DurabilityOptions { replay_only: true, ..DurabilityOptions::default() };
@@ -140,12 +138,13 @@ fn replay_as_it_was(path: &Path, interrupted: Watch) -> Result<u64, JobError> {
 fn sources_of(
     program: &Program,
     specs: &BTreeMap<String, serde_json::Value>,
+    connectors: &Registry,
 ) -> Result<Vec<Box<dyn Source>>, JobError> {
     let open = |stream: &Stream| -> Result<Box<dyn Source>, JobError> {
         let Some(spec) = specs.get(&stream.name) else { return Ok(Box::new(Nothing)) };
         let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
-        let spec = serde_json::from_value(spec.clone()).map_err(|error| failed(IoFailure::new(error.to_string())))?;
-        Ok(open_source(&spec, &stream.schema, &SourceOptions::default()).map_err(failed)?)
+        let connection = connectors.source(&spec_of(spec).map_err(failed)?).map_err(|error| failed(error.into()))?;
+        Ok(connection.open(&stream.schema, &SourceOptions::default()).map_err(failed)?)
     };
     source_streams(program).map(open).collect()
 }
@@ -153,16 +152,22 @@ fn sources_of(
 fn sinks_of(
     program: &Program,
     specs: &BTreeMap<String, serde_json::Value>,
+    connectors: &Registry,
     durable: &SinkDurability,
     unknown: &dyn Fn(&SinkOf) -> RunError,
 ) -> Result<Vec<Box<dyn Sink>>, JobError> {
     let open = |sink: &SinkOf| -> Result<Box<dyn Sink>, JobError> {
         let spec = specs.get(&sink.name).ok_or_else(|| unknown(sink))?;
         let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-        let spec = serde_json::from_value(spec.clone()).map_err(|error| failed(IoFailure::new(error.to_string())))?;
-        Ok(open_durable_sink(&spec, &program.streams[sink.stream].schema, durable).map_err(failed)?)
+        let connection = connectors.sink(&spec_of(spec).map_err(failed)?).map_err(|error| failed(error.into()))?;
+        Ok(connection.open(&program.streams[sink.stream].schema, Some(durable)).map_err(failed)?)
     };
     program.sinks.iter().map(open).collect()
+}
+
+/// A spec as a state has recorded it.
+fn spec_of(recorded: &serde_json::Value) -> Result<Spec, IoFailure> {
+    serde_json::from_value(recorded.clone()).map_err(|error| IoFailure::new(error.to_string()))
 }
 
 /// A source from which nothing is read.

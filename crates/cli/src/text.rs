@@ -1,7 +1,7 @@
 //! Numbers and values for people.
 
 use crate::{Input, Output};
-use tidemill_connect::{SinkSpec, SourceSpec, time_text};
+use tidemill_connect::time_text;
 use tidemill_model::{Type, Value, format_decimal};
 
 /// An integer with a comma after each thousand.
@@ -58,31 +58,17 @@ pub fn time(time: i64, ty: Type) -> String {
 
 /// Where an input comes from.
 pub fn origin(input: &Input) -> String {
-    let Input::Spec(spec) = input else { return "data of the program".into() };
-    let files = |kind: &str, paths: &[String]| {
-        let standard = |path: &String| if path == "-" { "standard input".into() } else { path.clone() };
-        format!("{kind} {}", paths.iter().map(standard).collect::<Vec<_>>().join(", "))
-    };
-    match spec {
-        SourceSpec::Csv { paths, .. } => files("csv", paths),
-        SourceSpec::Jsonl { paths, .. } => files("jsonl", paths),
-        SourceSpec::Parquet { paths, .. } => files("parquet", paths),
-        SourceSpec::Ipc { paths, .. } => files("ipc", paths),
-        SourceSpec::Generator { events: Some(events), .. } => format!("generator of {}", counted(*events, "event")),
-        SourceSpec::Generator { events: None, .. } => "generator without end".into(),
+    match input {
+        Input::Connection(connection) => connection.shown(),
+        Input::Own(_) | Input::Sent => "data of the program".into(),
     }
 }
 
 /// Where an output goes.
 pub fn destination(output: &Output) -> String {
-    let Output::Spec(spec) = output else { return "the program".into() };
-    let file = |kind: &str, path: &str| format!("{kind} {}", if path == "-" { "standard output" } else { path });
-    match spec {
-        SinkSpec::Csv { path, .. } => file("csv", path),
-        SinkSpec::Jsonl { path, .. } => file("jsonl", path),
-        SinkSpec::Parquet { path, .. } => file("parquet", path),
-        SinkSpec::Ipc { path, .. } => file("ipc", path),
-        SinkSpec::Null => "nowhere".into(),
+    match output {
+        Output::Connection(connection) => connection.shown(),
+        Output::Own(_) => "the program".into(),
     }
 }
 

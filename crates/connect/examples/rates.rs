@@ -9,10 +9,9 @@ use std::hint::black_box;
 use std::io::BufWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidemill_connect::{
-    ColumnSpec, IpcCompression, Literal, ParquetCompression, SinkSpec, SourceOptions, SourceSpec, open_sink,
-    open_source,
-};
+use tidemill_connect::{ColumnSpec, Generate, IpcCompression, Literal, ParquetCompression, SinkConnection};
+use tidemill_connect::{ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SourceConnection, SourceOptions};
+use tidemill_connect::{WriteCsv, WriteIpc, WriteJsonl, WriteParquet};
 use tidemill_model::{ColumnType, Schema, Type};
 use tidemill_runtime::Next;
 
@@ -68,8 +67,8 @@ fn best(what: &str, rows: u64, mut run: impl FnMut() -> u64) {
     println!("{what:<28} {:>7.2} M rows/s", rows as f64 / seconds / 1e6);
 }
 
-fn drain(spec: &SourceSpec, schema: &Schema) -> Vec<RecordBatch> {
-    let mut source = open_source(spec, schema, &SourceOptions::default()).expect("the source opens");
+fn drain(from: &dyn SourceConnection, schema: &Schema) -> Vec<RecordBatch> {
+    let mut source = from.open(schema, &SourceOptions::default()).expect("the source opens");
     let mut batches = Vec::new();
     while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         assert!(batch.bad.is_empty(), "{:?}", batch.bad);
@@ -78,8 +77,8 @@ fn drain(spec: &SourceSpec, schema: &Schema) -> Vec<RecordBatch> {
     batches
 }
 
-fn count(spec: &SourceSpec, schema: &Schema) -> u64 {
-    let mut source = open_source(spec, schema, &SourceOptions::default()).expect("the source opens");
+fn count(from: &dyn SourceConnection, schema: &Schema) -> u64 {
+    let mut source = from.open(schema, &SourceOptions::default()).expect("the source opens");
     let mut rows = 0;
     while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         rows += black_box(batch).events.num_rows() as u64;
@@ -87,8 +86,8 @@ fn count(spec: &SourceSpec, schema: &Schema) -> u64 {
     rows
 }
 
-fn write(spec: &SinkSpec, schema: &Schema, batches: &[RecordBatch]) {
-    let mut sink = open_sink(spec, schema).expect("the sink opens");
+fn write(to: &dyn SinkConnection, schema: &Schema, batches: &[RecordBatch]) {
+    let mut sink = to.open(schema, None).expect("the sink opens");
     for batch in batches {
         sink.write(batch).expect("the sink writes");
     }
@@ -101,39 +100,34 @@ fn is_time(schema: &Schema, index: usize) -> bool {
 
 fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, Vec<(String, ColumnSpec)>)) {
     println!("{name}: {schema}");
-    let generator = SourceSpec::Generator {
-        events: Some(rows),
-        rate: None,
-        seed: 1,
-        columns,
-        end: tidemill_connect::InputEnd::Pause,
-    };
+    let generator =
+        Generate { events: Some(rows), rate: None, seed: 1, columns, end: tidemill_connect::InputEnd::Pause };
     best("generator", rows, || count(&generator, &schema));
     let batches = drain(&generator, &schema);
     let path = |ending: &str| directory.join(format!("{name}.{ending}")).to_str().expect("a plain path").to_owned();
     let (csv, jsonl, parquet, ipc) = (path("csv"), path("jsonl"), path("parquet"), path("arrow"));
-    let sinks = [
-        SinkSpec::Csv { path: csv.clone(), delimiter: ',', null: String::new(), compression: None },
-        SinkSpec::Jsonl { path: jsonl.clone(), compression: None },
-        SinkSpec::Parquet { path: parquet.clone(), compression: ParquetCompression::Zstd },
-        SinkSpec::Ipc { path: ipc.clone(), compression: IpcCompression::None },
+    let sinks: [Box<dyn SinkConnection>; 4] = [
+        Box::new(WriteCsv { path: csv.clone(), delimiter: ',', null: String::new(), compression: None }),
+        Box::new(WriteJsonl { path: jsonl.clone(), compression: None }),
+        Box::new(WriteParquet { path: parquet.clone(), compression: ParquetCompression::Zstd }),
+        Box::new(WriteIpc { path: ipc.clone(), compression: IpcCompression::None }),
     ];
-    let sources = [
-        SourceSpec::Csv {
+    let sources: [Box<dyn SourceConnection>; 4] = [
+        Box::new(ReadCsv {
             paths: vec![csv.clone()],
             delimiter: ',',
             null: String::new(),
             compression: None,
             end: tidemill_connect::InputEnd::Pause,
-        },
-        SourceSpec::Jsonl { paths: vec![jsonl], compression: None, end: tidemill_connect::InputEnd::Pause },
-        SourceSpec::Parquet { paths: vec![parquet], end: tidemill_connect::InputEnd::Pause },
-        SourceSpec::Ipc { paths: vec![ipc], end: tidemill_connect::InputEnd::Pause },
+        }),
+        Box::new(ReadJsonl { paths: vec![jsonl], compression: None, end: tidemill_connect::InputEnd::Pause }),
+        Box::new(ReadParquet { paths: vec![parquet], end: tidemill_connect::InputEnd::Pause }),
+        Box::new(ReadIpc { paths: vec![ipc], end: tidemill_connect::InputEnd::Pause }),
     ];
     let formats = ["CSV", "JSON Lines", "Parquet", "Arrow IPC"];
     for (sink, format) in sinks.iter().zip(formats) {
         best(&format!("write {format}"), rows, || {
-            write(sink, &schema, &batches);
+            write(sink.as_ref(), &schema, &batches);
             rows
         });
     }
@@ -151,7 +145,7 @@ fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, 
         rows
     });
     for (source, format) in sources.iter().zip(formats) {
-        best(&format!("read {format}"), rows, || count(source, &schema));
+        best(&format!("read {format}"), rows, || count(source.as_ref(), &schema));
     }
     best("count lines of the CSV", rows, || {
         let content = std::fs::read(&csv).expect("the file is there");

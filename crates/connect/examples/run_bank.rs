@@ -5,7 +5,8 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use tidemill_connect::{ColumnSpec, Literal, SinkSpec, SourceOptions, SourceSpec, System, open_sink, open_source};
+use tidemill_connect::{ColumnSpec, Generate, Literal, SinkConnection, SourceConnection, SourceOptions, System};
+use tidemill_connect::{WriteJsonl, WriteNull};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, named};
@@ -34,14 +35,14 @@ fn plan() -> Plan {
 }
 
 /// A hundred transfers, one a second.
-fn transfers() -> SourceSpec {
+fn transfers() -> Generate {
     let sequence = |start: &str, step| ColumnSpec::Sequence {
         start: Literal::Text(start.into()),
         step: Literal::Int(step),
         format: None,
     };
     let uniform = |low, high| ColumnSpec::Uniform { low: Literal::Int(low), high: Literal::Int(high), format: None };
-    SourceSpec::Generator {
+    Generate {
         events: Some(100),
         rate: None,
         seed: 7,
@@ -67,11 +68,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let stream = program.streams.iter().find(|s| s.name == "transfers").expect("the plan has it");
     let schema_of = |sink: usize| &program.streams[program.sinks[sink].stream].schema;
-    let rejected = SinkSpec::Jsonl { path: "-".into(), compression: None };
+    let rejected = WriteJsonl { path: "-".into(), compression: None };
     let summary = engine.run(
         Request {
-            sources: vec![open_source(&transfers(), &stream.schema, &SourceOptions::default())?],
-            sinks: vec![open_sink(&rejected, schema_of(0))?, open_sink(&SinkSpec::Null, schema_of(1))?],
+            sources: vec![transfers().open(&stream.schema, &SourceOptions::default())?],
+            sinks: vec![rejected.open(schema_of(0), None)?, WriteNull {}.open(schema_of(1), None)?],
             options: Options::default(),
             environment: Arc::new(System::new()),
             control: Arc::new(Control::default()),

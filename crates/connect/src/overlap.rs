@@ -4,26 +4,29 @@
 //! matches now, and the sink's own file even before it exists: the next run would read it.
 
 use crate::files::{GLOB_CHARACTERS, glob_options};
-use crate::spec::{SinkSpec, SourceSpec};
+use crate::{SinkConnection, SourceConnection};
 use glob::{MatchOptions, Pattern};
 use std::path::{Component, Path, PathBuf};
 
 /// An input or an output with its name in messages, such as `source 'transfers'`.
-#[derive(Clone, Debug)]
-pub struct Named<'a, T> {
+#[derive(Clone)]
+pub struct Named<'a, T: ?Sized> {
     /// The name.
     pub name: String,
     /// What it reads or writes.
-    pub spec: &'a T,
+    pub connection: &'a T,
 }
 
 /// Checks that no sink writes a file that one of the inputs reads; which does, as a sentence.
-pub fn check_overlap(inputs: &[Named<SourceSpec>], sinks: &[Named<SinkSpec>]) -> Result<(), String> {
+pub fn check_overlap(
+    inputs: &[Named<dyn SourceConnection>],
+    sinks: &[Named<dyn SinkConnection>],
+) -> Result<(), String> {
     for sink in sinks {
-        let Some(path) = sink.spec.path() else { continue };
+        let Some(path) = sink.connection.path() else { continue };
         let Some(file) = replaced_file(path) else { continue };
         for input in inputs {
-            if input.spec.paths().iter().any(|read| reads(read, &file)) {
+            if input.connection.paths().iter().any(|read| reads(read, &file)) {
                 let (sink, input) = (&sink.name, &input.name);
                 return Err(format!("{sink} would overwrite {path}, which {input} reads; give the sink another file"));
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_connect::{SinkDurability, SinkSpec, System, open_durable_sink};
+use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
@@ -98,8 +98,8 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
     }
     let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
     let sink = |sink: &tidemill_plan::Sink| -> Box<dyn Sink> {
-        let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
-        open_durable_sink(&spec, &honest.streams[sink.stream].schema, &durable).expect("it opens")
+        let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
+        file.open(&honest.streams[sink.stream].schema, Some(&durable)).expect("it opens")
     };
     let options = DurabilityOptions { savepoint: Some("start".into()), is_final: true, ..DurabilityOptions::default() };
     let request = Request {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tidemill_audit::verify;
-use tidemill_connect::{SinkDurability, SinkSpec, System, open_durable_sink};
+use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_histories::Random;
 use tidemill_model::arrow::batch_of;
@@ -64,9 +64,9 @@ fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Res
     let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     for sink in &program.sinks {
-        let spec = SinkSpec::Jsonl { path: format!("out/{}", sink.name), compression: None };
+        let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
         let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-        sinks.push(open_durable_sink(&spec, &program.streams[sink.stream].schema, &durable).map_err(failed)?);
+        sinks.push(file.open(&program.streams[sink.stream].schema, Some(&durable)).map_err(failed)?);
     }
     if !directory.is_new() && directory.savepoint("start").is_err() {
         directory.create_savepoint("start")?;

@@ -11,7 +11,7 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use std::fs::File;
 use std::sync::Arc;
-use tidemill_connect::{SourceSpec, open_source};
+use tidemill_connect::{ReadIpc, ReadParquet, SourceConnection, Spec};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,10 +44,10 @@ fn write(kind: Kind, path: &str, batches: &[RecordBatch]) {
     }
 }
 
-fn source(kind: Kind, path: &str) -> SourceSpec {
+fn source(kind: Kind, path: &str) -> Spec {
     match kind {
-        Parquet => SourceSpec::Parquet { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause },
-        _ => SourceSpec::Ipc { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause },
+        Parquet => ReadParquet { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause }.spec(),
+        _ => ReadIpc { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause }.spec(),
     }
 }
 

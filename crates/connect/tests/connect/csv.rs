@@ -1,7 +1,7 @@
 //! CSV: the grammar, types, and what is bad.
 
 use crate::support::*;
-use tidemill_connect::{RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, SourceSpec};
+use tidemill_connect::{RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, ReadCsv, SourceConnection};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
 const REQUIRED: fn(Type) -> ColumnType = ColumnType::required;
@@ -125,13 +125,14 @@ fn empty_fields_and_the_null_text() {
     assert_eq!(taken.rows[2], [int(1), text("x"), text("NA"), int(5)]);
     assert_eq!(taken.bad.len(), 2);
 
-    let spec = SourceSpec::Csv {
+    let spec = ReadCsv {
         paths: vec![path],
         delimiter: ',',
         null: "NA".into(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     let taken = take(&spec, &schema);
     assert_eq!(taken.rows[0][..3], [Value::Null, text(""), text("")]);
     assert_eq!(taken.rows[1][..3], [Value::Null, text(""), text("")]);
@@ -184,22 +185,24 @@ fn lists_and_odd_delimiters_are_refused() {
     assert_eq!(failure.message, "column 'a' is a list[int], which CSV cannot hold; use JSON Lines or Parquet");
     assert!(failure.schema);
     for delimiter in ['é', '"', '\n', '\r'] {
-        let spec = SourceSpec::Csv {
+        let spec = ReadCsv {
             paths: vec![path.clone()],
             delimiter,
             null: String::new(),
             compression: None,
             end: tidemill_connect::InputEnd::Pause,
-        };
+        }
+        .spec();
         assert!(refusal(&spec, &ints(&["a"])).message.contains("delimiter"));
     }
-    let spec = SourceSpec::Csv {
+    let spec = ReadCsv {
         paths: vec![files.write("tabs", "a\tb\n1\t2\n")],
         delimiter: '\t',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     assert_eq!(take(&spec, &ints(&["b", "a"])).rows, [[int(2), int(1)]]);
 }
 

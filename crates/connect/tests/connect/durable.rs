@@ -4,7 +4,8 @@
 use crate::support::*;
 use std::sync::Arc;
 use tidemill_connect::{
-    Compression, Disk, IpcCompression, ParquetCompression, SinkDurability, SinkSpec, SourceSpec, open_durable_sink,
+    Compression, Disk, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SinkConnection,
+    SinkDurability, SourceConnection, Spec, WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
 };
 use tidemill_durability::Planted;
 use tidemill_model::Value;
@@ -15,36 +16,37 @@ fn durable(owner: &str) -> SinkDurability {
     SinkDurability { storage: Arc::new(Disk), owner: owner.into(), planted: Planted::default() }
 }
 
-fn all(path: &str) -> Vec<(SinkSpec, SourceSpec)> {
+fn all(path: &str) -> Vec<(Spec, Spec)> {
     let paths = vec![path.to_owned()];
-    let csv = |compression| SinkSpec::Csv { path: path.into(), delimiter: ',', null: String::new(), compression };
-    let read_csv = SourceSpec::Csv {
+    let csv = |compression| WriteCsv { path: path.into(), delimiter: ',', null: String::new(), compression }.spec();
+    let read_csv = ReadCsv {
         paths: paths.clone(),
         delimiter: ',',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
-    let jsonl = |compression| SinkSpec::Jsonl { path: path.into(), compression };
+    }
+    .spec();
+    let jsonl = |compression| WriteJsonl { path: path.into(), compression }.spec();
     let read_jsonl =
-        SourceSpec::Jsonl { paths: paths.clone(), compression: None, end: tidemill_connect::InputEnd::Pause };
+        ReadJsonl { paths: paths.clone(), compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
     vec![
         (csv(None), read_csv.clone()),
         (csv(Some(Compression::Gzip)), read_csv),
         (jsonl(None), read_jsonl.clone()),
         (jsonl(Some(Compression::Zstd)), read_jsonl),
         (
-            SinkSpec::Parquet { path: path.into(), compression: ParquetCompression::default() },
-            SourceSpec::Parquet { paths: paths.clone(), end: tidemill_connect::InputEnd::Pause },
+            WriteParquet { path: path.into(), compression: ParquetCompression::default() }.spec(),
+            ReadParquet { paths: paths.clone(), end: tidemill_connect::InputEnd::Pause }.spec(),
         ),
         (
-            SinkSpec::Ipc { path: path.into(), compression: IpcCompression::default() },
-            SourceSpec::Ipc { paths, end: tidemill_connect::InputEnd::Pause },
+            WriteIpc { path: path.into(), compression: IpcCompression::default() }.spec(),
+            ReadIpc { paths, end: tidemill_connect::InputEnd::Pause }.spec(),
         ),
     ]
 }
 
-fn open(spec: &SinkSpec, owner: &str) -> (Box<dyn Sink>, Recovered) {
+fn open(spec: &Spec, owner: &str) -> (Box<dyn Sink>, Recovered) {
     let mut sink = open_durable_sink(spec, &ints(&["a"]), &durable(owner)).unwrap();
     let recovered = sink.recover().unwrap();
     (sink, recovered)
@@ -61,7 +63,7 @@ fn commit(sink: &mut dyn Sink, epoch: u64, values: &[i64]) {
     sink.commit(epoch).unwrap();
 }
 
-fn holds(source: &SourceSpec, values: &[i64]) {
+fn holds(source: &Spec, values: &[i64]) {
     let rows: Vec<Vec<Value>> = values.iter().map(|value| vec![int(*value)]).collect();
     assert_eq!(take(source, &ints(&["a"])).rows, rows);
 }
@@ -139,7 +141,7 @@ fn what_another_state_has_left_is_begun_anew() {
     }
 }
 
-fn refused(spec: &SinkSpec) -> String {
+fn refused(spec: &Spec) -> String {
     let sink = open_durable_sink(spec, &ints(&["a"]), &durable("one"));
     sink.and_then(|mut sink| sink.recover()).unwrap_err().message
 }

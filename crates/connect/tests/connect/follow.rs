@@ -3,7 +3,7 @@
 use crate::support::*;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use tidemill_connect::{InputEnd, SourceSpec, open_source};
+use tidemill_connect::{InputEnd, ReadCsv, SourceConnection};
 use tidemill_model::arrow::rows;
 use tidemill_runtime::{Next, Source};
 
@@ -13,7 +13,7 @@ const EVER: Duration = Duration::from_secs(20);
 
 fn follow(path: &str) -> Box<dyn Source> {
     let (paths, null) = (vec![path.to_owned()], String::new());
-    let spec = SourceSpec::Csv { paths, delimiter: ',', null, compression: None, end: InputEnd::Follow };
+    let spec = ReadCsv { paths, delimiter: ',', null, compression: None, end: InputEnd::Follow }.spec();
     open_source(&spec, &ints(&["a"]), &options(1000)).unwrap()
 }
 

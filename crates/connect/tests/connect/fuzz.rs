@@ -4,7 +4,7 @@
 use crate::support::*;
 use proptest::prelude::*;
 use std::io::Write;
-use tidemill_connect::{SourceSpec, open_source};
+use tidemill_connect::Spec;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type};
 
 fn scalars() -> Schema {
@@ -35,7 +35,7 @@ fn bytes_of(pieces: Vec<&'static str>, noise: Vec<u8>) -> impl Strategy<Value = 
     prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
-fn outcome(spec: &SourceSpec, schema: &Schema, batch_rows: usize) -> String {
+fn outcome(spec: &Spec, schema: &Schema, batch_rows: usize) -> String {
     let taken = drain(open_source(spec, schema, &options(batch_rows)).unwrap().as_mut(), schema);
     assert!(taken.failure.is_none(), "{taken:?}");
     let bad: Vec<_> = taken.bad.iter().map(|bad| (bad.line, &bad.column, &bad.reason, &bad.record)).collect();
@@ -43,7 +43,7 @@ fn outcome(spec: &SourceSpec, schema: &Schema, batch_rows: usize) -> String {
 }
 
 /// The same bytes through a pipe, `step` at a time.
-fn piped(content: Vec<u8>, step: usize, spec: impl Fn(String) -> SourceSpec, schema: &Schema) -> String {
+fn piped(content: Vec<u8>, step: usize, spec: impl Fn(String) -> Spec, schema: &Schema) -> String {
     let files = Files::new();
     let path = pipe(&files, "pipe");
     let spec = spec(path.to_str().unwrap().to_owned());

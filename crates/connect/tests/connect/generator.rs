@@ -4,12 +4,12 @@ use crate::support::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_connect::{Clock, SourceOptions, SourceSpec, SystemClock, open_source};
+use tidemill_connect::{Clock, SourceOptions, Spec, SystemClock};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 
 const MONEY: Type = Type::Decimal { digits: 6, scale: 2 };
 
-fn generator(events: &str, seed: u64, columns: &str) -> SourceSpec {
+fn generator(events: &str, seed: u64, columns: &str) -> Spec {
     let text = format!(r#"{{"kind":"generator",{events}"seed":{seed},"columns":[{columns}]}}"#);
     serde_json::from_str(&text).unwrap()
 }

@@ -2,7 +2,10 @@
 
 use crate::support::*;
 use std::io::Write;
-use tidemill_connect::{InputEnd, IpcCompression, SinkSpec, SourceSpec, open_sink, open_source};
+use tidemill_connect::{
+    InputEnd, IpcCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, Registry, SinkConnection, SourceConnection,
+    Spec, WriteIpc,
+};
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_runtime::{IoFailure, Next, Resumed, Source};
@@ -20,12 +23,12 @@ struct Run {
     outlook: String,
 }
 
-fn open(spec: &SourceSpec) -> Box<dyn Source> {
+fn open(spec: &Spec) -> Box<dyn Source> {
     open_source(spec, &ints(&["a"]), &options(3)).unwrap()
 }
 
 /// A run whose end is a pause, after the run that left `token`; none: the first.
-fn run(spec: &SourceSpec, before: Option<&Run>) -> Result<Run, IoFailure> {
+fn run(spec: &Spec, before: Option<&Run>) -> Result<Run, IoFailure> {
     let mut source = open(spec);
     source.pauses();
     let mut run = Run { token: before.and_then(|run| run.token.clone()), ..Run::default() };
@@ -48,7 +51,7 @@ fn run(spec: &SourceSpec, before: Option<&Run>) -> Result<Run, IoFailure> {
     Ok(run)
 }
 
-fn refused(spec: &SourceSpec, before: &Run) -> String {
+fn refused(spec: &Spec, before: &Run) -> String {
     run(spec, Some(before)).unwrap_err().message
 }
 
@@ -213,7 +216,7 @@ fn compressed_files() {
 }
 
 fn ipc(files: &Files, name: &str, values: &[i64]) {
-    let spec = SinkSpec::Ipc { path: files.path(name), compression: IpcCompression::None };
+    let spec = WriteIpc { path: files.path(name), compression: IpcCompression::None }.spec();
     let mut sink = open_sink(&spec, &ints(&["a"])).unwrap();
     let rows: Vec<Vec<Value>> = values.iter().map(|&value| vec![int(value)]).collect();
     sink.write(&batch_of(&ints(&["a"]), &rows)).unwrap();
@@ -223,7 +226,7 @@ fn ipc(files: &Files, name: &str, values: &[i64]) {
 #[test]
 fn columnar_files() {
     let files = Files::new();
-    let spec = SourceSpec::Ipc { paths: vec![files.path("*.arrow")], end: InputEnd::Pause };
+    let spec = ReadIpc { paths: vec![files.path("*.arrow")], end: InputEnd::Pause }.spec();
     ipc(&files, "a.arrow", &[1, 2, 3, 4, 5]);
     let monday = run(&spec, None).unwrap();
     assert_eq!(monday.values, [1, 2, 3, 4, 5]);
@@ -248,20 +251,15 @@ fn columnar_files() {
 fn the_last_of_a_source_and_what_cannot_be_followed() {
     let files = Files::new();
     let path = files.write("a.csv", "a\n1\n");
-    let with = |end| SourceSpec::Csv {
-        paths: vec![path.clone()],
-        delimiter: ',',
-        null: String::new(),
-        compression: None,
-        end,
-    };
+    let with =
+        |end| ReadCsv { paths: vec![path.clone()], delimiter: ',', null: String::new(), compression: None, end }.spec();
     assert!(open(&with(InputEnd::Last)).is_last() && !open(&with(InputEnd::Pause)).is_last());
     let schema = ints(&["a"]);
-    let parquet = SourceSpec::Parquet { paths: vec![path.clone()], end: InputEnd::Follow };
+    let parquet = ReadParquet { paths: vec![path.clone()], end: InputEnd::Follow }.spec();
     assert!(refusal(&parquet, &schema).message.contains("only CSV and JSON Lines can be followed"));
     let packed =
-        SourceSpec::Jsonl { paths: vec![files.write("a.gz", gzip("{}"))], compression: None, end: InputEnd::Follow };
+        ReadJsonl { paths: vec![files.write("a.gz", gzip("{}"))], compression: None, end: InputEnd::Follow }.spec();
     assert!(refusal(&packed, &schema).message.contains("is compressed, and cannot be followed"));
-    let spec: SourceSpec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"],"end":"follow"}"#).unwrap();
-    assert_eq!(spec.end(), InputEnd::Follow);
+    let spec: Spec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"],"end":"follow"}"#).unwrap();
+    assert_eq!(Registry::standard().source(&spec).unwrap().end(), InputEnd::Follow);
 }

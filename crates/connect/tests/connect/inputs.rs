@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-use tidemill_connect::{Compression, SinkSpec, SourceSpec, open_sink, open_source};
+use tidemill_connect::{Compression, ReadCsv, ReadJsonl, Registry, SinkConnection, SourceConnection, Spec, WriteJsonl};
 use tidemill_runtime::Next;
 
 fn gzip(content: &[u8]) -> Vec<u8> {
@@ -36,13 +36,14 @@ fn globs_are_sorted_and_files_read_in_order() {
     assert_eq!(take(&csv(files.path("c[1].csv")), &ints(&["a"])).firsts(), [int(4)]);
 
     let paths = vec![files.path("b.csv"), files.path("a*.csv")];
-    let spec = SourceSpec::Csv {
+    let spec = ReadCsv {
         paths,
         delimiter: ',',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     assert_eq!(take(&spec, &ints(&["a"])).firsts(), [3, 1, 2].map(int));
 }
 
@@ -58,13 +59,11 @@ fn what_cannot_be_read_is_refused_by_name() {
     assert!(directory.contains("is a directory"), "{directory}");
     let malformed = refusal(&jsonl(files.path("[")), &schema).message;
     assert!(malformed.contains("glob"), "{malformed}");
-    let none = SourceSpec::Jsonl { paths: vec![], compression: None, end: tidemill_connect::InputEnd::Pause };
+    let none = ReadJsonl { paths: vec![], compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
     assert!(refusal(&none, &schema).message.contains("no path"));
-    let twice = SourceSpec::Jsonl {
-        paths: vec!["-".into(), "-".into()],
-        compression: None,
-        end: tidemill_connect::InputEnd::Pause,
-    };
+    let twice =
+        ReadJsonl { paths: vec!["-".into(), "-".into()], compression: None, end: tidemill_connect::InputEnd::Pause }
+            .spec();
     assert!(refusal(&twice, &schema).message.contains("only once"));
 }
 
@@ -180,13 +179,14 @@ fn a_pipe_of_another_schema_fails_when_its_turn_comes() {
     let path = pipe(&files, "live.csv");
     let first = files.write("a.csv", "a\n1\n");
     let paths = vec![first, path.to_str().unwrap().to_owned()];
-    let spec = SourceSpec::Csv {
+    let spec = ReadCsv {
         paths,
         delimiter: ',',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     let schema = ints(&["a"]);
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     // The file's events do not wait for the pipe, which nobody has opened yet.
@@ -204,13 +204,14 @@ fn progress_counts_bytes_on_the_medium() {
     let packed = gzip(&content);
     let total = (packed.len() + content.len()) as u64;
     let paths = vec![files.write("a.csv.gz", packed), files.write("b.csv", content)];
-    let spec = SourceSpec::Csv {
+    let spec = ReadCsv {
         paths,
         delimiter: ',',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     assert_eq!((source.progress().done, source.progress().total), (0, Some(total)));
     let mut last = 0;
@@ -224,11 +225,9 @@ fn progress_counts_bytes_on_the_medium() {
 
 #[test]
 fn specs_are_json() {
-    let spec: SourceSpec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"]}"#).unwrap();
-    assert_eq!(spec, csv("a.csv"));
-    assert_eq!(serde_json::from_str::<SourceSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
-    let error = serde_json::from_str::<SourceSpec>(r#"{"kind":"csv","paths":["a.csv"],"separator":";"}"#).unwrap_err();
-    assert!(error.to_string().contains("separator"), "{error}");
+    let spec: Spec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"]}"#).unwrap();
+    assert_eq!(Registry::standard().source(&spec).unwrap().spec(), csv("a.csv"));
+    assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
 }
 
 /// Run by the next test in a process of its own, for standard streams are one per process.
@@ -237,7 +236,7 @@ fn specs_are_json() {
 fn copies_standard_input_to_standard_output() {
     let schema = ints(&["a"]);
     let mut source = open_source(&jsonl("-"), &schema, &options(1000)).unwrap();
-    let mut sink = open_sink(&SinkSpec::Jsonl { path: "-".into(), compression: None }, &schema).unwrap();
+    let mut sink = open_sink(&WriteJsonl { path: "-".into(), compression: None }.spec(), &schema).unwrap();
     while let Next::Batch(batch) = source.next(Duration::MAX).unwrap() {
         sink.write(&batch.events).unwrap();
         sink.flush().unwrap();

@@ -11,6 +11,8 @@ mod growing;
 mod inputs;
 mod jsonl;
 mod overlap;
+mod own;
+mod registry;
 mod round_trip;
 mod sinks;
 mod support;

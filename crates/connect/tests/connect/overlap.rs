@@ -3,17 +3,17 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::tempdir;
-use tidemill_connect::{Named, SinkSpec, SourceSpec, check_overlap};
+use tidemill_connect::{Named, ReadJsonl, SinkConnection, SourceConnection, WriteJsonl, check_overlap};
 
 fn refused(read: &str, written: &str) -> Option<String> {
-    let source = SourceSpec::Jsonl {
+    let source = ReadJsonl {
         paths: vec!["other.jsonl".into(), read.into()],
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
     };
-    let sink = SinkSpec::Jsonl { path: written.into(), compression: None };
-    let inputs = [Named { name: "source 'a'".into(), spec: &source }];
-    let sinks = [Named { name: "sink 'b'".into(), spec: &sink }];
+    let sink = WriteJsonl { path: written.into(), compression: None };
+    let inputs = [Named { name: "source 'a'".into(), connection: &source as &dyn SourceConnection }];
+    let sinks = [Named { name: "sink 'b'".into(), connection: &sink as &dyn SinkConnection }];
     check_overlap(&inputs, &sinks).err()
 }
 

@@ -2,7 +2,10 @@
 
 use crate::support::*;
 use proptest::prelude::*;
-use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec, open_sink, open_source};
+use tidemill_connect::{
+    Compression, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadParquet, SinkConnection, SourceConnection,
+    Spec, WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
+};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
@@ -88,7 +91,7 @@ fn any_rows(lists: bool) -> impl Strategy<Value = (Schema, Vec<Vec<Value>>)> {
 }
 
 /// Writes the rows in two batches and reads them back.
-fn back(sink: &SinkSpec, source: &SourceSpec, schema: &Schema, rows: &[Vec<Value>]) -> Vec<Vec<Value>> {
+fn back(sink: &Spec, source: &Spec, schema: &Schema, rows: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let mut sink = open_sink(sink, schema).unwrap();
     let (first, second) = rows.split_at(rows.len() / 3);
     for part in [first, second] {
@@ -125,8 +128,8 @@ proptest! {
         let files = Files::new();
         let path = files.path("x.csv");
         let null = if delimiter == 'N' { "?" } else { "\\N" };
-        let sink = SinkSpec::Csv { path: path.clone(), delimiter, null: null.into(), compression: None };
-        let source = SourceSpec::Csv { paths: vec![path], delimiter, null: null.into(), compression: None, end: tidemill_connect::InputEnd::Pause };
+        let sink = WriteCsv { path: path.clone(), delimiter, null: null.into(), compression: None }.spec();
+        let source = ReadCsv { paths: vec![path], delimiter, null: null.into(), compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
         same(&back(&sink, &source, &schema, &rows), &rows)?;
     }
 
@@ -134,7 +137,7 @@ proptest! {
     fn csv_without((schema, rows) in any_rows(false)) {
         let files = Files::new();
         let path = files.path("x.csv.gz");
-        let sink = SinkSpec::Csv { path: path.clone(), delimiter: ',', null: String::new(), compression: None };
+        let sink = WriteCsv { path: path.clone(), delimiter: ',', null: String::new(), compression: None }.spec();
         same(&back(&sink, &csv(path), &schema, &rows), &swallowed(&schema, &rows))?;
     }
 
@@ -142,7 +145,7 @@ proptest! {
     fn json_lines((schema, rows) in any_rows(true), pick in 0usize..3) {
         let files = Files::new();
         let path = files.path(["x.jsonl", "x.jsonl.gz", "x.jsonl.zst"][pick]);
-        let sink = SinkSpec::Jsonl { path: path.clone(), compression: None };
+        let sink = WriteJsonl { path: path.clone(), compression: None }.spec();
         same(&back(&sink, &jsonl(path), &schema, &rows), &rows)?;
     }
 
@@ -151,8 +154,8 @@ proptest! {
         use ParquetCompression::*;
         let files = Files::new();
         let path = files.path("x.parquet");
-        let sink = SinkSpec::Parquet { path: path.clone(), compression: [None, Snappy, Lz4, Gzip, Zstd][pick] };
-        same(&back(&sink, &SourceSpec::Parquet { paths: vec![path], end: tidemill_connect::InputEnd::Pause }, &schema, &rows), &rows)?;
+        let sink = WriteParquet { path: path.clone(), compression: [None, Snappy, Lz4, Gzip, Zstd][pick] }.spec();
+        same(&back(&sink, &ReadParquet { paths: vec![path], end: tidemill_connect::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
     }
 
     #[test]
@@ -160,8 +163,8 @@ proptest! {
         use IpcCompression::*;
         let files = Files::new();
         let path = files.path("x.arrow");
-        let sink = SinkSpec::Ipc { path: path.clone(), compression: [None, Lz4, Zstd][pick] };
-        same(&back(&sink, &SourceSpec::Ipc { paths: vec![path], end: tidemill_connect::InputEnd::Pause }, &schema, &rows), &rows)?;
+        let sink = WriteIpc { path: path.clone(), compression: [None, Lz4, Zstd][pick] }.spec();
+        same(&back(&sink, &ReadIpc { paths: vec![path], end: tidemill_connect::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
     }
 }
 
@@ -177,6 +180,6 @@ fn no_events_make_a_whole_file() {
         assert!(back(&sink, &source, &schema, &[]).is_empty());
     }
     let spec =
-        SinkSpec::Csv { path: "x".into(), delimiter: ',', null: String::new(), compression: Some(Compression::Zstd) };
-    assert_eq!(serde_json::from_str::<SinkSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+        WriteCsv { path: "x".into(), delimiter: ',', null: String::new(), compression: Some(Compression::Zstd) }.spec();
+    assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
 }

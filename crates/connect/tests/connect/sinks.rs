@@ -1,24 +1,27 @@
 //! Sinks: what is written, and when it stands under its name.
 
 use crate::support::*;
-use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkSpec, SourceSpec, open_sink};
+use tidemill_connect::{
+    Compression, IpcCompression, ParquetCompression, ReadCsv, SinkConnection, SourceConnection, Spec, WriteCsv,
+    WriteIpc, WriteJsonl, WriteParquet,
+};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
-fn csv_sink(path: &str) -> SinkSpec {
-    SinkSpec::Csv { path: path.into(), delimiter: ',', null: String::new(), compression: None }
+fn csv_sink(path: &str) -> Spec {
+    WriteCsv { path: path.into(), delimiter: ',', null: String::new(), compression: None }.spec()
 }
 
-fn jsonl_sink(path: &str) -> SinkSpec {
-    SinkSpec::Jsonl { path: path.into(), compression: None }
+fn jsonl_sink(path: &str) -> Spec {
+    WriteJsonl { path: path.into(), compression: None }.spec()
 }
 
-fn all(path: &str) -> [SinkSpec; 4] {
+fn all(path: &str) -> [Spec; 4] {
     [
         csv_sink(path),
         jsonl_sink(path),
-        SinkSpec::Parquet { path: path.into(), compression: ParquetCompression::default() },
-        SinkSpec::Ipc { path: path.into(), compression: IpcCompression::default() },
+        WriteParquet { path: path.into(), compression: ParquetCompression::default() }.spec(),
+        WriteIpc { path: path.into(), compression: IpcCompression::default() }.spec(),
     ]
 }
 
@@ -56,7 +59,7 @@ fn some_rows() -> Vec<Vec<Value>> {
     vec![first, second]
 }
 
-fn written(spec: &SinkSpec, schema: &Schema, rows: &[Vec<Value>], path: &str) -> String {
+fn written(spec: &Spec, schema: &Schema, rows: &[Vec<Value>], path: &str) -> String {
     let mut sink = open_sink(spec, schema).unwrap();
     sink.write(&batch_of(schema, rows)).unwrap();
     sink.flush().unwrap();
@@ -103,16 +106,17 @@ fn texts_that_look_like_none_in_csv() {
     let files = Files::new();
     let path = files.path("out.csv");
     let schema = Schema::scalars([("s", ColumnType::optional(Type::Str)), ("i", ColumnType::optional(Type::Int))]);
-    let spec = SinkSpec::Csv { path: path.clone(), delimiter: ',', null: "0".into(), compression: None };
+    let spec = WriteCsv { path: path.clone(), delimiter: ',', null: "0".into(), compression: None }.spec();
     let rows = [vec![text("0"), Value::Null], vec![Value::Null, int(0)], vec![text(""), int(10)]];
     assert_eq!(written(&spec, &schema, &rows, &path), "s,i\n\"0\",0\n0,\"0\"\n,10\n");
-    let source = SourceSpec::Csv {
+    let source = ReadCsv {
         paths: vec![path],
         delimiter: ',',
         null: "0".into(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
-    };
+    }
+    .spec();
     assert_eq!(take(&source, &schema).rows, rows);
 }
 
@@ -145,7 +149,7 @@ fn nothing_stands_under_the_name_before_finish() {
 fn what_cannot_be_written_is_refused_when_opened() {
     let files = Files::new();
     let schema = ints(&["a"]);
-    let refused = |spec: &SinkSpec| open_sink(spec, &schema).map(|_| ()).unwrap_err().message;
+    let refused = |spec: &Spec| open_sink(spec, &schema).map(|_| ()).unwrap_err().message;
     for spec in all(&files.path("no/such/out")) {
         let message = refused(&spec);
         assert!(message.contains("no/such/out cannot be written: there is no directory"), "{message}");
@@ -161,7 +165,7 @@ fn what_cannot_be_written_is_refused_when_opened() {
     let lists = Schema { fields: vec![Field { name: "l".into(), ty: list }] };
     let failure = open_sink(&csv_sink(&path), &lists).map(|_| ()).unwrap_err();
     assert!(failure.schema && failure.message.contains("use JSON Lines or Parquet"));
-    let odd = SinkSpec::Csv { path, delimiter: ',', null: "a,b".into(), compression: None };
+    let odd = WriteCsv { path, delimiter: ',', null: "a,b".into(), compression: None }.spec();
     assert!(refused(&odd).contains("quoted"));
 }
 
@@ -215,7 +219,7 @@ fn an_interactive_sink_shows_each_epoch() {
             }
             input.read_to_end(&mut Vec::new()).unwrap();
         });
-        let mut sink = open_sink(&SinkSpec::Jsonl { path, compression }, &ints(&["a"])).unwrap();
+        let mut sink = open_sink(&WriteJsonl { path, compression }.spec(), &ints(&["a"])).unwrap();
         for value in [1, 2] {
             sink.write(&batch_of(&ints(&["a"]), &[vec![int(value)]])).unwrap();
             sink.flush().unwrap();

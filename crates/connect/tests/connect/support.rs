@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use tidemill_connect::{Compression, SourceOptions, SourceSpec, open_source};
+use tidemill_connect::{
+    Compression, ReadCsv, ReadJsonl, Registry, SinkDurability, SourceConnection, SourceOptions, Spec,
+};
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_runtime::{BadRecord, IoFailure, Next, Source};
+use tidemill_runtime::{BadRecord, IoFailure, Next, Sink, Source};
 
 /// A directory of files that goes away with it.
 pub struct Files(pub TempDir);
@@ -85,38 +87,52 @@ pub fn options(batch_rows: usize) -> SourceOptions {
     SourceOptions { batch_rows, ..SourceOptions::default() }
 }
 
+pub fn open_source(spec: &Spec, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
+    Registry::standard().source(spec)?.open(schema, options)
+}
+
+pub fn open_sink(spec: &Spec, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
+    Registry::standard().sink(spec)?.open(schema, None)
+}
+
+pub fn open_durable_sink(spec: &Spec, schema: &Schema, durable: &SinkDurability) -> Result<Box<dyn Sink>, IoFailure> {
+    Registry::standard().sink(spec)?.open(schema, Some(durable))
+}
+
 /// Opens and drains.
-pub fn take(spec: &SourceSpec, schema: &Schema) -> Taken {
+pub fn take(spec: &Spec, schema: &Schema) -> Taken {
     drain(open_source(spec, schema, &options(1000)).unwrap().as_mut(), schema)
 }
 
 /// Why a source cannot be opened.
-pub fn refusal(spec: &SourceSpec, schema: &Schema) -> IoFailure {
+pub fn refusal(spec: &Spec, schema: &Schema) -> IoFailure {
     open_source(spec, schema, &options(1000)).map(|_| ()).unwrap_err()
 }
 
-pub fn csv(path: impl Into<String>) -> SourceSpec {
-    SourceSpec::Csv {
+pub fn csv(path: impl Into<String>) -> Spec {
+    ReadCsv {
         paths: vec![path.into()],
         delimiter: ',',
         null: String::new(),
         compression: None,
         end: tidemill_connect::InputEnd::Pause,
     }
+    .spec()
 }
 
-pub fn jsonl(path: impl Into<String>) -> SourceSpec {
-    SourceSpec::Jsonl { paths: vec![path.into()], compression: None, end: tidemill_connect::InputEnd::Pause }
+pub fn jsonl(path: impl Into<String>) -> Spec {
+    ReadJsonl { paths: vec![path.into()], compression: None, end: tidemill_connect::InputEnd::Pause }.spec()
 }
 
-pub fn csv_as(path: impl Into<String>, compression: Compression) -> SourceSpec {
-    SourceSpec::Csv {
+pub fn csv_as(path: impl Into<String>, compression: Compression) -> Spec {
+    ReadCsv {
         paths: vec![path.into()],
         delimiter: ',',
         null: String::new(),
         compression: Some(compression),
         end: tidemill_connect::InputEnd::Pause,
     }
+    .spec()
 }
 
 pub fn ints(names: &[&str]) -> Schema {

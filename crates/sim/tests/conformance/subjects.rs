@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkDurability, SinkSpec, open_durable_sink};
+use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkConnection, SinkDurability};
+use tidemill_connect::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
 use tidemill_durability::Planted;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
@@ -20,7 +21,7 @@ const LARGE: i64 = 1_000_000;
 /// A kind of sink.
 pub struct Subject {
     pub name: &'static str,
-    spec: SinkSpec,
+    connection: Box<dyn SinkConnection>,
     read: fn(&[u8]) -> Result<Vec<i64>, String>,
 }
 
@@ -30,7 +31,7 @@ pub const PATH: &str = "out/result";
 impl Subject {
     pub fn open(&self, storage: &SimStorage, owner: &str, planted: Planted) -> Result<Box<dyn Sink>, IoFailure> {
         let durable = SinkDurability { storage: Arc::new(storage.clone()), owner: owner.into(), planted };
-        open_durable_sink(&self.spec, &schema(), &durable)
+        self.connection.open(&schema(), Some(&durable))
     }
 
     /// The values in the file under the final name; none where there is no such file.
@@ -45,7 +46,7 @@ impl Subject {
 
     /// Whether its file is written whole when it is finished.
     pub fn is_columnar(&self) -> bool {
-        matches!(self.spec, SinkSpec::Parquet { .. } | SinkSpec::Ipc { .. })
+        ["parquet", "ipc"].contains(&self.connection.spec().kind.as_str())
     }
 }
 
@@ -75,14 +76,20 @@ pub fn is_large(value: &i64) -> bool {
 
 /// The sink that keeps nothing.
 pub fn null() -> Box<dyn Sink> {
-    tidemill_connect::open_sink(&SinkSpec::Null, &schema()).expect("it opens")
+    WriteNull {}.open(&schema(), None).expect("it opens")
 }
 
 pub fn subjects() -> Vec<Subject> {
     let path = || PATH.to_owned();
-    let csv = |compression| SinkSpec::Csv { path: path(), delimiter: ',', null: String::new(), compression };
-    let jsonl = |compression| SinkSpec::Jsonl { path: path(), compression };
-    let subject = |name, spec, read| Subject { name, spec, read };
+    fn subject(
+        name: &'static str,
+        connection: impl SinkConnection + 'static,
+        read: fn(&[u8]) -> Result<Vec<i64>, String>,
+    ) -> Subject {
+        Subject { name, connection: Box::new(connection), read }
+    }
+    let csv = |compression| WriteCsv { path: path(), delimiter: ',', null: String::new(), compression };
+    let jsonl = |compression| WriteJsonl { path: path(), compression };
     vec![
         subject("JSON Lines", jsonl(None), read_jsonl),
         subject("CSV", csv(None), read_csv),
@@ -90,8 +97,8 @@ pub fn subjects() -> Vec<Subject> {
         subject("JSON Lines in gzip", jsonl(Some(Compression::Gzip)), |bytes| read_jsonl(&gunzip(bytes)?)),
         subject("CSV in Zstandard", csv(Some(Compression::Zstd)), |bytes| read_csv(&unzstd(bytes)?)),
         subject("JSON Lines in Zstandard", jsonl(Some(Compression::Zstd)), |bytes| read_jsonl(&unzstd(bytes)?)),
-        subject("Parquet", SinkSpec::Parquet { path: path(), compression: ParquetCompression::None }, read_parquet),
-        subject("Arrow IPC", SinkSpec::Ipc { path: path(), compression: IpcCompression::None }, read_ipc),
+        subject("Parquet", WriteParquet { path: path(), compression: ParquetCompression::None }, read_parquet),
+        subject("Arrow IPC", WriteIpc { path: path(), compression: IpcCompression::None }, read_ipc),
     ]
 }
 

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_audit::verify;
-use tidemill_connect::{Patience, Patient, SinkDurability, SinkSpec, open_durable_sink};
+use tidemill_connect::{Patience, Patient, SinkConnection, SinkDurability, WriteJsonl};
 use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
@@ -107,8 +107,8 @@ impl Setting {
     }
 }
 
-fn spec(sink: usize) -> SinkSpec {
-    SinkSpec::Jsonl { path: path(sink), compression: None }
+fn file(sink: usize) -> WriteJsonl {
+    WriteJsonl { path: path(sink), compression: None }
 }
 
 fn path(sink: usize) -> String {
@@ -129,7 +129,7 @@ impl Expected {
         for (s, sink) in subject.program.sinks.iter().enumerate() {
             let schema = &subject.program.streams[sink.stream].schema;
             let mut open =
-                open_durable_sink(&spec(s), schema, &durable(&storage, "none", Planted::default())).expect("it opens");
+                file(s).open(schema, Some(&durable(&storage, "none", Planted::default()))).expect("it opens");
             let mut write = || {
                 open.recover()?;
                 open.write(&batch_of(schema, &subject.expected.outputs[s]))?;
@@ -265,7 +265,7 @@ pub fn open_sinks(
     let durable = durable(storage, owner, planted);
     let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
         let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-        open_durable_sink(&spec(s), &program.streams[sink.stream].schema, &durable).map_err(failed)
+        file(s).open(&program.streams[sink.stream].schema, Some(&durable)).map_err(failed)
     };
     program.sinks.iter().enumerate().map(sink).collect()
 }

@@ -1,0 +1,159 @@
+//! What a connector is: a kind of place that events come from or results go to.
+//!
+//! A connector reads the options of a [`Spec`] into a *connection*, which is a source or a sink that is not open yet. A
+//! connection says what is known before it is opened (which files it touches), and opens. What the open one promises
+//! is said by the [`Source`] ([`Source::replays`], [`Source::token`], [`Source::outlook`]) or [`Sink`]
+//! ([`Sink::recover`]) itself.
+//!
+//! A connector of your own, for use beside the standard ones:
+//!
+//! ```
+//! use arrow_array::RecordBatch;
+//! use serde::{Deserialize, Serialize};
+//! use tidemill_connect::{Connector, Registry, SinkConnection, SinkDurability, Spec, SpecError};
+//! use tidemill_model::Schema;
+//! use tidemill_runtime::{IoFailure, Sink};
+//!
+//! /// Prints how many events each epoch has.
+//! #[derive(Serialize, Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct PrintCount {
+//!     label: String,
+//! }
+//!
+//! impl SinkConnection for PrintCount {
+//!     fn spec(&self) -> Spec {
+//!         Spec::of("count", self)
+//!     }
+//!
+//!     fn open(&self, _: &Schema, _: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+//!         Ok(Box::new(Counter { label: self.label.clone(), events: 0 }))
+//!     }
+//! }
+//!
+//! struct Counter {
+//!     label: String,
+//!     events: usize,
+//! }
+//!
+//! impl Sink for Counter {
+//!     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+//!         self.events += batch.num_rows();
+//!         Ok(())
+//!     }
+//!
+//!     fn flush(&mut self) -> Result<(), IoFailure> {
+//!         println!("{}: {}", self.label, std::mem::take(&mut self.events));
+//!         Ok(())
+//!     }
+//!
+//!     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
+//!         self.flush()
+//!     }
+//! }
+//!
+//! struct Count;
+//!
+//! impl Connector for Count {
+//!     fn kind(&self) -> &str {
+//!         "count"
+//!     }
+//!
+//!     fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+//!         Ok(Box::new(spec.read::<PrintCount>()?))
+//!     }
+//! }
+//!
+//! let mut connectors = Registry::standard();
+//! connectors.register(Count)?;
+//! let spec: Spec = serde_json::from_str(r#"{"kind": "count", "label": "transfers"}"#)?;
+//! assert_eq!(connectors.sink(&spec)?.spec(), spec);
+//!
+//! let wrong: Spec = serde_json::from_str(r#"{"kind": "count", "label": 7}"#)?;
+//! let message = connectors.sink(&wrong).err().unwrap().to_string();
+//! assert!(message.starts_with("count, option 'label': invalid type"), "{message}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::{InputEnd, SinkDurability, SourceOptions, Spec, SpecError};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Sink, Source};
+
+/// A kind of place that events come from, or results go to, or both.
+pub trait Connector: Send + Sync {
+    /// Names it in specs.
+    fn kind(&self) -> &str;
+
+    /// The source that a spec of this kind means. Opens nothing. Unknown and wrong options are errors ([`Spec::read`]).
+    fn source(&self, _spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
+        Err(SpecError::NoSource(self.kind().to_owned()))
+    }
+
+    /// The sink that a spec of this kind means. Opens nothing. Unknown and wrong options are errors ([`Spec::read`]).
+    fn sink(&self, _spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+        Err(SpecError::NoSink(self.kind().to_owned()))
+    }
+}
+
+/// A source that is not open yet.
+pub trait SourceConnection: Send + Sync {
+    /// The spec from which the connector makes the same connection. A state records it: a later version of the
+    /// connector must still understand it.
+    fn spec(&self) -> Spec;
+
+    /// Opens it for events of `schema`.
+    fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure>;
+
+    /// The files that it reads: names, globs, or `-` for standard input. No sink of the same run may write them.
+    fn paths(&self) -> &[String] {
+        &[]
+    }
+
+    /// What the end of its input is.
+    fn end(&self) -> InputEnd {
+        InputEnd::Pause
+    }
+
+    /// The unit of its progress.
+    fn unit(&self) -> Unit {
+        Unit::Events
+    }
+
+    /// What it reads, for people.
+    fn shown(&self) -> String {
+        let standard = |path: &String| if path == "-" { "standard input".to_owned() } else { path.clone() };
+        let paths: Vec<String> = self.paths().iter().map(standard).collect();
+        [self.spec().kind, paths.join(", ")].join(" ").trim_end().to_owned()
+    }
+}
+
+/// A sink that is not open yet.
+pub trait SinkConnection: Send + Sync {
+    /// The spec from which the connector makes the same connection. A state records it: a later version of the
+    /// connector must still understand it.
+    fn spec(&self) -> Spec;
+
+    /// Opens it for events of `schema`: for a run without a state, or for a durable run, where the sink keeps the
+    /// contract of [`Sink`] as far as it can.
+    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure>;
+
+    /// The file that it writes, or `-` for standard output. No source of the same run may read it.
+    fn path(&self) -> Option<&str> {
+        None
+    }
+
+    /// Where it writes, for people.
+    fn shown(&self) -> String {
+        let path = self.path().map(|path| if path == "-" { "standard output" } else { path });
+        [&self.spec().kind, path.unwrap_or_default()].join(" ").trim_end().to_owned()
+    }
+}
+
+/// The unit of a source's progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes on the medium.
+    Bytes,
+    /// Events.
+    Events,
+}

@@ -1,0 +1,87 @@
+//! Arrow IPC, file or stream format (told by the first bytes).
+
+use super::{columnar, is_last};
+use crate::columnar::{ColumnarSource, IpcFiles, IpcSink};
+use crate::files::places;
+use crate::{Connector, InputEnd, IpcCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
+use crate::{Spec, SpecError, Unit};
+use serde::{Deserialize, Serialize};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Sink, Source};
+
+const KIND: &str = "ipc";
+
+pub(crate) struct Ipc;
+
+impl Connector for Ipc {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
+        Ok(Box::new(spec.read::<ReadIpc>()?))
+    }
+
+    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+        Ok(Box::new(spec.read::<WriteIpc>()?))
+    }
+}
+
+/// Arrow IPC files to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadIpc {
+    /// Files and globs, or `-`: as for [`crate::ReadCsv`].
+    pub paths: Vec<String>,
+    /// What its end is.
+    #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+    pub end: InputEnd,
+}
+
+impl SourceConnection for ReadIpc {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
+        Ok(Box::new(ColumnarSource::open(IpcFiles, places(&self.paths)?, is_last(self.end)?, schema, options)?))
+    }
+
+    fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    fn end(&self) -> InputEnd {
+        self.end
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+}
+
+/// An Arrow IPC file to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteIpc {
+    /// A file, or `-`, as for [`crate::WriteCsv`]: the file format, or the stream format on standard output.
+    pub path: String,
+    /// Of the buffers.
+    #[serde(default)]
+    pub compression: IpcCompression,
+}
+
+impl SinkConnection for WriteIpc {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+        let (compression, of) = (self.compression, schema.clone());
+        columnar(&self.path, schema, durable, move |output| Ok(Box::new(IpcSink::new(output, compression, &of)?)))
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+}

@@ -1,0 +1,94 @@
+//! One JSON object per line.
+
+use super::{output, planted};
+use crate::compression::chosen;
+use crate::text::jsonl::Jsonl as Format;
+use crate::text::{Input, JsonlRows, TextSink, TextSource};
+use crate::{Compression, Connector, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
+use crate::{Spec, SpecError, Unit};
+use serde::{Deserialize, Serialize};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Sink, Source};
+
+const KIND: &str = "jsonl";
+
+pub(crate) struct Jsonl;
+
+impl Connector for Jsonl {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
+        Ok(Box::new(spec.read::<ReadJsonl>()?))
+    }
+
+    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+        Ok(Box::new(spec.read::<WriteJsonl>()?))
+    }
+}
+
+/// JSON Lines files to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadJsonl {
+    /// Files and globs, or `-`: as for [`crate::ReadCsv`].
+    pub paths: Vec<String>,
+    /// Told by name and first bytes unless given.
+    #[serde(default)]
+    pub compression: Option<Compression>,
+    /// What its end is.
+    #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+    pub end: InputEnd,
+}
+
+impl SourceConnection for ReadJsonl {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
+        let input = Input { paths: &self.paths, compression: self.compression, end: self.end };
+        Ok(Box::new(TextSource::open(Format::new(schema), &input, schema, options)?))
+    }
+
+    fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    fn end(&self) -> InputEnd {
+        self.end
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+}
+
+/// A JSON Lines file to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteJsonl {
+    /// A file, or `-`: as for [`crate::WriteCsv`].
+    pub path: String,
+    /// By the path's ending unless given.
+    #[serde(default)]
+    pub compression: Option<Compression>,
+}
+
+impl SinkConnection for WriteJsonl {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+        let compression = chosen(&self.path, self.compression);
+        let form = || format!("JSON Lines ({compression:?} compression) of {schema}");
+        let output = output(&self.path, durable, form)?;
+        Ok(Box::new(TextSink::new(output, compression, JsonlRows::new(schema), planted(durable))?))
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+}

@@ -1,0 +1,88 @@
+//! Apache Parquet; not from standard input, for it is read from its end.
+
+use super::{columnar, is_last};
+use crate::columnar::{ColumnarSource, ParquetFiles, ParquetSink};
+use crate::files::places;
+use crate::{Connector, InputEnd, ParquetCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
+use crate::{Spec, SpecError, Unit};
+use serde::{Deserialize, Serialize};
+use tidemill_model::Schema;
+use tidemill_runtime::{IoFailure, Sink, Source};
+
+const KIND: &str = "parquet";
+
+pub(crate) struct Parquet;
+
+impl Connector for Parquet {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
+        Ok(Box::new(spec.read::<ReadParquet>()?))
+    }
+
+    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+        Ok(Box::new(spec.read::<WriteParquet>()?))
+    }
+}
+
+/// Parquet files to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadParquet {
+    /// Files and globs, as for [`crate::ReadCsv`].
+    pub paths: Vec<String>,
+    /// What its end is.
+    #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
+    pub end: InputEnd,
+}
+
+impl SourceConnection for ReadParquet {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
+        let format = ParquetFiles { batch_rows: options.batch_rows.max(1) };
+        Ok(Box::new(ColumnarSource::open(format, places(&self.paths)?, is_last(self.end)?, schema, options)?))
+    }
+
+    fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    fn end(&self) -> InputEnd {
+        self.end
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+}
+
+/// A Parquet file to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteParquet {
+    /// A file, or `-`: as for [`crate::WriteCsv`].
+    pub path: String,
+    /// Of the pages.
+    #[serde(default)]
+    pub compression: ParquetCompression,
+}
+
+impl SinkConnection for WriteParquet {
+    fn spec(&self) -> Spec {
+        Spec::of(KIND, self)
+    }
+
+    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+        let (compression, of) = (self.compression, schema.clone());
+        columnar(&self.path, schema, durable, move |output| Ok(Box::new(ParquetSink::new(output, compression, &of)?)))
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+}
