@@ -168,7 +168,8 @@ impl PythonSource {
     }
 }
 
-fn frame_batch(py: Python<'_>, frame: &Bound<'_, Frame>) -> PyResult<SourceBatch> {
+/// A frame as a batch, with the records that did not fit.
+pub fn frame_batch(py: Python<'_>, frame: &Bound<'_, Frame>) -> PyResult<SourceBatch> {
     let frame = frame.get();
     Ok(SourceBatch { events: frame.whole(py)?, bad: frame.bad_records().to_vec() })
 }

@@ -8,6 +8,7 @@ mod command;
 mod declaration;
 mod edges;
 mod frame;
+mod own;
 mod plan;
 mod recall;
 mod records;

@@ -2,6 +2,7 @@
 
 use crate::edges::{Collection, PythonSink, PythonSource, Raised};
 use crate::frame::Frame;
+use crate::own::{OwnSink, OwnSource};
 use crate::plan::read_plan;
 use crate::recall::Recall;
 use pyo3::exceptions::PyValueError;
@@ -89,6 +90,9 @@ fn input(
         let connection = connectors.source(&spec(&text)?).map_err(|error| refused(value.py(), &error, place))?;
         return Ok(Input::Connection(connection));
     }
+    if let Some(own) = OwnSource::of(value, raised, recall)? {
+        return Ok(Input::Connection(Box::new(own)));
+    }
     let iterator: Py<PyIterator> = value.try_iter()?.unbind();
     let (raised, recall) = (raised.clone(), recall.clone());
     let open = move |schema: &Schema| Box::new(PythonSource::new(iterator, schema, raised, recall)) as Box<dyn Source>;
@@ -102,6 +106,9 @@ fn output(
     raised: &Raised,
     collections: &mut BTreeMap<String, Collection>,
 ) -> PyResult<Output> {
+    if let Some(own) = OwnSink::of(value, raised)? {
+        return Ok(Output::Connection(Box::new(own)));
+    }
     let Ok(text) = value.cast::<PyString>() else {
         let (function, raised) = (value.clone().unbind(), raised.clone());
         let open = move |schema: &Schema| Box::new(PythonSink::new(function, schema, raised)) as Box<dyn Sink>;

@@ -18,9 +18,10 @@ refused where the function is defined.
 
 from .app import App
 from .bodies import abort, emit, require
-from .connectors import Connector, csv, ipc, jsonl, null, parquet
+from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
 from .errors import CompileError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
+from .own import SinkConnector, SourceConnector
 from .results import Collected
 from .schema import Event, Row, event_time, key
 from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
@@ -52,8 +53,10 @@ __all__ = [
     "RunSummary",
     "SchemaError",
     "Session",
+    "SinkConnector",
     "Snapshot",
     "Source",
+    "SourceConnector",
     "Stream",
     "Table",
     "TidemillError",
@@ -62,6 +65,7 @@ __all__ = [
     "Window",
     "abort",
     "choice",
+    "connector",
     "constant",
     "csv",
     "days",

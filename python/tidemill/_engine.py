@@ -16,12 +16,30 @@ from .errors import PlanError
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-Input = str | Iterator[object]
-"""The JSON text of a connector, or an iterator of objects with ``__arrow_c_array__`` or
-``__arrow_c_stream__``."""
 
-Output = str | Callable[[Any], object]
-"""The JSON text of a connector, or a callable that takes a batch with ``__arrow_c_array__``."""
+class OwnSource(Protocol):
+    """A ``tidemill.own.OpenSource``."""
+
+    class_name: str
+    replays: bool
+
+    def start(self, after: str | None) -> Iterator[tuple[list[object], str | None]]:
+        """Arrow objects, and the offset after them."""
+
+
+class OwnSink(Protocol):
+    """A ``tidemill.own.SinkConnector``."""
+
+    def write(self, batch: Any, epoch: int | None) -> None:
+        """Stores the events of an epoch."""
+
+
+Input = str | Iterator[object] | OwnSource
+"""The JSON text of a connector, an iterator of objects with ``__arrow_c_array__`` or ``__arrow_c_stream__``, or a
+connector in Python."""
+
+Output = str | Callable[[Any], object] | OwnSink
+"""The JSON text of a connector, a callable that takes a batch with ``__arrow_c_array__``, or a connector in Python."""
 
 
 def is_same_output(one: Output, other: Output) -> bool:

@@ -14,6 +14,7 @@ from .errors import PlanError, RunError
 from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
+from .own import SinkConnector, SourceConnector
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
@@ -228,7 +229,9 @@ class App:
         The same stream to the same place is one sink, however often it is said; to another place it is another
         sink, unless ``name`` is that of the first. Raises ``PlanError``. What the function raises stops the run.
         """
-        if isinstance(to, Connector):
+        if isinstance(to, SinkConnector):
+            self._add_sink(stream, to, name, replace)
+        elif isinstance(to, Connector):
             self._add_sink(stream, to._sink_spec(), name, replace)
         elif callable(to):
             self._add_sink(stream, to, name, replace)
@@ -435,7 +438,7 @@ class App:
         with_connector = {name: s._connector for name, s in self._sources.items() if s._connector is not None}
         return Job(
             plan=self.plan(),
-            sources={name: connector._source_spec() for name, connector in with_connector.items()},
+            sources={name: _input(c, self._sources[name]._schema, name) for name, c in with_connector.items()},
             tables=self._table_inputs(),
             idle={name: s._idle for name, s in self._sources.items() if s._idle is not None},
             sinks=dict(self._sinks),
@@ -476,11 +479,15 @@ class App:
 
 
 def _input(given: object, schema: RecordSchema, name: str) -> Input:
+    if isinstance(given, SourceConnector):
+        return given._open(schema, name)
     return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
 
 
 def _first_rows(rows: object, schema: RecordSchema, name: str) -> Input:
-    return rows._table_spec() if isinstance(rows, Connector) else batches(rows, schema, name)
+    if isinstance(rows, Connector) and not isinstance(rows, SourceConnector):
+        return rows._table_spec()
+    return _input(rows, schema, name)
 
 
 def _schema(cls: type[Record], base: type[Record], what: str, base_name: str) -> RecordSchema:

@@ -15,7 +15,21 @@ from typing import Any, ClassVar, Literal
 
 from .errors import PlanError
 
-__all__ = ["Connector", "Csv", "Ipc", "Jsonl", "Null", "Parquet", "csv", "ipc", "jsonl", "null", "parquet"]
+__all__ = [
+    "Connector",
+    "Csv",
+    "Ipc",
+    "Jsonl",
+    "Null",
+    "Parquet",
+    "Registered",
+    "connector",
+    "csv",
+    "ipc",
+    "jsonl",
+    "null",
+    "parquet",
+]
 
 Path = str | os.PathLike[str]
 
@@ -147,10 +161,36 @@ class Null(Connector):
         return json.dumps({"kind": self.kind})
 
 
+@dataclass(frozen=True)
+class Registered(Connector):
+    """A connector of the native module by its kind; see ``tm.connector``."""
+
+    kind: ClassVar[str] = "connector"
+    name: str
+    options: str
+
+    def _source_spec(self) -> str:
+        return self.options
+
+    def _sink_spec(self) -> str:
+        return self.options
+
+
 def _choice(compression: str | None, allowed: tuple[str, ...]) -> str | None:
     if compression is not None and compression not in allowed:
         raise PlanError(f"there is no compression {compression!r}", f"choose one of {', '.join(allowed)}")
     return compression
+
+
+def connector(kind: str, **options: Any) -> Registered:
+    """The connector of a kind with its options as they are in JSON, such as ``tm.connector("csv", paths=["a.csv"])``:
+    for connectors that were added in Rust. Kind and options are checked when the application is run or looked at."""
+    if not isinstance(kind, str) or not kind:
+        raise PlanError(f"{kind!r} is not a kind of connector", 'write tm.connector("csv", paths=["a.csv"])')
+    try:
+        return Registered(kind, json.dumps({"kind": kind, **options}, sort_keys=True))
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"the options of connector '{kind}' are not JSON: {error}") from None
 
 
 def csv(
