@@ -60,6 +60,10 @@ impl SourceConnection for OwnSource {
         spec_of(&self.class)
     }
 
+    fn is_recorded(&self) -> bool {
+        self.replays
+    }
+
     fn open(&self, schema: &Schema, _options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
         Ok(Box::new(Reading {
             schema: schema.clone(),

@@ -1,10 +1,12 @@
 """Connectors written in Python: read on, killed, refused."""
 
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -264,6 +266,31 @@ def test_a_changed_program_after_a_crash_is_refused(tmp_path):
     app.sink(app.source(Number, Numbers(100), name="numbers").filter(lambda n: n.value > 3), Kept())
     with pytest.raises(tm.RunError, match="no connector 'python:Numbers'"):
         app.run(state=tmp_path / "state")
+
+
+def test_events_that_the_state_kept_are_replayed_by_the_program_as_it_was(tmp_path):
+    class Queue(tm.SourceConnector):
+        replays = False
+
+        def batches(self, after):
+            for value in range(100):
+                if value == 50 and fails:
+                    time.sleep(0.5)
+                    raise OSError("the line is cut")
+                yield [{"value": value}], None
+
+    fails = True
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(OSError, match="the line is cut"):
+        app_of(Queue(), tm.jsonl(out)).run(state=tmp_path / "state", epoch=1)
+    fails = False
+    app = tm.App("own")
+    numbers = app.source(Number, Queue(), name="numbers")
+    app.sink(numbers, tm.jsonl(out))
+    app.sink(numbers.filter(lambda n: n.value > 90), tm.jsonl(tmp_path / "new.jsonl"))
+    app.run(state=tmp_path / "state")
+    values = [json.loads(line)["value"] for line in out.read_text().splitlines()]
+    assert values == [*range(50), *range(100)], "what the state kept, and what is new to it"
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ impl Job {
             Some((name.to_owned(), serde_json::to_value(spec).expect("a spec is plain data")))
         }
         let source = |(name, input): (&String, &Input)| match input {
-            Input::Connection(connection) => json(name, &connection.spec()),
-            Input::Own(_) | Input::Sent => None,
+            Input::Connection(connection) if connection.is_recorded() => json(name, &connection.spec()),
+            Input::Connection(_) | Input::Own(_) | Input::Sent => None,
         };
         let sink = |(name, output): (&String, &Output)| match output {
             Output::Connection(connection) => json(name, &connection.spec()),

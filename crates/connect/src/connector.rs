@@ -101,6 +101,12 @@ pub trait SourceConnection: Send + Sync {
     /// connector must still understand it.
     fn spec(&self) -> Spec;
 
+    /// Whether a state records the spec. One that cannot be opened from its spec need not be if the state has its events
+    /// by value, because it does not [replay](Source::replays).
+    fn is_recorded(&self) -> bool {
+        true
+    }
+
     /// Opens it for events of `schema`.
     fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure>;
 
