@@ -67,14 +67,17 @@ fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError
                 (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
                 (_, false) => "",
             });
-            if matches!(fit, Fit::Same | Fit::Changed) {
+            if matches!(fit, Fit::Same | Fit::Changed(_)) {
                 sources = source_outlooks(&directory, job, program)?;
             }
         }
     }
     match fit {
         Fit::Same | Fit::Refused(_) => {}
-        Fit::Changed => text.push_str("  the schema is the same; what the program does is not, from there on\n"),
+        Fit::Changed(changes) => {
+            text.push_str("  the schema is the same; what the program does is not, from there on\n");
+            changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
+        }
         Fit::Migrates(changes) => {
             let _ = writeln!(text, "  it is migrated to version {}:", program.schema_version);
             changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));

@@ -51,7 +51,7 @@ impl Job {
         let recorded = self.recorded();
         let open = || open_state(path, engine.program(), Some(recorded.clone()));
         let mut directory = open()?;
-        if matches!(directory.fit(), Fit::Changed | Fit::Migrates(_)) && directory.has_logged()? {
+        if matches!(directory.fit(), Fit::Changed(_) | Fit::Migrates(_)) && directory.has_logged()? {
             drop(directory);
             let epochs = replay_as_it_was(path, &self.connectors, interrupted)?;
             notes.push(format!(

@@ -1,6 +1,8 @@
 //! Whether a state fits a program: as it is, after a migration, or not at all; with reasons as text for users.
 //!
-//! The permitted changes depend on the version of the schema, which the program states explicitly. Under the same
+//! The lateness of a source may change freely: its mark stays ([`Fit::Changed`]).
+//!
+//! The other permitted changes depend on the version of the schema, which the program states explicitly. Under the same
 //! version, tables and sources must be identical. Under a raised version these may differ:
 //!
 //! - a table: new columns that have a default or may be `None`; wider types; another order of columns;
@@ -20,8 +22,9 @@ use tidemill_plan::{Column, Table};
 pub enum Fit {
     /// The state is of this program.
     Same,
-    /// The schemas are equal; the program's code was changed.
-    Changed,
+    /// The schemas are equal; the program's code was changed. What else was, of what may change under one version: one
+    /// per line.
+    Changed(Vec<String>),
     /// The schema was changed compatibly, under a new version. The steps of the migration, one per line.
     Migrates(Vec<String>),
     /// The state does not fit, and why.
@@ -45,7 +48,7 @@ impl Fit {
             return Fit::Refused(format!("is of version {was} of the schema; this program is version {is}{all}"));
         }
         if changes.none() {
-            return if state.code == program.code { Fit::Same } else { Fit::Changed };
+            return if state.code == program.code { Fit::Same } else { Fit::Changed(changes.free) };
         }
         let all = changes.lines(true);
         if was == is {
@@ -56,7 +59,7 @@ impl Fit {
             return Fit::Refused(format!("is of another schema, under the same version {was}:{all}{hint}"));
         }
         match changes.refused.is_empty() {
-            true => Fit::Migrates(changes.allowed),
+            true => Fit::Migrates([changes.allowed, changes.free].concat()),
             false => Fit::Refused(format!(
                 "is of version {was} of the schema and cannot become version {is}:{}",
                 changes.lines(false)
@@ -77,6 +80,8 @@ pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
 struct Changes {
     allowed: Vec<String>,
     refused: Vec<String>,
+    /// Those that need no other version.
+    free: Vec<String>,
 }
 
 impl Changes {
@@ -181,7 +186,7 @@ impl Changes {
         let time = |source: &SourceIdentity| match source.event_time {
             Some(field) => {
                 let field = &source.schema.fields[field];
-                format!("'{}' ({}) with a lateness of {}", field.name, field.ty, source.lateness)
+                format!("'{}' ({})", field.name, field.ty)
             }
             None => "the order of arrival".into(),
         };
@@ -191,6 +196,15 @@ impl Changes {
                 time(old),
                 time(new)
             ));
+        }
+        if old.lateness != new.lateness {
+            let ty = old.event_time.and_then(|field| old.schema.fields[field].scalar_type()).map(|scalar| scalar.ty);
+            let text = |lateness| match ty {
+                Some(Type::Time) => span(lateness),
+                _ => lateness.to_string(),
+            };
+            let (was, is) = (text(old.lateness), text(new.lateness));
+            self.free.push(format!("source {name}: its lateness of {was} becomes {is}"));
         }
         let order = |source: &SourceIdentity| source.schema.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
         let (was, is) = (order(old), order(new));
@@ -225,6 +239,15 @@ impl Changes {
             }
         }
     }
+}
+
+/// Microseconds in the largest unit of which they are a whole number, as a program says them.
+fn span(us: i64) -> String {
+    const UNITS: [(&str, i64); 5] =
+        [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
+    let whole = UNITS.into_iter().find(|(_, unit)| us != 0 && us % unit == 0);
+    let (unit, microseconds) = whole.unwrap_or(("us", 1));
+    format!("{}{unit}", us / microseconds)
 }
 
 /// Whether every value of one type is also a value of the other.

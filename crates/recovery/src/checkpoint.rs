@@ -2,6 +2,7 @@
 
 use crate::entry::{BatchCodec, Malformed, Reader, read_batch};
 use crate::intake::Taken;
+use crate::lateness::keep_marks;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -294,9 +295,11 @@ pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) ->
     Ok(Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() })
 }
 
-/// The positions of the sources in the newest checkpoint.
+/// The positions of a program's sources in the newest checkpoint.
 pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<Vec<SourceAt>, StateError> {
-    let Some(checkpoint) = directory.checkpoint() else { return Ok(Vec::new()) };
+    let Some(manifest) = directory.manifest() else { return Ok(Vec::new()) };
+    let mut checkpoint = manifest.checkpoint.clone();
+    keep_marks(&mut checkpoint, &manifest.program, program);
     let blocks = directory.blocks();
     let streams = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
     let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {

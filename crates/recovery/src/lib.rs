@@ -38,6 +38,7 @@ mod eviction;
 mod feed;
 mod history;
 mod intake;
+mod lateness;
 mod load;
 mod logger;
 mod migrate;

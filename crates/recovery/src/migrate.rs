@@ -7,6 +7,7 @@
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::control::RunError;
 use crate::history::state_rows;
+use crate::lateness::MarkOf;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use tidemill_durability::{StateDirectory, StateError, table_fits};
 use tidemill_model::arrow::{array_of, arrow_schema, conform};
@@ -43,7 +44,7 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
     let mut sources = Vec::new();
     for stream in &after {
         let mut at = match before.iter().position(|old| old.name == stream.name) {
-            Some(position) => std::mem::take(&mut standing[position]),
+            Some(position) => keep_mark(std::mem::take(&mut standing[position]), &before[position], stream),
             None => SourceAt::default(),
         };
         let defaults = vec![None; stream.schema.fields.len()];
@@ -56,6 +57,18 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
     let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
     let checkpoint = save(directory, machine, state)?;
     Ok(directory.adopt(checkpoint)?)
+}
+
+/// A source with the mark that it has, whatever its lateness is now.
+fn keep_mark(mut at: SourceAt, old: &Stream, new: &Stream) -> SourceAt {
+    if let (Origin::Source { lateness: was, .. }, Origin::Source { lateness: is, .. }, Some(_)) =
+        (&old.origin, &new.origin, old.event_time)
+    {
+        let standing = &mut at.standing;
+        let mark = MarkOf { greatest: standing.greatest, punctuated: standing.punctuated }.under(*was, *is);
+        (standing.greatest, standing.punctuated) = (mark.greatest, mark.punctuated);
+    }
+    at
 }
 
 /// Loads the rows of a state into the tables of the same names.

@@ -11,6 +11,7 @@ use crate::entry::LogSchemas;
 use crate::eviction::{Demand, MemoryControl};
 use crate::feed::{CheckpointTrigger, LogFeed};
 use crate::intake::Intake;
+use crate::lateness::keep_marks;
 use crate::load::load;
 use crate::logger::{LogState, Logged, Logger};
 use crate::packed::PackedCodec;
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Fit, Log, LogReader, Planted, StateDirectory, StateError};
+use tidemill_plan::Program;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{Recovered, Sink};
@@ -151,7 +153,7 @@ impl Durable {
     ) -> Result<Durable, RunError> {
         let Shared { machine, environment, control, failure } = on;
         let Durability { mut directory, options } = durability;
-        fit(&mut directory)?;
+        fit(&mut directory, &machine.program)?;
         let was_weak = directory.is_weak();
         if options.sync != Sync::Epoch {
             directory.weaken(true)?;
@@ -369,9 +371,9 @@ fn recover_sinks(
     Ok((released, furthest))
 }
 
-/// Migrates a state that was opened for a changed program to that program. Logged epochs cannot be migrated: the
+/// Makes a state that was opened for a changed program one of that program. Logged epochs cannot be migrated: the
 /// changed code would compute results other than those that were released.
-fn fit(directory: &mut StateDirectory) -> Result<(), StateError> {
+fn fit(directory: &mut StateDirectory, program: &Program) -> Result<(), StateError> {
     let path = directory.path().display().to_string();
     match directory.fit() {
         Fit::Same if directory.is_recorded_otherwise() && !directory.has_logged()? => {
@@ -379,12 +381,14 @@ fn fit(directory: &mut StateDirectory) -> Result<(), StateError> {
             directory.adopt(checkpoint)
         }
         Fit::Same => Ok(()),
-        Fit::Changed if directory.has_logged()? => Err(StateError::Refused(format!(
+        Fit::Changed(_) if directory.has_logged()? => Err(StateError::Refused(format!(
             "the state {path} was left by a crash, and the program has changed since: run the program as it was until \
              it ends or is stopped, then this one"
         ))),
-        Fit::Changed => {
-            let checkpoint = directory.checkpoint().cloned().unwrap_or_default();
+        Fit::Changed(_) => {
+            let manifest = directory.manifest().expect("only what has begun has changed");
+            let mut checkpoint = manifest.checkpoint.clone();
+            keep_marks(&mut checkpoint, &manifest.program, program);
             directory.adopt(checkpoint)
         }
         Fit::Migrates(_) => Err(StateError::Refused(format!("the state {path} is to be migrated first"))),

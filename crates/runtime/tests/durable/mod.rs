@@ -2,6 +2,7 @@
 //! end. State and outputs must be those of one uninterrupted run.
 
 mod abnormal;
+mod lateness;
 mod pieces;
 
 use crate::support::{Outcome, Subject};
