@@ -23,7 +23,7 @@ from .errors import CompileError, LoadError, MissedError, PlanError, RunError, S
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
 from .own import SinkConnector, SourceConnector
 from .results import Collected
-from .schema import Event, Row, event_time, key
+from .schema import Event, Row, column, event_time, key
 from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
 from .stream import Derived, Source, Stream, Transaction
 from .summary import RunSummary
@@ -65,6 +65,7 @@ __all__ = [
     "Window",
     "abort",
     "choice",
+    "column",
     "connector",
     "constant",
     "csv",

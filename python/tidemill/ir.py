@@ -117,10 +117,12 @@ SpanWindowDef = TypedDict("SpanWindowDef", {"span": SpanWindow})
 LastWindowDef = TypedDict("LastWindowDef", {"last": int})
 WindowDef = SpanWindowDef | LastWindowDef
 PlainColumn = TypedDict(
-    "PlainColumn", {"name": str, "type": Type, "nullable": bool, "key": bool, "default": Value | None}
+    "PlainColumn",
+    {"name": str, "type": Type, "nullable": bool, "key": bool, "default": Value | None, "was": str | None},
 )
 WindowColumn = TypedDict(
-    "WindowColumn", {"name": str, "type": Type, "nullable": bool, "key": bool, "window": WindowDef}
+    "WindowColumn",
+    {"name": str, "type": Type, "nullable": bool, "key": bool, "window": WindowDef, "was": str | None},
 )
 ColumnDef = PlainColumn | WindowColumn
 KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})

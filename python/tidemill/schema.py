@@ -31,7 +31,7 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "event_time", "key"]
+__all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "column", "event_time", "key"]
 
 GROUPS_MAX = 8
 """Groups of keys at the most; the plan says the same."""
@@ -42,13 +42,15 @@ MISSING: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class _Mark:
-    """What ``key()`` and ``event_time()`` leave in a class body."""
+    """What ``key()``, ``column()`` and ``event_time()`` leave in a class body."""
 
     role: str
     groups: int | None = None
+    default: object = MISSING
+    was: str | None = None
 
 
-def key(groups: int | None = None) -> Any:
+def key(groups: int | None = None, *, was: str | None = None) -> Any:
     """Marks a column of a ``Row`` as part of the key, in column order. Keys are never null, never
     float, and have no default.
 
@@ -56,8 +58,20 @@ def key(groups: int | None = None) -> Any:
     column's value modulo their number, and that most transactions use one group: if all roles of
     all transactions on such tables give this column the same expression of the event, each group
     is scheduled separately. It never changes a result.
+
+    ``was`` is as of ``tm.column``.
     """
-    return _Mark("key", groups)
+    return _Mark("key", groups, was=was)
+
+
+def column(*, default: Any = MISSING, was: str | None = None) -> Any:
+    """A column of a ``Row``: ``balance: int = tm.column(default=0, was="saldo")``.
+
+    ``default`` is the value of a row that nothing was written to, as after ``=`` alone. ``was`` is the column's name in
+    an earlier version of the schema: a state that has no column of its own name, and has that one, keeps its values
+    when the version of the application is raised.
+    """
+    return _Mark("column", default=default, was=was)
 
 
 def event_time() -> Any:
@@ -78,6 +92,8 @@ class FieldSpec:
     """Of a windowed column; its ``type`` is that of the bytes that a cell holds."""
     groups: int | None = None
     """Of a key column that says into how many groups rows fall."""
+    was: str | None = None
+    """Of a column: its name in an earlier version of the schema."""
 
     @property
     def has_default(self) -> bool:
@@ -91,10 +107,24 @@ class FieldSpec:
             ty, spec = self.window
             of = ty.value.to_json()
             window = spec._definition
-            return {"name": self.name, "type": of["type"], "nullable": of["nullable"], "key": False, "window": window}
+            return {
+                "name": self.name,
+                "type": of["type"],
+                "nullable": of["nullable"],
+                "key": False,
+                "window": window,
+                "was": self.was,
+            }
         default = column_value(self.default, self.type) if self.has_default else None
         of = self.type.to_json()
-        return {"name": self.name, "type": of["type"], "nullable": of["nullable"], "key": self.key, "default": default}
+        return {
+            "name": self.name,
+            "type": of["type"],
+            "nullable": of["nullable"],
+            "key": self.key,
+            "default": default,
+            "was": self.was,
+        }
 
     def to_json(self) -> ir.Field:
         """The plan's ``Field``."""
@@ -182,12 +212,12 @@ class Record:
         return f"{type(self).__name__}({inner})"
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(key, window))
+@dataclass_transform(kw_only_default=True, field_specifiers=(key, column, window))
 class Row(Record):
     """The base of table rows: each annotated name is a column.
 
     ``tm.key()`` marks key columns; ``= value`` is the default of a row that nothing was written to
-    (``X | None`` without one has None).
+    (``X | None`` without one has None); ``= tm.column(was="old")`` is a column that had another name.
     Columns are int (64 bits), float, bool, str, bytes, ``tm.Time``, ``tm.Decimal(digits, scale)``, and
     ``X | None``; and ``tm.Window[X]``, declared with ``tm.window(...)``, which keeps recently added values.
     Raises ``SchemaError`` where the class is defined.
@@ -298,9 +328,15 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
     value = cls.__dict__.get(name, MISSING)
     if isinstance(ty, WindowType) or isinstance(value, WindowSpec):
         return _window_field(place, name, ty, value)
+    was = None
+    if isinstance(value, _Mark) and value.role == "column":
+        if cls._tidemill_kind != "row":
+            raise SchemaError(f"{place} is declared with tm.column(...), which events do not have", "write '= value'")
+        value, was = value.default, _earlier_name(place, value.was)
     if isinstance(value, _Mark):
         _check_mark(cls, place, ty, value)
-        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time", groups=value.groups)
+        was = _earlier_name(place, value.was)
+        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time", groups=value.groups, was=was)
     if value is not MISSING:
         if isinstance(ty, ListType):
             raise SchemaError(f"{place} is a list with a default", "lists have none; leave it out")
@@ -310,7 +346,13 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
             raise SchemaError(f"{place}: {error.message}", error.hint) from None
     elif isinstance(ty, ScalarType) and ty.nullable:
         value = None
-    return FieldSpec(name, ty, default=value)
+    return FieldSpec(name, ty, default=value, was=was)
+
+
+def _earlier_name(place: str, was: object) -> str | None:
+    if was is not None and not isinstance(was, str):
+        raise SchemaError(f"{place} was {was!r}, which is no name of a column", 'write was="old"')
+    return was
 
 
 def _window_field(place: str, name: str, ty: FieldType | WindowType, value: object) -> FieldSpec:
@@ -318,7 +360,7 @@ def _window_field(place: str, name: str, ty: FieldType | WindowType, value: obje
         raise SchemaError(f"{place} is a window without a span", "write '= tm.window(\"5m\")'")
     if not isinstance(ty, WindowType):
         raise SchemaError(f"{place} is declared with tm.window(...) but has the type {ty}", f"write tm.Window[{ty}]")
-    return FieldSpec(name, ScalarType("bytes"), default=b"", window=(ty, value))
+    return FieldSpec(name, ScalarType("bytes"), default=b"", window=(ty, value), was=_earlier_name(place, value._was))
 
 
 def _check_mark(cls: type[Record], place: str, ty: FieldType, mark: _Mark) -> None:

@@ -67,6 +67,8 @@ class WindowSpec:
     """What ``window()`` leaves in a class body: the plan's ``WindowDef``."""
 
     _definition: ir.WindowDef
+    _was: str | None = None
+    """The column's name in an earlier version of the schema."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,12 @@ class WindowType:
 
 
 def window(
-    span: Span | None = None, *, slide: Span | None = None, distinct: bool = False, last: int | None = None
+    span: Span | None = None,
+    *,
+    slide: Span | None = None,
+    distinct: bool = False,
+    last: int | None = None,
+    was: str | None = None,
 ) -> Any:
     """Which of the values added to a column are kept.
 
@@ -88,6 +95,7 @@ def window(
     event's time: of times t with now - 5m < t <= now. With ``slide="1m"`` the window moves on by whole minutes:
     it is the minute of the event and the four before it, and no more than five summaries are kept.
     ``distinct=True`` keeps the distinct values instead. ``tm.window(last=10)`` keeps the last ten values.
+    ``was`` is as of ``tm.column``.
     """
     if (span is None) == (last is None):
         raise SchemaError("a window has a span or keeps the last values", 'write tm.window("5m") or tm.window(last=10)')
@@ -96,10 +104,10 @@ def window(
             raise SchemaError("a window of the last values has no slide and keeps all of them", "leave out the rest")
         if not isinstance(last, int) or isinstance(last, bool):
             raise SchemaError(f"last={last!r} is not a number of values", "write tm.window(last=10)")
-        return WindowSpec({"last": last})
+        return WindowSpec({"last": last}, was)
     assert span is not None
     slide_value = None if slide is None else span_value(slide)
-    return WindowSpec({"span": {"span": span_value(span), "slide": slide_value, "distinct": bool(distinct)}})
+    return WindowSpec({"span": {"span": span_value(span), "slide": slide_value, "distinct": bool(distinct)}}, was)
 
 
 def span_value(span: Span) -> ir.Value:

@@ -5,16 +5,18 @@
 //! The other permitted changes depend on the version of the schema, which the program states explicitly. Under the same
 //! version, tables and sources must be identical. Under a raised version these may differ:
 //!
-//! - a table: new columns that have a default or may be `None`; wider types; another order of columns;
+//! - a table: new columns that have a default or may be `None`; wider types; another order of columns; columns that say
+//!   what they were called before; fewer columns;
 //! - a source: new fields that may be `None`; wider types; removed fields; another order;
-//! - new tables and new sources, and another order of tables and sources.
+//! - new tables and new sources, fewer tables, and another order of tables and sources.
 //!
 //! A type is wider if it holds every value of the other: `T | None`, a decimal with more digits before or after the
 //! point. An int may become a float; an int beyond 2^53, which a float cannot hold, is refused when the migration
-//! meets it. Keys keep their columns and types. A change that would lose rows or events is always refused.
+//! meets it. Keys keep their columns and types; key columns may change their names. A column or table that the program does not have
+//! is dropped with what is in it. Any other change that would lose rows or events is always refused.
 
 use crate::manifest::{Identity, SourceIdentity};
-use tidemill_model::{ColumnType, Field, FieldType, Type};
+use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
 use tidemill_plan::{Column, Table};
 
 /// How a state fits a program.
@@ -52,14 +54,24 @@ impl Fit {
         }
         let all = changes.lines(true);
         if was == is {
-            let hint = match changes.refused.is_empty() {
-                true => format!("\nraise the version of the application to {}, and the state will be changed", was + 1),
-                false => String::new(),
+            let hint = match (changes.refused.is_empty(), changes.dropped.is_empty()) {
+                (false, _) => String::new(),
+                (true, true) => {
+                    format!("\nraise the version of the application to {}, and the state will be changed", was + 1)
+                }
+                (true, false) => format!(
+                    "\nraise the version of the application to {}, and the state will be changed: what is not in the \
+                     program is dropped",
+                    was + 1
+                ),
             };
             return Fit::Refused(format!("is of another schema, under the same version {was}:{all}{hint}"));
         }
         match changes.refused.is_empty() {
-            true => Fit::Migrates([changes.allowed, changes.free].concat()),
+            true => {
+                let dropped = changes.dropped.iter().map(|line| format!("{line}: it is dropped with what is in it"));
+                Fit::Migrates([changes.allowed, changes.free, dropped.collect()].concat())
+            }
             false => Fit::Refused(format!(
                 "is of version {was} of the schema and cannot become version {is}:{}",
                 changes.lines(false)
@@ -72,7 +84,25 @@ impl Fit {
 pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
     let mut changes = Changes::default();
     changes.table(rows, table);
-    if changes.refused.is_empty() { Ok(()) } else { Err(changes.refused.join("; ")) }
+    let lost = [changes.refused, changes.dropped].concat();
+    if lost.is_empty() { Ok(()) } else { Err(lost.join("; ")) }
+}
+
+/// By column of a table: the column of its rows in a state whose values it takes over, if there is one. That is the
+/// column of the same name; where there is none, or where it has become another column, the one that it was by the
+/// program.
+pub fn taken_over(rows: &Table, table: &Table) -> Vec<Option<usize>> {
+    let position = |name: &str| rows.columns.iter().position(|column| column.name == name);
+    let mut from: Vec<Option<usize>> = table.columns.iter().map(|column| position(&column.name)).collect();
+    // Each round renames a column for good: no two columns were the same one.
+    while let Some((renamed, was)) = table.columns.iter().enumerate().find_map(|(c, column)| {
+        let was = column.was.as_ref().filter(|_| from[c].is_none()).and_then(|was| position(was));
+        Some((c, was?))
+    }) {
+        from.iter_mut().filter(|other| **other == Some(was)).for_each(|other| *other = None);
+        from[renamed] = Some(was);
+    }
+    from
 }
 
 /// The differences.
@@ -80,6 +110,8 @@ pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
 struct Changes {
     allowed: Vec<String>,
     refused: Vec<String>,
+    /// Those that lose columns and tables, with what was in them.
+    dropped: Vec<String>,
     /// Those that need no other version.
     free: Vec<String>,
 }
@@ -90,7 +122,7 @@ impl Changes {
         for old in &state.tables {
             match program.tables.iter().find(|new| new.name == old.name) {
                 Some(new) => changes.table(old, new),
-                None => changes.refuse(format!("table {} is in the state, not in the program", old.name)),
+                None => changes.drop(format!("table {} is in the state, not in the program", old.name)),
             }
         }
         for new in program.tables.iter().filter(|new| !state.tables.iter().any(|old| old.name == new.name)) {
@@ -116,7 +148,7 @@ impl Changes {
     }
 
     fn none(&self) -> bool {
-        self.allowed.is_empty() && self.refused.is_empty()
+        self.allowed.is_empty() && self.refused.is_empty() && self.dropped.is_empty()
     }
 
     fn allow(&mut self, line: String) {
@@ -127,39 +159,75 @@ impl Changes {
         self.refused.push(line);
     }
 
+    fn drop(&mut self, line: String) {
+        self.dropped.push(line);
+    }
+
     fn lines(&self, allowed: bool) -> String {
-        let allowed = self.allowed.iter().filter(|_| allowed);
+        let allowed = self.dropped.iter().chain(&self.allowed).filter(|_| allowed);
         self.refused.iter().chain(allowed).map(|line| format!("\n  {line}")).collect()
     }
 
     fn table(&mut self, old: &Table, new: &Table) {
         let name = &old.name;
+        let from = taken_over(old, new);
         let key = |table: &Table| {
             let columns = table.key.iter().map(|&c| format!("{}: {}", table.columns[c].name, table.columns[c].ty));
             columns.collect::<Vec<_>>().join(", ")
         };
-        if key(old) != key(new) {
+        let types = |table: &Table| table.key.iter().map(|&c| table.columns[c].ty).collect::<Vec<_>>();
+        if !new.key.iter().map(|&c| from[c]).eq(old.key.iter().map(|&c| Some(c))) || types(old) != types(new) {
             self.refuse(format!("table {name} has the key {} in the state, and {} in the program", key(old), key(new)));
         }
-        let others = |table: &Table| -> Vec<(String, ColumnType)> {
-            let column = |(i, c): (usize, &Column)| (!table.key.contains(&i)).then(|| (c.name.clone(), c.ty));
-            table.columns.iter().enumerate().filter_map(column).collect()
-        };
-        let (before, after) = (others(old), others(new));
-        self.columns(&format!("table {name}"), &before, &after, false, |column| {
-            new.columns.iter().any(|c| c.name == column && c.default.is_some())
-        });
-        for column in &new.columns {
-            let before = old.columns.iter().find(|c| c.name == column.name);
-            let Some(before) = before.filter(|before| before.window != column.window) else { continue };
-            let text = |column: &Column| column.window.map_or("no window".into(), |window| window.to_string());
-            let (was, is) = (text(before), text(column));
-            self.refuse(format!("table {name}: {} is {was} in the state, and {is} in the program", column.name));
+        for (c, column) in new.columns.iter().enumerate() {
+            let Some(before) = from[c].map(|c| &old.columns[c]) else {
+                self.new_column(name, column, new.key.contains(&c));
+                continue;
+            };
+            if before.name != column.name {
+                self.allow(format!("table {name}: {} becomes {}", before.name, column.name));
+            }
+            if !new.key.contains(&c) {
+                self.ty(&format!("table {name}"), &column.name, before.ty, column.ty);
+            }
+            if before.window != column.window {
+                let text = |column: &Column| column.window.map_or("no window".into(), |window| window.to_string());
+                let (was, is) = (text(before), text(column));
+                self.refuse(format!("table {name}: {} is {was} in the state, and {is} in the program", column.name));
+            }
         }
-        let order = |table: &Table| table.columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
-        let same = |a: &[String], b: &[String]| a.len() == b.len() && a != b && a.iter().all(|name| b.contains(name));
-        if same(&order(old), &order(new)) {
+        let goes = |c: usize| !from.contains(&Some(c)) && !old.key.contains(&c);
+        for column in (0..old.columns.len()).filter(|&c| goes(c)).map(|c| &old.columns[c]) {
+            self.drop(format!("table {name}: {}: {} is in the state, not in the program", column.name, column.ty));
+        }
+        if old.columns.len() == new.columns.len() && from.iter().all(Option::is_some) && !from.is_sorted() {
             self.allow(format!("table {name} has its columns in another order"));
+        }
+    }
+
+    /// A column that has no values in the state.
+    fn new_column(&mut self, table: &str, column: &Column, is_key: bool) {
+        let (name, ty) = (&column.name, column.ty);
+        match (&column.was, &column.default) {
+            _ if is_key => {} // The keys differ.
+            (Some(was), _) => {
+                self.refuse(format!("table {table}: {name} was {was} by the program; the state has neither"))
+            }
+            (None, Some(Value::Null)) => {
+                self.allow(format!("table {table}: new {name}: {ty}, None where it is missing"))
+            }
+            (None, Some(_)) => self.allow(format!("table {table}: new {name}: {ty}, its default in every row")),
+            (None, None) => self
+                .refuse(format!("table {table}: {name}: {ty} is in the program, not in the state, and has no default")),
+        }
+    }
+
+    /// A column or field that is in both.
+    fn ty(&mut self, of: &str, name: &str, was: ColumnType, is: ColumnType) {
+        match was == is {
+            true => {}
+            false if widens(was, is) => self.allow(format!("{of}: {name}: {was} becomes {is}")),
+            false => self.refuse(format!("{of}: {name} is {was} in the state, and {is} in the program")),
         }
     }
 
@@ -173,7 +241,7 @@ impl Changes {
             let of = |field: &&Field| matches!(field.ty, FieldType::List(_));
             source.schema.fields.iter().filter(of).map(|field| format!("{}: {}", field.name, field.ty)).collect()
         };
-        self.columns(&format!("source {name}"), &scalars(old), &scalars(new), true, |_| false);
+        self.fields(&format!("source {name}"), &scalars(old), &scalars(new));
         let (was, is) = (lists(old), lists(new));
         if was != is {
             let text = |lists: Vec<String>| if lists.is_empty() { "none".into() } else { lists.join(", ") };
@@ -213,29 +281,20 @@ impl Changes {
         }
     }
 
-    /// Compares the columns of a table except its key, or the scalar fields of a source.
-    fn columns(
-        &mut self,
-        of: &str,
-        old: &[(String, ColumnType)],
-        new: &[(String, ColumnType)],
-        may_go: bool,
-        has_default: impl Fn(&str) -> bool,
-    ) {
+    /// Compares the scalar fields of a source.
+    fn fields(&mut self, of: &str, old: &[(String, ColumnType)], new: &[(String, ColumnType)]) {
         for (name, was) in old {
             match new.iter().find(|(other, _)| other == name) {
-                Some((_, is)) if was == is => {}
-                Some((_, is)) if widens(*was, *is) => self.allow(format!("{of}: {name}: {was} becomes {is}")),
-                Some((_, is)) => self.refuse(format!("{of}: {name} is {was} in the state, and {is} in the program")),
-                None if may_go => self.allow(format!("{of}: {name}: {was} goes")),
-                None => self.refuse(format!("{of}: {name}: {was} is in the state, not in the program")),
+                Some((_, is)) => self.ty(of, name, *was, *is),
+                None => self.allow(format!("{of}: {name}: {was} goes")),
             }
         }
         for (name, is) in new.iter().filter(|(name, _)| !old.iter().any(|(other, _)| other == name)) {
-            match (has_default(name), is.nullable) {
-                (true, _) => self.allow(format!("{of}: new {name}: {is}, its default in every row")),
-                (_, true) => self.allow(format!("{of}: new {name}: {is}, None where it is missing")),
-                _ => self.refuse(format!("{of}: {name}: {is} is in the program, not in the state, and has no default")),
+            match is.nullable {
+                true => self.allow(format!("{of}: new {name}: {is}, None where it is missing")),
+                false => {
+                    self.refuse(format!("{of}: {name}: {is} is in the program, not in the state, and has no default"))
+                }
             }
         }
     }
@@ -275,15 +334,74 @@ mod tests {
         let table = |slide| {
             let keep = Keep::Slices(Slices { count: 5, slide, time: Type::Int });
             let window = Some(Window { value: Type::Int, keep });
-            let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None };
+            let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None, was: None };
             let default = Some(Value::Bytes(Vec::new()));
-            let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window };
+            let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window, was: None };
             Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None }
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
         let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \
                    of 3 in the program";
         assert_eq!(table_fits(&table(2), &table(3)), Err(why.into()));
+    }
+
+    /// A table of ints, the first of which is the key: names, and names that they had. All but the key have a default.
+    fn ints<const N: usize>(columns: [(&str, Option<&str>); N]) -> Table {
+        let column = |(c, (name, was)): (usize, (&str, Option<&str>))| Column {
+            name: name.into(),
+            ty: Type::Int.into(),
+            default: (c > 0).then_some(Value::Int(0)),
+            window: None,
+            was: was.map(Into::into),
+        };
+        let columns = columns.into_iter().enumerate().map(column).collect();
+        Table { name: "t".into(), columns, key: vec![0], groups: None }
+    }
+
+    #[test]
+    fn a_column_takes_over_one_of_another_name_where_its_own_is_not_there() {
+        let was = ints([("id", None), ("a", None), ("b", None)]);
+        let from = |columns: [(&str, Option<&str>); 3]| taken_over(&was, &ints(columns));
+        assert_eq!(from([("key", Some("id")), ("b", None), ("c", Some("a"))]), [Some(0), Some(2), Some(1)]);
+        // It was renamed already.
+        assert_eq!(from([("id", None), ("b", Some("a")), ("c", None)]), [Some(0), Some(2), None]);
+        // A new column has the old name.
+        assert_eq!(from([("id", None), ("a", None), ("c", Some("a"))]), [Some(0), None, Some(1)]);
+        // They move on, one to the name of the next.
+        assert_eq!(from([("id", None), ("c", Some("b")), ("b", Some("a"))]), [Some(0), Some(2), Some(1)]);
+        // Both names are there: nothing says that they were exchanged since.
+        assert_eq!(from([("id", None), ("a", Some("b")), ("b", Some("a"))]), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn only_a_raised_version_drops_and_renames() {
+        let identity = |version, tables| Identity {
+            application: "shop".into(),
+            version,
+            tables,
+            sources: Vec::new(),
+            code: version,
+        };
+        let other = Table { name: "other".into(), ..ints([("id", None)]) };
+        let state = identity(1, vec![ints([("id", None), ("a", None), ("b", None)]), other]);
+        let tables = || vec![ints([("key", Some("id")), ("c", Some("a"))])];
+        let Fit::Migrates(changes) = Fit::of(&state, &identity(2, tables())) else { panic!("it migrates") };
+        assert_eq!(
+            changes,
+            [
+                "table t: id becomes key",
+                "table t: a becomes c",
+                "table t: b: int is in the state, not in the program: it is dropped with what is in it",
+                "table other is in the state, not in the program: it is dropped with what is in it",
+            ]
+        );
+        let Fit::Refused(why) = Fit::of(&state, &identity(1, tables())) else { panic!("the version is the same") };
+        assert!(why.contains("table t: a becomes c") && why.contains("what is not in the program is dropped"), "{why}");
+        let typo = identity(2, vec![ints([("id", None), ("c", Some("aa")), ("b", None)])]);
+        let Fit::Refused(why) = Fit::of(&state, &typo) else { panic!("it was never there") };
+        assert!(why.contains("table t: c was aa by the program; the state has neither"), "{why}");
+        let rows = table_fits(&state.tables[0], &tables()[0]);
+        assert_eq!(rows, Err("table t: b: int is in the state, not in the program".into()), "a seed loses nothing");
     }
 
     #[test]

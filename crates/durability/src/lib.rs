@@ -20,7 +20,7 @@ pub mod store;
 pub use blocks::{BlockFile, BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
-pub use fit::{Fit, table_fits};
+pub use fit::{Fit, table_fits, taken_over};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{Block, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState, TableState};
 pub use nodes::NodeRange;

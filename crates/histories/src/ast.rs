@@ -149,16 +149,23 @@ pub fn give_back(fields: Vec<(&str, Expr)>) -> Stmt {
 }
 
 pub fn key(name: &str, ty: Type) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: true, default: None, window: None }
+    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: true, default: None, window: None, was: None }
 }
 
 pub fn column(name: &str, ty: Type, default: Value) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: false, default: Some(default), window: None }
+    ColumnDef {
+        name: name.into(),
+        ty: ColumnType::required(ty),
+        key: false,
+        default: Some(default),
+        window: None,
+        was: None,
+    }
 }
 
 pub fn windowed(name: &str, value: Type, window: WindowDef) -> ColumnDef {
     let ty = ColumnType::required(value);
-    ColumnDef { name: name.into(), ty, key: false, default: None, window: Some(window) }
+    ColumnDef { name: name.into(), ty, key: false, default: None, window: Some(window), was: None }
 }
 
 pub fn table(name: &str, columns: Vec<ColumnDef>) -> TableDef {

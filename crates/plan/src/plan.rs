@@ -80,6 +80,9 @@ pub struct ColumnDef {
     /// Where it is there, the cell keeps values added of late, each of type `ty`, instead of one value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowDef>,
+    /// Its name in an earlier version of the schema, whose values it takes over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
 }
 
 /// Which of the values added to a windowed column are kept. Spans are a `duration`, or an `int` where the event

@@ -107,6 +107,9 @@ pub struct Column {
     /// Where the cell, of type `Bytes`, is a window: what it keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
+    /// Its name in an earlier version of the schema: a state that has no column of its own name migrates that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
 }
 
 /// A stream of events of one schema.

@@ -47,6 +47,23 @@ fn base() -> PlanBuilder {
         })
 }
 
+#[test]
+fn columns_that_had_other_names() {
+    let table = |was: [&str; 2]| {
+        PlanBuilder::new("p")
+            .table("t", |t| t.key("id", Type::Int).was(was[0]).column("n", Type::Int).was(was[1]))
+            .source("s", |s| s.field("n", Type::Int))
+    };
+    refuse(
+        table(["key", "n"]),
+        &["table 't': column 'n' was 'n' already; say the name that it had before, or leave it out"],
+    );
+    refuse(table(["x", "x"]), &["table 't': earlier column 'x' is declared twice"]);
+    let program = analyze(&table(["key", "number"]).build()).expect("it is sound");
+    let was = program.tables.raw[0].columns.iter().map(|column| column.was.as_deref());
+    assert_eq!(was.collect::<Vec<_>>(), [Some("key"), Some("number")]);
+}
+
 /// Refuses a map to `value = expr`, at a place.
 #[track_caller]
 fn refuse_expr(expr: impl Into<Expr>, expected: &str) {

@@ -9,10 +9,11 @@ use crate::control::RunError;
 use crate::history::state_rows;
 use crate::lateness::MarkOf;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use tidemill_durability::{StateDirectory, StateError, table_fits};
+use std::sync::Arc;
+use tidemill_durability::{StateDirectory, StateError, table_fits, taken_over};
 use tidemill_model::arrow::{array_of, arrow_schema, conform};
 use tidemill_model::{FieldType, Schema, Type, Value};
-use tidemill_plan::{Origin, Program, Stream};
+use tidemill_plan::{Origin, Program, Stream, Table as Definition};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, Table};
 
@@ -30,11 +31,9 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
     }
     let mut standing = restore_sources(directory, old)?;
     for (definition, rows) in old.tables.iter().zip(state_rows(directory, old)?) {
-        let name = &definition.name;
-        let table = tables.iter().find(|table| table.definition().name == *name).expect("no table goes");
-        let defaults: Vec<_> = table.definition().columns.iter().map(|column| column.default.clone()).collect();
-        let rows = convert(&rows, &table.schema(), &defaults).map_err(|why| refused("table", name, &why))?;
-        table.preload(&rows).map_err(|error| refused("table", name, &error.to_string()))?;
+        let table = tables.iter().find(|table| table.definition().name == definition.name);
+        let Some(table) = table else { continue }; // It is dropped.
+        take_over(&rows, definition, table)?;
     }
     let streams = |program: &Program| -> Vec<Stream> {
         program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).cloned().collect()
@@ -49,7 +48,9 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
         };
         let defaults = vec![None; stream.schema.fields.len()];
         for held in &mut at.standing.held {
-            *held = convert(held, &stream.schema, &defaults).map_err(|why| refused("source", &stream.name, &why))?;
+            let from = stream.schema.fields.iter().map(|field| held.schema().index_of(&field.name).ok());
+            *held = convert(held, &stream.schema, &from.collect::<Vec<_>>(), &defaults)
+                .map_err(|why| refused("source", &stream.name, &why))?;
         }
         sources.push(at);
     }
@@ -80,42 +81,63 @@ pub fn seed(from: &StateDirectory, of: &Program, tables: &[Table]) -> Result<Vec
         table_fits(definition, table.definition()).map_err(|why| {
             RunError::State(StateError::Refused(format!("{} cannot be seeded from: {why}", from.path().display())))
         })?;
-        let defaults: Vec<_> = table.definition().columns.iter().map(|column| column.default.clone()).collect();
-        let rows = convert(&rows, &table.schema(), &defaults).map_err(|why| refused("table", name, &why))?;
-        table.preload(&rows).map_err(|error| refused("table", name, &error.to_string()))?;
+        take_over(&rows, definition, table)?;
         seeded.push((name.clone(), rows.num_rows()));
     }
     Ok(seeded)
+}
+
+/// Puts rows of a state into a table.
+fn take_over(rows: &RecordBatch, definition: &Definition, table: &Table) -> Result<(), RunError> {
+    let columns = &table.definition().columns;
+    let defaults: Vec<_> = columns.iter().map(|column| column.default.clone()).collect();
+    let from = taken_over(definition, table.definition());
+    let rows = convert(rows, &table.schema(), &from, &defaults);
+    let rows = rows.map_err(|why| refused("table", &definition.name, &why))?;
+    table.preload(&rows).map_err(|error| refused("table", &definition.name, &error.to_string()))
 }
 
 fn refused(kind: &str, name: &str, why: &str) -> RunError {
     RunError::State(StateError::Refused(format!("{kind} {name} cannot be migrated: {why}")))
 }
 
-/// Converts rows to another schema: columns are matched by name and widened; new columns get their default in every
-/// row.
-pub fn convert(batch: &RecordBatch, schema: &Schema, defaults: &[Option<Value>]) -> Result<RecordBatch, String> {
+/// Converts rows to another schema. `from`: by field, the column that it takes over, which is widened, or none: then it
+/// gets its default in every row.
+fn convert(
+    batch: &RecordBatch,
+    schema: &Schema,
+    from: &[Option<usize>],
+    defaults: &[Option<Value>],
+) -> Result<RecordBatch, String> {
     assert_eq!(defaults.len(), schema.fields.len(), "each field has a default or none");
+    assert_eq!(from.len(), schema.fields.len(), "each field takes over a column or none");
     let mut columns = Vec::new();
-    for (field, default) in schema.fields.iter().zip(defaults) {
-        let column = match (batch.schema().index_of(&field.name), &field.ty) {
-            (Ok(index), ty) => {
+    for ((field, from), default) in schema.fields.iter().zip(from).zip(defaults) {
+        let column = match (*from, &field.ty) {
+            (Some(index), ty) => {
                 if is_float(ty) {
                     exact(batch.column(index)).map_err(|value| {
                         format!("{value} in {} is beyond 2^53 and has no float of its own", field.name)
                     })?;
                 }
-                let one = batch.project(&[index]).expect("it has that column");
+                let one = named(batch.column(index), batch.schema().field(index), &field.name);
                 let conformed = conform(&one, &Schema { fields: vec![field.clone()] });
                 conformed.map_err(|error| error.to_string())?.column(0).clone()
             }
-            (Err(_), FieldType::Scalar(ty)) => constant(ty.ty, default.as_ref(), batch.num_rows()),
-            (Err(_), FieldType::List(_)) => return Err(format!("the list {} is new", field.name)),
+            (None, FieldType::Scalar(ty)) => constant(ty.ty, default.as_ref(), batch.num_rows()),
+            (None, FieldType::List(_)) => return Err(format!("the list {} is new", field.name)),
         };
         columns.push(column);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options).map_err(|error| error.to_string())
+}
+
+/// A column alone, under another name.
+fn named(column: &ArrayRef, field: &arrow_schema::Field, name: &str) -> RecordBatch {
+    let field = field.clone().with_name(name);
+    RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(vec![field])), vec![column.clone()])
+        .expect("it is that column")
 }
 
 fn is_float(ty: &FieldType) -> bool {
@@ -157,10 +179,11 @@ mod tests {
         ]);
         let batch = batch_of(&old, &[vec![Value::Int(1), Value::Decimal(1250), Value::Int(7)]]);
         let defaults = [None, None, None, None, Some(Value::Int(3))];
-        let converted = convert(&batch, &new, &defaults).expect("it widens");
+        let from = [Some(0), Some(2), None, Some(1), None];
+        let converted = convert(&batch, &new, &from, &defaults).expect("it widens");
         let expected = vec![Value::Int(1), Value::Float(7.0), Value::Null, Value::Decimal(125_000), Value::Int(3)];
         assert_eq!(rows(&converted, &new), vec![expected]);
         let large = batch_of(&old, &[vec![Value::Int(1), Value::Decimal(0), Value::Int((1 << 53) + 1)]]);
-        assert!(convert(&large, &new, &defaults).unwrap_err().contains("9007199254740993 in count"));
+        assert!(convert(&large, &new, &from, &defaults).unwrap_err().contains("9007199254740993 in count"));
     }
 }

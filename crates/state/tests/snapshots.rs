@@ -7,7 +7,7 @@ use tidemill_state::{EXISTS, Generation, Image, KeyColumn, Keys, RowAddress, Tab
 
 fn numbers() -> Table {
     let ty = ColumnType::required(Type::Int);
-    let column = |name: &str| Column { name: name.into(), ty, default: None, window: None };
+    let column = |name: &str| Column { name: name.into(), ty, default: None, window: None, was: None };
     Table::new(&Definition {
         name: "numbers".into(),
         columns: vec![column("key"), column("value")],

@@ -12,7 +12,8 @@ use tidemill_state::{
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
     let columns = keys.chain(others.iter().copied()).enumerate();
-    let columns = columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None }).collect();
+    let columns =
+        columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None, was: None }).collect();
     Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None }
 }
 
@@ -570,7 +571,13 @@ fn windows_that_are_none_are_refused() {
         (Type::Int, Keep::Last(2), vec![0; 9], false),
     ] {
         let window = Window { value, keep };
-        let column = |name: &str, ty: Type, window| Column { name: name.into(), ty: ty.into(), default: None, window };
+        let column = |name: &str, ty: Type, window| Column {
+            name: name.into(),
+            ty: ty.into(),
+            default: None,
+            window,
+            was: None,
+        };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
         let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);

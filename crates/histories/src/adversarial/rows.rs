@@ -102,6 +102,7 @@ pub fn dependent_keys() -> History {
         key: false,
         default: Some(Value::Null),
         window: None,
+        was: None,
     };
     let people = vec![
         key("id", Type::Int),
@@ -225,7 +226,14 @@ pub fn comes_and_goes() -> History {
     let columns = vec![
         key("id", Type::Str),
         column("n", Type::Int, Value::Int(7)),
-        ColumnDef { name: "note".into(), ty: ColumnType::optional(Type::Str), key: false, default: None, window: None },
+        ColumnDef {
+            name: "note".into(),
+            ty: ColumnType::optional(Type::Str),
+            key: false,
+            default: None,
+            window: None,
+            was: None,
+        },
     ];
     let given = |n: i64| insert("r", vec![("note", text("given")), ("n", int(n))]);
     let kinds: Vec<Vec<Stmt>> = vec![

@@ -13,6 +13,7 @@ fn cells() -> TableDef {
         key: false,
         default: None,
         window: None,
+        was: None,
     };
     let number = ColumnDef {
         name: "m".into(),
@@ -20,6 +21,7 @@ fn cells() -> TableDef {
         key: false,
         default: Some(Value::Null),
         window: None,
+        was: None,
     };
     let columns = vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0)), number, text("t"), text("u")];
     table("cells", columns)

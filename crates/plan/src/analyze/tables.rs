@@ -22,6 +22,7 @@ pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId,
 fn table(def: &TableDef) -> Checked<Table> {
     check_identifier("table", &def.name)?;
     check_unique("column", def.columns.iter().map(|c| c.name.as_str()))?;
+    check_unique("earlier column", def.columns.iter().filter_map(|c| c.was.as_deref()))?;
     let columns = def.columns.iter().map(column).collect::<Checked<Vec<_>>>()?;
     let key: Vec<usize> = (0..columns.len()).filter(|&i| def.columns[i].key).collect();
     if key.is_empty() {
@@ -49,10 +50,15 @@ fn column(def: &ColumnDef) -> Checked<Column> {
         return Err(Fault::new("a column cannot be called 'exists'").hint("`role.exists` asks whether the row exists"));
     }
     check_column_type(&def.name, def.ty.ty)?;
+    let was = def.was.clone();
+    if was.as_ref() == Some(&def.name) {
+        return Err(Fault::new(format!("column '{}' was '{}' already", def.name, def.name))
+            .hint("say the name that it had before, or leave it out"));
+    }
     if let Some(window) = &def.window {
         let ty = Type::Bytes.into();
         let default = Some(Value::Bytes(Vec::new()));
-        return Ok(Column { name: def.name.clone(), ty, default, window: Some(windows::declared(def, window)?) });
+        return Ok(Column { name: def.name.clone(), ty, default, window: Some(windows::declared(def, window)?), was });
     }
     if def.key {
         check_key(def)?;
@@ -62,7 +68,7 @@ fn column(def: &ColumnDef) -> Checked<Column> {
         None if def.ty.nullable => Some(Value::Null),
         None => None,
     };
-    Ok(Column { name: def.name.clone(), ty: def.ty, default, window: None })
+    Ok(Column { name: def.name.clone(), ty: def.ty, default, window: None, was })
 }
 
 fn check_key(def: &ColumnDef) -> Checked<()> {

@@ -16,22 +16,44 @@ impl TableBuilder {
 
     /// Adds a key column.
     pub fn key(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None, window: None })
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None, window: None, was: None })
     }
 
     /// Adds a column without a default (a nullable one is `None` by default).
     pub fn column(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None })
+        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None, was: None })
     }
 
     /// Adds a column with a default.
     pub fn column_or(self, name: impl Into<String>, ty: impl Into<ColumnType>, default: Value) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: Some(default), window: None })
+        self.push(ColumnDef {
+            name: name.into(),
+            ty: ty.into(),
+            key: false,
+            default: Some(default),
+            window: None,
+            was: None,
+        })
     }
 
     /// Adds a windowed column, whose values are of that type.
     pub fn window(self, name: impl Into<String>, value: impl Into<ColumnType>, window: WindowDef) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: value.into(), key: false, default: None, window: Some(window) })
+        self.push(ColumnDef {
+            name: name.into(),
+            ty: value.into(),
+            key: false,
+            default: None,
+            window: Some(window),
+            was: None,
+        })
+    }
+
+    /// The column that was added last had this name in an earlier version of the schema: a state that is migrated keeps
+    /// its values.
+    pub fn was(mut self, name: impl Into<String>) -> Self {
+        let column = self.table.columns.last_mut().expect("a column is added before it is said what it was");
+        column.was = Some(name.into());
+        self
     }
 
     /// Its keys are in so many groups, by the value of an int key column modulo their number: transactions that keep

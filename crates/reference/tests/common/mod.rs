@@ -111,9 +111,15 @@ pub fn events() -> StreamDef {
 
 /// A program with the table `cells`.
 pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Program {
-    let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None, window: None };
-    let n =
-        ColumnDef { name: "n".into(), ty: Type::Int.into(), key: false, default: Some(Value::Int(5)), window: None };
+    let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None, window: None, was: None };
+    let n = ColumnDef {
+        name: "n".into(),
+        ty: Type::Int.into(),
+        key: false,
+        default: Some(Value::Int(5)),
+        window: None,
+        was: None,
+    };
     let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n], groups: None }];
     let plan = Plan { tables, streams, transactions, ..PlanBuilder::new("test").build() };
     analyze(&plan).unwrap_or_else(|errors| panic!("{errors:#?}"))

@@ -16,6 +16,7 @@ use tidemill_audit::recorded_program;
 use tidemill_durability::{Fit, Identity, OpenState, StateDirectory, Storage, read_all};
 use tidemill_histories::History;
 use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{ColumnDef, analyze};
 use tidemill_runtime::{Engine, RunError, state_rows};
 use tidemill_sim::{Call, Fault, SimStorage};
@@ -58,7 +59,7 @@ fn found(machine: &SimStorage) -> Result<Found, RunError> {
 /// The call of a command that fails, and how; `None`: no call.
 type Faulted = Option<(usize, Fault)>;
 
-/// A history, and the same with another column in its table.
+/// A history, and the same with another column in its table and without a table that nothing uses.
 struct Scene {
     expected: Expected,
     migrated: Expected,
@@ -78,11 +79,14 @@ fn compile(history: &History) -> Engine {
 
 impl Scene {
     fn new() -> Scene {
-        let (_, history, setting) = history(EVENTS_MIN);
+        let (_, mut history, setting) = history(EVENTS_MIN);
         let mut migrated = history.clone();
+        let dropped = PlanBuilder::new("dropped").table("dropped", |t| t.key("id", Type::Int)).build();
+        history.plan.tables.extend(dropped.tables);
+        history.preload.push(((history.plan.tables.len() - 1).into(), vec![vec![Value::Int(1)], vec![Value::Int(2)]]));
         migrated.plan.schema_version += 1;
         let (name, ty, default) = ("added".to_owned(), ColumnType::required(Type::Int), Some(Value::Int(7)));
-        migrated.plan.tables[0].columns.push(ColumnDef { name, ty, key: false, default, window: None });
+        migrated.plan.tables[0].columns.push(ColumnDef { name, ty, key: false, default, window: None, was: None });
         migrated.preload.iter_mut().filter(|(table, _)| *table == 0.into()).for_each(|(_, rows)| {
             rows.iter_mut().for_each(|row| row.push(Value::Int(7)));
         });
