@@ -481,8 +481,18 @@ def test_a_schema_migrates_under_a_raised_version(bank):
     assert bank.balances("end") == {"ada": 90.0, "bob": 10.0}
     bank.write()
     assert "is of version 2 of the schema; this program is version 1" in bank.run(code=3)
-    bank.write(version=3, columns="limit: int = 500\n    balance: int = 0")
-    assert "cannot become version 3" in bank.command("check", "bank.py", "--state", "state", code=3)
+    dropped = "table accounts: note: str | None is in the state, not in the program: it is dropped with what is in it"
+    renamed = "table accounts: limit becomes most"
+    bank.write(version=2, columns="balance: float = 0.0\n    most: int = tm.column(default=500, was='limit')")
+    assert "raise the version of the application to 3" in bank.run(code=3)
+    bank.write(version=3, columns="balance: float = 0.0\n    most: int = tm.column(default=500, was='limit')")
+    looked = bank.command("check", "bank.py", "--state", "state")
+    assert "it is migrated to version 3" in looked and dropped in looked and renamed in looked
+    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state"]
+    ran = subprocess.run(command, cwd=bank.folder, input="at,src,dst,amount\n", capture_output=True, text=True)
+    assert ran.returncode == 0 and dropped in ran.stderr and renamed in ran.stderr, ran.stderr
+    bank.write(version=4, columns="most: int = 500\n    balance: int = 0")
+    assert "cannot become version 4" in bank.command("check", "bank.py", "--state", "state", code=3)
 
 
 def test_a_program_that_was_changed_at_a_savepoint_is_not_verified_from_there(bank):
