@@ -328,15 +328,20 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
     value = cls.__dict__.get(name, MISSING)
     if isinstance(ty, WindowType) or isinstance(value, WindowSpec):
         return _window_field(place, name, ty, value)
-    was = None
-    if isinstance(value, _Mark) and value.role == "column":
+    was = _earlier_name(place, value.was) if isinstance(value, _Mark) else None
+    if isinstance(value, _Mark) and value.role != "column":
+        _check_mark(cls, place, ty, value)
+        is_key, is_time = value.role == "key", value.role == "event_time"
+        return FieldSpec(name, ty, key=is_key, event_time=is_time, groups=value.groups, was=was)
+    if isinstance(value, _Mark):
         if cls._tidemill_kind != "row":
             raise SchemaError(f"{place} is declared with tm.column(...), which events do not have", "write '= value'")
-        value, was = value.default, _earlier_name(place, value.was)
-    if isinstance(value, _Mark):
-        _check_mark(cls, place, ty, value)
-        was = _earlier_name(place, value.was)
-        return FieldSpec(name, ty, key=value.role == "key", event_time=value.role == "event_time", groups=value.groups, was=was)
+        value = value.default
+    return FieldSpec(name, ty, default=_default(place, ty, value), was=was)
+
+
+def _default(place: str, ty: FieldType, value: object) -> object:
+    """The default of a field, given what was written for it. Raises ``SchemaError`` where it does not fit."""
     if value is not MISSING:
         if isinstance(ty, ListType):
             raise SchemaError(f"{place} is a list with a default", "lists have none; leave it out")
@@ -346,7 +351,7 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
             raise SchemaError(f"{place}: {error.message}", error.hint) from None
     elif isinstance(ty, ScalarType) and ty.nullable:
         value = None
-    return FieldSpec(name, ty, default=value, was=was)
+    return value
 
 
 def _earlier_name(place: str, was: object) -> str | None:
