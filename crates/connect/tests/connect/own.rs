@@ -130,6 +130,7 @@ fn run(folder: &Path, spec: &Spec) {
         records: None,
         cutter: None,
         link: None,
+        idle: Vec::new(),
     };
     Engine::new(program).unwrap().run(request, &mut || {}).unwrap();
 }
