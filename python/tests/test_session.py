@@ -383,6 +383,29 @@ def test_a_silent_source_beside_a_file_stops_neither(tmp_path, order):
         assert mill.summary().events >= 19_000
 
 
+def test_a_source_is_read_after_it_was_sent_to(tmp_path):
+    def both():
+        app, accounts, sent, transfer = bank()
+        read = app.source(Transfer, name="read")
+
+        @app.transaction(read)
+        def again(ev, src=accounts.row("src"), dst=accounts.row("dst")):
+            src.balance -= ev.amount
+            dst.balance += ev.amount
+
+        return app, accounts, sent, read
+
+    app, accounts, sent, read = both()
+    with app.start({read: [move(1)] * 20}, workers=1, state=tmp_path / "state") as mill:
+        mill.send(sent, [move(1)] * 5)
+        mill.flush()
+        mill.send(sent, [move(1)] * 5)
+    app, accounts, sent, read = both()
+    summary = app.run({sent: [move(1)] * 10, read: [move(1)] * 10}, workers=1, state=tmp_path / "state", final=True)
+    assert [(source.name, source.events) for source in summary.sources] == [("transfers", 20), ("read", 30)]
+    assert balances(accounts) == {"ada": 50, "bob": 50}
+
+
 def test_the_same_with_await():
     app, accounts, transfers, transfer = bank()
 

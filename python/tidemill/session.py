@@ -122,7 +122,7 @@ class Session:
 
     Leaving its ``with`` block processes what was sent, waits until the sources with connectors have ended, and closes
     the sinks; an exception in the block stops the run after the current epoch instead. A failure of the run is raised
-    by the call that meets it.
+    by the call that meets it. The function of a sink must not wait for the session, as the run waits for the function.
     """
 
     def __init__(self, app: App, native: NativeSession) -> None:
