@@ -36,12 +36,16 @@ fn cuts(subject: &Subject, random: &mut Random) -> Vec<Vec<usize>> {
     (0..pieces).map(|piece| by_source.iter().map(|cuts| cuts[piece]).collect()).collect()
 }
 
-/// Whether the state has it that a life came to the end of the input that there is now. It may have, and fail then.
-fn has_come_to_the_end(trial: &Trial<'_>) -> bool {
+/// Takes from the piece the records of those sources of which the state has it that a life came to the end of them. It
+/// may have come there, and fail then; and a source that can be read again may be left before its end.
+fn pass_ends(trial: &mut Trial<'_>) {
     let directory = trial.open().expect("no fault");
     let sources = directory.checkpoint().map(|checkpoint| checkpoint.sources.as_slice()).unwrap_or_default();
-    let ends = sources.iter().zip(&trial.piece).all(|(source, (_, end))| source.events_before == *end as u64);
-    ends && sources.len() == trial.piece.len()
+    for ((before, end), source) in trial.piece.iter_mut().zip(sources) {
+        if source.events_before == *end as u64 {
+            *before = *end;
+        }
+    }
 }
 
 /// The process is gone, and sometimes the power.
@@ -79,9 +83,7 @@ fn piece(trial: &mut Trial<'_>, mut engine: Engine, random: &mut Random, is_last
             _ => _ = seen.broken.fetch_add(1, Ordering::Relaxed),
         }
         cut(trial, random);
-        if has_come_to_the_end(trial) {
-            trial.piece.iter_mut().for_each(|(before, end)| *before = *end);
-        }
+        pass_ends(trial);
     }
     panic!("seed {}: it does not come to an end", trial.seed);
 }
