@@ -326,8 +326,9 @@ def test_a_full_follower_stops_nobody_from_leaving():
     app, _, transfers, transfer = bank()
     with pytest.raises(KeyError), app.start(workers=1) as mill:
         follower = mill.follow(transfer.committed, slow="wait", buffer=1)
-        for _ in range(10):
-            mill.send(transfers, [move(0)] * 10)
+        mill.send(transfers, [move(0)] * 10)
+        mill.flush()
+        mill.send(transfers, [move(0)] * 10)
         with pytest.raises(TimeoutError):
             mill.flush(timeout=0.2)
         raise KeyError("x")
@@ -335,6 +336,7 @@ def test_a_full_follower_stops_nobody_from_leaving():
     with app.start(workers=1) as mill:
         follower = mill.follow(transfer.committed, slow="wait", buffer=1)
         mill.send(transfers, [move(0)] * 10)
+        mill.flush()
         mill.send(transfers, [move(0)] * 10)
         del follower
         mill.flush(timeout=20)

@@ -70,7 +70,9 @@ fn piece(trial: &mut Trial<'_>, mut engine: Engine, random: &mut Random, is_last
         let result = trial.live(&engine, options, batch_size, stop, durability);
         trial.machine.heal();
         match result {
-            Ok(summary) if !summary.stopped => {
+            // Without room for a last checkpoint the state does not have it that the run came to its end: the same data
+            // is to be given again, as after a crash.
+            Ok(summary) if !summary.stopped && !summary.durability.as_ref().is_some_and(|state| state.is_behind) => {
                 let held = summary.sources.iter().any(|source| source.held > 0);
                 assert!(!(held && is_last), "seed {}: the end of time releases all", trial.seed);
                 seen.held.fetch_add(u64::from(held), Ordering::Relaxed);
@@ -123,7 +125,7 @@ fn pieces_of_plan(seed: u64, seen: &Seen) {
 
 #[test]
 fn where_runs_were_cut_cannot_be_seen() {
-    let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 10).max(200);
+    let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 10).clamp(200, 400);
     let first = crate::number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN);
     let seen = Seen::default();
