@@ -113,11 +113,13 @@ impl Session {
     fn refused(&self, py: Python<'_>, error: SessionError) -> PyErr {
         match error {
             SessionError::Timeout => PyTimeoutError::new_err("the engine was not ready within the given time"),
-            // Only a run that is over is looked at: this is no place to wait for one.
-            SessionError::Over if self.session.is_over() => match self.ended(py, &mut Signals::default()) {
-                Err(failed) => failed,
-                Ok(_) => error_of(py, "RunError", (OVER,)),
-            },
+            // A run that was asked to stop may take its time; one that was not has failed.
+            SessionError::Over if self.session.is_over() || !self.session.control().stops() => {
+                match self.ended(py, &mut Signals::default()) {
+                    Err(failed) => failed,
+                    Ok(_) => error_of(py, "RunError", (OVER,)),
+                }
+            }
             SessionError::Over => error_of(py, "RunError", (OVER,)),
             other => error_of(py, "RunError", (other.to_string(),)),
         }
