@@ -181,6 +181,32 @@ def test_wrong_times_of_silence_are_refused(idle, message):
         two_sources(idle=idle)
 
 
+def test_the_end_of_a_session_is_a_pause_with_a_state_unless_it_is_final(tmp_path):
+    for final, times, sums in ((False, (1, 5), {}), (True, (6, 7), {"a": 1111})):
+        app, accounts, one, _ = two_sources()
+        with app.start(workers=1, state=tmp_path / "state", final=final) as mill:
+            mill.send(one, [timed(at) for at in times])
+        assert balances(accounts) == sums
+
+
+def test_a_reader_that_missed_events_reads_on_with_await():
+    app, _, transfers, transfer = bank()
+
+    async def main():
+        async with app.start(workers=1) as mill:
+            follower = mill.follow(transfer.committed, buffer=1)
+            for _ in range(3):
+                await mill.send(transfers, move(0))
+                await mill.flush()
+            with pytest.raises(tm.MissedError):
+                await follower.next()
+            assert len(await follower.next()) == 1
+            with pytest.raises(TimeoutError):
+                await follower.next(timeout=0.01)
+
+    asyncio.run(main())
+
+
 def test_several_threads_send():
     app, accounts, transfers, _ = bank()
     with app.start(workers=2) as mill:

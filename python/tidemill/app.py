@@ -372,6 +372,7 @@ class App:
         memory: str | None = None,
         logging: Logging | None = None,
         savepoint: str | None = None,
+        final: bool = False,
         seed: Path | None = None,
         epoch_records: Path | None = None,
     ) -> Session:
@@ -397,6 +398,7 @@ class App:
             memory=memory,
             logging=logging,
             savepoint=savepoint,
+            final=final or None,
             seed=seed,
             epoch_records=epoch_records,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
-from .data import batches
+from .data import batches, is_arrow
 from .errors import MissedError, PlanError, SchemaError
 from .lateness import mark_of
 from .names import foreign
@@ -209,7 +209,7 @@ class Session:
         """Says that nothing more is sent to a source in this session.
 
         Without a state no other source waits for it any more. With one this is a pause: what waits for it stays in the
-        state until the source goes on (or ``idle``, or ``final=True``).
+        state until the source goes on. Call ``idle`` before, or give ``final=True`` to ``start``, if it is not to wait.
         """
         self._native.end(self._source(source).name)
 
@@ -364,9 +364,15 @@ class AsyncFollower:
         """As ``Follower.next``."""
         if self._pending is None:
             self._pending = _on_own_thread(self._follower.next)
-        released = await asyncio.wait_for(asyncio.shield(self._pending), timeout)
-        self._pending = None
-        return released
+        pending = self._pending
+        try:
+            return await asyncio.wait_for(asyncio.shield(pending), timeout)
+        except asyncio.TimeoutError:
+            # Another class than TimeoutError before Python 3.11.
+            raise TimeoutError("nothing was released within the given time") from None
+        finally:
+            if pending.done():
+                self._pending = None
 
 
 def _on_own_thread(call: Callable[[], T]) -> asyncio.Future[T]:
@@ -426,17 +432,13 @@ def _items(data: object, source: Source[Any]) -> Iterator[object]:
     """Arrow objects with all of the data. Raises ``SchemaError`` at a record that is not an event of the source."""
     if isinstance(data, (Event, Mapping)):
         data = [data]
-    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, list, tuple)) and not _is_arrow(data):
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, list, tuple)) and not is_arrow(data):
         data = list(data)
     for item in batches(data, source._schema, source.name):
         bad = getattr(item, "bad", None)
         if bad:
             raise SchemaError(*_refusal(source, bad[0]))
         yield item
-
-
-def _is_arrow(data: object) -> bool:
-    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
 
 
 def _refusal(source: Source[Any], bad: Mapping[str, Any]) -> tuple[str, str]:

@@ -174,7 +174,7 @@ impl Link {
         self.followers.lock().is_over
     }
 
-    /// Whether a follower that nothing may pass has no room for more.
+    /// Whether a follower that the run waits for has no room for more.
     pub fn is_full(&self) -> bool {
         self.followers.lock().all.iter().any(|follower| follower.holds_back())
     }

@@ -260,7 +260,8 @@ impl Session {
         }
     }
 
-    /// Nothing more is sent to a source: it holds no other source back.
+    /// Nothing more is sent to a source: it holds no other source back. In a run with a state that is a pause, unless the
+    /// run is the last: what waits for the source stays in the state.
     pub fn end_source(&self, source: usize, deadline: Option<Instant>) -> Result<(), SessionError> {
         self.message(Message::End(source), deadline)?;
         self.ended.lock().insert(source);
