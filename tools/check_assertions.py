@@ -18,7 +18,12 @@ RATE_MIN = 15
 
 # By area, the files, as patterns below the repository.
 AREAS = {
-    "gate": ["crates/stages/src/gate/mod.rs", "crates/runtime/src/gather.rs", "crates/runtime/src/inputs.rs"],
+    "gate": [
+        "crates/stages/src/gate/mod.rs",
+        "crates/stages/src/gate/queue.rs",
+        "crates/runtime/src/gather.rs",
+        "crates/runtime/src/inputs.rs",
+    ],
     "recovery": ["crates/recovery/src/*.rs"],
     "log": ["crates/durability/src/log/*.rs", "crates/recovery/src/logger.rs"],
     "buffer manager": [

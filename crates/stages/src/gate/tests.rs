@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemill_compile::Code;
 use tidemill_histories::Random;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_model::{Schema, Value};
+use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
 use typed_index_collections::ti_vec;

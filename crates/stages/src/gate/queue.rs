@@ -1,0 +1,318 @@
+//! The events that the gate holds for one source, as segments in order.
+
+use crate::io::BadRecord;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use std::collections::VecDeque;
+use tidemill_model::Type;
+
+/// Segments smaller than this are joined into one batch if an epoch takes several.
+const SEGMENT_ALONE_MIN: usize = 2048;
+
+/// Events of one source in position order.
+pub(super) struct Segment {
+    pub(super) batch: RecordBatch,
+    pub(super) times: ScalarBuffer<i64>,
+    pub(super) arrived: Arrived,
+}
+
+/// When a segment's events arrived.
+#[derive(Clone)]
+pub(super) enum Arrived {
+    /// All at the same time.
+    Together(u64),
+    /// Each at its own time: the segment was merged from several batches.
+    Apart(ScalarBuffer<u64>),
+}
+
+impl Arrived {
+    pub(super) fn at(&self, event: usize) -> u64 {
+        match self {
+            Arrived::Together(time) => *time,
+            Arrived::Apart(times) => times[event],
+        }
+    }
+
+    pub(super) fn slice(&self, from: usize, len: usize) -> Arrived {
+        match self {
+            Arrived::Together(time) => Arrived::Together(*time),
+            Arrived::Apart(times) => Arrived::Apart(times.slice(from, len)),
+        }
+    }
+
+    /// Appends the arrival times of the first `len` events, each with its number of events.
+    pub(super) fn count(&self, len: usize, arrivals: &mut Vec<(u64, u64)>) {
+        match self {
+            Arrived::Together(time) => arrivals.push((*time, len as u64)),
+            Arrived::Apart(times) => {
+                for run in times[..len].chunk_by(|a, b| a == b) {
+                    arrivals.push((run[0], run.len() as u64));
+                }
+            }
+        }
+    }
+}
+
+/// The events that are held for one source.
+pub(super) struct Queue {
+    pub(super) time_field: Option<(usize, Type)>,
+    pub(super) lateness: i64,
+    /// Its events are sent, and have anchored positions. Never with event time.
+    pub(super) is_sent: bool,
+    /// The greatest time seen; for a source without event time, the next counter value less one.
+    pub(super) greatest: Option<i64>,
+    /// The greatest punctuation: nothing with a time below it comes any more.
+    pub(super) punctuated: Option<i64>,
+    pub(super) segments: VecDeque<Segment>,
+    pub(super) late: Vec<RecordBatch>,
+    pub(super) bad: Vec<BadRecord>,
+    pub(super) ended: bool,
+    /// This run takes nothing more of it; a later run may.
+    pub(super) paused: bool,
+    /// The source had already ended when its standing was restored.
+    pub(super) ended_before: bool,
+    pub(super) taken: u64,
+    pub(super) last_time: Option<i64>,
+}
+
+/// A position in a queue.
+pub(super) struct Cursor<'a> {
+    pub(super) queue: &'a Queue,
+    pub(super) segment: usize,
+    pub(super) row: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(queue: &'a Queue) -> Self {
+        Cursor { queue, segment: 0, row: 0 }
+    }
+
+    pub(super) fn time(&self) -> Option<i64> {
+        self.queue.segments.get(self.segment).map(|s| s.times[self.row])
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.row += 1;
+        if self.row == self.queue.segments[self.segment].times.len() {
+            self.segment += 1;
+            self.row = 0;
+        }
+    }
+}
+
+impl Segment {
+    /// The number of its events whose time is at most `limit`.
+    pub(super) fn passing(&self, limit: i64) -> usize {
+        match self.times.last() {
+            Some(&last) if last <= limit => self.times.len(),
+            _ => self.times.partition_point(|&t| t <= limit),
+        }
+    }
+
+    pub(super) fn slice(&self, from: usize, len: usize) -> Segment {
+        Segment {
+            batch: self.batch.slice(from, len),
+            times: self.times.slice(from, len),
+            arrived: self.arrived.slice(from, len),
+        }
+    }
+}
+
+impl Queue {
+    /// Whether events of other sources may have to wait for events of this one.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.ended && !self.is_sent
+    }
+
+    /// The greatest time that it has shown: that of an event, or of a punctuation.
+    pub(super) fn shown(&self) -> Option<i64> {
+        self.greatest.max(self.punctuated)
+    }
+
+    /// For a source without event time: the times of its next events. Sent events have none, and stand here at 0.
+    pub(super) fn next_times(&mut self, count: usize) -> ScalarBuffer<i64> {
+        if self.is_sent {
+            return std::iter::repeat_n(0, count).collect();
+        }
+        let first = self.greatest.map_or(0, |g| g + 1);
+        self.greatest = Some(first + count as i64 - 1);
+        (first..first + count as i64).collect()
+    }
+
+    /// The time of the first held event.
+    pub(super) fn first_time(&self) -> Option<i64> {
+        self.segments.front().map(|segment| segment.times[0])
+    }
+
+    /// The time of the last held event.
+    pub(super) fn held_until(&self) -> Option<i64> {
+        self.segments.back().and_then(|segment| segment.times.last().copied())
+    }
+
+    /// Adds a segment after the held ones.
+    pub(super) fn push(&mut self, segment: Segment) {
+        let Segment { batch, times, .. } = &segment;
+        assert!(!times.is_empty(), "a held segment has an event");
+        assert_eq!(batch.num_rows(), times.len(), "each event of a segment has a time");
+        debug_assert!(times.is_sorted(), "a segment is sorted by time");
+        let last = self.segments.back().and_then(|before| before.times.last());
+        assert!(last.is_none_or(|&last| last <= times[0]), "segments are in order among each other");
+        self.segments.push_back(segment);
+    }
+
+    /// The number of held events.
+    pub(super) fn held(&self) -> usize {
+        self.segments.iter().map(|segment| segment.times.len()).sum()
+    }
+
+    /// A lower bound on the times of events still to come; none before the first event or punctuation of a source with
+    /// event time.
+    pub(super) fn low(&self) -> Option<i64> {
+        match self.time_field {
+            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.punctuated),
+            None => Some(self.greatest.map_or(0, |g| g + 1)),
+        }
+    }
+
+    /// The event times of a batch, if the source has event time.
+    pub(super) fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
+        let (field, ty) = self.time_field?;
+        let column = batch.column(field);
+        Some(match ty {
+            Type::Int => column.as_primitive::<Int64Type>().values().clone(),
+            _ => column.as_primitive::<TimestampMicrosecondType>().values().clone(),
+        })
+    }
+
+    pub(super) fn ingest(&mut self, batch: RecordBatch, now: u64) {
+        let Some(times) = self.times(&batch) else {
+            let times = self.next_times(batch.num_rows());
+            self.push(Segment { batch, times, arrived: Arrived::Together(now) });
+            return;
+        };
+        let (punctual, late) = self.divide(&times);
+        let segment = match late {
+            None => Segment { batch, times, arrived: Arrived::Together(now) },
+            Some(late) => {
+                self.late.push(rows(&batch, &late));
+                assert_eq!(punctual.len() + late.len(), times.len(), "each event is punctual or late");
+                let kept = punctual.iter().map(|&row| times[row as usize]).collect();
+                Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
+            }
+        };
+        if !segment.times.is_empty() {
+            self.append(segment);
+        }
+    }
+
+    /// The punctual rows and the late rows; both are omitted if no row is late. Updates the greatest time.
+    pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
+        let mut greatest = self.greatest.unwrap_or(i64::MIN);
+        let (lateness, punctuated) = (self.lateness, self.punctuated.unwrap_or(i64::MIN));
+        let mut late_row = |time: i64| {
+            let late = time < greatest.saturating_sub(lateness).max(punctuated);
+            greatest = greatest.max(time);
+            late
+        };
+        let first_late = times.iter().position(|&time| late_row(time));
+        let divided = first_late.map(|first| {
+            let mut punctual: Vec<u32> = (0..first as u32).collect();
+            let mut late = vec![first as u32];
+            for (row, &time) in times.iter().enumerate().skip(first + 1) {
+                if late_row(time) { late.push(row as u32) } else { punctual.push(row as u32) }
+            }
+            (punctual, late)
+        });
+        self.greatest = Some(greatest);
+        match divided {
+            None => (Vec::new(), None),
+            Some((punctual, late)) => (punctual, Some(late)),
+        }
+    }
+
+    /// Adds events to the held ones, in order of time; events of equal time keep their order.
+    pub(super) fn append(&mut self, segment: Segment) {
+        let sorted = segment.times.is_sorted();
+        let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
+        if sorted && behind {
+            self.push(segment);
+            return;
+        }
+        let least = *segment.times.iter().min().expect("a segment is not empty");
+        let mut parts = vec![segment];
+        while let Some(last) = self.segments.back() {
+            let before = last.times.partition_point(|&t| t <= least);
+            if before == last.times.len() {
+                break;
+            }
+            let last = self.segments.pop_back().expect("just looked at");
+            parts.push(last.slice(before, last.times.len() - before));
+            if before > 0 {
+                self.push(last.slice(0, before));
+                break;
+            }
+        }
+        parts.reverse();
+        let batches: Vec<&RecordBatch> = parts.iter().map(|p| &p.batch).collect();
+        let batch = concat_batches(&parts[0].batch.schema(), batches).expect("batches of one source have one schema");
+        let times: Vec<i64> = parts.iter().flat_map(|p| p.times.iter().copied()).collect();
+        let arrivals: Vec<u64> =
+            parts.iter().flat_map(|p| (0..p.times.len()).map(|event| p.arrived.at(event))).collect();
+        let mut order: Vec<u32> = (0..times.len() as u32).collect();
+        order.sort_by_key(|&row| times[row as usize]);
+        let times = order.iter().map(|&row| times[row as usize]).collect();
+        let arrived = Arrived::Apart(order.iter().map(|&row| arrivals[row as usize]).collect());
+        self.push(Segment { batch: rows(&batch, &order), times, arrived });
+    }
+
+    /// The number of events up to `limit` to take as one batch: at most `most`, and only from the first segment if it
+    /// is large enough for a batch of its own.
+    pub(super) fn passing_together(&self, limit: i64, most: usize) -> usize {
+        let mut count = 0;
+        for segment in &self.segments {
+            let passing = segment.passing(limit);
+            if count > 0 && count + passing > most.min(2 * SEGMENT_ALONE_MIN) && count >= SEGMENT_ALONE_MIN {
+                break;
+            }
+            count += passing;
+            if passing < segment.times.len() || count >= most {
+                break;
+            }
+        }
+        count.min(most)
+    }
+
+    /// Takes the first `count` events.
+    pub(super) fn take(&mut self, count: usize, arrivals: &mut Vec<(u64, u64)>) -> RecordBatch {
+        let mut parts = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let segment = self.segments.pop_front().expect("counted before");
+            let len = segment.times.len().min(left);
+            segment.arrived.count(len, arrivals);
+            self.last_time = Some(segment.times[len - 1]);
+            if len < segment.times.len() {
+                self.segments.push_front(segment.slice(len, segment.times.len() - len));
+                parts.push(segment.batch.slice(0, len));
+            } else {
+                parts.push(segment.batch);
+            }
+            left -= len;
+        }
+        let taken: usize = parts.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(taken, count, "an epoch gets the events that were counted for it");
+        self.taken += count as u64;
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
+        }
+    }
+}
+
+fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
+    take_record_batch(batch, &UInt32Array::from(rows.to_vec())).expect("rows of the batch")
+}
