@@ -120,9 +120,9 @@ pub trait SourceConnection: Send + Sync {
         InputEnd::Pause
     }
 
-    /// The unit of its progress.
+    /// The unit of its progress: bytes of its files, if it reads any.
     fn unit(&self) -> Unit {
-        Unit::Events
+        if self.paths().is_empty() { Unit::Events } else { Unit::Bytes }
     }
 
     /// What it reads, for people.

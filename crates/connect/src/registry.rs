@@ -1,7 +1,6 @@
 //! Which connectors there are.
 
-use crate::connectors::{Csv, Generator, Ipc, Jsonl, Null, Parquet};
-use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError};
+use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError, connectors};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -32,9 +31,8 @@ impl Default for Registry {
 impl Registry {
     /// With the connectors of this crate.
     pub fn standard() -> Registry {
-        let all: [Box<dyn Connector>; 6] =
-            [Box::new(Csv), Box::new(Jsonl), Box::new(Parquet), Box::new(Ipc), Box::new(Generator), Box::new(Null)];
-        Registry { connectors: all.into_iter().map(|connector| (connector.kind().to_owned(), connector)).collect() }
+        let of_kind = |connector: Box<dyn Connector>| (connector.kind().to_owned(), connector);
+        Registry { connectors: connectors::standard().into_iter().map(of_kind).collect() }
     }
 
     /// Adds a connector. States record specs by kind, so a kind means the same for ever: none is replaced.

@@ -4,29 +4,12 @@ use super::{comma, output, planted};
 use crate::compression::chosen;
 use crate::text::csv::{Csv as Format, check_schema, delimiter_byte};
 use crate::text::{CsvRows, Input, TextSink, TextSource};
-use crate::{Compression, Connector, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
-use crate::{Spec, SpecError, Unit};
+use crate::{Compression, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
 
-const KIND: &str = "csv";
-
-pub(crate) struct Csv;
-
-impl Connector for Csv {
-    fn kind(&self) -> &str {
-        KIND
-    }
-
-    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
-        Ok(Box::new(spec.read::<ReadCsv>()?))
-    }
-
-    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
-        Ok(Box::new(spec.read::<WriteCsv>()?))
-    }
-}
+pub(super) const KIND: &str = "csv";
 
 /// CSV files to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,10 +50,6 @@ impl SourceConnection for ReadCsv {
 
     fn end(&self) -> InputEnd {
         self.end
-    }
-
-    fn unit(&self) -> Unit {
-        Unit::Bytes
     }
 }
 

@@ -3,29 +3,12 @@
 use super::{columnar, is_last};
 use crate::columnar::{ColumnarSource, IpcFiles, IpcSink};
 use crate::files::places;
-use crate::{Connector, InputEnd, IpcCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
-use crate::{Spec, SpecError, Unit};
+use crate::{InputEnd, IpcCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
 
-const KIND: &str = "ipc";
-
-pub(crate) struct Ipc;
-
-impl Connector for Ipc {
-    fn kind(&self) -> &str {
-        KIND
-    }
-
-    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
-        Ok(Box::new(spec.read::<ReadIpc>()?))
-    }
-
-    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
-        Ok(Box::new(spec.read::<WriteIpc>()?))
-    }
-}
+pub(super) const KIND: &str = "ipc";
 
 /// Arrow IPC files to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,10 +36,6 @@ impl SourceConnection for ReadIpc {
 
     fn end(&self) -> InputEnd {
         self.end
-    }
-
-    fn unit(&self) -> Unit {
-        Unit::Bytes
     }
 }
 

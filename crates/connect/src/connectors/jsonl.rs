@@ -4,29 +4,12 @@ use super::{output, planted};
 use crate::compression::chosen;
 use crate::text::jsonl::Jsonl as Format;
 use crate::text::{Input, JsonlRows, TextSink, TextSource};
-use crate::{Compression, Connector, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
-use crate::{Spec, SpecError, Unit};
+use crate::{Compression, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
 
-const KIND: &str = "jsonl";
-
-pub(crate) struct Jsonl;
-
-impl Connector for Jsonl {
-    fn kind(&self) -> &str {
-        KIND
-    }
-
-    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
-        Ok(Box::new(spec.read::<ReadJsonl>()?))
-    }
-
-    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
-        Ok(Box::new(spec.read::<WriteJsonl>()?))
-    }
-}
+pub(super) const KIND: &str = "jsonl";
 
 /// JSON Lines files to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,10 +41,6 @@ impl SourceConnection for ReadJsonl {
 
     fn end(&self) -> InputEnd {
         self.end
-    }
-
-    fn unit(&self) -> Unit {
-        Unit::Bytes
     }
 }
 

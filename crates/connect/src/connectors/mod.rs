@@ -14,20 +14,61 @@ pub use jsonl::{ReadJsonl, WriteJsonl};
 pub use null::WriteNull;
 pub use parquet::{ReadParquet, WriteParquet};
 
-pub(crate) use csv::Csv;
-pub(crate) use generator::Generator;
-pub(crate) use ipc::Ipc;
-pub(crate) use jsonl::Jsonl;
-pub(crate) use null::Null;
-pub(crate) use parquet::Parquet;
-
 use crate::columnar::Spool;
 use crate::output::Output;
-use crate::{Disk, InputEnd, SinkDurability};
+use crate::{Connector, Disk, InputEnd, SinkConnection, SinkDurability, SourceConnection, Spec, SpecError};
+use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use tidemill_durability::{Planted, Storage};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink};
+
+/// The connectors of this crate.
+pub(crate) fn standard() -> [Box<dyn Connector>; 6] {
+    [
+        Format::<ReadCsv, WriteCsv>::of(csv::KIND),
+        Format::<ReadJsonl, WriteJsonl>::of(jsonl::KIND),
+        Format::<ReadParquet, WriteParquet>::of(parquet::KIND),
+        Format::<ReadIpc, WriteIpc>::of(ipc::KIND),
+        Box::new(generator::Generator),
+        Box::new(null::Null),
+    ]
+}
+
+/// A format of files: the options of its sources and of its sinks.
+struct Format<R, W> {
+    kind: &'static str,
+    options: PhantomData<fn() -> (R, W)>,
+}
+
+impl<R, W> Format<R, W>
+where
+    R: SourceConnection + DeserializeOwned + 'static,
+    W: SinkConnection + DeserializeOwned + 'static,
+{
+    fn of(kind: &'static str) -> Box<dyn Connector> {
+        Box::new(Self { kind, options: PhantomData })
+    }
+}
+
+impl<R, W> Connector for Format<R, W>
+where
+    R: SourceConnection + DeserializeOwned + 'static,
+    W: SinkConnection + DeserializeOwned + 'static,
+{
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
+        Ok(Box::new(spec.read::<R>()?))
+    }
+
+    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
+        Ok(Box::new(spec.read::<W>()?))
+    }
+}
 
 /// Whether the end of a source that cannot be followed is the end for good.
 fn is_last(end: InputEnd) -> Result<bool, IoFailure> {

@@ -3,29 +3,12 @@
 use super::{columnar, is_last};
 use crate::columnar::{ColumnarSource, ParquetFiles, ParquetSink};
 use crate::files::places;
-use crate::{Connector, InputEnd, ParquetCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions};
-use crate::{Spec, SpecError, Unit};
+use crate::{InputEnd, ParquetCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink, Source};
 
-const KIND: &str = "parquet";
-
-pub(crate) struct Parquet;
-
-impl Connector for Parquet {
-    fn kind(&self) -> &str {
-        KIND
-    }
-
-    fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
-        Ok(Box::new(spec.read::<ReadParquet>()?))
-    }
-
-    fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
-        Ok(Box::new(spec.read::<WriteParquet>()?))
-    }
-}
+pub(super) const KIND: &str = "parquet";
 
 /// Parquet files to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,10 +37,6 @@ impl SourceConnection for ReadParquet {
 
     fn end(&self) -> InputEnd {
         self.end
-    }
-
-    fn unit(&self) -> Unit {
-        Unit::Bytes
     }
 }
 
