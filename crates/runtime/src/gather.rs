@@ -480,7 +480,12 @@ impl Gatherer {
     }
 
     /// Cuts the next epoch and passes it to the workers.
-    fn put(&mut self, mut epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
+    fn put(&mut self, epoch: Box<Epoch>, cut: &Cut) -> Result<(), RunError> {
+        self.put_with(epoch, cut, true)
+    }
+
+    /// The same; `may_be_due`: a checkpoint may be due with it.
+    fn put_with(&mut self, mut epoch: Box<Epoch>, cut: &Cut, may_be_due: bool) -> Result<(), RunError> {
         epoch.number = self.number;
         assert!(epoch.input.events == 0 && epoch.input.merge.is_empty(), "an epoch begins empty");
         assert!(
@@ -507,7 +512,9 @@ impl Gatherer {
                 }
                 None => {
                     side.feed.cut(&epoch, &self.gate);
-                    side.trigger.cut(&mut epoch, &side.feed, &self.gate);
+                    if may_be_due {
+                        side.trigger.cut(&mut epoch, &side.feed, &self.gate);
+                    }
                 }
             }
         }
@@ -530,7 +537,8 @@ impl Gatherer {
                 return self.wait(Phase::Last, None);
             }
             match self.slots.take() {
-                Took::Message(epoch) => self.put(epoch, &Cut::Most(0))?,
+                // The checkpoint after it is taken at the end: it alone says that the input came to its end.
+                Took::Message(epoch) => self.put_with(epoch, &Cut::Most(0), false)?,
                 Took::Nothing => return self.wait(Phase::Last, None),
                 Took::Closed => {}
             }
