@@ -65,7 +65,6 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         durability: None,
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("a run between files")

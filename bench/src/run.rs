@@ -201,7 +201,6 @@ fn run_from(
         durability: None,
         records,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("a run in memory")

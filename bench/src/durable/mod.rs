@@ -204,7 +204,6 @@ fn run_with(
         durability,
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let summary = engine.run(request, &mut || {}).expect("a run");

@@ -286,18 +286,8 @@ impl Ready {
         let Ready { engine, options, sources, idle, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
         let environment = Arc::new(System::new());
-        let request = Request {
-            sources,
-            sinks,
-            options,
-            environment,
-            control,
-            durability,
-            records,
-            cutter: None,
-            link: None,
-            idle,
-        };
+        let request =
+            Request { sources, sinks, options, environment, control, durability, records, cutter: None, idle };
         let watch = move || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.ends() {

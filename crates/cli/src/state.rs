@@ -117,7 +117,6 @@ fn replay_as_it_was(path: &Path, connectors: &Registry, interrupted: Watch) -> R
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let mut gives_up = false;

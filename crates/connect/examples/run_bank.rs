@@ -79,7 +79,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             durability: None,
             records: None,
             cutter: None,
-            link: None,
             idle: Vec::new(),
         },
         &mut || {},

@@ -3,7 +3,6 @@
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
 use crate::run::Run;
-use crate::session::link::Link;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
@@ -39,8 +38,6 @@ pub struct Request {
     pub records: Option<Box<dyn Sink>>,
     /// Decides where epochs are cut; none: by input and load ([`LocalCutter`]).
     pub cutter: Option<Box<dyn Cutter>>,
-    /// The session that the run belongs to, if it belongs to one.
-    pub link: Option<Arc<Link>>,
     /// By source with event time: after how long without input it holds no other source back until its next input. Empty,
     /// or none for a source: never. What it gives then may be late.
     pub idle: Vec<Option<Duration>>,
@@ -150,12 +147,12 @@ impl Engine {
     /// A durable run of an existing state needs empty tables: it fills them. With a memory limit it reads rows as they
     /// are needed, and [`Engine::table`] still does so after the run has ended.
     pub fn run(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
-        Run::begin(self, request, tick)?.on_threads(tick)
+        Run::begin(self, request, None, tick)?.on_threads(tick)
     }
 
     /// Begins a run that the caller drives, step by step, on its own thread ([`Run::step`]). `tick` is called from time
     /// to time while rows are loaded.
     pub fn begin(&self, request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
-        Run::begin(self, request, tick)
+        Run::begin(self, request, None, tick)
     }
 }

@@ -22,7 +22,7 @@ const MERGE_POLL: u64 = 1_000_000;
 /// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
 const ENDED_POLL: u64 = 20_000_000;
 
-const SENT_AFTER_END: &str = "events were sent to it after it had ended for good";
+const SENT_AFTER_END: &str = "events were sent to it after it had ended";
 
 /// Gathers epochs and cuts them.
 pub struct Gatherer {
@@ -441,7 +441,7 @@ impl Gatherer {
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
         }
-        if self.replay.is_none() {
+        if self.replay.is_none() && self.idle.is_needed() {
             let (inputs, now) = (&self.inputs, self.on.environment.now());
             let has_messages = self.session.as_ref().is_some_and(AtGate::has_messages);
             let has_input = |source| !inputs.is_empty(source) || has_messages && inputs.is_sent(source);

@@ -57,6 +57,11 @@ impl Idle {
         self.silent.insert(source);
     }
 
+    /// Whether a source is silent, or may come to be by the clock.
+    pub fn is_needed(&self) -> bool {
+        !self.silent.is_empty() || self.after.iter().any(Option::is_some)
+    }
+
     /// Raises the marks of silent sources. `has_input`: whether a source has input that the gate has not taken.
     pub fn raise(
         &mut self,
@@ -76,9 +81,10 @@ impl Idle {
         }
         let least = gate.slowest_of(|source| !self.silent.contains(&source)).and_then(|source| gate.low(source));
         let Some(least) = least else { return };
-        // What a source gives after its silence comes first.
-        for &source in self.silent.iter().filter(|&&source| !has_input(source)) {
-            if gate.low(source) < Some(least) {
+        for &source in &self.silent {
+            // What a source gives after its silence comes first, and a pause leaves marks as they are.
+            let stays = has_input(source) || gate.has_paused(source);
+            if !stays && gate.low(source) < Some(least) {
                 punctuate(gate, feed.as_deref_mut(), source, least);
             }
         }

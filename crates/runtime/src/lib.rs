@@ -29,7 +29,7 @@ pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
 pub use session::follow::{Followed, Follower, Released, Slow};
-pub use session::link::{Link, SentSource};
+pub use session::link::SentSource;
 pub use session::{Asked, Flushed, Following, Session, SessionError, TablesAt};
 pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,

@@ -21,6 +21,7 @@ use crate::pipeline::{Pipeline, StageWorker};
 use crate::records::Records;
 use crate::session::OfRun;
 use crate::session::at_gate::AtGate;
+use crate::session::link::Link;
 use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
@@ -91,10 +92,15 @@ impl<A: Actor> Driven<A> {
 
 impl Run {
     /// Opens the state, if there is one, and creates the actors.
-    pub(crate) fn begin(engine: &Engine, mut request: Request, tick: &mut dyn FnMut()) -> Result<Run, RunError> {
+    /// `link`: to the session that it belongs to, if it belongs to one.
+    pub(crate) fn begin(
+        engine: &Engine,
+        mut request: Request,
+        link: Option<Arc<Link>>,
+        tick: &mut dyn FnMut(),
+    ) -> Result<Run, RunError> {
         let cutter = request.take_cutter();
-        let Request { sources, mut sinks, options, environment, control, durability, records, .. } = request;
-        let (link, idle) = (request.link, request.idle);
+        let Request { sources, mut sinks, options, environment, control, durability, records, idle, .. } = request;
         let started = environment.now();
         if options.memory.is_some() && durability.is_none() {
             return Err(RunError::State(StateError::Refused(

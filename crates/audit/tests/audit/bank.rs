@@ -111,7 +111,6 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     engine.run(request, &mut || {}).map(drop)

@@ -86,7 +86,6 @@ fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Res
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let engine = Engine::for_session(program.clone(), Logging::default()).expect("it compiles");

@@ -129,7 +129,6 @@ fn run(folder: &Path, spec: &Spec) {
         durability: Some(Durability { directory, options: DurabilityOptions::default() }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     Engine::new(program).unwrap().run(request, &mut || {}).unwrap();

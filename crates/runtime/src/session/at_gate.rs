@@ -95,11 +95,14 @@ impl AtGate {
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
         epoch.input.wanted.follows = self.link.streams();
         let positions = gate.positions();
-        let held: Vec<u64> = positions.iter().map(|position| position.held).collect();
-        self.link.stand(positions);
-        if self.asked.is_empty() || self.sources.iter().any(|&source| gate.may_pass(source)) {
-            return;
+        if !self.asked.is_empty() && !self.sources.iter().any(|&source| gate.may_pass(source)) {
+            self.answer_with(epoch, positions.iter().map(|position| position.held).collect());
         }
+        self.link.stand(positions);
+    }
+
+    /// The epoch answers all questions.
+    fn answer_with(&mut self, epoch: &mut Epoch, held: Vec<u64>) {
         for question in self.asked.drain(..) {
             epoch.input.wanted.tables.extend(&question.tables);
             self.link.due(Due { epoch: epoch.number, question, held: held.clone() });

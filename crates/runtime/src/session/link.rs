@@ -10,7 +10,7 @@ use crate::session::follow::{Follower, Released};
 use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
@@ -86,6 +86,8 @@ pub enum Sending {
     Sent,
     /// There was no room in time.
     Full,
+    /// The end of the source was sent before.
+    Ended,
     /// The run is over, or about to end.
     Over,
 }
@@ -95,7 +97,7 @@ pub enum Sending {
 pub struct Link {
     /// To the gate, until the session or the run ends. Held by a sender that waits for room, so that others wait for
     /// their turn.
-    gate: Mutex<Option<Outbox<Message>>>,
+    gate: Mutex<Option<ToGate>>,
     /// Rung when the gate takes a message.
     room: Arc<Bell>,
     /// The questions whose epochs are cut and not yet released, in order.
@@ -103,6 +105,13 @@ pub struct Link {
     followers: Mutex<Followers>,
     /// By source: its position after the last epoch that was cut.
     positions: Mutex<Vec<SourcePosition>>,
+}
+
+/// The way to the gate.
+struct ToGate {
+    outbox: Outbox<Message>,
+    /// The sources whose end was sent.
+    ended: BTreeSet<usize>,
 }
 
 #[derive(Default)]
@@ -117,26 +126,34 @@ impl Link {
     /// Connects the session with the gate of its run, whose bell this is.
     pub fn connect(&self, gate: &Arc<Bell>) -> Inbox<Message> {
         let (outbox, inbox) = mailbox(Some(MESSAGES_AHEAD), gate, Some(&self.room));
-        let before = self.gate.lock().replace(outbox);
+        let before = self.gate.lock().replace(ToGate { outbox, ended: BTreeSet::new() });
         assert!(before.is_none(), "a session has one run");
         inbox
     }
 
     /// Sends a message; waits for room until the deadline, if there is one.
     pub fn send(&self, message: Message, deadline: Option<Instant>) -> Sending {
-        let Some(gate) = (match deadline {
+        let Some(mut gate) = (match deadline {
             None => Some(self.gate.lock()),
             Some(deadline) => self.gate.try_lock_until(deadline),
         }) else {
             return Sending::Full;
         };
-        let Some(outbox) = &*gate else { return Sending::Over };
+        let Some(ToGate { outbox, ended }) = &mut *gate else { return Sending::Over };
+        if let Message::Records(source, ..) = message
+            && ended.contains(&source)
+        {
+            return Sending::Ended;
+        }
         while outbox.is_full() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             if left == Some(Duration::ZERO) {
                 return Sending::Full;
             }
             self.room.wait(left);
+        }
+        if let Message::End(source) = message {
+            ended.insert(source);
         }
         if outbox.send(message) { Sending::Sent } else { Sending::Over }
     }

@@ -20,12 +20,11 @@ use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{StreamId, TableId};
+use tidemill_plan::{Stream, StreamId, TableId};
 use tidemill_recovery::{Control, RunError};
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
@@ -112,8 +111,6 @@ pub struct Session {
     /// By source: its stream, and whether it is sent to.
     sources: Vec<(StreamId, bool)>,
     run: OfRun,
-    /// The sources to which nothing more is sent.
-    ended: Mutex<BTreeSet<usize>>,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -139,16 +136,15 @@ impl Session {
     /// while a state is loaded, and `watch` while the application runs, on a thread of its own.
     pub fn start(
         engine: Engine,
-        mut request: Request,
+        request: Request,
         tick: &mut dyn FnMut(),
         mut watch: Box<dyn FnMut() + Send>,
     ) -> Result<Session, RunError> {
         let link = Arc::new(Link::default());
-        request.link = Some(link.clone());
         let streams = engine.machine.wiring.sources.iter();
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
-        let run = Run::begin(&engine, request, tick)?;
+        let run = Run::begin(&engine, request, Some(link.clone()), tick)?;
         let of_run = run.for_session();
         let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
         let body = move || {
@@ -158,16 +154,7 @@ impl Session {
         };
         let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
         let thread = Mutex::new(Some(thread));
-        Ok(Session {
-            engine: Arc::new(engine),
-            link,
-            control,
-            environment,
-            sources,
-            run: of_run,
-            ended: Mutex::default(),
-            thread,
-        })
+        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, run: of_run, thread })
     }
 
     /// The application.
@@ -208,14 +195,7 @@ impl Session {
     /// while the engine is full, at most until the deadline; what was sent until then stays sent. Returns the number of
     /// events sent.
     pub fn send(&self, source: usize, events: &RecordBatch, deadline: Option<Instant>) -> Result<usize, SessionError> {
-        let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
-        let stream = &self.engine.program().streams[stream];
-        if !is_sent {
-            return Err(SessionError::NotSent(stream.name.clone()));
-        }
-        if self.ended.lock().contains(&source) {
-            return Err(SessionError::Ended(stream.name.clone()));
-        }
+        let stream = self.sent_stream(source)?;
         let schema = arrow_schema(&stream.schema);
         if events.schema().fields() != schema.fields() {
             let difference = format!("{:?} instead of {:?}", events.schema().fields(), schema.fields());
@@ -230,10 +210,18 @@ impl Session {
                 Sending::Sent => sent += count,
                 Sending::Full if sent > 0 => return Ok(sent),
                 Sending::Full => return Err(SessionError::Timeout),
+                Sending::Ended => return Err(SessionError::Ended(stream.name.clone())),
                 Sending::Over => return Err(SessionError::Over),
             }
         }
         Ok(sent)
+    }
+
+    /// The stream of a source that is sent to.
+    fn sent_stream(&self, source: usize) -> Result<&Stream, SessionError> {
+        let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
+        let stream = &self.engine.program().streams[stream];
+        if is_sent { Ok(stream) } else { Err(SessionError::NotSent(stream.name.clone())) }
     }
 
     /// Promises that no event of a source with a time below will be sent any more: what was held back for it may pass.
@@ -251,21 +239,15 @@ impl Session {
     }
 
     fn check_timed(&self, source: usize) -> Result<(), SessionError> {
-        let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
-        let stream = &self.engine.program().streams[stream];
-        match (is_sent, stream.event_time) {
-            (true, Some(_)) => Ok(()),
-            (true, None) => Err(SessionError::NoTime(stream.name.clone())),
-            (false, _) => Err(SessionError::NotSent(stream.name.clone())),
-        }
+        let stream = self.sent_stream(source)?;
+        stream.event_time.map(|_| ()).ok_or_else(|| SessionError::NoTime(stream.name.clone()))
     }
 
     /// Nothing more is sent to a source: it holds no other source back. In a run with a state that is a pause, unless the
     /// run is the last: what waits for the source stays in the state.
     pub fn end_source(&self, source: usize, deadline: Option<Instant>) -> Result<(), SessionError> {
-        self.message(Message::End(source), deadline)?;
-        self.ended.lock().insert(source);
-        Ok(())
+        self.sent_stream(source)?;
+        self.message(Message::End(source), deadline)
     }
 
     /// Nothing more is sent to any source. The run ends when all sources that are read have ended.
@@ -350,7 +332,7 @@ impl Session {
         match self.link.send(message, deadline) {
             Sending::Sent => Ok(()),
             Sending::Full => Err(SessionError::Timeout),
-            Sending::Over => Err(SessionError::Over),
+            Sending::Ended | Sending::Over => Err(SessionError::Over),
         }
     }
 }

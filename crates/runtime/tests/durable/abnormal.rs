@@ -219,7 +219,6 @@ fn nothing_is_waited_for_behind_a_failure() {
         durability: None,
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");

@@ -291,7 +291,6 @@ impl<'a> Trial<'a> {
             durability: Some(Durability { directory, options: durability }),
             records: None,
             cutter: None,
-            link: None,
             idle: Vec::new(),
         };
         engine.run(request, &mut || {})

@@ -142,7 +142,6 @@ fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, M
         durability: Some(Durability { directory, options: DurabilityOptions::default() }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let summary = engine.run(request, &mut || {}).expect("it runs");

@@ -65,7 +65,6 @@ fn run() -> Summary {
         durability: None,
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     engine.run(request, &mut || {}).expect("it ends")

@@ -38,7 +38,6 @@ fn start(subject: &Subject, options: Options) -> (Session, Vec<Kept>) {
         durability: None,
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     (Session::start(engine, request, &mut || {}, Box::new(|| {})).expect("it starts"), kept)

@@ -207,7 +207,6 @@ impl Subject {
             durability: None,
             records: Some(Box::new(records.clone())),
             cutter: drive.cutter,
-            link: None,
             idle: Vec::new(),
         };
         let summary = match drive.steps {

@@ -352,7 +352,6 @@ pub fn process_under(
         durability: Some(Durability { directory, options }),
         records: None,
         cutter: None,
-        link: None,
         idle: Vec::new(),
     };
     let Drive::Steps(machine, traces) = &setting.drive else { return engine.run(request, &mut || {}) };

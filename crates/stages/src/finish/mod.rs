@@ -38,7 +38,11 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         let batches = OutputBuilder { machine, epoch }.batches(definition.stream);
         epoch.finished.outputs[sink] = batches;
     }
-    let batches = |&stream| (stream, OutputBuilder { machine, epoch }.batches(stream));
+    let batches = |&stream: &StreamId| {
+        let sink = machine.program.sinks.iter().position(|sink| sink.stream == stream);
+        let of_sink = sink.map(|sink| epoch.finished.outputs[sink].clone());
+        (stream, of_sink.unwrap_or_else(|| OutputBuilder { machine, epoch }.batches(stream)))
+    };
     epoch.finished.followed = epoch.input.wanted.follows.iter().map(batches).collect();
     if epoch.input.is_digested {
         epoch.finished.digest = Some(digest_of(machine, epoch));

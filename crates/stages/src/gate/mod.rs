@@ -105,6 +105,7 @@ impl Gate {
                 greatest: None,
                 punctuated: None,
                 segments: VecDeque::new(),
+                held: 0,
                 late: Vec::new(),
                 bad: Vec::new(),
                 ended: false,
@@ -129,9 +130,10 @@ impl Gate {
         let queue = &mut self.queues[source];
         queue.is_sent = is_sent;
         let held = std::mem::take(&mut queue.segments);
+        let count = std::mem::take(&mut queue.held);
         if !is_sent {
             queue.greatest = queue.greatest.max(joins.map(|joins| joins - 1).filter(|&last| last >= 0));
-            self.sent.remove(source, held.iter().map(|segment| segment.times.len()).sum());
+            self.sent.remove(source, count);
         }
         for Segment { batch, arrived, .. } in held {
             let times = queue.next_times(batch.num_rows());
@@ -239,7 +241,7 @@ impl Gate {
 
     /// The position of each source.
     pub fn positions(&self) -> Vec<SourcePosition> {
-        let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].greatest.and(self.queues[s].low())));
+        let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].shown().and(self.queues[s].low())));
         let of = |q: &Queue| SourcePosition {
             events: q.taken,
             time: q.last_time.filter(|_| q.time_field.is_some()),

@@ -68,6 +68,8 @@ pub(super) struct Queue {
     /// The greatest punctuation: nothing with a time below it comes any more.
     pub(super) punctuated: Option<i64>,
     pub(super) segments: VecDeque<Segment>,
+    /// The number of events in them.
+    pub(super) held: usize,
     pub(super) late: Vec<RecordBatch>,
     pub(super) bad: Vec<BadRecord>,
     pub(super) ended: bool,
@@ -161,12 +163,14 @@ impl Queue {
         debug_assert!(times.is_sorted(), "a segment is sorted by time");
         let last = self.segments.back().and_then(|before| before.times.last());
         assert!(last.is_none_or(|&last| last <= times[0]), "segments are in order among each other");
+        self.held += segment.times.len();
         self.segments.push_back(segment);
     }
 
     /// The number of held events.
     pub(super) fn held(&self) -> usize {
-        self.segments.iter().map(|segment| segment.times.len()).sum()
+        debug_assert_eq!(self.held, self.segments.iter().map(|segment| segment.times.len()).sum::<usize>());
+        self.held
     }
 
     /// A lower bound on the times of events still to come; none before the first event or punctuation of a source with
@@ -250,6 +254,7 @@ impl Queue {
                 break;
             }
             let last = self.segments.pop_back().expect("just looked at");
+            self.held -= last.times.len();
             parts.push(last.slice(before, last.times.len() - before));
             if before > 0 {
                 self.push(last.slice(0, before));
@@ -306,6 +311,7 @@ impl Queue {
         let taken: usize = parts.iter().map(RecordBatch::num_rows).sum();
         assert_eq!(taken, count, "an epoch gets the events that were counted for it");
         self.taken += count as u64;
+        self.held -= count;
         match parts.len() {
             1 => parts.swap_remove(0),
             _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
