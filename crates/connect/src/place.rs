@@ -191,7 +191,7 @@ impl FileToken {
                 .find(|end| bytes_at(place, offset, end.len()).is_ok_and(|bytes| bytes == Head::of(end)));
             let Some(end) = more else {
                 return refused(format!(
-                    "its last line was taken without a line end, up to byte {offset}, by a run that ended time, and \
+                    "its last line was taken without a line end, up to byte {offset}, by a final run, and \
                      has grown since"
                 ));
             };

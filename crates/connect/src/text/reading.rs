@@ -10,7 +10,6 @@ use crate::files::{ByteCount, FileIdentity, Place, read_failed};
 use crate::place::{FileToken, Head};
 use memchr::memchr;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::mem::take;
 use tidemill_runtime::{BadRecord, IoFailure};
 
 /// Longest record that is decoded.
@@ -114,8 +113,10 @@ impl Reading {
     /// Reads once.
     pub fn read(&mut self) -> Result<(), IoFailure> {
         if self.buffer.len() - self.end < READ_BYTES {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= take(&mut self.start);
+            // What the place is known by stays.
+            let kept = self.start.saturating_sub(TAIL_BYTES);
+            self.buffer.copy_within(kept..self.end, 0);
+            (self.start, self.end) = (self.start - kept, self.end - kept);
             if self.buffer.len() - self.end < READ_BYTES {
                 let length = (2 * self.end).max(READ_BYTES * 2);
                 self.buffer.resize(length, 0);

@@ -69,6 +69,8 @@ pub(super) struct Batch {
     /// Of the records in it.
     pub bytes: usize,
     rows_max: usize,
+    /// Whether it takes all records that there are.
+    is_open: bool,
 }
 
 impl Batch {
@@ -77,7 +79,8 @@ impl Batch {
     }
 
     pub fn is_full(&self) -> bool {
-        self.records() >= self.rows_max || (self.bytes >= BATCH_BYTES_MAX && self.records() > 0)
+        let has_enough = self.records() >= self.rows_max || (self.bytes >= BATCH_BYTES_MAX && self.records() > 0);
+        has_enough && !self.is_open
     }
 
     fn take(&mut self) -> SourceBatch {
@@ -121,7 +124,7 @@ impl<F: Format> TextSource<F> {
             }
         }
         let rows_max = options.batch_rows.max(1);
-        let batch = Batch { rows: Rows::new(schema), bad: Vec::new(), bytes: 0, rows_max };
+        let batch = Batch { rows: Rows::new(schema), bad: Vec::new(), bytes: 0, rows_max, is_open: false };
         let mut progress = FileProgress::new(&places);
         if follows {
             progress.without_end();
@@ -194,6 +197,18 @@ impl<F: Format> TextSource<F> {
         self.index += 1;
     }
 
+    /// Decodes what the current input ends with, as nothing follows it: all of it into one batch.
+    fn decode_rest(&mut self) -> Result<(), IoFailure> {
+        let Some(reading) = &mut self.current else { return Ok(()) };
+        reading.may_grow = false;
+        if reading.take_header(&mut self.format)? {
+            self.batch.is_open = true;
+            reading.decode(&mut self.format, &mut self.batch);
+            self.batch.is_open = false;
+        }
+        Ok(())
+    }
+
     /// Looks whether there is more than there was at the last file's end.
     fn look(&mut self) -> Result<bool, IoFailure> {
         let Some(reading) = &mut self.current else { return Ok(true) };
@@ -203,15 +218,16 @@ impl<F: Format> TextSource<F> {
         }
         let place = &self.places[self.index];
         match place.look() {
-            // Renamed, and the new file is not there yet.
-            None => Ok(false),
+            // Renamed or removed. A new file of its name, or of a glob, may come.
+            None => self.look_for_files(),
             Some((identity, _)) if identity != reading.identity => {
                 // What was written to the old file before it was renamed.
                 reading.read()?;
                 if reading.ended {
                     self.renamed.extend(reading.identity);
-                    reading.may_grow = false;
-                    reading.decode(&mut self.format, &mut self.batch);
+                    if reading.has_pending() {
+                        self.decode_rest()?;
+                    }
                     self.current = None;
                 }
                 Ok(true)
@@ -226,31 +242,36 @@ impl<F: Format> TextSource<F> {
         }
     }
 
-    /// Adds files that globs match now and that come after the last one.
+    /// Adds files that globs match now and that come after those that were read.
     fn look_for_files(&mut self) -> Result<bool, IoFailure> {
-        let now = places(&self.paths)?;
-        if now.len() <= self.places.len() {
-            return Ok(false);
-        }
-        if !now.starts_with(&self.places) {
-            let new = now.iter().find(|place| !self.places.contains(place)).expect("there are more than before");
+        // A glob may match nothing for a moment.
+        let Ok(now) = places(&self.paths) else { return Ok(false) };
+        let is_known = |place: &Place| self.places.contains(place);
+        let known = now.iter().rposition(is_known).map_or(0, |last| last + 1);
+        if let Some(new) = now[..known].iter().find(|place| !is_known(place)) {
             return Err(IoFailure::new(format!(
                 "{} is new and comes before {}, which was read already; give it a name that sorts after that",
                 new.name(),
-                self.places[self.index].name()
+                now[known - 1].name()
             )));
         }
+        let new = &now[known..];
+        let current = self.current.as_ref().and_then(|reading| reading.identity);
         let is_renamed = |place: &&Place| {
             let identity = place.look().and_then(|(identity, _)| identity);
-            identity.is_some_and(|identity| self.renamed.contains(&identity))
+            identity.is_some_and(|identity| self.renamed.contains(&identity) || current == Some(identity))
         };
-        if let Some(place) = now[self.places.len()..].iter().find(is_renamed) {
+        if let Some(place) = new.iter().find(is_renamed) {
             return Err(IoFailure::new(format!(
                 "{} was read already, under another name: let renamed files have names that the glob does not match",
                 place.name()
             )));
         }
-        self.places = now;
+        if new.is_empty() {
+            return Ok(false);
+        }
+        self.renamed.extend(current);
+        self.places.extend_from_slice(new);
         self.progress = FileProgress::new(&self.places);
         self.progress.without_end();
         Ok(true)
@@ -333,12 +354,8 @@ impl<F: Format> Source for TextSource<F> {
     }
 
     fn rest(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
-        let Some(reading) = self.current.as_mut().filter(|reading| reading.ended && reading.may_grow) else {
-            return Ok(None);
-        };
-        reading.may_grow = false;
-        if reading.take_header(&mut self.format)? {
-            reading.decode(&mut self.format, &mut self.batch);
+        if self.current.as_ref().is_some_and(|reading| reading.ended && reading.may_grow) {
+            self.decode_rest()?;
         }
         Ok((self.batch.records() > 0).then(|| self.batch.take()))
     }

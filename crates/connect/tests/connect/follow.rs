@@ -128,3 +128,40 @@ fn a_file_that_shrinks_while_it_is_followed_is_refused() {
     assert!(failure.contains("has shrunk to 2 bytes while it was followed"), "{failure}");
     assert!(source.next(WAIT).is_err(), "a failure is for ever");
 }
+
+#[test]
+fn a_new_file_is_seen_where_another_one_was_removed() {
+    let files = Files::new();
+    let first = files.write("1.csv", "a\n1\n");
+    files.write("2.csv", "a\n2\n");
+    let mut source = follow(&files.path("*.csv"));
+    assert_eq!((values(&mut *source)), [1, 2]);
+    std::fs::remove_file(&first).unwrap();
+    files.write("3.csv", "a\n3\n");
+    assert_eq!(values(&mut *source), [3]);
+    // The last one goes, and another one comes.
+    std::fs::remove_file(files.path("3.csv")).unwrap();
+    silent(&mut *source);
+    files.write("4.csv", "a\n4\n");
+    assert_eq!(values(&mut *source), [4]);
+}
+
+/// What is left of a renamed file is more than a batch takes.
+#[test]
+fn a_renamed_file_is_read_to_its_end_across_batches() {
+    let files = Files::new();
+    let path = files.write("a.csv", "a\n1\n");
+    let (paths, null) = (vec![path.clone()], String::new());
+    let spec = ReadCsv { paths, delimiter: ',', null, compression: None, end: InputEnd::Follow }.spec();
+    let mut source = open_source(&spec, &ints(&["a"]), &options(2)).unwrap();
+    assert_eq!(values(&mut *source), [1]);
+    append(&path, "\"2\n3\n4\n5\n6\n");
+    silent(&mut *source);
+    std::fs::rename(&path, files.path("a.csv.1")).unwrap();
+    files.write("a.csv", "a\n7\n");
+    let mut all = Vec::new();
+    while all.len() < 5 {
+        all.extend(values(&mut *source));
+    }
+    assert_eq!(all, [3, 4, 5, 6, 7]);
+}

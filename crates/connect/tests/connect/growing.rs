@@ -48,6 +48,7 @@ fn run(spec: &Spec, before: Option<&Run>) -> Result<Run, IoFailure> {
         run.rest.extend(values(&batch.events));
     }
     assert!(source.rest()?.is_none(), "it is given once");
+    assert!(matches!(source.next(std::time::Duration::MAX)?, Next::End), "nothing follows what is kept back");
     Ok(run)
 }
 
@@ -94,6 +95,32 @@ fn an_open_quote_is_waited_for() {
     assert_eq!((monday.values.as_slice(), monday.bad), ([1].as_slice(), 0));
     append(&path, "z\"\n3,w\n");
     assert_eq!(run(&csv(&path), Some(&monday)).unwrap().values, [2, 3]);
+}
+
+/// More lines than a batch takes.
+#[test]
+fn all_lines_after_an_open_quote_are_kept_back() {
+    let files = Files::new();
+    let lines: String = (3..14).map(|i| format!("{i}\n")).collect();
+    let path = files.write("a.csv", format!("a\n1\n\"2\n{lines}"));
+    let monday = run(&csv(&path), None).unwrap();
+    assert_eq!((monday.values.as_slice(), monday.bad), ([1].as_slice(), 0));
+    assert_eq!(monday.rest, (3..14).collect::<Vec<_>>());
+    let tuesday = run(&csv(&path), Some(&monday)).unwrap();
+    assert_eq!((tuesday.values.len(), tuesday.rest), (0, monday.rest));
+}
+
+/// The last bytes that were read are known however the file was read.
+#[test]
+fn a_large_file_is_known_by_its_last_bytes() {
+    let files = Files::new();
+    let whole: String = std::iter::once("a\n".to_owned()).chain((0..50_000).map(|i| format!("{i:05}\n"))).collect();
+    let path = files.write("a.csv", &whole);
+    let monday = run(&csv(&path), None).unwrap();
+    assert_eq!(monday.values.len(), 50_000);
+    files.write("a.csv", whole.replace("\n49999\n", "\n49998\n"));
+    let refusal = refused(&csv(&path), &monday);
+    assert!(refusal.contains("were read and were changed since"), "{refusal}");
 }
 
 #[test]
