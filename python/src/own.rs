@@ -158,7 +158,8 @@ impl Source for Reading {
         while !self.ended {
             let Some(_inside) = recall.enter() else { return Ok(Next::End) };
             match self.item() {
-                Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => {}
+                // The iterator says that nothing has come.
+                Ok(Some(batch)) if batch.events.num_rows() == 0 && batch.bad.is_empty() => return Ok(Next::Nothing),
                 Ok(Some(batch)) => {
                     self.done += (batch.events.num_rows() + batch.bad.len()) as u64;
                     return Ok(Next::Batch(batch));
@@ -200,6 +201,8 @@ impl Source for Reading {
 /// A `tidemill.own.SinkConnector`.
 pub struct OwnSink {
     class: String,
+    /// The name of the sink in the program.
+    name: String,
     object: Py<PyAny>,
     /// Whether it says which epoch it has stored last.
     keeps_epochs: bool,
@@ -208,7 +211,7 @@ pub struct OwnSink {
 
 impl OwnSink {
     /// The connection of an object, if it is one.
-    pub fn of(object: &Bound<'_, PyAny>, raised: &Raised) -> PyResult<Option<OwnSink>> {
+    pub fn of(object: &Bound<'_, PyAny>, name: &str, raised: &Raised) -> PyResult<Option<OwnSink>> {
         if !is_own(object, "SinkConnector")? {
             return Ok(None);
         }
@@ -216,6 +219,7 @@ impl OwnSink {
         let base = object.py().import("tidemill.own")?.getattr("SinkConnector")?;
         Ok(Some(OwnSink {
             class: class.qualname()?.extract()?,
+            name: name.to_owned(),
             keeps_epochs: !class.getattr("committed")?.is(&base.getattr("committed")?),
             object: object.clone().unbind(),
             raised: raised.clone(),
@@ -229,11 +233,17 @@ impl SinkConnection for OwnSink {
     }
 
     fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+        // Two sinks of a state may keep their epochs in one place.
+        let state = durable.map(|durable| format!("{} {}", durable.owner, self.name));
+        let object = Python::attach(|py| {
+            let named = self.object.bind(py).setattr("state", state);
+            named.map(|()| self.object.clone_ref(py)).map_err(|error| self.raised.keep(py, error))
+        })?;
         Ok(Box::new(Writing {
             schema: schema.clone(),
-            object: Python::attach(|py| self.object.clone_ref(py)),
+            object,
             keeps_epochs: self.keeps_epochs,
-            owner: durable.map(|durable| durable.owner.clone()),
+            is_durable: durable.is_some(),
             raised: self.raised.clone(),
             batches: Vec::new(),
             committed: None,
@@ -252,8 +262,7 @@ struct Writing {
     schema: Schema,
     object: Py<PyAny>,
     keeps_epochs: bool,
-    /// The state of a durable run.
-    owner: Option<String>,
+    is_durable: bool,
     raised: Raised,
     /// Written, and not handed over yet.
     batches: Vec<RecordBatch>,
@@ -268,12 +277,14 @@ impl Writing {
         &mut self,
         call: impl FnOnce(Python<'_>, &Bound<'_, PyAny>) -> PyResult<T> + Send,
     ) -> Result<T, IoFailure> {
-        if self.failed {
-            return Err(IoFailure::new("it failed before"));
-        }
+        self.check()?;
         let called = Python::attach(|py| call(py, self.object.bind(py)).map_err(|error| self.raised.keep(py, error)));
         self.failed = called.is_err();
         called
+    }
+
+    fn check(&self) -> Result<(), IoFailure> {
+        if self.failed { Err(IoFailure::new("it failed before")) } else { Ok(()) }
     }
 
     /// Hands over what was written.
@@ -295,32 +306,29 @@ fn stored_epoch(stored: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 
 impl Sink for Writing {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
+        self.check()?;
         self.batches.push(batch.clone());
         Ok(())
     }
 
     /// In a run without a state, the end of an epoch.
     fn flush(&mut self) -> Result<(), IoFailure> {
-        match self.owner.is_some() || self.batches.is_empty() {
+        match self.is_durable || self.batches.is_empty() {
             true => Ok(()),
             false => self.hand_over(None),
         }
     }
 
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
-        let (owner, keeps_epochs) = (self.owner.clone(), self.keeps_epochs);
-        let committed = self.call(|_, object| {
-            object.setattr("state", owner)?;
-            match keeps_epochs {
-                true => stored_epoch(&object.call_method0("committed")?),
-                false => Ok(None),
-            }
-        })?;
-        self.committed = committed;
-        Ok(if keeps_epochs { Recovered::Through(committed) } else { Recovered::Forgets })
+        if !self.keeps_epochs {
+            return Ok(Recovered::Forgets);
+        }
+        self.committed = self.call(|_, object| stored_epoch(&object.call_method0("committed")?))?;
+        Ok(Recovered::Through(self.committed))
     }
 
     fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        self.check()?;
         if self.committed.is_some_and(|committed| epoch <= committed) {
             self.batches.clear();
         } else {
@@ -330,6 +338,7 @@ impl Sink for Writing {
     }
 
     fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        self.check()?;
         if self.committed.is_some_and(|committed| epoch <= committed) {
             return Ok(());
         }
@@ -344,6 +353,7 @@ impl Sink for Writing {
     }
 
     fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
+        self.check()?;
         if self.committed.is_none_or(|committed| epoch > committed) {
             self.batches.clear();
             self.prepared = None;

@@ -17,9 +17,6 @@ use tidemill_connect::{Registry, Spec, SpecError};
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
 
-/// The source that a session sends: `tidemill._engine.SENT`.
-const SENT: &str = r#"{"kind": "sent"}"#;
-
 /// The results of a run.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Outcome {
@@ -53,7 +50,7 @@ impl Given {
             idle: entries(job, "idle", |_, value| Ok(Duration::from_micros(value.extract()?)))?,
             tables: entries(job, "tables", |name, value| input(format!("table '{name}'"), value))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &connectors, &raised, &mut collections))?,
-            connectors: Registry::standard(),
+            connectors,
         };
         Ok(Given { job, collections, raised, recall })
     }
@@ -83,11 +80,11 @@ fn input(
     recall: &Recall,
 ) -> PyResult<Input> {
     if let Ok(text) = value.cast::<PyString>() {
-        let text = text.to_cow()?;
-        if text == SENT {
+        let spec = spec(&text.to_cow()?)?;
+        if spec.kind == "sent" {
             return Ok(Input::Sent);
         }
-        let connection = connectors.source(&spec(&text)?).map_err(|error| refused(value.py(), &error, place))?;
+        let connection = connectors.source(&spec).map_err(|error| refused(value.py(), &error, place))?;
         return Ok(Input::Connection(connection));
     }
     if let Some(own) = OwnSource::of(value, raised, recall)? {
@@ -106,7 +103,7 @@ fn output(
     raised: &Raised,
     collections: &mut BTreeMap<String, Collection>,
 ) -> PyResult<Output> {
-    if let Some(own) = OwnSink::of(value, raised)? {
+    if let Some(own) = OwnSink::of(value, name, raised)? {
         return Ok(Output::Connection(Box::new(own)));
     }
     let Ok(text) = value.cast::<PyString>() else {
@@ -125,7 +122,7 @@ fn output(
 }
 
 fn spec(text: &str) -> PyResult<Spec> {
-    serde_json::from_str(text).map_err(|error| PyValueError::new_err(format!("this is no connector: {error}")))
+    serde_json::from_str(text).map_err(|error| PyValueError::new_err(format!("a connector cannot be read: {error}")))
 }
 
 /// The exception for a spec that means nothing.

@@ -250,6 +250,9 @@ class App:
             raise PlanError(f"{type_name(stream)} is not a stream", hint)
         self._check_own(stream)
         own_name = self._sink_name(stream, output) if name is None else name
+        taken = (n for n, other in self._sinks.items() if other is output and isinstance(other, SinkConnector))
+        if (other := next(taken, own_name)) != own_name:
+            raise PlanError(f"the connector is that of sink '{other}'", "make one of its own", f"sink '{own_name}'")
 
         def same() -> bool:
             return is_same_output(self._sinks[own_name], output)

@@ -166,7 +166,6 @@ class Registered(Connector):
     """A connector of the native module by its kind; see ``tm.connector``."""
 
     kind: ClassVar[str] = "connector"
-    name: str
     options: str
 
     def _source_spec(self) -> str:
@@ -188,7 +187,7 @@ def connector(kind: str, **options: Any) -> Registered:
     if not isinstance(kind, str) or not kind:
         raise PlanError(f"{kind!r} is not a kind of connector", 'write tm.connector("csv", paths=["a.csv"])')
     try:
-        return Registered(kind, json.dumps({"kind": kind, **options}, sort_keys=True))
+        return Registered(json.dumps({"kind": kind, **options}, sort_keys=True, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise PlanError(f"the options of connector '{kind}' are not JSON: {error}") from None
 

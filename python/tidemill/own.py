@@ -29,13 +29,13 @@ class SourceConnector(Connector):
         """Batches, each with the offset after it.
 
         ``after`` is the offset after which to begin: one that was given before, or None for the beginning. A batch is
-        Arrow data, or a list of dicts or events; it may be empty. The end of the iterator is that of the input, with a
-        state a pause: the next run asks for what comes after the last offset.
+        Arrow data, or a list of dicts or events; an empty one says that nothing has come. The end of the iterator is
+        that of the input, with a state a pause: the next run asks for what comes after the last offset.
 
         An offset is a text. It may be None if ``replays`` is False: what a later run is given after None is
         new to it.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} needs a method batches(self, after)")
 
     def _open(self, schema: RecordSchema, name: str) -> OpenSource:
         return OpenSource(self, schema, name)
@@ -50,8 +50,8 @@ class SinkConnector(Connector):
 
     kind: ClassVar[str] = "a sink connector"
     state: str | None = None
-    """Names the state of the run, once ``committed`` or ``write`` is called; None in a run without a state. Another
-    state counts epochs of its own, and so does one that was put back to a savepoint."""
+    """Names the state of the run and the sink, once ``committed`` or ``write`` is called; None without a state.
+    Another state counts epochs of its own, and so does one that was put back to a savepoint."""
 
     def write(self, batch: Any, epoch: int | None) -> None:
         """Stores the events of an epoch: Arrow data with ``to_pylist()``. What it raises stops the run.
@@ -62,11 +62,11 @@ class SinkConnector(Connector):
 
         A sink with ``committed`` stores the events and the number in one transaction, also where there are no events.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} needs a method write(self, batch, epoch)")
 
     def committed(self) -> int | None:
         """The last epoch of ``self.state`` that is stored, or None. Asked once, when the run begins."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} needs a method committed(self)")
 
 
 class OpenSource:

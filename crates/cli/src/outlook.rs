@@ -59,8 +59,8 @@ fn given(at: &SourceAt) -> String {
     match again == Taken::default() {
         true => format!("takes the data given to the run, after {} of earlier runs", counted(before, "event")),
         false => format!(
-            "takes the data given to the run, after {} of earlier runs: it must be that of the last run, which did not \
-             come to its end, again; {} of it were taken",
+            "takes the data given to the run, after {} of earlier runs. Give the data of the last run again, which did \
+             not come to its end: {} of it were taken",
             counted(before, "event"),
             count(again.events)
         ),

@@ -21,13 +21,6 @@ impl fmt::Display for KindTaken {
 
 impl std::error::Error for KindTaken {}
 
-impl Default for Registry {
-    /// The [standard](Registry::standard) one.
-    fn default() -> Registry {
-        Registry::standard()
-    }
-}
-
 impl Registry {
     /// With the connectors of this crate.
     pub fn standard() -> Registry {

@@ -78,6 +78,11 @@ pub enum SpecError {
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            SpecError::Unknown { kind, .. } if kind.starts_with("python:") => write!(
+                f,
+                "there is no connector '{kind}': it was written in a program, and no record can make it; run the program \
+                 as it was, until it ends or is stopped"
+            ),
             SpecError::Unknown { kind, known } => {
                 write!(f, "there is no connector '{kind}'; there are {}", known.join(", "))
             }
