@@ -1,6 +1,6 @@
 //! Comma-separated values with a header line (the grammar: [`crate`]).
 
-use super::{comma, output, planted};
+use super::open::{comma, output, planted};
 use crate::compression::chosen;
 use crate::text::csv::{Csv as Format, check_schema, delimiter_byte};
 use crate::text::{CsvRows, Input, TextSink, TextSource};

@@ -1,6 +1,6 @@
 //! Made-up events, the same for the same seed.
 
-use super::is_last;
+use super::open::is_last;
 use crate::generator::{ColumnSpec, Generator as Events, Speed};
 use crate::{Connector, InputEnd, SourceConnection, SourceOptions, Spec, SpecError};
 use serde::{Deserialize, Serialize};

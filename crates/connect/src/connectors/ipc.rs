@@ -1,6 +1,6 @@
 //! Arrow IPC, file or stream format (told by the first bytes).
 
-use super::{columnar, is_last};
+use super::open::{columnar, is_last};
 use crate::columnar::{ColumnarSource, IpcFiles, IpcSink};
 use crate::files::places;
 use crate::{InputEnd, IpcCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};

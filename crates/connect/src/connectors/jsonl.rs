@@ -1,6 +1,6 @@
 //! One JSON object per line.
 
-use super::{output, planted};
+use super::open::{output, planted};
 use crate::compression::chosen;
 use crate::text::jsonl::Jsonl as Format;
 use crate::text::{Input, JsonlRows, TextSink, TextSource};

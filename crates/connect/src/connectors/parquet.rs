@@ -1,6 +1,6 @@
 //! Apache Parquet; not from standard input, for it is read from its end.
 
-use super::{columnar, is_last};
+use super::open::{columnar, is_last};
 use crate::columnar::{ColumnarSource, ParquetFiles, ParquetSink};
 use crate::files::places;
 use crate::{InputEnd, ParquetCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
