@@ -155,6 +155,14 @@ pub enum OriginDef {
         #[serde(default)]
         lateness: i64,
     },
+    /// A tick of event time at `origin` and each multiple of the period before and after it: the field `at`, of type
+    /// `Time`, or `int` where the period is one.
+    Every {
+        /// A `duration`, or an `int` where the event time is one.
+        period: Value,
+        #[serde(default)]
+        origin: i64,
+    },
     /// The events of another stream for which the predicate holds.
     Filter {
         /// The other stream.
@@ -212,11 +220,78 @@ pub struct TransactionDef {
     pub name: String,
     /// The streams whose events it runs on; all of one schema.
     pub inputs: Vec<StreamRef>,
+    /// Where it is there, the transaction runs on the windows of its one input as they close, not on events. It has no
+    /// roles. The events that its body sees are the closes: the parts of the group, `start` and `end`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<OverDef>,
     /// The rows it may touch.
     #[serde(default)]
     pub roles: Vec<RoleDef>,
     /// What it does.
     pub body: Vec<Stmt>,
+}
+
+/// The windows over a stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverDef {
+    /// The group of an event: names, and values over its fields. None is a value like others. Empty: one group.
+    #[serde(default)]
+    pub by: Vec<(String, Expr)>,
+    /// Which windows each group has.
+    pub windows: WindowsDef,
+}
+
+/// Which windows a group has. Lengths are a `duration`, or an `int` where the event time is one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowsDef {
+    /// One after the other, from `origin` on and before it.
+    Tumbling {
+        length: Value,
+        #[serde(default)]
+        origin: i64,
+    },
+    /// One begins every `every`, which divides the length.
+    Sliding {
+        length: Value,
+        every: Value,
+        #[serde(default)]
+        origin: i64,
+    },
+    /// The events between two pauses of at least `gap`.
+    Session { gap: Value },
+    /// So many events.
+    Counting { count: i64 },
+}
+
+/// What is asked about the events of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowFunction {
+    /// How many there are.
+    Count,
+    /// The sum of the values; 0 of none.
+    Sum,
+    /// Their mean; `None` of none.
+    Mean,
+    /// The least; `None` of none.
+    Min,
+    /// The greatest; `None` of none.
+    Max,
+    /// The value of the first event.
+    First,
+    /// The value of the last event.
+    Last,
+    /// The value of the first event whose `by` is the least.
+    ArgMin,
+    /// The value of the first event whose `by` is the greatest.
+    ArgMax,
+    /// How many different values there are.
+    Distinct,
+    /// Whether some value, a `bool`, is true.
+    Any,
+    /// Whether all values, `bool`s, are true.
+    All,
 }
 
 /// A row (or, over a list field, a row per element) that a transaction may touch.
@@ -369,6 +444,16 @@ pub enum ExprNode {
         #[serde(default)]
         part: Option<WindowPart>,
         aggregate: Aggregate,
+    },
+    /// Of a window over a stream: `w.field.function()`, `w.count()`, `w.argmax("by").value`. `value` and `by` are over
+    /// the fields of the events in the window. Where a value is None, the event does not count, but for `First`, `Last`,
+    /// `ArgMin` and `ArgMax`, which only leave out events whose `by` is None.
+    Aggregate {
+        function: WindowFunction,
+        #[serde(default)]
+        value: Option<Box<Expr>>,
+        #[serde(default)]
+        by: Option<Box<Expr>>,
     },
     /// `role.exists`
     Exists(String),

@@ -2,7 +2,7 @@
 //!
 //! The event is always called `ev`. Parentheses appear only where the tree needs them.
 
-use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowPart};
+use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowFunction, WindowPart};
 use std::fmt::{self, Display, Formatter};
 use tidemill_model::Value;
 
@@ -37,6 +37,14 @@ impl Display for Expr {
                     Some(WindowPart::Last(count)) => write!(f, ".last({count})")?,
                 }
                 write!(f, ".{aggregate}()")
+            }
+            ExprNode::Aggregate { function, value, by } => {
+                f.write_str("w.")?;
+                match (value, by) {
+                    (Some(value), Some(by)) => write!(f, "{function}({by}).{value}"),
+                    (Some(value), None) => write!(f, "{value}.{function}()"),
+                    _ => write!(f, "{function}()"),
+                }
             }
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),
@@ -184,6 +192,25 @@ impl Display for Aggregate {
             Aggregate::Min => "min",
             Aggregate::Max => "max",
             Aggregate::Distinct => "distinct",
+        })
+    }
+}
+
+impl Display for WindowFunction {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WindowFunction::Count => "count",
+            WindowFunction::Sum => "sum",
+            WindowFunction::Mean => "mean",
+            WindowFunction::Min => "min",
+            WindowFunction::Max => "max",
+            WindowFunction::First => "first",
+            WindowFunction::Last => "last",
+            WindowFunction::ArgMin => "argmin",
+            WindowFunction::ArgMax => "argmax",
+            WindowFunction::Distinct => "distinct",
+            WindowFunction::Any => "any",
+            WindowFunction::All => "all",
         })
     }
 }

@@ -18,6 +18,7 @@ impl Expr {
             ExprNode::Binary { left, right, .. } | ExprNode::Compare { left, right, .. } => vec![left, right],
             ExprNode::All(parts) | ExprNode::Any(parts) => parts.iter().collect(),
             ExprNode::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
+            ExprNode::Aggregate { value, by, .. } => by.iter().chain(value).map(|operand| &**operand).collect(),
             ExprNode::In { value, options } => std::iter::once(&**value).chain(options).collect(),
             ExprNode::Call { arguments, .. } => arguments.iter().collect(),
         }

@@ -63,6 +63,8 @@ impl Scope<'_> {
             ExprNode::In { value, options } => self.one_of(expr, value, options),
             ExprNode::Call { function, arguments } => self.call(expr, *function, arguments),
             ExprNode::Length(name) => self.length(name),
+            ExprNode::Aggregate { .. } => Err(Fault::new(format!("{expr} is asked for outside of a window"))
+                .hint("only the function of a window can ask for aggregates of its events")),
         }
     }
 

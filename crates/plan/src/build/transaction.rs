@@ -10,7 +10,9 @@ pub struct TransactionBuilder {
 
 impl TransactionBuilder {
     pub(super) fn new(name: String, inputs: Vec<StreamRef>) -> Self {
-        TransactionBuilder { transaction: TransactionDef { name, inputs, roles: Vec::new(), body: Vec::new() } }
+        TransactionBuilder {
+            transaction: TransactionDef { name, inputs, over: None, roles: Vec::new(), body: Vec::new() },
+        }
     }
 
     /// A row to read and write; touching a missing one aborts.
