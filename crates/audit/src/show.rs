@@ -135,7 +135,7 @@ fn late_text(program: &Program, source: usize, offset: u64, event: &[Value]) -> 
 }
 
 fn event_text(program: &Program, next: &NextEvent, epoch: u64) -> String {
-    let stream = source_streams(program).nth(next.position.source as usize).expect("a source's event");
+    let stream = &program.streams[next.root];
     let mut text = stream.name.clone();
     if next.is_known {
         let _ = write!(text, ":{}", next.position.offset);

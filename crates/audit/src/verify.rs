@@ -264,7 +264,9 @@ impl<'a> Verification<'a> {
         let mut last = None;
         while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_, _, _| {})?.is_some() {
             while let Some(event) = walk.next_event() {
-                let position = format!("{}:{}", names[event.position.source as usize], event.position.offset);
+                let of = names.get(event.position.source as usize);
+                let of = of.map_or(self.program.streams[event.root].name.as_str(), |name| name);
+                let position = format!("{of}:{}", event.position.offset);
                 for trace in walk.reference.process_traced(event).iter().filter(|trace| trace.aborted.is_none()) {
                     let transaction = &self.program.transactions[trace.transaction];
                     let writes = trace.steps.iter().any(|step| {

@@ -8,8 +8,8 @@ use tidemill_durability::StateDirectory;
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
-use tidemill_reference::{NextEvent, Reference};
-use tidemill_runtime::{BadRecord, History, IoFailure, LoggedInput, PastEpoch, Source, StartingPoint};
+use tidemill_reference::{NextEvent, Reference, due_streams};
+use tidemill_runtime::{BadRecord, DueCut, History, IoFailure, LoggedInput, PastEpoch, Source, StartingPoint};
 
 /// The program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
@@ -36,6 +36,8 @@ pub struct Walk<'p> {
     passing: Vec<u64>,
     /// The sources of the sent events of the current epoch that are still to pass, in order.
     sent: VecDeque<u32>,
+    /// What is due in the current epoch and has not run.
+    due: VecDeque<NextEvent>,
 }
 
 impl<'p> Walk<'p> {
@@ -60,7 +62,7 @@ impl<'p> Walk<'p> {
             source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
         }
         let passing = vec![0; sources.len()];
-        Ok(Walk { program, reference, history, epoch, passing, sent: VecDeque::new() })
+        Ok(Walk { program, reference, history, epoch, passing, sent: VecDeque::new(), due: VecDeque::new() })
     }
 
     /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
@@ -97,6 +99,9 @@ impl<'p> Walk<'p> {
         }
         self.passing = epoch.sources.iter().map(|source| source.passed).collect();
         self.sent = epoch.sent.iter().flat_map(|&(source, count)| repeat_n(source, count as usize)).collect();
+        if let Some(DueCut { due, boundary }) = epoch.due {
+            self.due = self.reference.due(due_streams(self.program)[due], boundary).into();
+        }
         self.epoch = epoch.number;
         Ok(Some(epoch))
     }
@@ -104,7 +109,8 @@ impl<'p> Walk<'p> {
     /// The next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
         let timed = self.reference.next_event(&mut self.passing);
-        timed.or_else(|| self.sent.pop_front().map(|source| self.reference.next_of(source as usize)))
+        let sent = |walk: &mut Self| walk.sent.pop_front().map(|source| walk.reference.next_of(source as usize));
+        timed.or_else(|| sent(self)).or_else(|| self.due.pop_front())
     }
 
     /// The digests that were logged after the last epoch.

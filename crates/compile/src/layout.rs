@@ -78,7 +78,9 @@ impl StreamLayout {
                 });
                 parent.derive(sources.collect())
             }
-            Origin::Source { .. } => StreamLayout::root(&program.streams[stream].schema, Format::Arrow),
+            Origin::Source { .. } | Origin::Due(_) => {
+                StreamLayout::root(&program.streams[stream].schema, Format::Arrow)
+            }
             _ => StreamLayout::root(&program.streams[stream].schema, Format::Native),
         }
     }

@@ -337,7 +337,7 @@ mod tests {
             let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None, was: None };
             let default = Some(Value::Bytes(Vec::new()));
             let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window, was: None };
-            Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None }
+            Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None, is_hidden: false }
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
         let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \
@@ -355,7 +355,7 @@ mod tests {
             was: was.map(Into::into),
         };
         let columns = columns.into_iter().enumerate().map(column).collect();
-        Table { name: "t".into(), columns, key: vec![0], groups: None }
+        Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false }
     }
 
     #[test]

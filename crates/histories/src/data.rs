@@ -87,6 +87,7 @@ impl Values {
     fn rows(&mut self, table: &Table) -> Vec<Vec<Value>> {
         let mut rows: Vec<Vec<Value>> = Vec::new();
         let wanted = match self.shape.keys {
+            _ if table.is_hidden => 0,
             _ if self.random.chance(8) => 0,
             _ if self.random.chance(10) => 5,
             Keys::Few => ROWS_MAX,

@@ -4,6 +4,7 @@
 use crate::ast::*;
 use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
 use crate::expressions::column_type;
+use crate::over::random_over;
 use crate::random::Random;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
@@ -58,11 +59,19 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     for level in 0..levels {
         let built = Level { level, size, risk };
         built.derive(&mut random, &mut plan);
+        if let Some(time) = time.filter(|_| random.chance(35)) {
+            built.window(&mut random, &mut plan, time);
+        }
         built.transact(&mut random, &mut plan);
     }
     if random.chance(50) {
         // An event meets its transactions in another order than they were made.
-        random.shuffle(&mut plan.transactions);
+        let mut shuffled = plan.clone();
+        random.shuffle(&mut shuffled.transactions);
+        // Windows may only be over what was declared before.
+        if shuffled.transactions.iter().all(|t| t.over.is_none()) || analyze(&shuffled).is_ok() {
+            plan = shuffled;
+        }
     }
     for number in 0..random.below(4) {
         let inputs = inputs(&plan);
@@ -172,6 +181,21 @@ impl Level {
         }
     }
 
+    /// Adds windows.
+    fn window(&self, random: &mut Random, plan: &mut Plan, time: Type) {
+        for _ in 0..random.between(1, 2) {
+            let inputs = inputs(plan);
+            let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
+            let Some(input) = random.pick_any(&near) else { return };
+            let name = format!("window{}", plan.transactions.len());
+            let window = random_over(random, &name, input.stream.clone(), &input.schema, time);
+            plan.transactions.push(window);
+            if analyze(plan).is_err() {
+                plan.transactions.pop();
+            }
+        }
+    }
+
     /// Adds transactions.
     fn transact(&self, random: &mut Random, plan: &mut Plan) {
         let most = match (self.size, self.level) {
@@ -242,7 +266,8 @@ fn inputs(plan: &Plan) -> Vec<Input> {
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
     };
     let mut inputs = Vec::new();
-    for (id, stream) in program.streams.iter_enumerated() {
+    // What windows are made of has names with a dot.
+    for (id, stream) in program.streams.iter_enumerated().filter(|(id, _)| !is_hidden(&program, *id)) {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
         let lists_open = matches!(program.streams[stream.root].origin, Origin::Source { .. });
@@ -250,6 +275,15 @@ fn inputs(plan: &Plan) -> Vec<Input> {
         inputs.push(Input { stream: reference, schema, lists_open, event_time, level });
     }
     inputs
+}
+
+fn is_hidden(program: &Program, id: StreamId) -> bool {
+    let of = |t: TransactionId| program.transactions[t].name.contains('.');
+    match program.streams[id].origin {
+        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(t),
+        Origin::Due(_) => true,
+        _ => false,
+    }
 }
 
 /// How a plan refers to a stream that can be an input.
@@ -263,7 +297,7 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
         Origin::Emitted(t, output) => {
             StreamRef::Emitted { transaction: transaction(t), name: program.transactions[t].emits[output].name.clone() }
         }
-        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => return None,
+        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) | Origin::Due(_) => return None,
     })
 }
 

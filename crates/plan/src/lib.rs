@@ -34,9 +34,9 @@ pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};
 pub use plan::*;
 pub use program::{
-    Cast, Column, CommittedOutput, Count, Delivery, EmitOutput, FloatOp, KeyGroups, Local, LocalId, LoopId, Measure,
-    Missing, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId,
-    Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
+    Bound, Cast, Column, CommittedOutput, Count, Delivery, Due, DueField, EmitOutput, FloatOp, KeyGroups, Local,
+    LocalId, LoopId, Measure, Missing, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen,
+    Sink, Stream, StreamId, Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
 pub use window::{Keep, SLICE_BYTES, Slices, Window};

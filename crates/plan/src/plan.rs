@@ -471,6 +471,8 @@ pub enum ExprNode {
     IfElse { condition: Box<Expr>, then: Box<Expr>, otherwise: Box<Expr> },
     /// `value is None` (negate with `Unary`).
     IsNull(Box<Expr>),
+    /// The value, or the zero of its type where it is None: 0, false, 1970, nothing.
+    OrZero(Box<Expr>),
     /// `value in (a, b, …)`: equality with any of these.
     In { value: Box<Expr>, options: Vec<Expr> },
     /// A built-in function.

@@ -25,7 +25,7 @@
 
 use crate::{Aggregate, Limits, Window};
 use serde::{Deserialize, Serialize};
-use tidemill_model::{ColumnType, Schema, SourceId, Value};
+use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
 
 tidemill_model::index_types! {
@@ -84,6 +84,9 @@ pub struct Table {
     /// Declared groups of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroups>,
+    /// Whether it holds the windows over a stream, so that only the program's own transactions know it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_hidden: bool,
 }
 
 /// Groups of keys: the value of a key column of ints modulo their number.
@@ -183,12 +186,81 @@ pub enum Origin {
     Aborted(TransactionId),
     /// Of a transaction: index into [`Transaction::emits`].
     Emitted(TransactionId, usize),
+    /// What is due at times: the windows over a stream that close.
+    Due(Due),
     /// Of a source stream. Feeds sinks only.
     Late(StreamId),
     /// Of a source stream. Feeds sinks only.
     Bad(StreamId),
     /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.
     Failed(StreamId),
+}
+
+/// Rows of a table that are due at times.
+///
+/// A row is due at the *boundary* in its column `due`: behind everything with a time below, before everything else. It gives
+/// one event. The transactions on that event delete the row or make it due later. The events of one boundary are in the
+/// order of the column `first`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Due {
+    /// The table.
+    pub table: TableId,
+    /// The column that holds the boundary; an int in units of event time.
+    pub due: usize,
+    /// The column that orders rows; an int.
+    pub first: usize,
+    /// How the fields of the event are made.
+    pub fields: Vec<DueField>,
+    /// How early a row can be due that a transaction makes.
+    pub bound: Bound,
+    /// The type of times: `Time` or `Int`.
+    pub time: Type,
+}
+
+/// A field of a [`Due`] event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DueField {
+    /// A column of the row; None where the column `none` is true.
+    Part {
+        /// The column.
+        column: usize,
+        /// The other column.
+        none: Option<usize>,
+    },
+    /// The boundary less a length.
+    Start {
+        /// The length.
+        length: i64,
+    },
+    /// The boundary.
+    End,
+}
+
+/// The earliest boundary of a row that is made by an event of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bound {
+    /// The first after it of a grid: `origin` and each multiple of `every` before and after it.
+    Grid {
+        /// The distance.
+        every: i64,
+        /// Where it starts.
+        origin: i64,
+    },
+    /// That long after it.
+    After(i64),
+}
+
+impl Bound {
+    /// The earliest boundary of a row that is made at a time; none beyond the end of time.
+    pub fn after(self, time: i64) -> Option<i64> {
+        match self {
+            Bound::Grid { every, origin } => {
+                let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
+                i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
+            }
+            Bound::After(gap) => time.checked_add(gap),
+        }
+    }
 }
 
 /// The fields of a source's `bad` stream: where the record stood, what was wrong, and its text as

@@ -14,7 +14,7 @@ impl Expr {
             | ExprNode::Window { .. }
             | ExprNode::Exists(_)
             | ExprNode::Length(_) => vec![],
-            ExprNode::Unary { value, .. } | ExprNode::IsNull(value) => vec![value],
+            ExprNode::Unary { value, .. } | ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],
             ExprNode::Binary { left, right, .. } | ExprNode::Compare { left, right, .. } => vec![left, right],
             ExprNode::All(parts) | ExprNode::Any(parts) => parts.iter().collect(),
             ExprNode::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],

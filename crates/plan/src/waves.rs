@@ -28,7 +28,7 @@ impl Waves {
         let of: TiVec<TransactionId, usize> = transactions.keys().map(|t| depth(program, t)).collect();
         for (t, transaction) in transactions.iter_enumerated().filter(|(t, _)| of[*t] > 0) {
             let mut others = transactions.iter_enumerated().filter(|(other, _)| *other != t);
-            if transaction.inputs.len() > 1 || others.any(|(_, other)| conflict(transaction, other)) {
+            if transaction.inputs.len() > 1 || others.any(|(_, other)| conflict(program, transaction, other)) {
                 return None;
             }
         }
@@ -53,7 +53,26 @@ fn depth(program: &Program, transaction: TransactionId) -> usize {
     program.transactions[transaction].inputs.iter().map(before).max().unwrap_or(0)
 }
 
-/// Whether they may meet in a row that one of them writes.
-fn conflict(one: &Transaction, other: &Transaction) -> bool {
-    one.roles.iter().any(|a| other.roles.iter().any(|b| a.table == b.table && (a.written || b.written)))
+/// Whether they may meet in a row that one of them writes, in one epoch.
+fn conflict(program: &Program, one: &Transaction, other: &Transaction) -> bool {
+    let (of_one, of_other) = (causes(program, one), causes(program, other));
+    of_one.iter().any(|cause| of_other.contains(cause))
+        && one.roles.iter().any(|a| other.roles.iter().any(|b| a.table == b.table && (a.written || b.written)))
+}
+
+/// What a transaction follows from: none for the events of sources, which share epochs, or a stream of what is due, which
+/// has epochs of its own.
+fn causes(program: &Program, transaction: &Transaction) -> Vec<Option<StreamId>> {
+    let mut causes = Vec::new();
+    for &input in &transaction.inputs {
+        let root = program.streams[input].root;
+        match program.streams[root].origin {
+            Origin::Committed(before) | Origin::Aborted(before) | Origin::Emitted(before, _) => {
+                causes.extend(self::causes(program, &program.transactions[before]));
+            }
+            Origin::Due(_) => causes.push(Some(root)),
+            _ => causes.push(None),
+        }
+    }
+    causes
 }

@@ -1,7 +1,8 @@
 //! The log entry of an epoch, and its encoding.
 //!
 //! ```text
-//! entry   = version:1, sources: n, n × source, sent: n, n × (source, events), digests: n, n × digest
+//! entry   = version:1, sources: n, n × source, sent: n, n × (source, events), due, digests: n, n × digest
+//! due     = 0, or 1 + the number of what is due, boundary:8
 //! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations), passed, [token], events, bad, [values],
 //!           [punctuations: n, n × (events before it, time:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
@@ -26,10 +27,11 @@ use std::collections::HashMap;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program};
 use tidemill_stages::digest::committed_streams;
+use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct EpochEntry {
     pub sources: Vec<SourceEntry>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
+    /// If it has what is due at a time, and no events of sources: which.
+    pub due: Option<DueCut>,
     /// The digests of earlier epochs.
     pub digests: EpochDigests,
 }
@@ -48,6 +52,8 @@ pub struct EpochEntry {
 pub struct LogSchemas {
     /// By source.
     pub sources: Vec<SchemaRef>,
+    /// How many streams there are of what is due.
+    pub dues: usize,
     /// By transaction, the schema of its output when it commits.
     pub committed: Vec<SchemaRef>,
 }
@@ -58,6 +64,7 @@ impl LogSchemas {
         let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
         LogSchemas {
             sources: sources.map(|stream| arrow_schema(&stream.schema)).collect(),
+            dues: program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Due(_))).count(),
             committed: committed_streams(program).map(|s| arrow_schema(&program.streams[s].schema)).collect(),
         }
     }
@@ -189,6 +196,13 @@ impl EpochEntry {
             number(into, source.into());
             number(into, count.into());
         }
+        match self.due {
+            None => number(into, 0),
+            Some(DueCut { due, boundary }) => {
+                number(into, due as u64 + 1);
+                into.extend_from_slice(&boundary.to_le_bytes());
+            }
+        }
         write_digests(&self.digests, codec, into);
     }
 
@@ -204,11 +218,18 @@ impl EpochEntry {
         let sources =
             schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<Vec<_>, _>>()?;
         let sent = read_sent(&mut reader, &sources)?;
+        let due = match reader.number()? {
+            0 => None,
+            number if number <= schemas.dues as u64 => {
+                Some(DueCut { due: number as usize - 1, boundary: reader.word()? as i64 })
+            }
+            _ => return Err(Malformed("it has what is due of another program".into())),
+        };
         let digests = read_digests(&mut reader, &schemas.committed)?;
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, sources, sent, digests })
+        Ok(EpochEntry { epoch, sources, sent, due, digests })
     }
 }
 

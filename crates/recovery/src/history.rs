@@ -13,6 +13,7 @@ use std::time::Duration;
 use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Origin, Program, Stream, TableId};
+use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::Standing;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{IoFailure, Next, Resumed, Source, SourceBatch};
@@ -52,6 +53,8 @@ pub struct PastEpoch {
     pub sources: Vec<PastSource>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
+    /// If it had what was due at a time: which.
+    pub due: Option<DueCut>,
     /// Digests of earlier epochs, as found in the log.
     pub digests: EpochDigests,
 }
@@ -136,7 +139,7 @@ impl History {
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);
-        Ok(Some(PastEpoch { number: entry.epoch, sources, sent: entry.sent, digests }))
+        Ok(Some(PastEpoch { number: entry.epoch, sources, sent: entry.sent, due: entry.due, digests }))
     }
 
     /// Digests that were noted after the last epoch, without an entry.

@@ -150,7 +150,13 @@ impl Intake {
             SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
-        EpochEntry { epoch: epoch.number, sources, sent: epoch.input.sent.clone(), digests: Vec::new() }
+        EpochEntry {
+            epoch: epoch.number,
+            sources,
+            sent: epoch.input.sent.clone(),
+            due: epoch.input.due,
+            digests: Vec::new(),
+        }
     }
 
     /// Accounts for a replayed epoch.

@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod arithmetic;
+mod due;
 mod expression;
 mod flow;
 mod limits;
@@ -29,6 +30,7 @@ mod trace;
 mod transaction;
 mod window;
 
+pub use due::due_streams;
 use std::collections::BTreeMap;
 use table::Table;
 use tidemill_model::{Position, Value};
@@ -59,6 +61,8 @@ pub struct Reference<'p> {
     counts: TiVec<TransactionId, TransactionCounts>,
     /// By source.
     sources: Vec<Source>,
+    /// Whether rows of tables are due at times.
+    has_due: bool,
     /// Of the event at hand, where it is to be noted.
     traces: Option<Vec<TransactionTrace>>,
 }
@@ -83,7 +87,9 @@ struct Source {
 /// An event that is next in the order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NextEvent {
-    /// Its place.
+    /// Its stream.
+    pub root: StreamId,
+    /// Its place. What is due has the time before its boundary, and no source.
     pub position: Position,
     /// Whether the offset is that in the source, not only one in the right order.
     pub is_known: bool,
@@ -116,6 +122,7 @@ impl<'p> Reference<'p> {
                     known_from: 0,
                 })
                 .collect(),
+            has_due: !due_streams(program).is_empty(),
             traces: None,
         }
     }
@@ -141,6 +148,9 @@ impl<'p> Reference<'p> {
         events.sort_by_key(|(position, _)| *position);
         with_deep_stack(|| {
             for (position, event) in events {
+                if self.has_due {
+                    self.run_due(position.time);
+                }
                 let stream = self.sources[position.source as usize].stream;
                 self.process_root(stream, event);
             }
@@ -176,7 +186,7 @@ impl<'p> Reference<'p> {
         let state = &mut self.sources[source];
         (state.offset, state.known_from) = (taken, taken);
         state.time_max = greatest.filter(|_| field.is_some()).unwrap_or(i64::MIN);
-        state.counter = greatest.map_or(0, |greatest| greatest + 1);
+        state.counter = greatest.filter(|_| field.is_none()).map_or(0, |last| last + 1);
         let first = taken - held.len() as u64;
         let mut counter = state.counter - if state.is_sent { 0 } else { held.len() as i64 };
         for (offset, event) in (first..).zip(held) {
@@ -248,13 +258,13 @@ impl<'p> Reference<'p> {
         let state = &mut self.sources[source];
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
         let is_known = offset >= state.known_from;
-        NextEvent { position: Position { time, source: source as u32, offset }, is_known, event }
+        let root = state.stream;
+        NextEvent { root, position: Position { time, source: source as u32, offset }, is_known, event }
     }
 
     /// Runs an event that was let through, with its whole cascade.
     pub fn process(&mut self, next: NextEvent) {
-        let stream = self.sources[next.position.source as usize].stream;
-        self.process_root(stream, next.event);
+        self.process_root(next.root, next.event);
     }
 
     /// The same, noting everything that its transactions do.

@@ -188,7 +188,7 @@ impl Cutter for LocalCutter {
         }
         let most = intake.events_max;
         let ready = intake.gate.ready(most);
-        if ready >= most || intake.session.asks {
+        if ready >= most || intake.session.asks || (ready > 0 && intake.gate.is_held_by_boundary()) {
             return Ok(self.cut(intake));
         }
         let slowest = intake.source();

@@ -1,5 +1,6 @@
 //! The gate's actor: gathers input into epochs.
 
+use crate::agenda::Agenda;
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, Start, Taken};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
+use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
 use tidemill_stages::io::{IoFailure, Resumed};
@@ -21,6 +23,8 @@ use tidemill_state::Table;
 const MERGE_POLL: u64 = 1_000_000;
 /// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
 const ENDED_POLL: u64 = 20_000_000;
+/// The interval at which the gate checks whether the epochs before what is due were accessed, nanoseconds.
+const DUE_POLL: u64 = 20_000;
 
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";
 
@@ -47,6 +51,7 @@ pub struct Gatherer {
     durable: Option<DurableGate>,
     session: Option<AtGate>,
     idle: Idle,
+    agenda: Agenda,
     phase: Phase,
 }
 
@@ -80,6 +85,10 @@ enum Phase {
     Room,
     /// Gather it.
     Gather(Box<Epoch>),
+    /// Once all epochs before were accessed: run what is due, from this stream on.
+    Due(Box<Epoch>, DueCut),
+    /// The same, without an empty epoch.
+    NextDue(DueCut),
     /// Put in this number of empty epochs, with the numbers of epochs that were released and lost: sinks do not accept
     /// these numbers again.
     PassOver(u64),
@@ -131,6 +140,7 @@ impl Gatherer {
         let idle = Idle::new(idle, inputs.len(), begun);
         let durable =
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
+        let agenda = Agenda::new(&on.machine);
         let slots = Slots { free, stash: Vec::new(), count };
         let (number, replay, phase) = (first, None, Phase::Begin);
         let again = vec![0; inputs.len()];
@@ -150,6 +160,7 @@ impl Gatherer {
             durable,
             session,
             idle,
+            agenda,
             phase,
         }
     }
@@ -190,6 +201,12 @@ impl Gatherer {
             Phase::Begin => self.begin(),
             Phase::Room => self.make_room(),
             Phase::Gather(epoch) => self.gather(epoch),
+            Phase::Due(epoch, at) => self.run_due(epoch, at),
+            Phase::NextDue(at) => match self.slots.take() {
+                Took::Message(epoch) => self.go_on(Phase::Due(epoch, at)),
+                Took::Nothing => self.wait(Phase::NextDue(at), None),
+                Took::Closed => Ok(self.leave()),
+            },
             Phase::PassOver(lost) => self.pass_over(lost),
             Phase::Ended(source) => self.check_ended(source),
             Phase::Last => self.last(),
@@ -447,6 +464,13 @@ impl Gatherer {
             let has_input = |source| !inputs.is_empty(source) || has_messages && inputs.is_sent(source);
             self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
         }
+        if self.replay.is_none() && !self.agenda.is_empty() {
+            let boundary = self.agenda.boundary(self.gate.first_time());
+            self.gate.hold_from(boundary);
+            if let Some(boundary) = boundary.filter(|&boundary| self.gate.complete() >= Some(boundary)) {
+                return self.go_on(Phase::Due(epoch, DueCut { due: 0, boundary }));
+            }
+        }
         let mut intake = Intake {
             idle: &mut self.idle,
             gate: &mut self.gate,
@@ -464,11 +488,15 @@ impl Gatherer {
         match cutter.gather(&mut intake)? {
             Gathering::Took => self.go_on(Phase::Gather(epoch)),
             Gathering::Waits(until) => self.wait(Phase::Gather(epoch), Some(until)),
+            Gathering::Cut(Cut::Due(at)) => self.go_on(Phase::Due(epoch, at)),
             Gathering::Cut(cut) => {
                 self.put(epoch, &cut)?;
                 self.go_on(Phase::Room)
             }
             Gathering::Over => {
+                if let Some(boundary) = self.due_at_the_end() {
+                    return self.go_on(Phase::Due(epoch, DueCut { due: 0, boundary }));
+                }
                 self.slots.keep(epoch);
                 let Some(replay) = self.replay.take() else { return self.go_on(Phase::Last) };
                 match replay.end()? {
@@ -476,6 +504,42 @@ impl Gatherer {
                     None => Ok(self.leave()),
                 }
             }
+        }
+    }
+
+    /// At the end of time, the first boundary at which something may be due.
+    fn due_at_the_end(&mut self) -> Option<i64> {
+        let is_end = self.replay.is_none() && self.gate.ended() && !self.on.control.stops();
+        if is_end { self.agenda.boundary(None) } else { None }
+    }
+
+    /// Runs what is due at a boundary, once all epochs before were accessed: the rows of one stream in one epoch. Rows that
+    /// it makes due at the same boundary are in streams that come later.
+    fn run_due(&mut self, mut epoch: Box<Epoch>, at: DueCut) -> Result<Progress, RunError> {
+        if !self.pipeline.tasks().has_accessed(self.number) {
+            let until = self.on.environment.now() + DUE_POLL;
+            return self.wait(Phase::Due(epoch, at), Some(until));
+        }
+        let DueCut { mut due, boundary } = at;
+        let is_replay = self.replay.is_some();
+        let mut has_events = false;
+        while due < self.agenda.len() && !has_events {
+            if is_replay || self.agenda.may_be_due(due, boundary) {
+                let events = self.agenda.take(&self.on.machine, due, boundary)?;
+                has_events = events.is_some();
+                epoch.input.given_due(self.inputs.len() + due, events);
+            }
+            due += 1;
+        }
+        if has_events {
+            self.put(epoch, &Cut::Due(DueCut { due: due - 1, boundary }))?;
+        } else {
+            assert!(!is_replay, "what was due is due again");
+            self.slots.keep(epoch);
+        }
+        match due < self.agenda.len() && !is_replay {
+            true => self.go_on(Phase::NextDue(DueCut { due, boundary })),
+            false => self.go_on(Phase::Room),
         }
     }
 
@@ -487,7 +551,8 @@ impl Gatherer {
     /// The same; `may_be_due`: a checkpoint may be due with it.
     fn put_with(&mut self, mut epoch: Box<Epoch>, cut: &Cut, may_be_due: bool) -> Result<(), RunError> {
         epoch.number = self.number;
-        assert!(epoch.input.events == 0 && epoch.input.merge.is_empty(), "an epoch begins empty");
+        let is_due = matches!(cut, Cut::Due(_));
+        assert!(epoch.input.events == 0 && epoch.input.merge.is_empty() != is_due, "an epoch begins empty");
         assert!(
             epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot,
             "an epoch begins without a snapshot"
@@ -497,6 +562,10 @@ impl Gatherer {
             let error = replay.map(|replay| replay.too_few_events(self.number));
             return Err(error.unwrap_or_else(|| RunError::Panic("a cut takes more events than there are".into())));
         }
+        if let Cut::Due(at) = cut {
+            epoch.input.due = Some(*at);
+        }
+        self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
         if let Some(session) = self.session.as_mut().filter(|_| self.replay.is_none()) {
             session.cut(&mut epoch, &self.gate);

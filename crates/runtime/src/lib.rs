@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod agenda;
 mod commit;
 mod cutter;
 mod engine;
@@ -45,6 +46,7 @@ pub use tidemill_stages::access::scheduling::{Policies, Scheduling};
 pub use tidemill_stages::access::shape::EpochShape;
 pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
+pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::gate::{Cut, Gate, Passed};
 pub use tidemill_stages::io::{

@@ -118,6 +118,9 @@ impl Cutter for LogCutter {
             }
         }
         let (entry, _) = self.entry.take().expect("an epoch is at hand");
+        if let Some(due) = entry.due {
+            return Ok(Gathering::Cut(Cut::Due(due)));
+        }
         let counts = entry.sources.iter().map(|source| source.passed as usize).collect();
         let cuts_anew = self.planted.is(Bug::ReplayCutsAnew);
         let passed = Passed { counts, sent: entry.sent };

@@ -63,7 +63,8 @@ impl Report {
         self.events += epoch.input.events as u64;
         self.epochs += 1;
         epoch.accessed.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
-        for (s, source) in epoch.input.sources.iter().enumerate() {
+        // What is due is never late nor bad.
+        for (s, source) in epoch.input.sources.iter().take(self.late.len()).enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
         }

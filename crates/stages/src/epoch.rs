@@ -4,6 +4,7 @@
 use crate::access::grouping::{Grouping, Scheduled, within};
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
+use crate::due::DueCut;
 use crate::gate::sent::SourceRun;
 use crate::input::Input;
 use crate::io::BadRecord;
@@ -100,10 +101,14 @@ pub struct EpochInput {
     pub opened: u64,
     /// Arrival times of the events (time of the clock), and the number of events that arrived at each.
     pub arrivals: Vec<(u64, u64)>,
-    /// By source number.
+    /// By the number of the stream among those whose events an epoch is given: the sources, then what is due.
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
+    /// The time of the first of the sources' events, if it has any and they have times.
+    pub least_time: Option<i64>,
+    /// If it has what is due at a time, and no events of sources: which.
+    pub due: Option<DueCut>,
     /// The end of `merge`: the events that have anchored positions.
     pub sent: Vec<SourceRun>,
     /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
@@ -120,6 +125,13 @@ pub struct EpochInput {
 }
 
 impl EpochInput {
+    /// Takes what is due, if anything is; `number` is that of the stream among those whose events an epoch is given.
+    pub fn given_due(&mut self, number: usize, events: Option<RecordBatch>) {
+        assert!(self.merge.is_empty(), "what is due has an epoch of its own");
+        self.merge.extend(events.iter().map(|events| (number as u32, events.num_rows() as u32)));
+        self.sources[number].events = events;
+    }
+
     fn clear(&mut self) {
         self.sources.iter_mut().for_each(|source| *source = SourceSlice::default());
         *self = EpochInput {
@@ -261,7 +273,7 @@ impl Epoch {
             let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
             fed.then(|| EventLog::new(&streams[s].schema))
         };
-        let sources = wiring.sources.iter().map(|_| SourceSlice::default()).collect();
+        let sources = wiring.given.iter().map(|_| SourceSlice::default()).collect();
         let sampled = wiring.inputs.iter().map(|_| Sampled::default()).collect();
         Epoch {
             number: 0,

@@ -10,6 +10,7 @@
 pub mod access;
 pub mod actor;
 pub mod digest;
+pub mod due;
 pub mod environment;
 pub mod epoch;
 pub mod finish;

@@ -118,6 +118,11 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
     }
 
+    /// Whether every epoch before this number was accessed.
+    pub fn has_accessed(&self, before: u64) -> bool {
+        self.state.lock().next_access >= before
+    }
+
     /// Whether no epoch is under way.
     pub fn is_idle(&self) -> bool {
         self.state.lock().is_empty()

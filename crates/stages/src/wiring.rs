@@ -96,6 +96,10 @@ pub struct Wiring {
     pub feeds_code: TiVec<StreamId, bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
+    /// The streams of what is due, in the order of declaration.
+    pub dues: Vec<StreamId>,
+    /// The streams whose events an epoch is given: the sources, then what is due.
+    pub given: Vec<StreamId>,
     /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another transaction
     /// that cannot be deferred to a later wave.
     pub cascades: bool,
@@ -131,13 +135,17 @@ impl Wiring {
         }
         let waves = Waves::of(program).map(|waves| waves.streams);
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
+        let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
+        let dues = due_streams(program);
         Wiring {
             inputs,
             deliveries,
             joints,
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
-            sources: program.streams.keys().filter(is_source).collect(),
+            given: sources.iter().chain(&dues).copied().collect(),
+            sources,
+            dues,
             cascades: waves.is_none(),
             waves: waves.unwrap_or_default(),
         }
@@ -150,8 +158,16 @@ impl Wiring {
 
     /// Whether the transactions on an input run in the first wave, or one by one.
     pub fn is_first(&self, id: InputId) -> bool {
-        self.waves.is_empty() || self.sources.contains(&self.inputs[id].root)
+        self.waves.is_empty() || self.given.contains(&self.inputs[id].root)
     }
+}
+
+/// The streams of what is due, in the order of declaration: that of the transactions that run on them.
+fn due_streams(program: &Program) -> Vec<StreamId> {
+    let is_due = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Due(_));
+    let mut dues: Vec<StreamId> = program.streams.keys().filter(is_due).collect();
+    dues.sort_by_key(|&s| program.streams[s].deliveries.first().map(|delivery| delivery.transaction));
+    dues
 }
 
 /// The transaction and outlet that feed a stream, if a transaction feeds it.

@@ -32,7 +32,7 @@ fn numbers() -> Arc<Table> {
     let ty = ColumnType::required(Type::Int);
     let column = |name: &str| Column { name: name.into(), ty, default: None, window: None, was: None };
     let columns = vec![column("key"), column("value")];
-    Arc::new(Table::new(&Definition { name: "numbers".into(), columns, key: vec![0], groups: None }))
+    Arc::new(Table::new(&Definition { name: "numbers".into(), columns, key: vec![0], groups: None, is_hidden: false }))
 }
 
 fn resolve(table: &Table, keys: &[u64]) -> Vec<RowAddress> {

@@ -13,6 +13,7 @@ fn numbers() -> Table {
         columns: vec![column("key"), column("value")],
         key: vec![0],
         groups: None,
+        is_hidden: false,
     })
 }
 

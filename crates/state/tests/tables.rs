@@ -14,7 +14,7 @@ fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let columns = keys.chain(others.iter().copied()).enumerate();
     let columns =
         columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None, was: None }).collect();
-    Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None }
+    Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None, is_hidden: false }
 }
 
 fn numbers() -> Table {
@@ -579,7 +579,7 @@ fn windows_that_are_none_are_refused() {
             was: None,
         };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
-        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None });
+        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
         assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");
     }

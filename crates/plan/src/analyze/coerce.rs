@@ -39,6 +39,30 @@ impl Scope<'_> {
         Typed { ty: value.ty.ty.into(), node: Node::Unwrap { value: Box::new(value), reason } }
     }
 
+    /// The value, or the zero of its type where it is null. Cannot fail.
+    pub fn or_zero(&mut self, value: &Expr) -> Checked<Typed> {
+        let value = self.expression(value)?;
+        if !value.ty.nullable {
+            return Ok(value);
+        }
+        let zero = match value.ty.ty {
+            Type::Bool => Value::Bool(false),
+            Type::Int => Value::Int(0),
+            Type::Float => Value::Float(0.0),
+            Type::Time => Value::Time(0),
+            Type::Duration => Value::Duration(0),
+            Type::Decimal { .. } => Value::Decimal(0),
+            Type::Str => Value::Str(String::new()),
+            Type::Bytes => Value::Bytes(Vec::new()),
+            Type::Null => return Err(Fault::new("it is never anything but None")),
+        };
+        let (ty, reason) = (ColumnType::from(value.ty.ty), self.reasons.never());
+        let condition = Typed { ty: Type::Bool.into(), node: Node::IsNull(Box::new(value.clone())) };
+        let present = Typed { ty, node: Node::Unwrap { value: Box::new(value), reason } };
+        let (condition, then) = (Box::new(condition), Box::new(constant(ty, zero)));
+        Ok(Typed { ty, node: Node::IfElse { condition, then, otherwise: Box::new(present) } })
+    }
+
     /// Applies a conversion of non-null values where there is a value. A nullable operand stands
     /// there twice: expressions are pure, so that cannot be seen.
     fn lift(&mut self, value: Typed, convert: impl FnOnce(&mut Self, Typed) -> Typed) -> Typed {

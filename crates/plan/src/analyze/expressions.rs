@@ -60,6 +60,7 @@ impl Scope<'_> {
             ExprNode::Any(parts) => self.connect(parts, false, Node::Or),
             ExprNode::IfElse { condition, then, otherwise } => self.if_else(condition, then, otherwise),
             ExprNode::IsNull(value) => self.is_null(value),
+            ExprNode::OrZero(value) => self.or_zero(value),
             ExprNode::In { value, options } => self.one_of(expr, value, options),
             ExprNode::Call { function, arguments } => self.call(expr, *function, arguments),
             ExprNode::Length(name) => self.length(name),

@@ -10,6 +10,7 @@
 //! learn the schemas of its outputs ([`records`]), then for good.
 
 mod arithmetic;
+mod cells;
 mod coerce;
 mod comparison;
 mod expressions;
@@ -18,8 +19,11 @@ mod flow;
 mod functions;
 mod limits;
 mod locals;
+mod over;
+mod position;
 mod reasons;
 mod records;
+mod rewrite;
 mod roles;
 mod scope;
 mod statements;
@@ -31,15 +35,18 @@ mod whole;
 mod windows;
 
 use crate::{
-    CommittedOutput, EmitOutput, Origin, Plan, PlanError, Program, Sink, StreamRef, TableId, Transaction,
-    TransactionDef, TransactionId, depth,
+    CommittedOutput, EmitOutput, Origin, OverDef, Plan, PlanError, Program, Sink, StreamRef, Table, TableDef, TableId,
+    Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
+use fault::{Fault, check_identifier};
 use flow::FlowNode;
+use over::Lowered;
+use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
 use transactions::{Draft, Input, OutputDraft};
-use typed_index_collections::TiSlice;
+use typed_index_collections::{TiSlice, TiVec};
 
 /// Checks and types a plan. All errors that do not follow from others are given.
 pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
@@ -53,12 +60,14 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
 fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut errors = Vec::new();
     whole::check(plan, &mut errors);
-    let tables = tables::tables(plan, &mut errors);
+    let mut tables = tables::tables(plan, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
     let mut streams = Streams::new(plan);
-    let mut transactions: Vec<Option<Transaction>> = vec![None; plan.transactions.len()];
+    let ids = ids(plan);
+    let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
+    transactions.resize(usize::from(ids[plan.transactions.len()]), None);
     for node in flow::order(plan, &mut errors) {
         match node {
             FlowNode::Stream(index) => {
@@ -67,9 +76,21 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
             }
             FlowNode::Transaction(index) => {
                 let def = &plan.transactions[index];
-                match transaction(def, index.into(), &mut streams, &tables) {
-                    Ok(transaction) => transactions[index] = Some(transaction),
-                    Err(refused) => note(Some(refused), "transaction", &def.name, &mut errors),
+                let kind = if def.over.is_some() { "window" } else { "transaction" };
+                let typed = match &def.over {
+                    None => check_identifier("transaction", &def.name)
+                        .map_err(Unresolved::from)
+                        .and_then(|()| transaction(def, ids[index], &mut streams, &tables, None))
+                        .map(|one| vec![one]),
+                    Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &transactions),
+                };
+                match typed {
+                    Ok(typed) => {
+                        for (at, transaction) in typed.into_iter().enumerate() {
+                            transactions[TransactionId::from(usize::from(ids[index]) + at)] = Some(transaction);
+                        }
+                    }
+                    Err(refused) => note(Some(refused), kind, &def.name, &mut errors),
                 }
             }
         }
@@ -98,12 +119,72 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
     }
 }
 
-/// Types a transaction and enters its streams.
+/// The number of the first transaction that each of the plan's becomes, and how many there are.
+fn ids(plan: &Plan) -> Vec<TransactionId> {
+    let widths = plan.transactions.iter().map(|def| if def.over.is_some() { 3 } else { 1 });
+    let ends = widths.scan(0, |end: &mut usize, width| {
+        *end += width;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).map(TransactionId::from).collect()
+}
+
+/// Types a window over a stream ([`over`]), and enters its tables and streams.
+fn window(
+    def: &TransactionDef,
+    over: &OverDef,
+    first: TransactionId,
+    streams: &mut Streams<'_>,
+    tables: &mut TiVec<TableId, Table>,
+    transactions: &TiSlice<TransactionId, Option<Transaction>>,
+) -> Result<Vec<Transaction>, Unresolved> {
+    let [input] = &def.inputs[..] else {
+        return Err(Fault::new(format!("it is over {} streams", def.inputs.len())).hint("a window is over one").into());
+    };
+    let input = streams.input(input)?;
+    if let Some(later) = position::windows(&streams.list, transactions, input).into_iter().find(|&t| t > first) {
+        let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
+        return Err(Fault::new(format!("it is over results of the window '{name}', which is declared after it"))
+            .hint("declare it after what it takes its events from")
+            .into());
+    }
+    let time = position::time(&streams.list, transactions, input);
+    let lowered = over::lower(def, over, input, time, streams)?;
+    let Lowered { windows, order, add, schema, due, close, next, shift_in, shift_due } = lowered;
+    let table = tables.next_key();
+    let mut enter = |of: TableDef| {
+        let mut table = tables::table(&of)?;
+        table.name = format!("{}.{}", def.name, of.name);
+        table.is_hidden = true;
+        tables.push(table);
+        Ok::<(), Fault>(())
+    };
+    enter(windows)?;
+    order.map(enter).transpose()?;
+    let add = transaction(&add, first, streams, tables, time.map(|time| PositionTime { shift: shift_in, ..time }))?;
+    let end = schema.index_of("end").unwrap_or(0);
+    if let Some(due) = due {
+        let keys = tables[table].key.len();
+        let time = schema.fields[end].scalar_type().expect("an end is a time").ty;
+        let (name, origin) = (format!("{}.due", def.name), Origin::Due(due.of(table, keys, time)));
+        let new = NewStream { name: name.clone(), schema, event_time: Some(end), origin, root: None };
+        streams.add(StreamRef::Named(name), new);
+    }
+    let time = time.map(|_| PositionTime { field: end, shift: shift_due });
+    let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
+    let close = on_close(&close, 1)?;
+    let next = on_close(&next, 2)?;
+    Ok(vec![add, close, next])
+}
+
+/// Types a transaction and enters its streams. `time`: of the hidden transactions of a window, the field that holds
+/// their time for windowed columns, and what is added to it.
 fn transaction(
     def: &TransactionDef,
     id: TransactionId,
     streams: &mut Streams<'_>,
-    tables: &TiSlice<TableId, crate::Table>,
+    tables: &TiSlice<TableId, Table>,
+    time: Option<PositionTime>,
 ) -> Result<Transaction, Unresolved> {
     whole::check_inputs(def)?;
     let inputs = def.inputs.iter().map(|r| streams.input(r)).collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +198,7 @@ fn transaction(
     let input: Input<'_> = transactions::common(&given)?;
     let schema = input.schema.clone();
     let Draft { roles, locals, loops, body, reasons, seen, passes_event, committed, emits, aborted } =
-        transactions::transaction(def, &input, tables)?;
+        transactions::transaction(def, &input, tables, time)?;
     let name = &def.name;
     let mut add = |reference, suffix: String, origin, output: OutputDraft| {
         let OutputDraft { schema, event_time } = output;

@@ -1,6 +1,7 @@
 //! What an expression can see, and what it records: reasons, and the cells that it read.
 
 use super::fault::{Checked, Fault};
+use super::position::PositionTime;
 use super::reasons::Reasons;
 use super::roles::RoleDraft;
 use crate::program::{Expr as Typed, Node};
@@ -51,8 +52,8 @@ pub(super) struct LocalDraft {
 pub(super) struct Scope<'a> {
     pub site: Site,
     pub event: &'a Schema,
-    /// The field that holds their time.
-    pub event_time: Option<usize>,
+    /// The field that holds their time, and what is added to it.
+    pub event_time: Option<PositionTime>,
     /// Whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
     pub tables: &'a TiSlice<TableId, Table>,

@@ -19,7 +19,7 @@ pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId,
     tables
 }
 
-fn table(def: &TableDef) -> Checked<Table> {
+pub(super) fn table(def: &TableDef) -> Checked<Table> {
     check_identifier("table", &def.name)?;
     check_unique("column", def.columns.iter().map(|c| c.name.as_str()))?;
     check_unique("earlier column", def.columns.iter().filter_map(|c| c.was.as_deref()))?;
@@ -29,7 +29,7 @@ fn table(def: &TableDef) -> Checked<Table> {
         return Err(Fault::new("no column is the key").hint("mark at least one column as key"));
     }
     let groups = def.groups.as_ref().map(|groups| key_groups(def, groups)).transpose()?;
-    Ok(Table { name: def.name.clone(), columns, key, groups })
+    Ok(Table { name: def.name.clone(), columns, key, groups, is_hidden: false })
 }
 
 fn key_groups(def: &TableDef, groups: &KeyGroupsDef) -> Checked<KeyGroups> {

@@ -1,6 +1,7 @@
 //! A transaction by itself: everything about it that does not depend on the numbers of streams.
 
-use super::fault::{Checked, Fault, check_identifier};
+use super::fault::{Checked, Fault};
+use super::position::PositionTime;
 use super::records::Outputs;
 use super::roles::{RoleDraft, roles};
 use super::scope::Scope;
@@ -42,11 +43,18 @@ pub(super) struct Draft {
 }
 
 /// Types a transaction over its input.
-pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &TiSlice<TableId, Table>) -> Checked<Draft> {
-    check_identifier("transaction", &def.name)?;
+///
+/// `time`: the field that has the time of windowed columns, and what is added to it, if that is not the event time.
+pub(super) fn transaction(
+    def: &TransactionDef,
+    input: &Input<'_>,
+    tables: &TiSlice<TableId, Table>,
+    time: Option<PositionTime>,
+) -> Checked<Draft> {
     let drafts = roles(def, input.schema, input.lists_open, tables)?;
     let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
-    scope.event_time = input.event_time;
+    scope.event_time = input.event_time.map(|field| PositionTime { field, shift: 0 });
+    scope.event_time = time.or(scope.event_time);
     scope.locals = locals::collect(&def.body);
     locals::check(&def.body, &scope)?;
     locals::infer(&def.body, &mut scope)?;
@@ -102,7 +110,7 @@ pub(super) fn transaction(def: &TransactionDef, input: &Input<'_>, tables: &TiSl
 /// to show.
 fn seen(roles: &[Role], tables: &TiSlice<TableId, Table>) -> Vec<Seen> {
     let mut seen = Vec::new();
-    for (index, role) in roles.iter().enumerate() {
+    for (index, role) in roles.iter().enumerate().filter(|(_, role)| !tables[role.table].is_hidden) {
         let key = &tables[role.table].key;
         let used: BTreeSet<usize> = role.reads.iter().chain(&role.writes).copied().collect();
         let columns = &tables[role.table].columns;

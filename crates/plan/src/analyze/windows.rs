@@ -2,9 +2,10 @@
 
 use super::coerce::constant;
 use super::fault::{Checked, Fault};
+use super::position::PositionTime;
 use super::scope::{Scope, Site};
 use super::types::decimal;
-use crate::program::{Expr as Typed, Node};
+use crate::program::{Expr as Typed, Node, WordOp};
 use crate::{Aggregate, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Window, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
@@ -139,9 +140,9 @@ impl Scope<'_> {
     }
 
     /// The time of the event, where the window needs it.
-    fn window_time(&self, name: &str, window: &Window) -> Checked<Typed> {
+    fn window_time(&mut self, name: &str, window: &Window) -> Checked<Typed> {
         let Some(slices) = window.slices() else { return Ok(constant(Type::Int, Value::Int(0))) };
-        let Some(field) = self.event_time else {
+        let Some(PositionTime { field, shift }) = self.event_time else {
             return Err(Fault::new(format!("{name} is a window over time, but the event has none"))
                 .hint("declare the event time, or keep the last so many values"));
         };
@@ -151,7 +152,13 @@ impl Scope<'_> {
             return Err(Fault::new(format!("the event time is {has}, but {name} is a window of another unit"))
                 .hint(format!("give its span and slide as {unit}")));
         }
-        Ok(Typed { ty, node: Node::Field(field) })
+        let time = Typed { ty, node: Node::Field(field) };
+        if shift == 0 {
+            return Ok(time);
+        }
+        let (left, right) = (Box::new(time), Box::new(constant(ty.ty, Value::Int(shift))));
+        let reason = self.reasons.id("a time beyond the last".to_owned());
+        Ok(Typed { ty, node: Node::Word { op: WordOp::Add, left, right, reason } })
     }
 }
 

@@ -172,6 +172,7 @@ impl Subject {
             reference.preload(*table, rows.clone());
         }
         reference.run(&history.sources);
+        reference.end();
         let expected = Outcome {
             outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
             tables: program.tables.keys().map(|t| reference.table(t)).collect(),

@@ -46,7 +46,13 @@ fn open(storage: &SimStorage, planted: Planted) -> Result<StateDirectory, StateE
     let program = Identity {
         version: 1,
         application: "a".into(),
-        tables: vec![tidemill_plan::Table { name: "t".into(), columns: Vec::new(), key: Vec::new(), groups: None }],
+        tables: vec![tidemill_plan::Table {
+            name: "t".into(),
+            columns: Vec::new(),
+            key: Vec::new(),
+            groups: None,
+            is_hidden: false,
+        }],
         sources: Vec::new(),
         code: 0,
     };

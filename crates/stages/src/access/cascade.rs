@@ -23,11 +23,11 @@ type Emitted = (StreamId, usize);
 /// Runs a prepared epoch of a program that cascades.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     let mut cascade = Cascade { machine, scratch, epoch };
-    let mut rows = vec![0usize; machine.wiring.sources.len()];
+    let mut rows = vec![0usize; machine.wiring.given.len()];
     let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
     for m in 0..cascade.epoch.input.merge.len() {
         let (source, count) = cascade.epoch.input.merge[m];
-        let root = machine.wiring.sources[source as usize];
+        let root = machine.wiring.given[source as usize];
         for _ in 0..count {
             let row = rows[source as usize];
             rows[source as usize] += 1;

@@ -36,8 +36,9 @@ impl<'a> OutputBuilder<'a> {
     /// A stream's events of this epoch; no batch if there are none.
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
-            Origin::Source { source, .. } => {
-                self.epoch.input.sources[*source as usize].events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
+            Origin::Source { .. } | Origin::Due(_) => {
+                let given = &self.epoch.input.sources[self.source_number(stream)];
+                given.events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
             }
             Origin::Late(of) => self.epoch.input.sources[self.source_number(*of)].late.clone(),
             Origin::Bad(of) => self.bad(self.source_number(*of)),
@@ -48,7 +49,7 @@ impl<'a> OutputBuilder<'a> {
     }
 
     fn source_number(self, stream: StreamId) -> usize {
-        self.machine.wiring.sources.iter().position(|&s| s == stream).expect("late and bad belong to a source")
+        self.machine.wiring.given.iter().position(|&s| s == stream).expect("late and bad belong to a source")
     }
 
     fn batch(self, stream: StreamId, len: usize, columns: Vec<ArrayRef>) -> Vec<RecordBatch> {

@@ -17,6 +17,7 @@
 mod queue;
 pub mod sent;
 
+use crate::due::DueCut;
 use crate::epoch::Epoch;
 use crate::gate::queue::{Arrived, Cursor, Queue, Segment};
 use crate::gate::sent::{SentOrder, SourceRun};
@@ -71,6 +72,8 @@ pub enum Cut {
     Most(usize),
     /// Exactly the events of an earlier cut.
     Exactly(Passed),
+    /// No events of sources, but what is due at a time.
+    Due(DueCut),
 }
 
 /// The events that an earlier cut let pass.
@@ -89,6 +92,8 @@ pub struct Gate {
     sent: SentOrder,
     /// The time and source of the last event that has passed in this run.
     passed: Option<(Option<i64>, usize)>,
+    /// No event of this time or a later one may pass before what is due then.
+    boundary: Option<i64>,
 }
 
 impl Gate {
@@ -115,7 +120,7 @@ impl Gate {
                 last_time: None,
             }
         };
-        Gate { queues: sources.iter().map(queue).collect(), sent: SentOrder::default(), passed: None }
+        Gate { queues: sources.iter().map(queue).collect(), sent: SentOrder::default(), passed: None, boundary: None }
     }
 
     /// Says whether the events of a source that has no event time are sent from now on, and have anchored positions; or
@@ -309,7 +314,10 @@ impl Gate {
             let low = queue.low()?;
             limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
         }
-        Some(limit)
+        match self.boundary {
+            Some(boundary) => Some(limit.min(boundary.checked_sub(1)?)),
+            None => Some(limit),
+        }
     }
 
     /// The number of events that may pass now; counting stops once it reaches `enough`.
@@ -344,30 +352,59 @@ impl Gate {
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
         let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
+        let due = std::mem::take(&mut epoch.input.merge);
         let (taken, sent) = match cut {
             Cut::Most(most) => self.cut_most(*most, epoch),
+            Cut::Due(_) => self.cut_most(0, epoch),
             Cut::Exactly(passed) if self.has(passed) => self.cut_exactly(passed, epoch),
             Cut::Exactly(_) => return false,
         };
         let timed = epoch.input.merge.len();
         epoch.input.merge.extend_from_slice(&sent);
         epoch.input.sent = sent;
+        epoch.input.least_time = epoch.input.merge[..timed].first().and_then(|&(first, _)| heads[first as usize]);
         self.take(taken, epoch);
         epoch.input.complete = self.complete();
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         self.check_order(&heads, &epoch.input.merge[..timed]);
+        assert!(due.is_empty() || epoch.input.events == 0, "what is due has an epoch of its own");
+        epoch.input.merge.extend(due);
         true
     }
 
     /// The time below which every event has passed, and none comes any more: the punctuation of what was cut last.
     pub fn complete(&self) -> Option<i64> {
-        let timed = || self.queues.iter().filter(|queue| queue.time_field.is_some());
-        let mut complete = timed().filter_map(Queue::shown).max()?;
-        for queue in timed().filter(|queue| !queue.ended) {
-            complete = complete.min(queue.low()?);
+        let mark = self.mark()?;
+        Some(self.first_time().map_or(mark, |first| first.min(mark)))
+    }
+
+    /// The program's mark: the time below which no event comes any more, and not more than the greatest that was shown.
+    pub fn mark(&self) -> Option<i64> {
+        let mut mark = self.timed().filter_map(Queue::shown).max()?;
+        for queue in self.timed().filter(|queue| !queue.ended) {
+            mark = mark.min(queue.low()?);
         }
-        Some(timed().filter_map(Queue::first_time).fold(complete, i64::min))
+        Some(mark)
+    }
+
+    /// The least time of the events that are held.
+    pub fn first_time(&self) -> Option<i64> {
+        self.timed().filter_map(Queue::first_time).min()
+    }
+
+    fn timed(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().filter(|queue| queue.time_field.is_some())
+    }
+
+    /// Whether nothing more passes before what is due.
+    pub fn is_held_by_boundary(&self) -> bool {
+        self.boundary.is_some_and(|boundary| self.mark() >= Some(boundary))
+    }
+
+    /// Lets no event of this time or a later one pass, until it is called again.
+    pub fn hold_from(&mut self, boundary: Option<i64>) {
+        self.boundary = boundary;
     }
 
     /// Checks the positions of the first and the last event of an epoch, given the heads of the queues before it.

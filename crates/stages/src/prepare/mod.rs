@@ -22,7 +22,7 @@ use typed_index_collections::{TiSlice, TiVec};
 
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
-    for source in 0..machine.wiring.sources.len() {
+    for source in 0..machine.wiring.given.len() {
         if let Some(batch) = epoch.input.sources[source].events.clone() {
             prepare_source(machine, scratch, epoch, source, &batch);
         }
@@ -36,7 +36,7 @@ pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
 }
 
 fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, source: usize, batch: &RecordBatch) {
-    let root = machine.wiring.sources[source];
+    let root = machine.wiring.given[source];
     let schema = &machine.program.streams[root].schema;
     let code = pipeline_of(machine, root);
     let events = batch.num_rows();
@@ -131,7 +131,7 @@ fn order(machine: &Machine, epoch: &mut Epoch) {
     let mut next: TiVec<JointId, usize> = machine.wiring.joints.iter().map(|_| 0).collect();
     for &(source, count) in &epoch.input.merge {
         rows[source as usize] += count;
-        let joints = machine.wiring.joints_of[machine.wiring.sources[source as usize]].clone();
+        let joints = machine.wiring.joints_of[machine.wiring.given[source as usize]].clone();
         let events = Events { epoch, joints: &machine.wiring.joints };
         if epoch.input.merge.len() == 1 && events.divided(joints.clone(), count as usize, &mut order) {
             break;

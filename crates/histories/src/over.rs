@@ -1,0 +1,97 @@
+//! Random windows over streams.
+
+use crate::ast::*;
+use crate::random::Random;
+use tidemill_model::{FieldType, Schema, Type, Value};
+use tidemill_plan::{
+    Expr, ExprNode, OverDef, Record, Stmt, StmtNode, StreamRef, TransactionDef, WindowFunction, WindowsDef,
+};
+
+/// A window over a stream of a schema; not every one can be: a stream may not hold its time.
+pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &Schema, time: Type) -> TransactionDef {
+    let is_key = |ty: Type| !matches!(ty, Type::Float | Type::Duration | Type::Null);
+    let scalars: Vec<(&str, Type)> = schema
+        .fields
+        .iter()
+        .filter_map(|field| match field.ty {
+            FieldType::Scalar(ty) if !field.name.contains('.') => Some((field.name.as_str(), ty.ty)),
+            _ => None,
+        })
+        .collect();
+    let keys: Vec<&str> = scalars.iter().filter(|(_, ty)| is_key(*ty)).map(|(name, _)| *name).collect();
+    let mut by: Vec<(String, Expr)> = Vec::new();
+    for _ in 0..*random.pick(&[0, 1, 1, 1, 2]) {
+        if let Some(key) = random.pick_any(&keys).filter(|key| !matches!(**key, "start" | "end")) {
+            if !by.iter().any(|(name, _)| name == key) {
+                by.push((key.to_string(), event(key)));
+            }
+        }
+    }
+    let windows = random_windows(random, time);
+    let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
+    for bound in ["start", "end"] {
+        if random.chance(80) {
+            fields.push((bound.into(), event(bound)));
+        }
+    }
+    for number in 0..random.between(1, 4) {
+        if let Some(aggregate) = random_aggregate(random, &scalars) {
+            fields.push((format!("a{number}"), aggregate));
+        }
+    }
+    fields.push(("n".into(), count()));
+    let mut body: Vec<Stmt> = Vec::new();
+    if random.chance(30) {
+        let few = compare(tidemill_plan::CompareOp::Lt, count(), int(2));
+        body.push(stmt(StmtNode::If {
+            condition: few,
+            then: vec![stmt(StmtNode::Return { record: None })],
+            otherwise: vec![],
+        }));
+    }
+    if random.chance(20) {
+        let some = compare(tidemill_plan::CompareOp::Lt, count(), int(4));
+        body.push(stmt(StmtNode::Require { condition: some, reason: "too many".into() }));
+    }
+    body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
+    TransactionDef { name: name.into(), inputs: vec![input], over: Some(OverDef { by, windows }), roles: vec![], body }
+}
+
+fn count() -> Expr {
+    expr(ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None })
+}
+
+fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
+    let span = |units: i64| if time == Type::Int { Value::Int(units) } else { Value::Duration(units) };
+    let origin = *random.pick(&[0, 0, 1, -3, 1_000]);
+    let length = *random.pick(&[1, 2, 5, 10, 60]);
+    match random.below(7) {
+        0 | 1 => WindowsDef::Tumbling { length: span(length), origin },
+        2 | 3 => {
+            let every = *random.pick(&[1, 2, 5]);
+            WindowsDef::Sliding { length: span(every * *random.pick(&[1, 2, 3, 4])), every: span(every), origin }
+        }
+        4 | 5 => WindowsDef::Session { gap: span(length) },
+        _ => WindowsDef::Counting { count: random.between(1, 4) as i64 },
+    }
+}
+
+fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Expr> {
+    use WindowFunction as F;
+    let (name, ty) = *random.pick_any(scalars)?;
+    let mut functions = vec![F::First, F::Last, F::Count];
+    match ty {
+        Type::Int | Type::Decimal { .. } => functions.extend([F::Sum, F::Mean, F::Min, F::Max, F::Distinct]),
+        Type::Float => functions.extend([F::Min, F::Max, F::Mean]),
+        Type::Time => functions.extend([F::Min, F::Max, F::Distinct]),
+        Type::Bool => functions.extend([F::Any, F::All]),
+        _ => functions.push(F::Distinct),
+    }
+    let ordered: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty != Type::Bool).map(|(name, _)| *name).collect();
+    let by = random.pick_any(&ordered).filter(|_| random.chance(25)).map(|by| Box::new(event(by)));
+    let function = match by {
+        Some(_) => *random.pick(&[F::ArgMin, F::ArgMax]),
+        None => *random.pick(&functions),
+    };
+    Some(expr(ExprNode::Aggregate { function, value: Some(Box::new(event(name))), by }))
+}

@@ -1,0 +1,403 @@
+//! What a window over a stream keeps of its events: the columns that its aggregates are read from.
+//!
+//! Where a row is deleted when its window closes, most aggregates are plain cells. The others, and all of sliding windows,
+//! are windowed columns ([`crate::window`]), whose slices are summed exactly.
+
+use super::fault::{Checked, Fault};
+use super::over::{FRESH, WINDOW, column, set, stmt, when};
+use super::rewrite::placeless;
+use super::scope::Scope;
+use crate::build::{cell, local, window};
+use crate::{
+    Aggregate, ColumnDef, Expr, ExprNode, Function, Stmt, StmtNode, WindowDef, WindowFunction, WindowPart, WindowsDef,
+};
+use tidemill_model::{ColumnType, Type, Value};
+
+/// Slides of the windows that are over no grid: two of them are longer than any.
+const ENDLESS: i64 = 1 << 61;
+
+/// Which windows each group has; lengths in the unit of the event time.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Tumbling { length: i64, origin: i64 },
+    Sliding { length: i64, every: i64, origin: i64 },
+    Session { gap: i64 },
+    Counting { count: i64 },
+}
+
+impl Kind {
+    /// Checks what is declared; `time` is the type of the input's event time.
+    pub fn of(windows: &WindowsDef, time: Option<Type>) -> Checked<Kind> {
+        let length = |what: &str, value: &Value| match (value, time) {
+            (Value::Duration(length @ 1..), Some(Type::Time)) | (Value::Int(length @ 1..), Some(Type::Int)) => {
+                Ok(*length)
+            }
+            (Value::Duration(1..) | Value::Int(1..), _) => {
+                let (has, unit) = if time == Some(Type::Int) { ("an int", "an int") } else { ("a Time", "a duration") };
+                Err(Fault::new(format!(
+                    "the event time is {has}, but the {what} of the windows is {}",
+                    crate::print::literal(value)
+                ))
+                .hint(format!("give {unit}")))
+            }
+            _ => Err(Fault::new(format!("the {what} of the windows is {}", crate::print::literal(value)))
+                .hint("give a duration greater than zero, or an int where the event time is one")),
+        };
+        Ok(match windows {
+            WindowsDef::Tumbling { length: of, origin } => {
+                let length = length("length", of)?;
+                Kind::Tumbling { length, origin: origin.rem_euclid(length) }
+            }
+            WindowsDef::Sliding { length: of, every, origin } => {
+                let (length, slide) = (length("length", of)?, length("slide", every)?);
+                if length % slide != 0 {
+                    let (of, every) = (crate::print::literal(of), crate::print::literal(every));
+                    return Err(Fault::new(format!("windows of {of} are no whole number of slides of {every}"))
+                        .hint("give a slide that divides the length"));
+                }
+                let origin = origin.rem_euclid(slide);
+                if length == slide {
+                    Kind::Tumbling { length, origin }
+                } else {
+                    Kind::Sliding { length, every: slide, origin }
+                }
+            }
+            WindowsDef::Session { gap } => Kind::Session { gap: length("gap", gap)? },
+            WindowsDef::Counting { count: count @ 1..=65536 } => Kind::Counting { count: *count },
+            WindowsDef::Counting { count } => {
+                return Err(Fault::new(format!("the windows are of {count} events")).hint("give 1 to 65536"));
+            }
+        })
+    }
+
+    pub fn origin(self) -> i64 {
+        match self {
+            Kind::Tumbling { origin, .. } | Kind::Sliding { origin, .. } => origin,
+            Kind::Session { .. } | Kind::Counting { .. } => 0,
+        }
+    }
+}
+
+/// A column that aggregates are read from.
+struct Cell {
+    what: What,
+    value: Option<Expr>,
+    by: Option<Expr>,
+    definition: ColumnDef,
+    /// Of the value.
+    ty: ColumnType,
+    adds: Vec<Stmt>,
+}
+
+/// What a column keeps.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    /// The number of events, or of values.
+    Count,
+    Least,
+    Greatest,
+    First,
+    Last,
+    /// The `by` of the event that stands in the next column.
+    Best(WindowFunction),
+    /// The value of that event.
+    At(WindowFunction),
+    Any,
+    All,
+    /// Values by slices: sums, and in sliding windows everything.
+    Values,
+    /// Distinct values by slices.
+    Distinct,
+}
+
+/// The columns of a window's table that its aggregates need.
+pub(super) struct Cells {
+    kind: Kind,
+    time: Option<Type>,
+    cells: Vec<Cell>,
+    fault: Option<Fault>,
+}
+
+impl Cells {
+    pub fn new(kind: Kind, time: Option<Type>) -> Cells {
+        let mut cells = Cells { kind, time, cells: Vec::new(), fault: None };
+        if matches!(kind, Kind::Counting { .. }) {
+            cells.cell(What::Count, None, None, Type::Int.into());
+        }
+        cells
+    }
+
+    /// What stands for an aggregate.
+    pub fn replace(&mut self, expr: &Expr, scope: &mut Scope<'_>) -> Option<ExprNode> {
+        let ExprNode::Aggregate { function, value, by } = &expr.node else { return None };
+        let (value, by) = (value.as_deref().map(placeless), by.as_deref().map(placeless));
+        match self.aggregate(expr, *function, value, by, scope) {
+            Ok(expr) => Some(expr.node),
+            Err(fault) => {
+                self.fault = self.fault.take().or(Some(fault.at(expr.span)));
+                Some(ExprNode::Literal(Value::Null))
+            }
+        }
+    }
+
+    /// The first fault.
+    pub fn finish(&mut self) -> Checked<()> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// The columns.
+    pub fn columns(&self) -> impl Iterator<Item = ColumnDef> {
+        let order = self.is_sliding().then(|| self.windowed("order", Type::Int, false));
+        order.into_iter().chain(self.cells.iter().map(|cell| cell.definition.clone()))
+    }
+
+    /// The statements that add an event; `number` is that of the event.
+    pub fn adds(&self, number: Expr) -> Vec<Stmt> {
+        let order = self.is_sliding().then(|| add("order", number));
+        order.into_iter().chain(self.cells.iter().flat_map(|cell| cell.adds.iter().cloned())).collect()
+    }
+
+    /// The number of events in a window by count.
+    pub fn count(&self) -> Expr {
+        cell(WINDOW, &self.cells[0].definition.name)
+    }
+
+    /// Of a group in sliding windows: how many events there are in the last `span`, and the number of the first.
+    pub fn rest(&self, span: i64) -> (Expr, Expr) {
+        let of = |aggregate| window(WINDOW, "order", Some(WindowPart::Span(self.span(span))), aggregate);
+        (of(Aggregate::Count), of(Aggregate::Min))
+    }
+
+    fn is_sliding(&self) -> bool {
+        matches!(self.kind, Kind::Sliding { .. })
+    }
+
+    fn span(&self, length: i64) -> Value {
+        if self.time == Some(Type::Int) { Value::Int(length) } else { Value::Duration(length) }
+    }
+
+    fn aggregate(
+        &mut self,
+        surface: &Expr,
+        function: WindowFunction,
+        value: Option<Expr>,
+        by: Option<Expr>,
+        scope: &mut Scope<'_>,
+    ) -> Checked<Expr> {
+        use WindowFunction as F;
+        let Some(value) = value else {
+            if function != F::Count {
+                return Err(Fault::new(format!("{surface} has no value")).hint(format!("write w.field.{function}()")));
+            }
+            if self.is_sliding() {
+                return Ok(window(WINDOW, "order", None, Aggregate::Count));
+            }
+            return Ok(self.cell(What::Count, None, None, Type::Int.into()));
+        };
+        let ty = pure(&value, scope)?;
+        if let (F::ArgMin | F::ArgMax, Some(by)) = (function, by) {
+            self.only_once(function)?;
+            let by_ty = pure(&by, scope)?;
+            if by_ty.ty == Type::Bool {
+                return Err(Fault::new(format!("{surface} orders events by a bool")).hint("order by an int"));
+            }
+            self.cell(What::Best(function), None, Some(by.clone()), by_ty);
+            let ty = if by_ty.nullable { ColumnType::optional(ty.ty) } else { ty };
+            return Ok(self.cell(What::At(function), Some(value), Some(by), ty));
+        }
+        self.check(surface, function, ty)?;
+        let once = !self.is_sliding();
+        let is_float = ty.ty == Type::Float;
+        Ok(match function {
+            F::Count if once || ty.ty.is_bytes() => {
+                self.only_once(function)?;
+                self.cell(What::Count, Some(value), None, ty)
+            }
+            F::Count => self.values(value, ty, Aggregate::Count),
+            F::Sum => self.values(value, ty, Aggregate::Sum),
+            F::Mean => self.never_null(ty, value, Aggregate::Mean),
+            F::Min if once && !is_float => self.cell(What::Least, Some(value), None, ty),
+            F::Max if once && !is_float => self.cell(What::Greatest, Some(value), None, ty),
+            F::Min => self.never_null(ty, value, Aggregate::Min),
+            F::Max => self.never_null(ty, value, Aggregate::Max),
+            F::First | F::Last => {
+                self.only_once(function)?;
+                self.cell(if function == F::First { What::First } else { What::Last }, Some(value), None, ty)
+            }
+            F::Any | F::All if once => {
+                self.cell(if function == F::Any { What::Any } else { What::All }, Some(value), None, Type::Bool.into())
+            }
+            F::Any => self.values(value, Type::Bool.into(), Aggregate::Max).eq(1),
+            F::All => self.values(value, Type::Bool.into(), Aggregate::Min).ne(0),
+            F::Distinct => {
+                let name = self.column(What::Distinct, Some(value), None, ty);
+                window(WINDOW, &name, None, Aggregate::Distinct)
+            }
+            F::ArgMin | F::ArgMax => {
+                return Err(Fault::new(format!("{surface} does not say by what")).hint("write w.argmax(\"field\")"));
+            }
+        })
+    }
+
+    fn only_once(&self, function: WindowFunction) -> Checked<()> {
+        match self.is_sliding() {
+            true => Err(Fault::new(format!("sliding windows have no {function}() of this"))
+                .hint("tumbling windows have, and windows of sessions and counts")),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self, surface: &Expr, function: WindowFunction, ty: ColumnType) -> Checked<()> {
+        use WindowFunction as F;
+        let is_number = matches!(ty.ty, Type::Int | Type::Float | Type::Decimal { .. });
+        let fits = match function {
+            F::Sum | F::Mean => is_number,
+            F::Min | F::Max => is_number || ty.ty == Type::Time,
+            F::Any | F::All => ty.ty == Type::Bool,
+            F::Distinct => ty.ty != Type::Float && ty.ty != Type::Bool,
+            _ => true,
+        };
+        let hint = match function {
+            F::Distinct if ty.ty == Type::Float => {
+                "floats that are nearly equal are different; use a Decimal or an int"
+            }
+            F::Any | F::All => "only bools have it",
+            F::Min | F::Max => "only numbers and times have it",
+            _ => "only numbers have it",
+        };
+        if fits { Ok(()) } else { Err(Fault::new(format!("{surface} is asked of {}", ty.ty)).hint(hint)) }
+    }
+
+    /// An aggregate of values by slices.
+    fn values(&mut self, value: Expr, ty: ColumnType, aggregate: Aggregate) -> Expr {
+        let name = self.column(What::Values, Some(value), None, ty);
+        window(WINDOW, &name, None, aggregate)
+    }
+
+    /// The same, of which a window without events has none.
+    fn never_null(&mut self, ty: ColumnType, value: Expr, aggregate: Aggregate) -> Expr {
+        let read = self.values(value, ty, aggregate);
+        if ty.nullable { read } else { ExprNode::OrZero(Box::new(read)).into() }
+    }
+
+    fn cell(&mut self, what: What, value: Option<Expr>, by: Option<Expr>, ty: ColumnType) -> Expr {
+        cell(WINDOW, self.column(what, value, by, ty))
+    }
+
+    /// The name of a column, which is made where there is none yet.
+    fn column(&mut self, what: What, value: Option<Expr>, by: Option<Expr>, ty: ColumnType) -> String {
+        let known = self.cells.iter().find(|cell| cell.what == what && cell.value == value && cell.by == by);
+        if let Some(known) = known {
+            return known.definition.name.clone();
+        }
+        let name = format!("value{}", self.cells.len());
+        let (definition, adds) = self.kept(what, &name, value.as_ref(), by.as_ref(), ty);
+        self.cells.push(Cell { what, value, by, definition, ty, adds });
+        name
+    }
+
+    /// A column, and what adds an event to it.
+    fn kept(
+        &self,
+        what: What,
+        name: &str,
+        value: Option<&Expr>,
+        by: Option<&Expr>,
+        ty: ColumnType,
+    ) -> (ColumnDef, Vec<Stmt>) {
+        let own = || cell(WINDOW, name);
+        let given = || value.cloned().expect("it is of a value");
+        let plain = |ty: ColumnType| column(name, ty, false, Some(zero(ty)));
+        let fresh = || local(FRESH);
+        // Where there is a value.
+        let there = |statements: Vec<Stmt>| match ty.nullable {
+            true => vec![when(!given().is_null(), statements)],
+            false => statements,
+        };
+        let present = || if ty.nullable { ExprNode::OrZero(Box::new(given())).into() } else { given() };
+        match what {
+            What::Count if value.is_none() => (plain(Type::Int.into()), vec![set(WINDOW, name, own() + 1)]),
+            What::Count => (plain(Type::Int.into()), there(vec![set(WINDOW, name, own() + 1)])),
+            What::Least | What::Greatest => {
+                let better = if what == What::Least { given().lt(own()) } else { given().gt(own()) };
+                let none = if ty.nullable { own().is_null() } else { fresh() };
+                let put = vec![set(WINDOW, name, given())];
+                // A comparison with None has no value, so it comes only where there is one.
+                (plain(ty), there(vec![when(none.or(better), put)]))
+            }
+            What::First => (plain(ty), vec![when(fresh(), vec![set(WINDOW, name, given())])]),
+            What::Last => (plain(ty), vec![set(WINDOW, name, given())]),
+            What::Best(_) => (plain(ty), Vec::new()),
+            What::At(function) => {
+                let by = by.expect("it is ordered by something");
+                let best = self.cells.iter().find(|c| c.what == What::Best(function) && c.by.as_ref() == Some(by));
+                let best = best.expect("it comes before what is put beside it");
+                let best_cell = || cell(WINDOW, &best.definition.name);
+                let better = match function {
+                    WindowFunction::ArgMin => by.clone().lt(best_cell()),
+                    _ => by.clone().gt(best_cell()),
+                };
+                // A NaN is better than nothing only.
+                let is_nan = (best.ty.ty == Type::Float).then(|| best_cell().ne(best_cell()));
+                let none = if best.ty.nullable { best_cell().is_null() } else { fresh() };
+                let none = is_nan.map_or(none.clone(), |is_nan| none.or(is_nan));
+                let put = vec![set(WINDOW, &best.definition.name, by.clone()), set(WINDOW, name, given())];
+                let choose = when(none.or(better), put);
+                let adds =
+                    if best.ty.nullable { vec![when(!by.clone().is_null(), vec![choose])] } else { vec![choose] };
+                (plain(ty), adds)
+            }
+            What::Any | What::All => {
+                let starts = what == What::All;
+                let meets = if starts { !present() } else { present() };
+                let put = vec![set(WINDOW, name, !starts)];
+                let definition = column(name, Type::Bool, false, Some(Value::Bool(starts)));
+                (definition, there(vec![when(meets, put)]))
+            }
+            What::Values if ty.ty == Type::Bool => {
+                (self.windowed(name, Type::Int, false), there(vec![add(name, present().call(Function::Int, []))]))
+            }
+            What::Values => (self.windowed(name, ty.ty, false), there(vec![add(name, present())])),
+            What::Distinct => (self.windowed(name, ty.ty, true), there(vec![add(name, present())])),
+        }
+    }
+
+    /// A windowed column over the window.
+    fn windowed(&self, name: &str, ty: Type, distinct: bool) -> ColumnDef {
+        let spans =
+            |length, slide| WindowDef::Span { span: self.span(length), slide: Some(self.span(slide)), distinct };
+        let of = match self.kind {
+            Kind::Tumbling { length, .. } => spans(length, length),
+            Kind::Sliding { length, every, .. } => spans(length, every),
+            Kind::Session { .. } => spans(2 * ENDLESS, ENDLESS),
+            Kind::Counting { count } => WindowDef::Last(count),
+        };
+        ColumnDef { window: Some(of), ..column(name, ty, false, None) }
+    }
+}
+
+/// The type of a value over the fields of an event; it must not fail.
+fn pure(value: &Expr, scope: &mut Scope<'_>) -> Checked<ColumnType> {
+    let typed = scope.expression(value)?;
+    match scope.reasons.first() {
+        Some(reason) => Err(Fault::new(format!("{value} could fail: {reason}"))
+            .hint("compute it in a map, and take windows of the mapped stream")),
+        None => Ok(typed.ty),
+    }
+}
+
+fn zero(ty: ColumnType) -> Value {
+    match ty.ty {
+        _ if ty.nullable => Value::Null,
+        Type::Bool => Value::Bool(false),
+        Type::Float => Value::Float(0.0),
+        Type::Time => Value::Time(0),
+        Type::Str => Value::Str(String::new()),
+        Type::Bytes => Value::Bytes(Vec::new()),
+        _ => Value::Int(0),
+    }
+}
+
+fn add(column: &str, value: Expr) -> Stmt {
+    stmt(StmtNode::Add { role: WINDOW.into(), column: column.into(), value })
+}

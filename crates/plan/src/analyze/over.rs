@@ -1,0 +1,394 @@
+//! Windows over streams, as tables and transactions.
+//!
+//! A window `heat` over a stream becomes
+//!
+//! | what | of |
+//! |---|---|
+//! | table `heat.windows` | the open windows: a row per group. For sliding windows a row holds what the group has in all of them, by slices |
+//! | table `heat.order` | one row, which counts. Groups are numbered as their windows begin |
+//! | transaction `heat.add` | the input: adds an event to its group's row |
+//! | stream `heat.due` | the windows that close, in order ([`crate::Due`]); by count, what `heat.add` returns |
+//! | transaction `heat` | `heat.due`: the user's function, which reads the row |
+//! | transaction `heat.next` | `heat.due`: deletes the row, or has it stand for the next of sliding windows |
+//!
+//! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
+
+use super::cells::{Cells, Kind};
+use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::scope::{Scope, Site};
+use super::streams::{Streams, Unresolved};
+use super::types::check_column_type;
+use super::{PositionTime, rewrite};
+use crate::build::{event, exists};
+use crate::{
+    AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
+    StreamId, StreamRef, TableDef, TransactionDef, WindowsDef,
+};
+use tidemill_model::{ColumnType, Field, Schema, Type, Value};
+
+/// The role of a group's row.
+pub(super) const WINDOW: &str = "window";
+/// The role of the row that counts.
+const ORDER: &str = "order";
+/// The local that says whether the window begins with the event.
+pub(super) const FRESH: &str = "fresh";
+
+/// A part of a group.
+struct Part {
+    name: String,
+    ty: ColumnType,
+    /// Over the fields of the input.
+    value: Expr,
+}
+
+/// What a window over a stream becomes.
+pub(super) struct Lowered {
+    pub windows: TableDef,
+    pub order: Option<TableDef>,
+    pub add: TransactionDef,
+    /// The fields of a close.
+    pub schema: Schema,
+    /// Where closes come from; none if `add` returns them.
+    pub due: Option<DueDraft>,
+    /// The user's function, and what follows it; on closes.
+    pub close: TransactionDef,
+    pub next: TransactionDef,
+    /// Added to the event time of the input for the slices of windowed columns.
+    pub shift_in: i64,
+    /// The same of a close, which has its end as event time.
+    pub shift_due: i64,
+}
+
+/// [`Due`], without the number of its table.
+pub(super) struct DueDraft {
+    pub fields: Vec<DueField>,
+    pub bound: Bound,
+}
+
+impl DueDraft {
+    /// With the number of its table; its first columns are `due` and `first`, after the key.
+    pub fn of(self, table: crate::TableId, keys: usize, time: Type) -> Due {
+        Due { table, due: keys, first: keys + 1, fields: self.fields, bound: self.bound, time }
+    }
+}
+
+/// Takes a window over a stream apart.
+pub(super) fn lower(
+    def: &TransactionDef,
+    over: &OverDef,
+    input: StreamId,
+    time: Option<PositionTime>,
+    streams: &Streams<'_>,
+) -> Result<Lowered, Unresolved> {
+    check_identifier("window", &def.name)?;
+    if !def.roles.is_empty() {
+        return Err(Fault::new("a window has no roles").hint("run a transaction on its closed windows").into());
+    }
+    let stream = &streams.list[input];
+    let time = match (time, &over.windows) {
+        (None, windows) if !matches!(windows, WindowsDef::Counting { .. }) => {
+            return Err(Fault::new(format!("the events of '{}' do not hold the time of their position", stream.name))
+                .hint("pass the event time on as it is, or `w.end` of a window")
+                .into());
+        }
+        (time, _) => time,
+    };
+    let clock = Clock::of(time, &stream.schema);
+    let kind = Kind::of(&over.windows, clock.ty)?;
+    let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
+    let parts = parts(over, &mut scope)?;
+    let mut cells = Cells::new(kind, clock.ty);
+    let body = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
+    cells.finish()?;
+    check_fields(&def.body, &parts, clock.ty.is_some())?;
+    Ok(Lowering { name: &def.name, input: def.inputs[0].clone(), parts, cells, kind, clock }.lowered(body))
+}
+
+/// The time of the input's positions.
+#[derive(Clone)]
+struct Clock {
+    /// `Time` or `Int`; none in programs without event times.
+    ty: Option<Type>,
+    field: String,
+    shift: i64,
+}
+
+impl Clock {
+    fn of(time: Option<PositionTime>, schema: &Schema) -> Clock {
+        let Some(PositionTime { field, shift }) = time else {
+            return Clock { ty: None, field: String::new(), shift: 0 };
+        };
+        let of = &schema.fields[field];
+        Clock { ty: of.scalar_type().map(|ty| ty.ty), field: of.name.clone(), shift }
+    }
+
+    /// The time of the event's position, of its own type.
+    fn now(&self) -> Expr {
+        let shift = if self.ty == Some(Type::Int) { Value::Int(self.shift) } else { Value::Duration(self.shift) };
+        if self.shift == 0 { event(&self.field) } else { event(&self.field) + Expr::from(shift) }
+    }
+
+    /// The same as an int.
+    fn units(&self) -> Expr {
+        match self.ty {
+            Some(Type::Time) => event(&self.field).call(Function::TotalMicroseconds, []) + self.shift,
+            _ if self.shift == 0 => event(&self.field),
+            _ => event(&self.field) + self.shift,
+        }
+    }
+}
+
+/// The parts of a group.
+fn parts(over: &OverDef, scope: &mut Scope<'_>) -> Checked<Vec<Part>> {
+    check_unique("part of the group", over.by.iter().map(|(name, _)| name.as_str()))?;
+    over.by.iter().map(|(name, value)| part(name, value, scope).map_err(|fault| fault.at(value.span))).collect()
+}
+
+fn part(name: &str, value: &Expr, scope: &mut Scope<'_>) -> Checked<Part> {
+    check_identifier("part of the group", name)?;
+    if matches!(name, "start" | "end") {
+        return Err(Fault::new(format!("a part of the group is called '{name}', as the {name} of the window"))
+            .hint("give it another name"));
+    }
+    let typed = scope.expression(value)?;
+    check_column_type(name, typed.ty.ty)?;
+    if typed.ty.ty == Type::Float {
+        return Err(Fault::new(format!("the group '{name}' is a float")).hint("use an int, a Decimal or a str"));
+    }
+    if let Some(reason) = scope.reasons.first() {
+        return Err(Fault::new(format!("the group '{name}' could fail: {reason}"))
+            .hint("compute it in a map, and take windows of the mapped stream"));
+    }
+    Ok(Part { name: name.to_owned(), ty: typed.ty, value: value.clone() })
+}
+
+/// Refuses what is no field of a close, with words for windows.
+fn check_fields(body: &[Stmt], parts: &[Part], has_time: bool) -> Checked<()> {
+    let mut wrong = None;
+    rewrite::block(body, &mut |expr| {
+        match &expr.node {
+            // Its operands are fields of the input's events.
+            ExprNode::Aggregate { .. } => return Some(expr.node.clone()),
+            ExprNode::Event(name) if (name == "start" || name == "end") && has_time => {}
+            ExprNode::Event(name) if parts.iter().any(|part| part.name == *name) => {}
+            ExprNode::Event(name) => {
+                let fault = Fault::new(format!("w.{name} is one value of many: a window holds events"));
+                wrong = wrong.take().or(Some(
+                    fault.hint(format!("ask for an aggregate, as in w.{name}.max(), or group by it")).at(expr.span),
+                ));
+            }
+            _ => {}
+        }
+        None
+    });
+    wrong.map_or(Ok(()), Err)
+}
+
+struct Lowering<'a> {
+    name: &'a str,
+    input: StreamRef,
+    parts: Vec<Part>,
+    cells: Cells,
+    kind: Kind,
+    clock: Clock,
+}
+
+impl Lowering<'_> {
+    fn lowered(self, body: Vec<Stmt>) -> Lowered {
+        let due_time = self.clock.ty.unwrap_or(Type::Int);
+        let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
+        if self.clock.ty.is_some() {
+            schema.fields.extend(["start", "end"].map(|name| Field::scalar(name, due_time.into())));
+        }
+        let origin = self.kind.origin();
+        let is_counting = matches!(self.kind, Kind::Counting { .. });
+        let input = match is_counting {
+            true => StreamRef::Committed(format!("{}.add", self.name)),
+            false => StreamRef::Named(format!("{}.due", self.name)),
+        };
+        let on_due = |name: String, access, body| TransactionDef {
+            name,
+            inputs: vec![input.clone()],
+            over: None,
+            roles: vec![self.role(WINDOW, "windows", access, |part| event(&part.name))],
+            body,
+        };
+        Lowered {
+            windows: self.windows(due_time),
+            order: (!self.parts.is_empty()).then(|| TableDef {
+                name: "order".into(),
+                columns: vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))],
+                groups: None,
+            }),
+            add: self.add(),
+            close: on_due(self.name.to_owned(), AccessDef::Read, body),
+            next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
+            due: (!is_counting).then(|| self.due()),
+            schema,
+            shift_in: self.clock.shift - origin,
+            shift_due: if is_counting { 0 } else { -1 - origin },
+        }
+    }
+
+    /// The table of open windows: the key, `due`, `first`, `start` and `end`, and what is aggregated.
+    fn windows(&self, time: Type) -> TableDef {
+        let zero = |ty| if ty == Type::Time { Value::Time(0) } else { Value::Int(0) };
+        let mut columns = Vec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            if part.ty.nullable {
+                columns.push(column(&format!("none{number}"), Type::Bool, true, None));
+            }
+            columns.push(column(&format!("by{number}"), part.ty.ty, true, None));
+        }
+        if columns.is_empty() {
+            columns.push(column("one", Type::Int, true, None));
+        }
+        columns.push(column("due", Type::Int, false, Some(Value::Int(0))));
+        columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
+        if self.has_start() {
+            columns.push(column("start", time, false, Some(zero(time))));
+        }
+        columns.extend(self.cells.columns());
+        TableDef { name: "windows".into(), columns, groups: None }
+    }
+
+    /// Whether a row holds when its window begins.
+    fn has_start(&self) -> bool {
+        self.clock.ty.is_some() && matches!(self.kind, Kind::Session { .. } | Kind::Counting { .. })
+    }
+
+    fn key_columns(&self) -> usize {
+        let of = |part: &Part| 1 + usize::from(part.ty.nullable);
+        self.parts.iter().map(of).sum::<usize>().max(1)
+    }
+
+    fn role(&self, name: &str, table: &str, access: AccessDef, value: impl Fn(&Part) -> Expr) -> RoleDef {
+        let mut key: Vec<Expr> = Vec::new();
+        for part in &self.parts {
+            let value = value(part);
+            if part.ty.nullable {
+                key.push(value.clone().is_null());
+                key.push(ExprNode::OrZero(Box::new(value)).into());
+            } else {
+                key.push(value);
+            }
+        }
+        if key.is_empty() {
+            key.push(0.into());
+        }
+        RoleDef { name: name.into(), table: format!("{}.{table}", self.name), key, over: None, access }
+    }
+
+    fn add(&self) -> TransactionDef {
+        let mut body = vec![assign(FRESH, !exists(WINDOW))];
+        let has_order = !self.parts.is_empty();
+        let mut begin = Vec::new();
+        let number: Expr = if has_order { crate::build::cell(ORDER, "n") } else { 0.into() };
+        let count = set(ORDER, "n", crate::build::cell(ORDER, "n") + 1);
+        if has_order {
+            // Sliding windows number each event: the first of a later window may be any of them.
+            if matches!(self.kind, Kind::Sliding { .. }) { body.push(count) } else { begin.push(count) }
+        }
+        begin.push(set(WINDOW, "first", number.clone()));
+        match self.kind {
+            Kind::Tumbling { length, origin } => begin.push(set(WINDOW, "due", self.boundary(length, origin))),
+            Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, "due", self.boundary(every, origin))),
+            Kind::Session { .. } | Kind::Counting { .. } => {}
+        }
+        if self.has_start() {
+            begin.push(set(WINDOW, "start", self.clock.now()));
+        }
+        body.push(when(crate::build::local(FRESH), begin));
+        if let Kind::Session { gap } = self.kind {
+            body.push(set(WINDOW, "due", self.clock.units() + gap));
+        }
+        body.extend(self.cells.adds(number));
+        if let Kind::Counting { count } = self.kind {
+            let mut fields: Vec<_> = self.parts.iter().map(|part| (part.name.clone(), part.value.clone())).collect();
+            if self.clock.ty.is_some() {
+                fields.push(("start".into(), crate::build::cell(WINDOW, "start")));
+                fields.push(("end".into(), self.clock.now()));
+            }
+            if fields.is_empty() {
+                fields.push(("count".into(), count.into()));
+            }
+            let record = Record { fields, schema: None, event_time: self.clock.ty.map(|_| "end".into()) };
+            let full = self.cells.count().eq(count);
+            body.push(when(full, vec![stmt(StmtNode::Return { record: Some(record) })]));
+        }
+        body.push(stmt(StmtNode::Return { record: None }));
+        let mut roles = vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())];
+        if has_order {
+            let table = format!("{}.order", self.name);
+            let key = vec![0.into()];
+            roles.push(RoleDef { name: ORDER.into(), table, key, over: None, access: AccessDef::Create });
+        }
+        TransactionDef { name: format!("{}.add", self.name), inputs: vec![self.input.clone()], over: None, roles, body }
+    }
+
+    /// The first boundary after the event.
+    fn boundary(&self, every: i64, origin: i64) -> Expr {
+        let now = self.clock.units();
+        if origin == 0 {
+            return now.floor_div(every) * every + every;
+        }
+        (now - origin).floor_div(every) * every + (every + origin)
+    }
+
+    /// What becomes of the row when its window has closed.
+    fn next(&self) -> Vec<Stmt> {
+        let delete = stmt(StmtNode::Delete { role: WINDOW.into() });
+        let Kind::Sliding { length, every, .. } = self.kind else { return vec![delete] };
+        let (count, first) = self.cells.rest(length - every);
+        let stays = vec![
+            set(WINDOW, "first", ExprNode::OrZero(Box::new(first))),
+            set(WINDOW, "due", crate::build::cell(WINDOW, "due") + every),
+        ];
+        vec![stmt(StmtNode::If { condition: count.eq(0), then: vec![delete], otherwise: stays })]
+    }
+
+    fn due(&self) -> DueDraft {
+        let mut fields = Vec::new();
+        let mut at = 0;
+        for part in &self.parts {
+            let none = part.ty.nullable.then_some(at);
+            at += usize::from(part.ty.nullable);
+            fields.push(DueField::Part { column: at, none });
+            at += 1;
+        }
+        let start = self.key_columns() + 2;
+        fields.push(match self.kind {
+            Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => DueField::Start { length },
+            Kind::Session { .. } | Kind::Counting { .. } => DueField::Part { column: start, none: None },
+        });
+        fields.push(DueField::End);
+        let bound = match self.kind {
+            Kind::Tumbling { length: every, origin } | Kind::Sliding { every, origin, .. } => {
+                Bound::Grid { every, origin }
+            }
+            Kind::Session { gap } => Bound::After(gap),
+            Kind::Counting { .. } => unreachable!("it closes with an event"),
+        };
+        DueDraft { fields, bound }
+    }
+}
+
+pub(super) fn column(name: &str, ty: impl Into<ColumnType>, key: bool, default: Option<Value>) -> ColumnDef {
+    ColumnDef { name: name.into(), ty: ty.into(), key, default, window: None, was: None }
+}
+
+pub(super) fn stmt(node: StmtNode) -> Stmt {
+    Stmt { node, span: None }
+}
+
+pub(super) fn set(role: &str, column: &str, value: impl Into<Expr>) -> Stmt {
+    stmt(StmtNode::Set { role: role.into(), column: column.into(), value: value.into() })
+}
+
+pub(super) fn when(condition: Expr, then: Vec<Stmt>) -> Stmt {
+    stmt(StmtNode::If { condition, then, otherwise: Vec::new() })
+}
+
+fn assign(name: &str, value: Expr) -> Stmt {
+    stmt(StmtNode::Assign { name: name.into(), value })
+}

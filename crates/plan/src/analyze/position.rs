@@ -1,0 +1,105 @@
+//! Where the events of a stream hold the time of their position.
+
+use crate::program::{Expr, Node, Stmt};
+use crate::{Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
+use typed_index_collections::TiSlice;
+
+/// The time of the position: a field, and what is to be added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PositionTime {
+    pub field: usize,
+    pub shift: i64,
+}
+
+/// The field of a stream's events that holds the time of their positions, if all of them hold it in one. A field has it
+/// where it is the source's event time, or the end of a window, and was passed on as it is.
+pub(super) fn time(
+    streams: &TiSlice<StreamId, Stream>,
+    transactions: &TiSlice<TransactionId, Option<Transaction>>,
+    stream: StreamId,
+) -> Option<PositionTime> {
+    let of = |stream| time(streams, transactions, stream);
+    let of_inputs = |id: TransactionId| {
+        let transaction = transactions[id].as_ref()?;
+        let mut times = transaction.inputs.iter().map(|&input| of(input));
+        let first = times.next()??;
+        times.all(|other| other == Some(first)).then_some((transaction, first))
+    };
+    match &streams[stream].origin {
+        Origin::Source { .. } => Some(PositionTime { field: streams[stream].event_time?, shift: 0 }),
+        Origin::Due(_) => Some(PositionTime { field: streams[stream].event_time?, shift: -1 }),
+        Origin::Filter { input, .. } => of(*input),
+        Origin::Map { input, fields, .. } => {
+            let time = of(*input)?;
+            let field = fields.iter().position(|field| passes(field, time.field))?;
+            Some(PositionTime { field, ..time })
+        }
+        Origin::Aborted(id) => of_inputs(*id).map(|(_, time)| time),
+        Origin::Committed(id) => {
+            let (transaction, time) = of_inputs(*id)?;
+            if transaction.committed.passes_event {
+                return Some(time);
+            }
+            passed(&transaction.body, time, &|stmt| match stmt {
+                Stmt::Return { fields: Some(fields) } => Some(fields),
+                _ => None,
+            })
+        }
+        Origin::Emitted(id, emit) => {
+            let (transaction, time) = of_inputs(*id)?;
+            passed(&transaction.body, time, &|stmt| match stmt {
+                Stmt::Emit { output, fields } if output == emit => Some(fields),
+                _ => None,
+            })
+        }
+        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => None,
+    }
+}
+
+/// The windows from whose closes the events of a stream follow: the transactions that run on their closes first.
+pub(super) fn windows(
+    streams: &TiSlice<StreamId, Stream>,
+    transactions: &TiSlice<TransactionId, Option<Transaction>>,
+    stream: StreamId,
+) -> Vec<TransactionId> {
+    let root = streams[stream].root;
+    let (Origin::Committed(id) | Origin::Aborted(id) | Origin::Emitted(id, _)) = streams[root].origin else {
+        return Vec::new();
+    };
+    let Some(transaction) = &transactions[id] else { return Vec::new() };
+    let is_close = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Due(_));
+    let mut windows: Vec<_> = transaction.inputs.iter().filter(|input| is_close(input)).map(|_| id).collect();
+    windows.extend(transaction.inputs.iter().flat_map(|&input| self::windows(streams, transactions, input)));
+    windows
+}
+
+/// The first field that holds the time in each record that `record` picks out of a body.
+fn passed<'a>(
+    body: &'a [Stmt],
+    time: PositionTime,
+    record: &dyn Fn(&'a Stmt) -> Option<&'a Vec<OutputField>>,
+) -> Option<PositionTime> {
+    let mut records = Vec::new();
+    each(body, &mut |stmt| records.extend(record(stmt)));
+    let width = records.first()?.len();
+    let field = (0..width).find(|&i| records.iter().all(|fields| passes(&fields[i], time.field)))?;
+    Some(PositionTime { field, ..time })
+}
+
+fn each<'a>(body: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+    for stmt in body {
+        visit(stmt);
+        match stmt {
+            Stmt::If { then, otherwise, .. } => {
+                each(then, visit);
+                each(otherwise, visit);
+            }
+            Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => each(body, visit),
+            _ => {}
+        }
+    }
+}
+
+fn passes(field: &OutputField, time: usize) -> bool {
+    matches!(field, OutputField::Value(Expr { node: Node::Field(field), .. }) if *field == time)
+}

@@ -1,0 +1,81 @@
+//! What is due at a time: rows of tables whose time has come, as events of a root ([`tidemill_plan::Due`]).
+
+use crate::machine::Machine;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
+use arrow_select::nullif::nullif;
+use arrow_select::take::take;
+use std::sync::Arc;
+use tidemill_model::Type;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Due, DueField, Origin, StreamId};
+use tidemill_state::EvictedError;
+
+/// A cut of what is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueCut {
+    /// Index into [`crate::wiring::Wiring::dues`].
+    pub due: usize,
+    /// The boundary.
+    pub boundary: i64,
+}
+
+/// Rows of a table that are due.
+pub struct DueRows {
+    /// Those at a boundary, in order, as events; none if there are none.
+    pub events: Option<RecordBatch>,
+    /// The least boundary of the other rows.
+    pub next: Option<i64>,
+}
+
+/// The declaration of a stream of what is due.
+pub fn due_of(machine: &Machine, stream: StreamId) -> &Due {
+    match &machine.program.streams[stream].origin {
+        Origin::Due(due) => due,
+        _ => unreachable!("a stream of what is due"),
+    }
+}
+
+/// The rows that are due at a boundary; without one, only the least boundary is found. No epoch may be prepared or
+/// accessed meanwhile.
+pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
+    let due = due_of(machine, stream);
+    let table = &machine.tables[due.table];
+    let rows = table.image_batch(&table.copy_all()?);
+    let at = rows.column(due.due).as_primitive::<Int64Type>().values();
+    let first = rows.column(due.first).as_primitive::<Int64Type>().values();
+    assert!(at.iter().all(|&at| boundary.is_none_or(|boundary| at >= boundary)), "what is due runs at its time");
+    let next = at.iter().copied().filter(|&at| boundary != Some(at)).min();
+    let mut order: Vec<u32> = (0..at.len() as u32).filter(|&row| boundary == Some(at[row as usize])).collect();
+    if order.is_empty() {
+        return Ok(DueRows { events: None, next });
+    }
+    order.sort_unstable_by_key(|&row| first[row as usize]);
+    let boundary = boundary.expect("rows are due at a boundary");
+    let order = UInt32Array::from(order);
+    let column = |field: &DueField| part(due, field, &rows, &order, boundary);
+    let schema = arrow_schema(&machine.program.streams[stream].schema);
+    let columns = due.fields.iter().map(column).collect();
+    let events = RecordBatch::try_new(schema, columns).expect("the fields have the types of the schema");
+    Ok(DueRows { events: Some(events), next })
+}
+
+fn part(due: &Due, field: &DueField, rows: &RecordBatch, order: &UInt32Array, boundary: i64) -> ArrayRef {
+    let times = |time: i64| -> ArrayRef {
+        match due.time {
+            Type::Int => Arc::new(Int64Array::from_value(time, order.len())),
+            _ => Arc::new(TimestampMicrosecondArray::from_value(time, order.len()).with_timezone("UTC")),
+        }
+    };
+    let taken = |column: usize| take(rows.column(column), order, None).expect("rows of the table");
+    match *field {
+        DueField::Part { column, none: None } => taken(column),
+        DueField::Part { column, none: Some(none) } => {
+            let none: BooleanArray = taken(none).as_boolean().clone();
+            nullif(&taken(column), &none).expect("a column and a mask of one length")
+        }
+        DueField::Start { length } => times(boundary.saturating_sub(length)),
+        DueField::End => times(boundary),
+    }
+}
