@@ -8,6 +8,7 @@ mod driven;
 mod durable;
 mod limits;
 mod memory;
+mod over;
 mod pace;
 mod session;
 mod support;

@@ -1,0 +1,229 @@
+//! Windows over streams against what they mean: every event in every window that holds it, nothing shared and nothing
+//! kept between windows (`docs/formalism.md`, "Results that complete with an instant").
+
+use crate::support::Subject;
+use std::collections::BTreeMap;
+use tidemill_histories::{History, Random};
+use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::build::{PlanBuilder, event, named, record};
+use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, TransactionDef, WindowFunction, WindowsDef};
+use tidemill_runtime::{Engine, EpochSize, Options};
+
+/// An event: its time, a group that may be none, a value that may be none, and a number.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: i64,
+    group: Option<i64>,
+    value: Option<i64>,
+    number: i64,
+}
+
+/// A window that closed: its boundary, start and end, and its events.
+type Closed = (i64, i64, i64, Option<i64>, Vec<Seen>);
+
+const GAP: i64 = 3;
+
+/// The windows of a kind, in the order in which they close.
+fn closed(windows: &WindowsDef, by: bool, events: &[Seen]) -> Vec<Closed> {
+    // By window: the groups in the order of their first event there.
+    let mut of: BTreeMap<(i64, i64), Vec<(Option<i64>, Vec<Seen>)>> = BTreeMap::new();
+    let mut add = |window: (i64, i64), group: Option<i64>, seen: Seen| {
+        let groups = of.entry(window).or_default();
+        match groups.iter_mut().find(|(other, _)| *other == group) {
+            Some((_, events)) => events.push(seen),
+            None => groups.push((group, vec![seen])),
+        }
+    };
+    let group_of = |seen: &Seen| seen.group.filter(|_| by);
+    let (length, every, origin) = match windows {
+        WindowsDef::Tumbling { length: Value::Int(length), origin } => (*length, *length, *origin),
+        WindowsDef::Sliding { length: Value::Int(length), every: Value::Int(every), origin } => {
+            (*length, *every, *origin)
+        }
+        WindowsDef::Session { gap: Value::Int(gap) } => return sessions(*gap, by, events),
+        WindowsDef::Counting { count } => return counted(*count, by, events),
+        other => unreachable!("{other:?}"),
+    };
+    for seen in events {
+        // Every start at a distance of `every` whose window holds the event.
+        let last = (seen.at - origin).div_euclid(every) * every + origin;
+        for back in 0..length / every {
+            let start = last - back * every;
+            assert!((start..start + length).contains(&seen.at), "the window holds the event");
+            add((start + length, start), group_of(seen), *seen);
+        }
+    }
+    of.into_iter()
+        .flat_map(|((end, start), groups)| {
+            groups.into_iter().map(move |(group, events)| (end, start, end, group, events))
+        })
+        .collect()
+}
+
+fn sessions(gap: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
+    let mut open: Vec<(Option<i64>, Vec<Seen>)> = Vec::new();
+    let mut closed: Vec<(i64, i64, Closed)> = Vec::new();
+    let close = |(group, events): (Option<i64>, Vec<Seen>)| {
+        let (start, end) = (events[0].at, events.last().expect("a session has events").at + gap);
+        (end, events[0].number, (end, start, end, group, events))
+    };
+    for seen in events {
+        let group = seen.group.filter(|_| by);
+        if let Some(known) = open.iter().position(|(other, _)| *other == group) {
+            if seen.at - open[known].1.last().expect("a session has events").at < gap {
+                open[known].1.push(*seen);
+                continue;
+            }
+            closed.push(close(open.remove(known)));
+        }
+        open.push((group, vec![*seen]));
+    }
+    closed.extend(open.into_iter().map(close));
+    // Of those that end together, the session that began first.
+    closed.sort_by_key(|(end, first, _)| (*end, *first));
+    closed.into_iter().map(|(.., closed)| closed).collect()
+}
+
+fn counted(count: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
+    let mut open: BTreeMap<Option<i64>, Vec<Seen>> = BTreeMap::new();
+    let mut closed = Vec::new();
+    for seen in events {
+        let group = seen.group.filter(|_| by);
+        let events = open.entry(group).or_default();
+        events.push(*seen);
+        if events.len() as i64 == count {
+            let events = open.remove(&group).expect("just looked at");
+            closed.push((seen.at, events[0].at, seen.at, group, events));
+        }
+    }
+    closed
+}
+
+fn aggregate(function: WindowFunction, value: Option<&str>, by: Option<&str>) -> Expr {
+    let field = |name: &str| Box::new(event(name));
+    ExprNode::Aggregate { function, value: value.map(field), by: by.map(field) }.into()
+}
+
+/// The plan: the window `w`, and a transaction that adds each close up in a table and gives it on.
+fn program(windows: &WindowsDef, by: bool) -> Plan {
+    use WindowFunction as F;
+    let sliding = matches!(windows, WindowsDef::Sliding { .. });
+    let mut fields = vec![("start", event("start")), ("end", event("end"))];
+    if by {
+        fields.push(("group", event("group")));
+    }
+    let whole = [(F::Count, None), (F::Count, Some("value")), (F::Sum, Some("value")), (F::Mean, Some("value"))];
+    let ordered = [(F::Min, Some("value")), (F::Max, Some("value")), (F::Distinct, Some("value"))];
+    let names = ["count", "count_value", "sum", "mean", "min", "max", "distinct", "first", "last", "least", "greatest"];
+    let mut all: Vec<Expr> = whole.iter().chain(&ordered).map(|(f, value)| aggregate(*f, *value, None)).collect();
+    if !sliding {
+        all.extend([F::First, F::Last].map(|f| aggregate(f, Some("number"), None)));
+        all.extend([F::ArgMin, F::ArgMax].map(|f| aggregate(f, Some("number"), Some("value"))));
+    }
+    fields.extend(names.into_iter().zip(all));
+    let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
+    let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
+    let over = Some(OverDef { by: of, windows: windows.clone() });
+    let window = TransactionDef { name: "w".into(), inputs: vec![named("events")], over, roles: vec![], body };
+    let optional = ColumnType::optional(Type::Int);
+    let mut plan = PlanBuilder::new("windows")
+        .source("events", |s| {
+            s.event_time("at", Type::Int).field("group", optional).field("value", optional).field("number", Type::Int)
+        })
+        .table("sums", |t| t.key("one", Type::Int).column_or("n", Type::Int, Value::Int(0)))
+        .build();
+    plan.transactions.push(window);
+    let after = PlanBuilder::new("after")
+        .transaction("after", [tidemill_plan::build::committed("w")], |t| {
+            t.create("sum", "sums", [0.into()]).body(|b| {
+                b.set("sum", "n", tidemill_plan::build::cell("sum", "n") + event("count"));
+                b.give([("n", tidemill_plan::build::cell("sum", "n")), ("end", event("end"))]);
+            })
+        })
+        .build();
+    plan.transactions.extend(after.transactions);
+    plan
+}
+
+/// What a close gives, by definition.
+fn given(closed: &Closed, by: bool, sliding: bool) -> Vec<Value> {
+    let (_, start, end, group, events) = closed;
+    let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
+    let values: Vec<i64> = events.iter().filter_map(|seen| seen.value).collect();
+    let mut distinct = values.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let sum: i64 = values.iter().sum();
+    let mean = if values.is_empty() { Value::Null } else { Value::Float(sum as f64 / values.len() as f64) };
+    let mut row = vec![Value::Int(*start), Value::Int(*end)];
+    if by {
+        row.push(option(*group));
+    }
+    row.extend([Value::Int(events.len() as i64), Value::Int(values.len() as i64), Value::Int(sum), mean]);
+    row.extend([option(values.iter().min().copied()), option(values.iter().max().copied())]);
+    row.push(Value::Int(distinct.len() as i64));
+    if !sliding {
+        let some: Vec<&Seen> = events.iter().filter(|seen| seen.value.is_some()).collect();
+        // The first of equals.
+        let least = some.iter().min_by_key(|seen| (seen.value, seen.number));
+        let greatest = some.iter().max_by_key(|seen| (seen.value, -seen.number));
+        row.extend([Value::Int(events[0].number), Value::Int(events.last().expect("it has events").number)]);
+        row.extend([option(least.map(|seen| seen.number)), option(greatest.map(|seen| seen.number))]);
+    }
+    row
+}
+
+fn random_windows(random: &mut Random) -> WindowsDef {
+    let length = *random.pick(&[1, 2, 5, 8, 30]);
+    let every = *random.pick(&[1, 2, 5]);
+    let origin = *random.pick(&[0, 1, -4, 100]);
+    match random.below(4) {
+        0 => WindowsDef::Tumbling { length: Value::Int(length), origin },
+        1 => WindowsDef::Sliding {
+            length: Value::Int(every * random.between(2, 5) as i64),
+            every: Value::Int(every),
+            origin,
+        },
+        2 => WindowsDef::Session { gap: Value::Int(GAP) },
+        _ => WindowsDef::Counting { count: random.between(1, 4) as i64 },
+    }
+}
+
+#[test]
+fn windows_are_what_they_mean() {
+    for seed in 0..400 {
+        let mut random = Random::new(seed);
+        let windows = random_windows(&mut random);
+        let by = random.chance(75);
+        let groups = random.between(1, 6) as i64;
+        let mut at = *random.pick(&[0, -50, 1_000_000]);
+        let events: Vec<Seen> = (0..random.between(0, 60) as i64)
+            .map(|number| {
+                at += *random.pick(&[0, 0, 1, 1, 2, 3, 4, 40]);
+                let group = Some(random.int(0, groups)).filter(|group| *group > 0);
+                Seen { at, group, value: Some(random.int(-5, 5)).filter(|value| *value != 4), number }
+            })
+            .collect();
+        let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
+        let rows =
+            events.iter().map(|e| vec![Value::Int(e.at), option(e.group), option(e.value), Value::Int(e.number)]);
+        let history = History { plan: program(&windows, by), preload: vec![], sources: vec![rows.collect()] };
+        let sliding = matches!(windows, WindowsDef::Sliding { .. });
+        let expected: Vec<Vec<Value>> =
+            closed(&windows, by, &events).iter().map(|closed| given(closed, by, sliding)).collect();
+        let subject = Subject::new(history);
+        let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "w.committed");
+        let sink = sink.expect("every stream has a sink");
+        assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {windows:?}, by group: {by}, {events:?}");
+        let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
+        for (workers, size) in [(1, EpochSize::Auto), (3, EpochSize::Events(1 + random.below(9)))] {
+            engine = engine.with_empty_tables();
+            let options = Options { workers, epoch: size, ..Options::default() };
+            let outcome = subject.run(&engine, options, 1 + random.below(20));
+            assert!(outcome.outputs[sink] == expected, "seed {seed}, {windows:?}: {:?}", outcome.outputs[sink]);
+            if let Some(difference) = subject.difference(&outcome) {
+                panic!("seed {seed}, {windows:?}: {difference}");
+            }
+        }
+    }
+}
