@@ -138,7 +138,8 @@ class Aggregates:
             shown = ast.unparse(node)
             raise self._refuse(node, f"'{shown}' is an event of the window, not a value", f"take a field: {shown}.name")
         if name in _OF_FIELD:
-            hint = f"write {window}.price.{name}()"
+            given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+            hint = f"write {window}.{given if isinstance(given, str) else 'price'}.{name}()"
             raise self._refuse(node, f"'{name}' is asked of a field", hint)
         raise self._unknown(node, window, name, ("count", *_PICKS))
 
@@ -176,6 +177,6 @@ class Aggregates:
         (by,) = self._expressions.calls.arguments(node, node.func.attr, 1, 1)
         name = by.value if isinstance(by, ast.Constant) else None
         if not isinstance(name, str) or not name.isidentifier():
-            hint = f'write {ast.unparse(node.func)}("price")'
+            hint = f'write {ast.unparse(node.func)}("{by.attr if isinstance(by, ast.Attribute) else "price"}")'
             raise self._refuse(by, f"{node.func.attr} takes the name of a field", hint)
         return Pick(function, ir.expr({"event": name}, self._scope.source.span(by)))
