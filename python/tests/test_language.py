@@ -15,6 +15,8 @@ from conftest import PRELUDE, TRANSACTION
 import tidemill as tm
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
+ALLOWING = ("Meaning", "Meaning in a window")
+REFUSING = ("Refused with", "Refused in a window")
 ROW = re.compile(r"^\| `(.*?)` \| (.*?)\s*\|$")
 
 
@@ -25,15 +27,23 @@ def rows():
         if line.startswith("| ") and "|---" not in line and not ROW.match(line):
             kind = line.split("|")[2].strip()
         match = ROW.match(line)
-        if match and kind in ("Meaning", "Refused with"):
+        if match and kind in (*ALLOWING, *REFUSING):
             cell = match[2].strip()
             message = cell[3:-3] if cell.startswith("`` ") else cell.strip("`")
             message = message.replace("\\|", "|")
             yield kind, match[1].replace("↵", "\n").replace("\\|", "|"), message, number
 
 
-def program(code):
+WINDOW = """
+@app.window(transfers, by=("src", "dst"), over=tm.tumbling("10s"))
+def t(w):
+"""
+
+
+def program(code, kind):
     """A module in which the code stands where it belongs."""
+    if "window" in kind:
+        return PRELUDE + WINDOW + textwrap.indent(code, "    ") + "\n"
     if code.startswith(("def t(", "async def t(")):
         return f"{PRELUDE}\n@app.transaction(transfers)\n{code}\n"
     if code.startswith(("transfers.", "def two")):
@@ -41,9 +51,9 @@ def program(code):
     return PRELUDE + TRANSACTION + textwrap.indent(code, "    ") + "\n"
 
 
-def execute(code, folder):
+def execute(code, kind, folder):
     file = Path(folder) / "program.py"
-    file.write_text(program(code), encoding="utf-8")
+    file.write_text(program(code, kind), encoding="utf-8")
     module = types.ModuleType("program")
     module.__file__ = str(file)
     sys.modules["program"] = module
@@ -54,8 +64,8 @@ def execute(code, folder):
 
 
 ALL = list(rows())
-ALLOWED = [code for kind, code, _, _ in ALL if kind == "Meaning"]
-REFUSED = [(code, message) for kind, code, message, _ in ALL if kind == "Refused with"]
+ALLOWED = [(code, kind) for kind, code, _, _ in ALL if kind in ALLOWING]
+REFUSED = [(code, kind, message) for kind, code, message, _ in ALL if kind in REFUSING]
 
 
 def test_the_tables_were_found():
@@ -64,16 +74,16 @@ def test_the_tables_were_found():
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@pytest.mark.parametrize("code", ALLOWED)
-def test_allowed(code, tmp_path):
-    execute(code, tmp_path)
+@pytest.mark.parametrize(("code", "kind"), ALLOWED, ids=[a[0] for a in ALLOWED])
+def test_allowed(code, kind, tmp_path):
+    execute(code, kind, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@pytest.mark.parametrize(("code", "message"), REFUSED, ids=[c for c, _ in REFUSED])
-def test_refused(code, message, tmp_path):
+@pytest.mark.parametrize(("code", "kind", "message"), REFUSED, ids=[r[0] for r in REFUSED])
+def test_refused(code, kind, message, tmp_path):
     with pytest.raises(tm.CompileError) as error:
-        execute(code, tmp_path)
+        execute(code, kind, tmp_path)
     assert error.value.msg == message
     assert error.value.lineno is not None or "has no Python source" in message
 
@@ -86,11 +96,11 @@ def write():
     warnings.simplefilter("ignore")
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for kind, code, _, number in rows():
-        if kind != "Refused with":
+        if kind not in REFUSING:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
-                execute(code, folder)
+                execute(code, kind, folder)
             message = "NOT REFUSED"
         except tm.CompileError as error:
             message = error.msg

@@ -21,11 +21,12 @@ from .bodies import abort, emit, require
 from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
 from .errors import CompileError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
+from .over import Windows, counting, session, sliding, tumbling
 from .own import SinkConnector, SourceConnector
 from .results import Collected
 from .schema import Event, Row, column, event_time, key
 from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
-from .stream import Derived, Source, Stream, Transaction
+from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
@@ -58,16 +59,20 @@ __all__ = [
     "Source",
     "SourceConnector",
     "Stream",
+    "StreamWindow",
     "Table",
+    "Ticks",
     "TidemillError",
     "Time",
     "Transaction",
     "Window",
+    "Windows",
     "abort",
     "choice",
     "column",
     "connector",
     "constant",
+    "counting",
     "csv",
     "days",
     "emit",
@@ -86,6 +91,9 @@ __all__ = [
     "require",
     "seconds",
     "sequence",
+    "session",
+    "sliding",
+    "tumbling",
     "uniform",
     "window",
     "zipf",

@@ -7,19 +7,20 @@ from typing import Any, TypeVar, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
-from .compile import Compiled, compile_filter, compile_map, compile_transaction
+from .compile import Compiled, Over, compile_filter, compile_map, compile_transaction, compile_window
 from .connectors import Connector
 from .data import batches, is_same
 from .errors import PlanError, RunError
 from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
+from .over import By, Length, Windows, duration_value, offset, parts_of
 from .own import SinkConnector, SourceConnector
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Record, RecordSchema, Row, resolved_schema
 from .session import Session
-from .stream import Derived, Source, Stream, Transaction
+from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 
@@ -59,7 +60,9 @@ class App:
         self._tables: dict[str, Table[Any]] = {}
         self._sources: dict[str, Source[Any]] = {}
         self._derived: dict[str, Derived[Any]] = {}
+        self._ticks: dict[str, Ticks] = {}
         self._transactions: dict[str, Transaction] = {}
+        self._windows: dict[str, StreamWindow] = {}
         self._sinks: dict[str, Output] = {}
         self._collected: dict[str, Collected] = {}
 
@@ -81,16 +84,25 @@ class App:
         """The transactions by name."""
         return dict(self._transactions)
 
+    @property
+    def windows(self) -> Mapping[str, StreamWindow]:
+        """The functions of windows by name."""
+        return dict(self._windows)
+
     def streams(self) -> list[Stream[Any]]:
-        """All streams: of sources, filters, maps and transactions, and what each of these puts aside."""
+        """All streams: of sources, ticks, filters, maps, transactions and windows, and what each of these puts
+        aside."""
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
+        streams += self._ticks.values()
         for derived in self._derived.values():
             streams += [derived, derived.failed]
         for transaction in self._transactions.values():
             streams += [transaction.committed, transaction.aborted]
             streams += [transaction.emitted(name) for name in transaction._emits]
+        for window in self._windows.values():
+            streams += [window.closed, window.failed]
         return streams
 
     # Declarations.
@@ -150,7 +162,7 @@ class App:
             return is_same(known._connector, connector) and known._idle == silence
 
         if self._plan.add("streams", source._definition(), replace=replace, is_same=same):
-            self._derived.pop(own_name, None)
+            self._forget_stream(own_name)
             self._sources[own_name] = source
         return self._sources[own_name]
 
@@ -177,10 +189,82 @@ class App:
             if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
                 return self._transactions[own_name]
             transaction = Transaction(self, own_name, compiled.node, function)
+            self._windows.pop(own_name, None)
             self._transactions[own_name] = transaction
             return transaction
 
         return declare
+
+    @declaration
+    def window(
+        self,
+        stream: Stream[Any],
+        *,
+        over: Windows,
+        by: By | None = None,
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Callable[[Callable[..., Any]], StreamWindow]:
+        """Makes a function the one that runs on each window over a stream when it closes.
+
+        ``over`` says which windows there are: ``tm.tumbling("10s")``, ``tm.sliding("10s", every="2s")``,
+        ``tm.session("10s")``, ``tm.counting(100)``. Each group of events has windows of its own: ``by`` is a field
+        (``"city"``), several fields (``("city", "street")``), a function of the event, whose value is called ``key``
+        (of a def: by its name), or each part by its name (``{"city": "city", "big": lambda e: e.size > 10}``).
+        None is a value like others. Without ``by`` there is one group.
+
+        The function's parameter is the window: ``w.city`` of the group, ``w.start``, ``w.end``, and aggregates such
+        as ``w.count()``, ``w.price.mean()``. It is compiled as a transaction's body is and has no rows; what it
+        returns is an event of ``.closed`` (docs/language.md). Raises ``PlanError``, and ``CompileError`` where
+        something cannot be compiled.
+        """
+        if not isinstance(stream, Stream):
+            raise PlanError(f"{type_name(stream)} is not a stream", "write @app.window(bids, over=tm.tumbling('10s'))")
+        if not isinstance(over, Windows):
+            raise PlanError(f"{type_name(over)} is not a kind of windows", "write over=tm.tumbling('10s')")
+        self._check_own(stream)
+
+        @declaration
+        def declare(function: Callable[..., Any]) -> StreamWindow:
+            own_name = checked(name or str(getattr(function, "__name__", "")), "window")
+            parts = parts_of(by, f"window '{own_name}'")
+            lists = self._plan.lists(stream.label)
+            compiled = compile_window(function, Over(own_name, stream._ref, lists, parts, over._definition))
+            if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
+                return self._windows[own_name]
+            self._transactions.pop(own_name, None)
+            self._windows[own_name] = StreamWindow(self, own_name, compiled.node, function)
+            return self._windows[own_name]
+
+        return declare
+
+    @declaration
+    def every(self, period: Length, *, origin: Length = 0, name: str | None = None, replace: bool = False) -> Ticks:
+        """A stream of ticks of event time: one at each multiple of the period, from 1970 UTC or 0 on.
+
+        ``origin`` shifts them. A tick is an event with the field ``at``; it comes before all events of its time.
+        Without a ``name`` the ticks of one period and origin are one stream. Raises ``PlanError``.
+        """
+        value = duration_value(period, "every", "a period")
+        origin_units = offset(origin, value, "every")
+        own_name = checked(name, "ticks") if name else self._plan.free_name("streams", "ticks")
+        definition: ir.StreamDef = {
+            "name": own_name,
+            "origin": {"every": {"period": value, "origin": origin_units}},
+        }
+        same = None if name else self._plan.find("streams", definition)
+        if same is not None:
+            return self._ticks[same]
+        if self._plan.add("streams", definition, replace=replace):
+            self._forget_stream(own_name)
+            self._ticks[own_name] = Ticks(self, own_name)
+        return self._ticks[own_name]
+
+    def _forget_stream(self, name: str) -> None:
+        """Before another stream takes its name."""
+        self._sources.pop(name, None)
+        self._ticks.pop(name, None)
+        self._derived.pop(name, None)
 
     def _filter(
         self, stream: Stream[Any], predicate: Callable[..., Any], name: str | None, replace: bool
@@ -210,7 +294,7 @@ class App:
         name = definition["name"]
         if not self._plan.add("streams", definition, compiled, replace=replace):
             return self._derived[name]
-        self._sources.pop(name, None)
+        self._forget_stream(name)
         self._derived[name] = Derived(self, name, {"named": name})
         return self._derived[name]
 

@@ -49,6 +49,7 @@ WindowPart = SpanPart | LastPart
 Element = TypedDict("Element", {"variable": str, "field": str})
 Cell = TypedDict("Cell", {"role": str, "column": str})
 Window = TypedDict("Window", {"role": str, "column": str, "part": WindowPart | None, "aggregate": str})
+Aggregate = TypedDict("Aggregate", {"function": str, "value": Expr | None, "by": Expr | None})
 Unary = TypedDict("Unary", {"op": Literal["neg", "not"], "value": Expr})
 Operands = TypedDict("Operands", {"op": str, "left": Expr, "right": Expr})
 IfElse = TypedDict("IfElse", {"condition": Expr, "then": Expr, "otherwise": Expr})
@@ -61,6 +62,7 @@ EventNode = TypedDict("EventNode", {"event": str})
 ElementNode = TypedDict("ElementNode", {"element": Element})
 CellNode = TypedDict("CellNode", {"cell": Cell})
 WindowNode = TypedDict("WindowNode", {"window": Window})
+AggregateNode = TypedDict("AggregateNode", {"aggregate": Aggregate})
 ExistsNode = TypedDict("ExistsNode", {"exists": str})
 UnaryNode = TypedDict("UnaryNode", {"unary": Unary})
 BinaryNode = TypedDict("BinaryNode", {"binary": Operands})
@@ -72,7 +74,7 @@ IsNullNode = TypedDict("IsNullNode", {"is_null": Expr})
 InNode = TypedDict("InNode", {"in": In})
 CallNode = TypedDict("CallNode", {"call": Call})
 LengthNode = TypedDict("LengthNode", {"length": str})
-_Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | ExistsNode | LengthNode
+_Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | AggregateNode | ExistsNode | LengthNode
 _Operator = UnaryNode | BinaryNode | CompareNode | AllNode | AnyNode | IfElseNode | IsNullNode | InNode | CallNode
 ExprNode = LiteralNode | _Name | _Operator
 
@@ -143,14 +145,30 @@ StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef
 Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int})
 Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})
 Map = TypedDict("Map", {"input": StreamRef, "record": Record})
+Every = TypedDict("Every", {"period": Value, "origin": int})
 SourceOrigin = TypedDict("SourceOrigin", {"source": Source})
 FilterOrigin = TypedDict("FilterOrigin", {"filter": Filter})
 MapOrigin = TypedDict("MapOrigin", {"map": Map})
-StreamDef = TypedDict("StreamDef", {"name": str, "origin": SourceOrigin | FilterOrigin | MapOrigin})
+EveryOrigin = TypedDict("EveryOrigin", {"every": Every})
+StreamDef = TypedDict("StreamDef", {"name": str, "origin": SourceOrigin | EveryOrigin | FilterOrigin | MapOrigin})
+
+# Windows over streams.
+
+Tumbling = TypedDict("Tumbling", {"length": Value, "origin": int})
+Sliding = TypedDict("Sliding", {"length": Value, "every": Value, "origin": int})
+Session = TypedDict("Session", {"gap": Value})
+Counting = TypedDict("Counting", {"count": int})
+TumblingDef = TypedDict("TumblingDef", {"tumbling": Tumbling})
+SlidingDef = TypedDict("SlidingDef", {"sliding": Sliding})
+SessionDef = TypedDict("SessionDef", {"session": Session})
+CountingDef = TypedDict("CountingDef", {"counting": Counting})
+WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
+OverDef = TypedDict("OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef})
 
 RoleDef = TypedDict("RoleDef", {"name": str, "table": str, "key": list[Expr], "over": str | None, "access": str})
 TransactionDef = TypedDict(
-    "TransactionDef", {"name": str, "inputs": list[StreamRef], "roles": list[RoleDef], "body": Body}
+    "TransactionDef",
+    {"name": str, "inputs": list[StreamRef], "over": OverDef | None, "roles": list[RoleDef], "body": Body},
 )
 SinkDef = TypedDict("SinkDef", {"name": str, "stream": StreamRef})
 

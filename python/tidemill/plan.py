@@ -23,6 +23,12 @@ Kind = Literal["tables", "streams", "transactions", "sinks"]
 _KINDS: dict[Kind, str] = {"tables": "table", "streams": "stream", "transactions": "transaction", "sinks": "sink"}
 
 
+def _place(kind: Kind, definition: ir.Definition) -> str:
+    """As the analysis says it."""
+    what = "window" if cast(Json, definition).get("over") else _KINDS[kind]
+    return f"{what} '{definition['name']}'"
+
+
 def _declared_otherwise(place: str) -> PlanError:
     """The refusal of a second declaration of a name."""
     return PlanError(
@@ -110,7 +116,7 @@ class PlanBuilder:
         """
         declared = self._declared(kind)
         name = definition["name"]
-        place = f"{_KINDS[kind]} '{name}'"
+        place = _place(kind, definition)
         at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
         before = declared[at : at + 1]
         if before and _is_same(before[0], definition) and is_same():

@@ -15,7 +15,7 @@ from .schema import Event, RecordSchema
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Derived", "Source", "Stream", "Transaction"]
+__all__ = ["Derived", "Source", "Stream", "StreamWindow", "Ticks", "Transaction"]
 
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
@@ -58,6 +58,15 @@ class Derived(Stream[E]):
     def failed(self) -> Stream[Any]:
         """The input's fields and ``reason``, for events for which the expression failed."""
         return Stream(self._app, f"{self.label}.failed", {"failed": self.label})
+
+
+class Ticks(Stream[Any]):
+    """A stream of ticks of event time, made by ``app.every``: events with the field ``at``, a ``tm.Time``, or an int
+    where the period is one."""
+
+    def __init__(self, app: App, name: str) -> None:
+        super().__init__(app, name, {"named": name})
+        self.name = name
 
 
 class Source(Stream[E]):
@@ -131,3 +140,34 @@ class Transaction:
             raise PlanError(f"nothing is emitted as '{name}'", known, f"transaction '{self.name}'")
         ref: ir.EmittedRef = {"emitted": {"transaction": self.name, "name": name}}
         return Stream(self._app, f"{self.name}.emitted.{name}", ref)
+
+
+class StreamWindow:
+    """A compiled function of windows over a stream: what ``@app.window`` makes of a function."""
+
+    def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
+        self._app = app
+        self.name = name
+        self._definition = definition
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+
+    def __repr__(self) -> str:
+        return f"<window {self.name}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Refuses: the function runs on the windows of its stream as they close."""
+        raise TypeError(f"window '{self.name}' is compiled and cannot be called; app.run() runs it")
+
+    @property
+    def closed(self) -> Stream[Any]:
+        """The events that the function returned. If it never returns one, the closes: the parts of the group,
+        ``start`` and ``end``."""
+        return Stream(self._app, f"{self.name}.closed", {"committed": self.name})
+
+    @property
+    def failed(self) -> Stream[Any]:
+        """The parts of the group, ``start``, ``end`` and ``reason``, for windows for which the function failed, or
+        aborted with ``tm.require`` or ``tm.abort``."""
+        return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})

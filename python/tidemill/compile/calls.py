@@ -138,6 +138,10 @@ class Calls:
         if not isinstance(node.func, ast.Attribute):
             raise self._refuse(node, "only functions with a name can be called", _KNOWN)
         name, owner = node.func.attr, node.func.value
+        aggregates = self._expressions.aggregates
+        asked = aggregates.call(node) if aggregates is not None else None
+        if asked is not None:
+            return asked
         if self._scope.is_role(owner) and name in ("insert", "delete"):
             raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")
         window = self.window(node)

@@ -13,6 +13,7 @@ from .. import ir
 from ..errors import CompileError
 from ..literals import decimal_text, is_constant, plan_value
 from ..names import type_name
+from .aggregates import Aggregates
 from .calls import Calls
 from .scope import UNKNOWN, Scope
 
@@ -68,6 +69,7 @@ class Expressions:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.calls = Calls(scope, self)
+        self.aggregates = None if scope.closed is None else Aggregates(scope.closed, self)
         self._by_type: dict[type[ast.AST], Callable[[Any], ir.Expr]] = {
             ast.Constant: self._constant,
             ast.Name: self._name,
@@ -113,11 +115,15 @@ class Expressions:
     def _name(self, node: ast.Name) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
         if node.id == scope.event:
-            raise self._refuse(node, "the event as a whole is not a value", f"use its fields: {node.id}.name")
+            what = "event" if scope.closed is None else "window"
+            raise self._refuse(node, f"the {what} as a whole is not a value", f"use its fields: {node.id}.name")
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
             return ir.expr({"element": {"variable": scope.elements[node.id].variable, "field": ""}}, span)
+        if scope.closed is not None and node.id in scope.closed.bound:
+            hint = f"take a field: {node.id}.name"
+            raise self._refuse(node, f"'{node.id}' is an event of the window, not a value", hint)
         if node.id in scope.locals:
             return ir.expr({"local": node.id}, span)
         return self._outside(node, scope.static(node))
@@ -134,6 +140,9 @@ class Expressions:
 
     def _attribute(self, node: ast.Attribute) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
+        asked = self.aggregates.value(node) if self.aggregates is not None else None
+        if asked is not None:
+            return asked
         if isinstance(node.value, ast.Name):
             name = node.value.id
             if name == scope.event:

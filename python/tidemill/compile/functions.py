@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from .. import ir
 from ..deep import with_room
 from ..names import foreign, type_name
+from ..over import Field
 from ..roles import Role
+from .aggregates import Closed
 from .expressions import Expressions
 from .lambdas import expression_of
 from .records import Records
@@ -40,7 +43,7 @@ def compile_filter(function: Callable[..., Any], place: str, lists: Collection[s
     """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Expr]:
-        scope, definition = _of_one_event(function, place, lists)
+        scope, definition = _of_one_event(function, place, lists, "a filter or map")
         expression = Expressions(scope).translate(expression_of(scope.source, definition))
         return _compiled(expression, scope.source, definition)
 
@@ -51,7 +54,7 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
     """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Record]:
-        scope, definition = _of_one_event(function, place, lists)
+        scope, definition = _of_one_event(function, place, lists, "a filter or map")
         records = Records(Expressions(scope))
         return _compiled(records.translate(expression_of(scope.source, definition)), scope.source, definition)
 
@@ -88,8 +91,74 @@ def _compile_transaction(
     definitions = [compiler.definition() for compiler in compilers]
     inserts = [insert for compiler in compilers for insert in compiler.inserts()]
     statements = inserts + Statements(scope).translate(body)
-    node: ir.TransactionDef = {"name": name, "inputs": inputs, "roles": definitions, "body": statements}
+    node: ir.TransactionDef = {
+        "name": name,
+        "inputs": inputs,
+        "over": None,
+        "roles": definitions,
+        "body": statements,
+    }
     return _compiled(node, source, definition)
+
+
+@dataclass(frozen=True)
+class Over:
+    """Whose windows a window function runs on: its name, the stream and its list fields, if known, the parts of the
+    group and the kind of windows."""
+
+    name: str
+    input: ir.StreamRef
+    lists: Collection[str] | None
+    group: Mapping[str, Field]
+    windows: ir.WindowsDef
+
+
+def compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.TransactionDef]:
+    """A plan's ``TransactionDef`` that runs on windows. Raises ``CompileError``."""
+    return with_room(lambda: _compile_window(function, over))
+
+
+def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.TransactionDef]:
+    source, definition = find(function, f"window '{over.name}'")
+    if not isinstance(definition, ast.FunctionDef):
+        what = "'async' cannot be compiled" if isinstance(definition, ast.AsyncFunctionDef) else "it is a lambda"
+        raise source.refuse(definition, what, "write a plain def of the window: def f(w): ...")
+    names = _parameters(definition)
+    _check_signature(source, definition, "a window has no roles: let a transaction run on what it returns")
+    if len(names) != 1:
+        at = names[1] if names else definition
+        hint = "write 'def f(w): ...'; rows are read by a transaction that runs on what it returns"
+        raise source.refuse(at, "a function of windows takes the window and nothing else", hint)
+    function = cast(FunctionType, function)
+    by = [(name, _part(part, name, over.lists, source, definition)) for name, part in over.group.items()]
+    closed = Closed(over.group)
+    scope = Scope(source, function, names[0].arg, locals=_assigned(definition.body), lists=(), closed=closed)
+    node: ir.TransactionDef = {
+        "name": over.name,
+        "inputs": [over.input],
+        "over": {"by": by, "windows": over.windows},
+        "roles": [],
+        "body": Statements(scope).translate(definition.body),
+    }
+    return _compiled(node, source, definition)
+
+
+def _part(
+    part: Field, name: str, lists: Collection[str] | None, source: Source, definition: ast.FunctionDef
+) -> ir.Expr:
+    """The value of a part of a group."""
+    if isinstance(part, str):
+        return ir.expr({"event": part}, source.span(_argument(definition, part)))
+    scope, of = _of_one_event(part, f"{source.place}, '{name}' of its group", lists, "a function of a group")
+    return Expressions(scope).translate(expression_of(scope.source, of))
+
+
+def _argument(definition: ast.FunctionDef, part: str) -> ast.AST:
+    """Where a part of the group is written, if that can be seen."""
+    calls = [d for d in definition.decorator_list if isinstance(d, ast.Call)]
+    by = next((k.value for call in calls for k in call.keywords if k.arg == "by"), None)
+    nodes = [] if by is None else ast.walk(by)
+    return next((n for n in nodes if isinstance(n, ast.Constant) and n.value == part), by or definition)
 
 
 def _compiled(node: N, source: Source, definition: Definition) -> Compiled[N]:
@@ -101,12 +170,14 @@ def _compiled(node: N, source: Source, definition: Definition) -> Compiled[N]:
     return Compiled(node, source, head)
 
 
-def _of_one_event(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> tuple[Scope, Definition]:
+def _of_one_event(
+    function: Callable[..., Any], place: str, lists: Collection[str] | None, what: str
+) -> tuple[Scope, Definition]:
     source, definition = find(function, place)
     _check_signature(source, definition)
     names = _parameters(definition)
     if len(names) != 1 or definition.args.defaults:
-        raise source.refuse(definition, "a filter or map takes the event and nothing else", "write 'lambda e: ...'")
+        raise source.refuse(definition, f"{what} takes the event and nothing else", "write 'lambda e: ...'")
     return Scope(source, cast(FunctionType, function), names[0].arg, lists=lists), definition
 
 
@@ -115,10 +186,11 @@ def _parameters(definition: Definition) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
 
-def _check_signature(source: Source, definition: Definition) -> None:
+def _check_signature(
+    source: Source, definition: Definition, hint: str = "name each role: src=accounts.row('src')"
+) -> None:
     for extra, stars in ((definition.args.vararg, "*"), (definition.args.kwarg, "**")):
         if extra is not None:
-            hint = "name each role: src=accounts.row('src')"
             raise source.refuse(extra, f"'{stars}{extra.arg}' cannot be compiled", hint)
 
 
@@ -167,6 +239,7 @@ def _check_owner(app: App, source: Source, roles: dict[str, tuple[Role, ast.expr
             raise source.refuse(node, *foreign(f"table '{role.table}'", role.app, app))
 
 
-def _assigned(body: list[ast.stmt]) -> set[str]:
-    """The names that the body assigns to: as in Python these are local everywhere in it."""
-    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+def _assigned(body: list[ast.stmt]) -> Counter[str]:
+    """The names that the body assigns to, with how often: as in Python these are local everywhere in it."""
+    nodes = (n for s in body for n in ast.walk(s))
+    return Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..literals import is_constant
 from .source import Source
+
+if TYPE_CHECKING:
+    from .aggregates import Closed
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
 """Stands for a value that is not known while compiling."""
@@ -33,9 +36,12 @@ class Scope:
     function: FunctionType
     event: str
     roles: Collection[str] = ()
-    locals: Collection[str] = ()
+    locals: Mapping[str, int] = field(default_factory=dict)
+    """With how often the body assigns to each."""
     lists: Collection[str] | None = None
     elements: dict[str, Element] = field(default_factory=dict)
+    closed: Closed | None = None
+    """Of a window function, whose ``event`` is the window."""
 
     def is_parameter(self, name: str) -> bool:
         """Whether the name is the event or a role."""
@@ -50,7 +56,9 @@ class Scope:
         return isinstance(node, ast.Name) and node.id in self.roles
 
     def event_field(self, node: ast.AST) -> str | None:
-        """The field where the node is ``ev.field``."""
+        """The field where the node is ``ev.field``; a window has none."""
+        if self.closed is not None:
+            return None
         return node.attr if isinstance(node, ast.Attribute) and self.is_event(node.value) else None
 
     def is_list(self, name: str) -> bool:

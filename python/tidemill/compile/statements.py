@@ -81,12 +81,18 @@ class Statements:
             raise self._refuse(
                 node, "several targets of one assignment cannot be compiled", "write one assignment for each"
             )
-        return [self._store(node, node.targets[0], self._expressions.translate(node.value))]
+        return self._assigned(node, node.targets[0], node.value)
 
     def _annotated(self, node: ast.AnnAssign) -> list[ir.Stmt]:
         if node.value is None:
             return []
-        return [self._store(node, node.target, self._expressions.translate(node.value))]
+        return self._assigned(node, node.target, node.value)
+
+    def _assigned(self, node: ast.AST, target: ast.expr, value: ast.expr) -> list[ir.Stmt]:
+        aggregates = self._expressions.aggregates
+        if aggregates is not None and aggregates.bind(target, value):
+            return []
+        return [self._store(node, target, self._expressions.translate(value))]
 
     def _augmented(self, node: ast.AugAssign) -> list[ir.Stmt]:
         self._check_target(node.target)
@@ -115,7 +121,8 @@ class Statements:
             if target.attr == "exists":
                 raise self._refuse(target, "'exists' cannot be set", "write role.insert(...) or role.delete()")
         elif isinstance(target, ast.Attribute) and self._is_read_only(target.value):
-            raise self._refuse(target, "events cannot be changed", "use a local variable, or return a new event")
+            what = "events" if scope.closed is None else "windows"
+            raise self._refuse(target, f"{what} cannot be changed", "use a local variable, or return a new event")
         else:
             hint = "assign to a local variable or to a column of a role"
             raise self._refuse(target, f"'{ast.unparse(target)}' cannot be assigned to", hint)
@@ -125,7 +132,8 @@ class Statements:
 
     def _check_name(self, node: ast.AST, name: str) -> None:
         if name == self._scope.event:
-            raise self._refuse(node, f"'{name}' is the event and cannot be assigned to", "use another name")
+            what = "event" if self._scope.closed is None else "window"
+            raise self._refuse(node, f"'{name}' is the {what} and cannot be assigned to", "use another name")
         if name in self._scope.roles:
             hint = f"set its columns: {name}.column = ..."
             raise self._refuse(node, f"'{name}' is a row and cannot be assigned to", hint)
@@ -134,11 +142,21 @@ class Statements:
 
     # Branches and loops.
 
+    def _block(self, nodes: list[ast.stmt]) -> list[ir.Stmt]:
+        """The statements of a branch or loop, which may not run: events of the window named there are known there."""
+        closed = self._scope.closed
+        if closed is None:
+            return self.translate(nodes)
+        before = dict(closed.picks)
+        statements = self.translate(nodes)
+        closed.picks = before
+        return statements
+
     def _if(self, node: ast.If) -> list[ir.Stmt]:
         branches: ir.If = {
             "condition": self._expressions.translate(node.test),
-            "then": self.translate(node.body),
-            "otherwise": self.translate(node.orelse),
+            "then": self._block(node.body),
+            "otherwise": self._block(node.orelse),
         }
         return [self._stmt(node, {"if": branches})]
 
@@ -156,13 +174,14 @@ class Statements:
             return [self._for_range(node, node.target.id, node.iter)]
         list_name = self._scope.event_field(node.iter)
         if list_name is None:
-            hint = "loop over a list of the event or over range(...)"
+            lists = "a list of the event or over " if self._scope.closed is None else ""
+            hint = f"loop over {lists}range(...)"
             raise self._refuse(node.iter, f"'{ast.unparse(node.iter)}' cannot be looped over", hint)
         return [self._for_each(node, node.target.id, list_name)]
 
     def _for_each(self, node: ast.For, variable: str, list_name: str) -> ir.Stmt:
         self._scope.elements[variable] = Element(variable, list_name)
-        body = self.translate(node.body)
+        body = self._block(node.body)
         del self._scope.elements[variable]
         return ir.for_each(variable, list_name, body, self._scope.source.span(node))
 
@@ -177,7 +196,7 @@ class Statements:
             "start": start,
             "stop": stop,
             "step": step,
-            "body": self.translate(node.body),
+            "body": self._block(node.body),
         }
         return self._stmt(node, {"for_range": loop})
 
@@ -261,6 +280,8 @@ class Statements:
         return value
 
     def _emit(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
+        if self._scope.closed is not None:
+            raise self._refuse(call, "a window emits nothing but what its function returns", "return the event")
         first, *rest = self._expressions.calls.arguments(call, "emit", 1, 2)
         cls = self._records.event_class(first)
         if rest:
