@@ -248,6 +248,8 @@ pub enum Bound {
     },
     /// That long after it.
     After(i64),
+    /// The end of time.
+    Never,
 }
 
 impl Bound {
@@ -259,6 +261,7 @@ impl Bound {
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }
             Bound::After(gap) => time.checked_add(gap),
+            Bound::Never => None,
         }
     }
 }

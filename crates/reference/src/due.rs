@@ -29,7 +29,7 @@ impl Reference<'_> {
     }
 
     /// Runs everything that is due at boundaries up to a time, each boundary before the next.
-    pub(crate) fn run_due(&mut self, through: i64) {
+    pub fn run_due(&mut self, through: i64) {
         let streams = due_streams(self.program);
         let first = |of: &Self, stream: &StreamId| {
             let due = of.due_of(*stream);

@@ -56,7 +56,13 @@ impl Agenda {
 
     /// The earliest boundary, if the next event to pass has this time.
     pub fn boundary(&self, first: Option<i64>) -> Option<i64> {
-        self.dues.iter().filter_map(|next| next.boundary(first)).min()
+        let timed = self.dues.iter().filter(|next| next.bound != Bound::Never);
+        timed.filter_map(|next| next.boundary(first)).min()
+    }
+
+    /// The earliest boundary of all, at the end of time too.
+    pub fn last_boundary(&self) -> Option<i64> {
+        self.dues.iter().filter_map(|next| next.boundary(None)).min()
     }
 
     /// Whether rows of a stream may be due at a boundary.

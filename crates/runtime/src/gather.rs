@@ -52,6 +52,8 @@ pub struct Gatherer {
     session: Option<AtGate>,
     idle: Idle,
     agenda: Agenda,
+    /// What may be due at the boundary at hand, and is looked at with the next epoch.
+    next_due: Option<DueCut>,
     phase: Phase,
 }
 
@@ -87,8 +89,6 @@ enum Phase {
     Gather(Box<Epoch>),
     /// Once all epochs before were accessed: run what is due, from this stream on.
     Due(Box<Epoch>, DueCut),
-    /// The same, without an empty epoch.
-    NextDue(DueCut),
     /// Put in this number of empty epochs, with the numbers of epochs that were released and lost: sinks do not accept
     /// these numbers again.
     PassOver(u64),
@@ -161,6 +161,7 @@ impl Gatherer {
             session,
             idle,
             agenda,
+            next_due: None,
             phase,
         }
     }
@@ -202,11 +203,6 @@ impl Gatherer {
             Phase::Room => self.make_room(),
             Phase::Gather(epoch) => self.gather(epoch),
             Phase::Due(epoch, at) => self.run_due(epoch, at),
-            Phase::NextDue(at) => match self.slots.take() {
-                Took::Message(epoch) => self.go_on(Phase::Due(epoch, at)),
-                Took::Nothing => self.wait(Phase::NextDue(at), None),
-                Took::Closed => Ok(self.leave()),
-            },
             Phase::PassOver(lost) => self.pass_over(lost),
             Phase::Ended(source) => self.check_ended(source),
             Phase::Last => self.last(),
@@ -447,6 +443,9 @@ impl Gatherer {
 
     /// Continues gathering an epoch.
     fn gather(&mut self, epoch: Box<Epoch>) -> Result<Progress, RunError> {
+        if let Some(at) = self.next_due.take() {
+            return self.go_on(Phase::Due(epoch, at));
+        }
         let events_max = self.events_max_of_run();
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
         let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
@@ -510,7 +509,7 @@ impl Gatherer {
     /// At the end of time, the first boundary at which something may be due.
     fn due_at_the_end(&mut self) -> Option<i64> {
         let is_end = self.replay.is_none() && self.gate.ended() && !self.on.control.stops();
-        if is_end { self.agenda.boundary(None) } else { None }
+        if is_end { self.agenda.last_boundary() } else { None }
     }
 
     /// Runs what is due at a boundary, once all epochs before were accessed: the rows of one stream in one epoch. Rows that
@@ -537,10 +536,8 @@ impl Gatherer {
             assert!(!is_replay, "what was due is due again");
             self.slots.keep(epoch);
         }
-        match due < self.agenda.len() && !is_replay {
-            true => self.go_on(Phase::NextDue(DueCut { due, boundary })),
-            false => self.go_on(Phase::Room),
-        }
+        self.next_due = Some(DueCut { due, boundary }).filter(|at| at.due < self.agenda.len() && !is_replay);
+        self.go_on(Phase::Room)
     }
 
     /// Cuts the next epoch and passes it to the workers.
@@ -568,7 +565,9 @@ impl Gatherer {
         self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
         if let Some(session) = self.session.as_mut().filter(|_| self.replay.is_none()) {
-            session.cut(&mut epoch, &self.gate);
+            let boundary = self.agenda.boundary(self.gate.first_time());
+            let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
+            session.cut(&mut epoch, &self.gate, more_is_due);
         }
         if let Some(durable) = &mut self.durable {
             let side = &mut durable.side;

@@ -10,6 +10,7 @@
 //! learn the schemas of its outputs ([`records`]), then for good.
 
 mod arithmetic;
+mod carry;
 mod cells;
 mod coerce;
 mod comparison;
@@ -35,8 +36,8 @@ mod whole;
 mod windows;
 
 use crate::{
-    CommittedOutput, EmitOutput, Origin, OverDef, Plan, PlanError, Program, Sink, StreamRef, Table, TableDef, TableId,
-    Transaction, TransactionDef, TransactionId, depth,
+    CommittedOutput, EmitOutput, Origin, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableDef,
+    TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Fault, check_identifier};
@@ -45,6 +46,7 @@ use over::Lowered;
 use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
+use tidemill_model::Type;
 use transactions::{Draft, Input, OutputDraft};
 use typed_index_collections::{TiSlice, TiVec};
 
@@ -82,7 +84,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                         .map_err(Unresolved::from)
                         .and_then(|()| transaction(def, ids[index], &mut streams, &tables, None))
                         .map(|one| vec![one]),
-                    Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &transactions),
+                    Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
                 match typed {
                     Ok(typed) => {
@@ -136,7 +138,7 @@ fn window(
     first: TransactionId,
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
-    transactions: &TiSlice<TransactionId, Option<Transaction>>,
+    transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
 ) -> Result<Vec<Transaction>, Unresolved> {
     let [input] = &def.inputs[..] else {
         return Err(Fault::new(format!("it is over {} streams", def.inputs.len())).hint("a window is over one").into());
@@ -148,7 +150,8 @@ fn window(
             .hint("declare it after what it takes its events from")
             .into());
     }
-    let time = position::time(&streams.list, transactions, input);
+    let carried = carry::carry(streams, transactions, input, &def.name);
+    let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, time, streams)?;
     let Lowered { windows, order, add, schema, due, close, next, shift_in, shift_due } = lowered;
     let table = tables.next_key();
@@ -161,15 +164,20 @@ fn window(
     };
     enter(windows)?;
     order.map(enter).transpose()?;
-    let add = transaction(&add, first, streams, tables, time.map(|time| PositionTime { shift: shift_in, ..time }))?;
+    let add = transaction_on(
+        &add,
+        vec![input],
+        first,
+        streams,
+        tables,
+        time.map(|time| PositionTime { shift: shift_in, ..time }),
+    )?;
     let end = schema.index_of("end").unwrap_or(0);
-    if let Some(due) = due {
-        let keys = tables[table].key.len();
-        let time = schema.fields[end].scalar_type().expect("an end is a time").ty;
-        let (name, origin) = (format!("{}.due", def.name), Origin::Due(due.of(table, keys, time)));
-        let new = NewStream { name: name.clone(), schema, event_time: Some(end), origin, root: None };
-        streams.add(StreamRef::Named(name), new);
-    }
+    let keys = tables[table].key.len();
+    let units = schema.fields[end].scalar_type().filter(|_| time.is_some()).map_or(Type::Int, |end| end.ty);
+    let (name, origin) = (format!("{}.due", def.name), Origin::Due(due.of(table, keys, units)));
+    let new = NewStream { name: name.clone(), schema, event_time: time.map(|_| end), origin, root: None };
+    streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
     let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
     let close = on_close(&close, 1)?;
@@ -188,6 +196,17 @@ fn transaction(
 ) -> Result<Transaction, Unresolved> {
     whole::check_inputs(def)?;
     let inputs = def.inputs.iter().map(|r| streams.input(r)).collect::<Result<Vec<_>, _>>()?;
+    transaction_on(def, inputs, id, streams, tables, time)
+}
+
+fn transaction_on(
+    def: &TransactionDef,
+    inputs: Vec<StreamId>,
+    id: TransactionId,
+    streams: &mut Streams<'_>,
+    tables: &TiSlice<TableId, Table>,
+    time: Option<PositionTime>,
+) -> Result<Transaction, Unresolved> {
     let given: Vec<_> = inputs
         .iter()
         .map(|&i| {

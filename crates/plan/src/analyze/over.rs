@@ -48,8 +48,8 @@ pub(super) struct Lowered {
     pub add: TransactionDef,
     /// The fields of a close.
     pub schema: Schema,
-    /// Where closes come from; none if `add` returns them.
-    pub due: Option<DueDraft>,
+    /// What is due: the closes, but those by count, which `add` returns.
+    pub due: DueDraft,
     /// The user's function, and what follows it; on closes.
     pub close: TransactionDef,
     pub next: TransactionDef,
@@ -199,16 +199,18 @@ impl Lowering<'_> {
         let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
         if self.clock.ty.is_some() {
             schema.fields.extend(["start", "end"].map(|name| Field::scalar(name, due_time.into())));
+        } else if schema.fields.is_empty() {
+            schema.fields.push(Field::scalar("one", Type::Int.into()));
         }
         let origin = self.kind.origin();
         let is_counting = matches!(self.kind, Kind::Counting { .. });
-        let input = match is_counting {
-            true => StreamRef::Committed(format!("{}.add", self.name)),
-            false => StreamRef::Named(format!("{}.due", self.name)),
-        };
+        let mut inputs = vec![StreamRef::Named(format!("{}.due", self.name))];
+        if is_counting {
+            inputs.insert(0, StreamRef::Committed(format!("{}.add", self.name)));
+        }
         let on_due = |name: String, access, body| TransactionDef {
             name,
-            inputs: vec![input.clone()],
+            inputs: inputs.clone(),
             over: None,
             roles: vec![self.role(WINDOW, "windows", access, |part| event(&part.name))],
             body,
@@ -223,7 +225,7 @@ impl Lowering<'_> {
             add: self.add(),
             close: on_due(self.name.to_owned(), AccessDef::Read, body),
             next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
-            due: (!is_counting).then(|| self.due()),
+            due: self.due(),
             schema,
             shift_in: self.clock.shift - origin,
             shift_due: if is_counting { 0 } else { -1 - origin },
@@ -247,6 +249,7 @@ impl Lowering<'_> {
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         if self.has_start() {
             columns.push(column("start", time, false, Some(zero(time))));
+            columns.push(column("end", time, false, Some(zero(time))));
         }
         columns.extend(self.cells.columns());
         TableDef { name: "windows".into(), columns, groups: None }
@@ -293,7 +296,9 @@ impl Lowering<'_> {
         match self.kind {
             Kind::Tumbling { length, origin } => begin.push(set(WINDOW, "due", self.boundary(length, origin))),
             Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, "due", self.boundary(every, origin))),
-            Kind::Session { .. } | Kind::Counting { .. } => {}
+            // It is full before, or closes at the end of time.
+            Kind::Counting { .. } => begin.push(set(WINDOW, "due", i64::MAX)),
+            Kind::Session { .. } => {}
         }
         if self.has_start() {
             begin.push(set(WINDOW, "start", self.clock.now()));
@@ -301,6 +306,8 @@ impl Lowering<'_> {
         body.push(when(crate::build::local(FRESH), begin));
         if let Kind::Session { gap } = self.kind {
             body.push(set(WINDOW, "due", self.clock.units() + gap));
+        } else if self.has_start() {
+            body.push(set(WINDOW, "end", self.clock.now()));
         }
         body.extend(self.cells.adds(number));
         if let Kind::Counting { count } = self.kind {
@@ -310,7 +317,7 @@ impl Lowering<'_> {
                 fields.push(("end".into(), self.clock.now()));
             }
             if fields.is_empty() {
-                fields.push(("count".into(), count.into()));
+                fields.push(("one".into(), 0.into()));
             }
             let record = Record { fields, schema: None, event_time: self.clock.ty.map(|_| "end".into()) };
             let full = self.cells.count().eq(count);
@@ -357,17 +364,22 @@ impl Lowering<'_> {
             at += 1;
         }
         let start = self.key_columns() + 2;
-        fields.push(match self.kind {
-            Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => DueField::Start { length },
-            Kind::Session { .. } | Kind::Counting { .. } => DueField::Part { column: start, none: None },
+        let part = |column| DueField::Part { column, none: None };
+        fields.extend(match self.kind {
+            Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => {
+                vec![DueField::Start { length }, DueField::End]
+            }
+            Kind::Session { .. } => vec![part(start), DueField::End],
+            Kind::Counting { .. } if self.has_start() => vec![part(start), part(start + 1)],
+            Kind::Counting { .. } if self.parts.is_empty() => vec![part(0)],
+            Kind::Counting { .. } => vec![],
         });
-        fields.push(DueField::End);
         let bound = match self.kind {
             Kind::Tumbling { length: every, origin } | Kind::Sliding { every, origin, .. } => {
                 Bound::Grid { every, origin }
             }
             Kind::Session { gap } => Bound::After(gap),
-            Kind::Counting { .. } => unreachable!("it closes with an event"),
+            Kind::Counting { .. } => Bound::Never,
         };
         DueDraft { fields, bound }
     }

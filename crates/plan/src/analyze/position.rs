@@ -100,6 +100,22 @@ fn each<'a>(body: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
     }
 }
 
-fn passes(field: &OutputField, time: usize) -> bool {
+/// Calls `visit` for a block and for each block within.
+pub(super) fn each_mut(body: &mut Vec<Stmt>, visit: &mut dyn FnMut(&mut Vec<Stmt>)) {
+    visit(body);
+    for stmt in body {
+        match stmt {
+            Stmt::If { then, otherwise, .. } => {
+                each_mut(then, visit);
+                each_mut(otherwise, visit);
+            }
+            Stmt::ForEach { body, .. } | Stmt::ForRange { body, .. } => each_mut(body, visit),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a field is the time, as it is.
+pub(super) fn passes(field: &OutputField, time: usize) -> bool {
     matches!(field, OutputField::Value(Expr { node: Node::Field(field), .. }) if *field == time)
 }

@@ -91,11 +91,12 @@ impl AtGate {
         held < HELD_MAX || gate.slowest().is_some_and(|slowest| self.sources.contains(&slowest))
     }
 
-    /// Notes what the session wants of an epoch that was just cut.
-    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
+    /// Notes what the session wants of an epoch that was just cut. `more_is_due`: something is due that may run now.
+    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool) {
         epoch.input.wanted.follows = self.link.streams();
         let positions = gate.positions();
-        if !self.asked.is_empty() && !self.sources.iter().any(|&source| gate.may_pass(source)) {
+        let passes = more_is_due || self.sources.iter().any(|&source| gate.may_pass(source));
+        if !self.asked.is_empty() && !passes {
             self.answer_with(epoch, positions.iter().map(|position| position.held).collect());
         }
         self.link.stand(positions);

@@ -96,6 +96,11 @@ fn counted(count: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
             closed.push((seen.at, events[0].at, seen.at, group, events));
         }
     }
+    // The others close at the end of time.
+    let mut rest: Vec<_> = open.into_iter().collect();
+    rest.sort_by_key(|(_, events)| events[0].number);
+    let last = |events: &[Seen]| events.last().expect("a window has events").at;
+    closed.extend(rest.into_iter().map(|(group, events)| (i64::MAX, events[0].at, last(&events), group, events)));
     closed
 }
 

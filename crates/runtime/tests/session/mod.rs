@@ -165,6 +165,7 @@ fn what_is_sent_without_times_runs_in_the_order_of_sending() {
         let flushed = session.flush(None).expect("it runs");
         assert!(flushed.held.iter().all(|held| *held == 0), "{what}: nothing is held");
         let summary = close(&session);
+        reference.end();
         let outcome = Subject::outcome(session.engine(), &kept, &summary);
         for (sink, ours) in program.sinks.iter().zip(&outcome.outputs) {
             assert!(same_rows(ours, reference.output(sink.stream)), "{what}: sink {} differs", sink.name);
@@ -204,8 +205,10 @@ fn punctuations_let_events_pass_and_make_others_late() {
         let summary = close(&session);
         let mut passing: Vec<u64> = (0..streams.len()).map(|source| reference.held(source)).collect();
         while let Some(next) = reference.next_event(&mut passing) {
+            reference.run_due(next.position.time);
             reference.process(next);
         }
+        reference.end();
         let outcome = Subject::outcome(session.engine(), &kept, &summary);
         for (sink, ours) in program.sinks.iter().zip(&outcome.outputs) {
             assert!(same_rows(ours, reference.output(sink.stream)), "{what}: sink {} differs", sink.name);

@@ -308,16 +308,22 @@ impl Gate {
 
     /// The greatest time up to which events of a source may pass; none while a source has delivered nothing.
     fn limit(&self, source: usize) -> Option<i64> {
+        let limit = self.limit_of_marks(source)?;
+        match self.boundary {
+            Some(boundary) => Some(limit.min(boundary.checked_sub(1)?)),
+            None => Some(limit),
+        }
+    }
+
+    /// The same, if nothing is due before.
+    fn limit_of_marks(&self, source: usize) -> Option<i64> {
         let mut limit = i64::MAX;
         for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| queue.holds_back()) {
             // At equal times the smaller source number comes first.
             let low = queue.low()?;
             limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
         }
-        match self.boundary {
-            Some(boundary) => Some(limit.min(boundary.checked_sub(1)?)),
-            None => Some(limit),
-        }
+        Some(limit)
     }
 
     /// The number of events that may pass now; counting stops once it reaches `enough`.
@@ -340,10 +346,10 @@ impl Gate {
         ready
     }
 
-    /// Whether events of a source may pass now.
+    /// Whether events of a source may pass now, or when what is due before has run.
     pub fn may_pass(&self, source: usize) -> bool {
         let queue = &self.queues[source];
-        let passes = |first| queue.is_sent || self.limit(source).is_some_and(|limit| first <= limit);
+        let passes = |first| queue.is_sent || self.limit_of_marks(source).is_some_and(|limit| first <= limit);
         queue.first_time().is_some_and(passes)
     }
 
