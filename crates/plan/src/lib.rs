@@ -36,7 +36,8 @@ pub use plan::*;
 pub use program::{
     Bound, Cast, Column, CommittedOutput, Count, Delivery, Due, DueField, EmitOutput, FloatOp, KeyGroups, Local,
     LocalId, LoopId, Measure, Missing, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen,
-    Sink, Stream, StreamId, Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
+    Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp,
+    bad_schema,
 };
 pub use waves::Waves;
 pub use window::{Keep, SLICE_BYTES, Slices, Window};

@@ -200,7 +200,7 @@ pub enum Origin {
 ///
 /// A row is due at the *boundary* in its column `due`: behind everything with a time below, before everything else. It gives
 /// one event. The transactions on that event delete the row or make it due later. The events of one boundary are in the
-/// order of the column `first`.
+/// order of the column `first`. What closes before an instant comes first, then the ticks of the instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
     /// The table.
@@ -250,13 +250,42 @@ pub enum Bound {
     After(i64),
     /// The end of time.
     Never,
+    /// No row, but the times of a clock: `origin` and each multiple of `every` before and after it that is after the first
+    /// time of all. The table's row holds the next, once there was one. See [`Due::next_tick`].
+    Ticks {
+        /// The distance.
+        every: i64,
+        /// Where it starts.
+        origin: i64,
+    },
+}
+
+/// So many ticks come between two events of sources.
+pub const TICKS_MAX: i128 = 10_000;
+
+impl Due {
+    /// The next tick: `known` as the row has it, if there was one; `last` is the time of the last event of a source, or of
+    /// the first if none has passed. None until the next event if [`TICKS_MAX`] followed the last: those up to that event
+    /// are left out.
+    pub fn next_tick(&self, known: Option<i64>, last: i64) -> Option<i64> {
+        let Bound::Ticks { every, .. } = self.bound else { unreachable!("they are ticks") };
+        let first = self.bound.after(last)?;
+        let next = known.map_or(first, |known| known.max(first));
+        let before = (i128::from(next) - i128::from(first)) / i128::from(every);
+        (before < TICKS_MAX).then_some(next)
+    }
+
+    /// Whether these are ticks, which begin an instant; all else completes the instant before.
+    pub fn is_ticks(&self) -> bool {
+        matches!(self.bound, Bound::Ticks { .. })
+    }
 }
 
 impl Bound {
     /// The earliest boundary of a row that is made at a time; none beyond the end of time.
     pub fn after(self, time: i64) -> Option<i64> {
         match self {
-            Bound::Grid { every, origin } => {
+            Bound::Grid { every, origin } | Bound::Ticks { every, origin } => {
                 let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }

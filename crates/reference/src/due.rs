@@ -4,12 +4,15 @@ use crate::{NextEvent, Record, Reference};
 use tidemill_model::{Position, Type, Value};
 use tidemill_plan::{Due, DueField, Origin, Program, StreamId};
 
-/// The streams of what is due, in the order of the transactions that run on them.
+/// The streams of what is due, in the order of a boundary: closes in the order of the transactions that run on them, then
+/// ticks.
 pub fn due_streams(program: &Program) -> Vec<StreamId> {
-    let is_due = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Due(_));
-    let mut dues: Vec<StreamId> = program.streams.keys().filter(is_due).collect();
-    dues.sort_by_key(|&s| program.streams[s].deliveries.first().map(|delivery| delivery.transaction));
-    dues
+    let all = program.streams.keys();
+    let kind =
+        |s: &StreamId| if let Origin::Due(due) = &program.streams[*s].origin { Some(due.is_ticks()) } else { None };
+    let mut closes: Vec<StreamId> = all.clone().filter(|s| kind(s) == Some(false)).collect();
+    closes.sort_by_key(|&s| program.streams[s].deliveries[0].transaction);
+    closes.into_iter().chain(all.filter(|s| kind(s) == Some(true))).collect()
 }
 
 impl Reference<'_> {
@@ -17,6 +20,13 @@ impl Reference<'_> {
     pub fn due(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
         let due = self.due_of(stream);
         let mut rows = self.table(due.table);
+        if due.is_ticks() {
+            let is_due = rows.first().and_then(|row| row[due.due].word()).is_none_or(|next| next <= boundary);
+            let position = Position { time: boundary, source: u32::MAX, offset: 0 };
+            let event = vec![value(due, &due.fields[0], &Vec::new(), boundary)];
+            let tick = NextEvent { root: stream, position, is_known: false, event };
+            return Vec::from_iter(is_due.then_some(tick));
+        }
         rows.retain(|row| row[due.due] == Value::Int(boundary));
         rows.sort_by_key(|row| row[due.first].word());
         let event = |(offset, row): (usize, Record)| NextEvent {
@@ -28,25 +38,35 @@ impl Reference<'_> {
         rows.into_iter().enumerate().map(event).collect()
     }
 
-    /// Runs everything that is due at boundaries up to a time, each boundary before the next.
-    pub fn run_due(&mut self, through: i64) {
+    /// Runs everything that is due before an event of a time, each boundary before the next.
+    pub fn run_due(&mut self, time: i64) {
+        let last = *self.last_time.get_or_insert(time);
+        self.run_until(time, Some(last));
+        self.last_time = Some(last.max(time));
+    }
+
+    /// The end of time: everything that is open closes. No tick comes beyond the last event.
+    pub fn end(&mut self) {
+        self.run_until(i64::MAX, None);
+    }
+
+    /// `last`: the time of the last event, after which ticks go on; none if there are none any more.
+    fn run_until(&mut self, through: i64, last: Option<i64>) {
         let streams = due_streams(self.program);
-        let first = |of: &Self, stream: &StreamId| {
-            let due = of.due_of(*stream);
-            of.table(due.table).iter().filter_map(|row| row[due.due].word()).min()
+        let next = |of: &Self, stream: StreamId| {
+            let due = of.due_of(stream);
+            let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();
+            if due.is_ticks() { last.and_then(|last| due.next_tick(row, last)) } else { row }
         };
-        while let Some(boundary) = streams.iter().filter_map(|s| first(self, s)).min().filter(|&b| b <= through) {
+        while let Some(boundary) = streams.iter().filter_map(|&s| next(self, s)).min().filter(|&b| b <= through) {
             for &stream in &streams {
-                for event in self.due(stream, boundary) {
-                    self.process(event);
+                if next(self, stream) == Some(boundary) {
+                    for event in self.due(stream, boundary) {
+                        self.process(event);
+                    }
                 }
             }
         }
-    }
-
-    /// The end of time: everything that is due runs.
-    pub fn end(&mut self) {
-        self.run_due(i64::MAX);
     }
 
     fn due_of(&self, stream: StreamId) -> &Due {

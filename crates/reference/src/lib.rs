@@ -61,6 +61,8 @@ pub struct Reference<'p> {
     counts: TiVec<TransactionId, TransactionCounts>,
     /// By source.
     sources: Vec<Source>,
+    /// The greatest time of an event that was processed.
+    last_time: Option<i64>,
     /// Whether rows of tables are due at times.
     has_due: bool,
     /// Of the event at hand, where it is to be noted.
@@ -122,6 +124,7 @@ impl<'p> Reference<'p> {
                     known_from: 0,
                 })
                 .collect(),
+            last_time: None,
             has_due: !due_streams(program).is_empty(),
             traces: None,
         }

@@ -1,7 +1,7 @@
 //! When something is due next, as far as the gate knows.
 
 use arrow_array::RecordBatch;
-use tidemill_plan::{Bound, StreamId};
+use tidemill_plan::{Bound, Due, StreamId};
 use tidemill_recovery::RunError;
 use tidemill_stages::due::{due_of, due_rows};
 use tidemill_stages::gate::Cut;
@@ -19,17 +19,34 @@ pub struct Agenda {
 
 struct Next {
     stream: StreamId,
-    bound: Bound,
+    due: Due,
     /// The least boundary of a row when they were looked at last; the least of all before that.
     known: Option<i64>,
     /// The time of the first event that passed since then.
     since: Option<i64>,
+    /// Whether the rows were looked at.
+    is_known: bool,
+}
+
+/// What the gate knows about the times of events.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The least of those that are held.
+    pub first: Option<i64>,
+    /// The greatest of those that have passed.
+    pub last: Option<i64>,
 }
 
 impl Next {
-    /// The earliest boundary, if the next event to pass has this time.
-    fn boundary(&self, first: Option<i64>) -> Option<i64> {
-        let made = self.since.or(first).and_then(|time| self.bound.after(time));
+    /// The earliest boundary.
+    fn boundary(&self, times: Times) -> Option<i64> {
+        if !self.is_known {
+            return Some(i64::MIN);
+        }
+        if self.due.is_ticks() {
+            return times.last.or(times.first).and_then(|last| self.due.next_tick(self.known, last));
+        }
+        let made = self.since.or(times.first).and_then(|time| self.due.bound.after(time));
         [self.known, made].into_iter().flatten().min()
     }
 }
@@ -38,8 +55,8 @@ impl Agenda {
     /// Before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
         let next = |&stream: &StreamId| {
-            let bound = due_of(machine, stream).bound;
-            Next { stream, bound, known: Some(i64::MIN), since: None }
+            let due = due_of(machine, stream).clone();
+            Next { stream, due, known: None, since: None, is_known: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect() }
     }
@@ -54,30 +71,33 @@ impl Agenda {
         self.dues.is_empty()
     }
 
-    /// The earliest boundary, if the next event to pass has this time.
-    pub fn boundary(&self, first: Option<i64>) -> Option<i64> {
-        let timed = self.dues.iter().filter(|next| next.bound != Bound::Never);
-        timed.filter_map(|next| next.boundary(first)).min()
+    /// The earliest boundary before the end of time.
+    pub fn boundary(&self, times: Times) -> Option<i64> {
+        let timed = self.dues.iter().filter(|next| next.due.bound != Bound::Never);
+        timed.filter_map(|next| next.boundary(times)).min()
     }
 
-    /// The earliest boundary of all, at the end of time too.
+    /// The earliest boundary at the end of time: everything that is open closes. No tick comes any more.
     pub fn last_boundary(&self) -> Option<i64> {
-        self.dues.iter().filter_map(|next| next.boundary(None)).min()
+        let closes = self.dues.iter().filter(|next| !next.due.is_ticks());
+        closes.filter_map(|next| next.boundary(Times { first: None, last: None })).min()
     }
 
     /// Whether rows of a stream may be due at a boundary.
-    pub fn may_be_due(&self, due: usize, boundary: i64) -> bool {
-        self.dues[due].boundary(None).is_some_and(|next| next <= boundary)
+    pub fn may_be_due(&self, due: usize, boundary: i64, times: Times) -> bool {
+        self.dues[due].boundary(times).is_some_and(|next| next <= boundary)
     }
 
     /// The rows of a stream that are due at a boundary, in order, as events.
     pub fn take(&mut self, machine: &Machine, due: usize, boundary: i64) -> Result<Option<RecordBatch>, RunError> {
         let next = &mut self.dues[due];
-        let rows = due_rows(machine, next.stream, Some(boundary));
+        next.is_known = true;
+        // The first look is at no time.
+        let rows = due_rows(machine, next.stream, Some(boundary).filter(|&boundary| boundary > i64::MIN));
         let rows = rows.map_err(|error| RunError::Panic(error.to_string()))?;
         (next.known, next.since) = (rows.next, None);
         if rows.events.is_some()
-            && let Bound::Grid { every, .. } = next.bound
+            && let Bound::Grid { every, .. } = next.due.bound
         {
             // Rows of sliding windows stay, and are due again.
             next.known = [next.known, boundary.checked_add(every)].into_iter().flatten().min();

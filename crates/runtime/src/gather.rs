@@ -1,6 +1,6 @@
 //! The gate's actor: gathers input into epochs.
 
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, Times};
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
@@ -464,7 +464,7 @@ impl Gatherer {
             self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
         }
         if self.replay.is_none() && !self.agenda.is_empty() {
-            let boundary = self.agenda.boundary(self.gate.first_time());
+            let boundary = self.agenda.boundary(times_of(&self.gate));
             self.gate.hold_from(boundary);
             if let Some(boundary) = boundary.filter(|&boundary| self.gate.complete() >= Some(boundary)) {
                 return self.go_on(Phase::Due(epoch, DueCut { due: 0, boundary }));
@@ -523,7 +523,7 @@ impl Gatherer {
         let is_replay = self.replay.is_some();
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
-            if is_replay || self.agenda.may_be_due(due, boundary) {
+            if is_replay || self.agenda.may_be_due(due, boundary, times_of(&self.gate)) {
                 let events = self.agenda.take(&self.on.machine, due, boundary)?;
                 has_events = events.is_some();
                 epoch.input.given_due(self.inputs.len() + due, events);
@@ -565,7 +565,7 @@ impl Gatherer {
         self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
         if let Some(session) = self.session.as_mut().filter(|_| self.replay.is_none()) {
-            let boundary = self.agenda.boundary(self.gate.first_time());
+            let boundary = self.agenda.boundary(times_of(&self.gate));
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
             session.cut(&mut epoch, &self.gate, more_is_due);
         }
@@ -613,6 +613,11 @@ impl Gatherer {
         }
         Ok(self.leave())
     }
+}
+
+/// What is known about the times of events.
+fn times_of(gate: &Gate) -> Times {
+    Times { first: gate.first_time(), last: gate.last_time() }
 }
 
 impl Actor for Gatherer {

@@ -9,7 +9,7 @@ use arrow_select::take::take;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Due, DueField, Origin, StreamId};
+use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
 use tidemill_state::EvictedError;
 
 /// A cut of what is due.
@@ -42,6 +42,9 @@ pub fn due_of(machine: &Machine, stream: StreamId) -> &Due {
 pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
     let due = due_of(machine, stream);
     let table = &machine.tables[due.table];
+    if let Bound::Ticks { every, .. } = due.bound {
+        return Ok(tick(machine, stream, boundary, every, table.image_batch(&table.copy_all()?)));
+    }
     let rows = table.image_batch(&table.copy_all()?);
     let at = rows.column(due.due).as_primitive::<Int64Type>().values();
     let first = rows.column(due.first).as_primitive::<Int64Type>().values();
@@ -61,13 +64,26 @@ pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> R
     Ok(DueRows { events: Some(events), next })
 }
 
-fn part(due: &Due, field: &DueField, rows: &RecordBatch, order: &UInt32Array, boundary: i64) -> ArrayRef {
-    let times = |time: i64| -> ArrayRef {
-        match due.time {
-            Type::Int => Arc::new(Int64Array::from_value(time, order.len())),
-            _ => Arc::new(TimestampMicrosecondArray::from_value(time, order.len()).with_timezone("UTC")),
-        }
+/// The tick of a boundary. The row holds the next; if it is before, those between are left out.
+fn tick(machine: &Machine, stream: StreamId, boundary: Option<i64>, every: i64, rows: RecordBatch) -> DueRows {
+    let due = due_of(machine, stream);
+    let next = rows.column(due.due).as_primitive::<Int64Type>().values().first().copied();
+    let Some(boundary) = boundary.filter(|&boundary| next.is_none_or(|next| next <= boundary)) else {
+        return DueRows { events: None, next };
     };
+    let schema = arrow_schema(&machine.program.streams[stream].schema);
+    let events = RecordBatch::try_new(schema, vec![times(due, boundary, 1)]).expect("a tick is a time");
+    DueRows { events: Some(events), next: boundary.checked_add(every) }
+}
+
+fn times(due: &Due, time: i64, count: usize) -> ArrayRef {
+    match due.time {
+        Type::Int => Arc::new(Int64Array::from_value(time, count)),
+        _ => Arc::new(TimestampMicrosecondArray::from_value(time, count).with_timezone("UTC")),
+    }
+}
+
+fn part(due: &Due, field: &DueField, rows: &RecordBatch, order: &UInt32Array, boundary: i64) -> ArrayRef {
     let taken = |column: usize| take(rows.column(column), order, None).expect("rows of the table");
     match *field {
         DueField::Part { column, none: None } => taken(column),
@@ -75,7 +91,7 @@ fn part(due: &Due, field: &DueField, rows: &RecordBatch, order: &UInt32Array, bo
             let none: BooleanArray = taken(none).as_boolean().clone();
             nullif(&taken(column), &none).expect("a column and a mask of one length")
         }
-        DueField::Start { length } => times(boundary.saturating_sub(length)),
-        DueField::End => times(boundary),
+        DueField::Start { length } => times(due, boundary.saturating_sub(length), order.len()),
+        DueField::End => times(due, boundary, order.len()),
     }
 }

@@ -96,7 +96,7 @@ pub struct Wiring {
     pub feeds_code: TiVec<StreamId, bool>,
     /// By source number: its stream.
     pub sources: Vec<StreamId>,
-    /// The streams of what is due, in the order of declaration.
+    /// The streams of what is due, in the order of a boundary.
     pub dues: Vec<StreamId>,
     /// The streams whose events an epoch is given: the sources, then what is due.
     pub given: Vec<StreamId>,
@@ -162,12 +162,16 @@ impl Wiring {
     }
 }
 
-/// The streams of what is due, in the order of declaration: that of the transactions that run on them.
+/// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks.
 fn due_streams(program: &Program) -> Vec<StreamId> {
-    let is_due = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Due(_));
-    let mut dues: Vec<StreamId> = program.streams.keys().filter(is_due).collect();
-    dues.sort_by_key(|&s| program.streams[s].deliveries.first().map(|delivery| delivery.transaction));
-    dues
+    let order = |s: StreamId| match &program.streams[s].origin {
+        Origin::Due(due) if due.is_ticks() => Some((true, None)),
+        Origin::Due(_) => Some((false, program.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
+        _ => None,
+    };
+    let mut dues: Vec<_> = program.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
+    dues.sort_unstable();
+    dues.into_iter().map(|(_, stream)| stream).collect()
 }
 
 /// The transaction and outlet that feed a stream, if a transaction feeds it.

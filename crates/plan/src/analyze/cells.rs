@@ -154,7 +154,29 @@ impl Cells {
     /// The statements that add an event; `number` is that of the event.
     pub fn adds(&self, number: Expr) -> Vec<Stmt> {
         let order = self.is_sliding().then(|| add("order", number));
-        order.into_iter().chain(self.cells.iter().flat_map(|cell| cell.adds.iter().cloned())).collect()
+        let of = |cell: &Cell| match cell.what {
+            What::Best(function) => self.choose(cell, function),
+            _ => cell.adds.clone(),
+        };
+        order.into_iter().chain(self.cells.iter().flat_map(of)).collect()
+    }
+
+    /// Takes over the event, where it is better than the best so far.
+    fn choose(&self, best: &Cell, function: WindowFunction) -> Vec<Stmt> {
+        let by = || best.by.clone().expect("it is ordered by something");
+        let best_cell = || cell(WINDOW, &best.definition.name);
+        let better = if function == WindowFunction::ArgMin { by().lt(best_cell()) } else { by().gt(best_cell()) };
+        let mut none = if best.ty.nullable { best_cell().is_null() } else { local(FRESH) };
+        if best.ty.ty == Type::Float {
+            // A NaN is better than nothing only.
+            none = none.or(best_cell().ne(best_cell()));
+        }
+        let of_best = |other: &&Cell| other.what == What::At(function) && other.by == best.by;
+        let values = self.cells.iter().filter(of_best);
+        let put = |other: &Cell| set(WINDOW, &other.definition.name, other.value.clone().expect("it has a value"));
+        let put = std::iter::once(set(WINDOW, &best.definition.name, by())).chain(values.map(put));
+        let choose = when(none.or(better), put.collect());
+        if best.ty.nullable { vec![when(!by().is_null(), vec![choose])] } else { vec![choose] }
     }
 
     /// The number of events in a window by count.
@@ -291,20 +313,13 @@ impl Cells {
             return known.definition.name.clone();
         }
         let name = format!("value{}", self.cells.len());
-        let (definition, adds) = self.kept(what, &name, value.as_ref(), by.as_ref(), ty);
+        let (definition, adds) = self.kept(what, &name, value.as_ref(), ty);
         self.cells.push(Cell { what, value, by, definition, ty, adds });
         name
     }
 
     /// A column, and what adds an event to it.
-    fn kept(
-        &self,
-        what: What,
-        name: &str,
-        value: Option<&Expr>,
-        by: Option<&Expr>,
-        ty: ColumnType,
-    ) -> (ColumnDef, Vec<Stmt>) {
+    fn kept(&self, what: What, name: &str, value: Option<&Expr>, ty: ColumnType) -> (ColumnDef, Vec<Stmt>) {
         let own = || cell(WINDOW, name);
         let given = || value.cloned().expect("it is of a value");
         let plain = |ty: ColumnType| column(name, ty, false, Some(zero(ty)));
@@ -327,26 +342,7 @@ impl Cells {
             }
             What::First => (plain(ty), vec![when(fresh(), vec![set(WINDOW, name, given())])]),
             What::Last => (plain(ty), vec![set(WINDOW, name, given())]),
-            What::Best(_) => (plain(ty), Vec::new()),
-            What::At(function) => {
-                let by = by.expect("it is ordered by something");
-                let best = self.cells.iter().find(|c| c.what == What::Best(function) && c.by.as_ref() == Some(by));
-                let best = best.expect("it comes before what is put beside it");
-                let best_cell = || cell(WINDOW, &best.definition.name);
-                let better = match function {
-                    WindowFunction::ArgMin => by.clone().lt(best_cell()),
-                    _ => by.clone().gt(best_cell()),
-                };
-                // A NaN is better than nothing only.
-                let is_nan = (best.ty.ty == Type::Float).then(|| best_cell().ne(best_cell()));
-                let none = if best.ty.nullable { best_cell().is_null() } else { fresh() };
-                let none = is_nan.map_or(none.clone(), |is_nan| none.or(is_nan));
-                let put = vec![set(WINDOW, &best.definition.name, by.clone()), set(WINDOW, name, given())];
-                let choose = when(none.or(better), put);
-                let adds =
-                    if best.ty.nullable { vec![when(!by.clone().is_null(), vec![choose])] } else { vec![choose] };
-                (plain(ty), adds)
-            }
+            What::Best(_) | What::At(_) => (plain(ty), Vec::new()),
             What::Any | What::All => {
                 let starts = what == What::All;
                 let meets = if starts { !present() } else { present() };

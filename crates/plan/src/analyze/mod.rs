@@ -30,14 +30,15 @@ mod scope;
 mod statements;
 mod streams;
 mod tables;
+mod ticks;
 mod transactions;
 mod types;
 mod whole;
 mod windows;
 
 use crate::{
-    CommittedOutput, EmitOutput, Origin, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableDef,
-    TableId, Transaction, TransactionDef, TransactionId, depth,
+    CommittedOutput, EmitOutput, Origin, OriginDef, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef,
+    Table, TableDef, TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Fault, check_identifier};
@@ -68,13 +69,21 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     }
     let mut streams = Streams::new(plan);
     let ids = ids(plan);
+    let mut ticks: Vec<Transaction> = Vec::new();
     let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
     transactions.resize(usize::from(ids[plan.transactions.len()]), None);
     for node in flow::order(plan, &mut errors) {
         match node {
             FlowNode::Stream(index) => {
-                let refused = streams.named(index, whole::source_id(plan, index));
-                note(refused.err(), "stream", &plan.streams[index].name, &mut errors);
+                let name = &plan.streams[index].name;
+                let refused = match &plan.streams[index].origin {
+                    OriginDef::Every { period, origin } => {
+                        let id = TransactionId::from(usize::from(ids[plan.transactions.len()]) + ticks.len());
+                        ticks::ticks(name, period, *origin, id, &mut streams, &mut tables).map(|next| ticks.push(next))
+                    }
+                    _ => streams.named(index, whole::source_id(plan, index)),
+                };
+                note(refused.err(), "stream", name, &mut errors);
             }
             FlowNode::Transaction(index) => {
                 let def = &plan.transactions[index];
@@ -101,7 +110,8 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let transactions = transactions.into_iter().map(|t| t.expect("what is not refused is typed")).collect();
+    let typed = transactions.into_iter().map(|t| t.expect("what is not refused is typed"));
+    let transactions = typed.chain(ticks).collect();
     let mut program = Program {
         name: plan.name.clone(),
         schema_version: plan.schema_version,

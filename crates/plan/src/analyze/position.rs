@@ -27,7 +27,10 @@ pub(super) fn time(
     };
     match &streams[stream].origin {
         Origin::Source { .. } => Some(PositionTime { field: streams[stream].event_time?, shift: 0 }),
-        Origin::Due(_) => Some(PositionTime { field: streams[stream].event_time?, shift: -1 }),
+        Origin::Due(due) => {
+            let shift = if due.is_ticks() { 0 } else { -1 };
+            Some(PositionTime { field: streams[stream].event_time?, shift })
+        }
         Origin::Filter { input, .. } => of(*input),
         Origin::Map { input, fields, .. } => {
             let time = of(*input)?;

@@ -137,7 +137,7 @@ impl<'a> Streams<'a> {
                 let source = source.expect("sources have numbers");
                 self.source(def, source, schema, event_time.as_deref(), *lateness)?;
             }
-            OriginDef::Every { .. } => return Err(Fault::new("ticks are not there yet").into()),
+            OriginDef::Every { .. } => unreachable!("ticks come with a table"),
             OriginDef::Filter { input, predicate } => {
                 let input = self.derived_input(index, input)?;
                 self.filter(def, input, predicate)?;

@@ -3,7 +3,7 @@
 use super::fault::{Checked, Fault};
 use crate::limits::LIMIT_MAX;
 use crate::{Delivery, OriginDef, PLAN_VERSION, Plan, PlanError, Program, StreamRef, TransactionDef};
-use tidemill_model::{Schema, SourceId};
+use tidemill_model::{Schema, SourceId, Value};
 
 /// The version, names, and the sources' times.
 pub(super) fn check(plan: &Plan, errors: &mut Vec<PlanError>) {
@@ -42,13 +42,17 @@ fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>, errors: &mu
 fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
     let mut first: Option<(&str, &'static str)> = None;
     for stream in &plan.streams {
-        let OriginDef::Source { schema, event_time, .. } = &stream.origin else { continue };
-        let kind = time_kind(schema, event_time.as_deref());
+        let kind = match &stream.origin {
+            OriginDef::Source { schema, event_time, .. } => time_kind(schema, event_time.as_deref()),
+            OriginDef::Every { period: Value::Int(_), .. } => "an event time that is an int",
+            OriginDef::Every { .. } => "an event time",
+            OriginDef::Filter { .. } | OriginDef::Map { .. } => continue,
+        };
         match first {
             None => first = Some((&stream.name, kind)),
             Some((_, known)) if known == kind => {}
             Some((other, known)) => {
-                let fault = Fault::new(format!("it has {kind}, but source '{other}' has {known}"))
+                let fault = Fault::new(format!("it has {kind}, but '{other}' has {known}"))
                     .hint("declare the event time of every source, in one unit, or of none");
                 errors.push(fault.of("stream", &stream.name));
             }

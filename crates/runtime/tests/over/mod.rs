@@ -119,11 +119,25 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     }
     let whole = [(F::Count, None), (F::Count, Some("value")), (F::Sum, Some("value")), (F::Mean, Some("value"))];
     let ordered = [(F::Min, Some("value")), (F::Max, Some("value")), (F::Distinct, Some("value"))];
-    let names = ["count", "count_value", "sum", "mean", "min", "max", "distinct", "first", "last", "least", "greatest"];
+    let names = [
+        "count",
+        "count_value",
+        "sum",
+        "mean",
+        "min",
+        "max",
+        "distinct",
+        "first",
+        "last",
+        "least",
+        "greatest",
+        "value_of_greatest",
+    ];
     let mut all: Vec<Expr> = whole.iter().chain(&ordered).map(|(f, value)| aggregate(*f, *value, None)).collect();
     if !sliding {
         all.extend([F::First, F::Last].map(|f| aggregate(f, Some("number"), None)));
         all.extend([F::ArgMin, F::ArgMax].map(|f| aggregate(f, Some("number"), Some("value"))));
+        all.push(aggregate(F::ArgMax, Some("value"), Some("value")));
     }
     fields.extend(names.into_iter().zip(all));
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
@@ -174,6 +188,7 @@ fn given(closed: &Closed, by: bool, sliding: bool) -> Vec<Value> {
         let greatest = some.iter().max_by_key(|seen| (seen.value, -seen.number));
         row.extend([Value::Int(events[0].number), Value::Int(events.last().expect("it has events").number)]);
         row.extend([option(least.map(|seen| seen.number)), option(greatest.map(|seen| seen.number))]);
+        row.push(option(greatest.and_then(|seen| seen.value)));
     }
     row
 }

@@ -399,6 +399,11 @@ impl Gate {
         self.timed().filter_map(Queue::first_time).min()
     }
 
+    /// The greatest time of the events that have passed.
+    pub fn last_time(&self) -> Option<i64> {
+        self.timed().filter_map(|queue| queue.last_time).max()
+    }
+
     fn timed(&self) -> impl Iterator<Item = &Queue> {
         self.queues.iter().filter(|queue| queue.time_field.is_some())
     }

@@ -1,0 +1,69 @@
+//! Streams of ticks: what is due at the times of a clock ([`Bound::Ticks`]). A table of one row holds the next.
+
+use super::fault::{Fault, check_identifier};
+use super::over::{column, set};
+use super::streams::{NewStream, Streams, Unresolved};
+use super::tables;
+use crate::build::event;
+use crate::{
+    AccessDef, Bound, Due, DueField, Expr, Function, Origin, RoleDef, StreamRef, Table, TableDef, TableId, Transaction,
+    TransactionDef, TransactionId,
+};
+use tidemill_model::{Field, Schema, Type, Value};
+use typed_index_collections::TiVec;
+
+/// Enters a stream of ticks and its table; returns the transaction that notes the next.
+pub(super) fn ticks(
+    name: &str,
+    period: &Value,
+    origin: i64,
+    id: TransactionId,
+    streams: &mut Streams<'_>,
+    tables: &mut TiVec<TableId, Table>,
+) -> Result<Transaction, Unresolved> {
+    check_identifier("stream", name)?;
+    let (every, time) = match period {
+        Value::Duration(every @ 1..) => (*every, Type::Time),
+        Value::Int(every @ 1..) => (*every, Type::Int),
+        other => {
+            return Err(Fault::new(format!("its period is {}", crate::print::literal(other)))
+                .hint("a period is a duration greater than zero, or an int where the event time is one")
+                .into());
+        }
+    };
+    let zero = || Some(Value::Int(0));
+    let columns = vec![
+        column("one", Type::Int, true, None),
+        column("due", Type::Int, false, zero()),
+        column("first", Type::Int, false, zero()),
+    ];
+    let table = tables.next_key();
+    let mut next = tables::table(&TableDef { name: "next".into(), columns, groups: None })?;
+    next.name = format!("{name}.next");
+    next.is_hidden = true;
+    tables.push(next);
+    let bound = Bound::Ticks { every, origin: origin.rem_euclid(every) };
+    let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time };
+    let schema = Schema { fields: vec![Field::scalar("at", time.into())] };
+    let new = NewStream { name: name.to_owned(), schema, event_time: Some(0), origin: Origin::Due(due), root: None };
+    streams.add(StreamRef::Named(name.to_owned()), new);
+    let units = match time {
+        Type::Time => event("at").call(Function::TotalMicroseconds, []),
+        _ => event("at"),
+    };
+    let role = RoleDef {
+        name: "next".into(),
+        table: format!("{name}.next"),
+        key: vec![Expr::from(0)],
+        over: None,
+        access: AccessDef::Create,
+    };
+    let def = TransactionDef {
+        name: format!("{name}.next"),
+        inputs: vec![StreamRef::Named(name.to_owned())],
+        over: None,
+        roles: vec![role],
+        body: vec![set("next", "due", units + every)],
+    };
+    super::transaction(&def, id, streams, tables, None)
+}
