@@ -237,6 +237,12 @@ def constant(value: Expr, kind: Literal["int", "str", "duration"]) -> Any:
     return content.get(kind) if isinstance(content, Mapping) else None
 
 
+def name_of(value: Expr, kind: Literal["local", "event"]) -> str | None:
+    """The name where an expression is a local, or a field of the event; None of any other."""
+    name = cast(Mapping[str, Any], value["node"]).get(kind)
+    return name if isinstance(name, str) else None
+
+
 def emitted_names(body: Body) -> list[str]:
     """The names in a body's ``emit`` statements, in order."""
     names: dict[str, None] = {}

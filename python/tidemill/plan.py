@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
+from .compile.marks import remove_marks
 from .deep import with_room
 from .errors import PlanError
 
@@ -126,6 +127,8 @@ class PlanBuilder:
         declared[at : at + 1] = [definition]
         try:
             self._check(place, compiled)
+            if compiled is not None and len(compiled.sources.all) > 1:
+                remove_marks(definition)
         except Exception:
             declared[at : at + 1] = before
             raise
@@ -139,7 +142,7 @@ class PlanBuilder:
         # The plan was right before, so an error at another place has its cause in this declaration too.
         error = next((e for e in errors if e["place"] == place), errors[0])
         if compiled is not None and error["place"] == place:
-            raise compiled.source.error(error["span"] or compiled.head, error["message"], error["hint"])
+            raise compiled.error(error["span"], error["message"], error["hint"])
         raise PlanError(error["message"], error["hint"], error["place"])
 
     def schema(self, label: str) -> ir.Schema | None:

@@ -1,8 +1,9 @@
 """From the syntax tree of a Python function to the plan.
 
 ``source`` finds the tree of a function in its file; ``scope`` says what a name means; ``expressions``,
-``calls``, ``aggregates``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``functions`` puts it
-together. Types are checked by the analysis of the plan, in Rust, which all front ends share.
+``calls``, ``aggregates``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``helpers`` puts
+functions in the place of their calls; ``functions`` puts it together, and ``marks`` knows of which file a place is.
+Types are checked by the analysis of the plan, in Rust, which all front ends share.
 Code that is wrong whatever its types are is refused here.
 """
 

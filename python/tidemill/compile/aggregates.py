@@ -167,6 +167,12 @@ class Aggregates:
         self._closed.bound.add(name)
         return True
 
+    def picked(self, node: ast.expr) -> Pick | None:
+        """The event of the window that the node is, under a name or not."""
+        if isinstance(node, ast.Name):
+            return self._closed.picks.get(node.id)
+        return self.pick(node)
+
     def pick(self, node: ast.expr) -> Pick | None:
         """The event that ``w.argmax("price")`` or ``w.argmin("price")`` means; None of everything else."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

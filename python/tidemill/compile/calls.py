@@ -12,6 +12,7 @@ from .. import bodies, ir, times, types
 from ..errors import CompileError, TidemillError
 from ..literals import is_constant
 from ..schema import Record
+from .helpers import Helpers, is_helper
 from .scope import UNKNOWN, Scope
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _AGGREGATES = ("count", "sum", "mean", "min", "max", "distinct")
 _DURATIONS = {times.microseconds, times.milliseconds, times.seconds, times.minutes, times.hours, times.days}
 _STATEMENTS = {bodies.require: "tm.require", bodies.abort: "tm.abort", bodies.emit: "tm.emit"}
 _UNREPEATABLE = {"time", "random", "datetime", "uuid", "secrets", "os"}
-_KNOWN = "allowed are abs, min, max, round, len, int, float, str, and what tidemill offers"
+_KNOWN = "allowed are abs, min, max, round, len, int, float, str, what tidemill offers, and plain functions of your own"
 _METHODS_KNOWN = "text has lower, upper, strip, startswith, endswith; durations have total_seconds"
 
 
@@ -58,6 +59,7 @@ class Calls:
     def __init__(self, scope: Scope, expressions: Expressions) -> None:
         self._scope = scope
         self._expressions = expressions
+        self.helpers = Helpers(expressions)
 
     def _refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
         return self._scope.source.refuse(node, message, hint)
@@ -76,6 +78,8 @@ class Calls:
             return self._function(node, function, shown)
         if function is len:
             return self._length(node)
+        if is_helper(function) and not _is_in(function, _STATEMENTS) and _module(function) not in _UNREPEATABLE:
+            return self.helpers.value(node, function)
         raise self._unknown(node, function, shown)
 
     def _constructed(self, node: ast.Call, function: Any) -> Any:
@@ -124,7 +128,7 @@ class Calls:
             hint = "write tm.Decimal('9.99') for a constant, tm.Decimal(n, 2) for an int"
             raise self._refuse(node, f"{shown} with one argument takes a constant text", hint)
         span = self._scope.source.span(node)
-        return ir.call(name, [self._expressions.translate(a) for a in arguments], span)
+        return ir.call(name, self._expressions.operands(arguments), span)
 
     def _length(self, node: ast.Call) -> ir.Expr:
         (argument,) = self.arguments(node, "len", 1, 1)
@@ -151,7 +155,7 @@ class Calls:
             raise self._refuse(node, f"the method '{name}' cannot be compiled", _METHODS_KNOWN)
         function, count = _METHODS[name]
         arguments = self.arguments(node, name, count, count)
-        operands = [self._expressions.translate(e) for e in (owner, *arguments)]
+        operands = self._expressions.operands([owner, *arguments])
         return ir.call(function, operands, self._scope.source.span(node))
 
     def window(self, node: ast.Call) -> ir.Expr | None:
@@ -179,7 +183,7 @@ class Calls:
             hint = f"ask for an aggregate: {ast.unparse(node)}.mean()"
             raise self._refuse(node, f"a part of '{shown}' is not a value", hint)
         self.arguments(node, name, 0, 0)
-        asked: ir.Window = {"role": column[0], "column": column[1], "part": part, "aggregate": name}
+        asked: ir.Window = {"role": self._scope.roles[column[0]], "column": column[1], "part": part, "aggregate": name}
         return ir.expr({"window": asked}, self._scope.source.span(node))
 
     def column(self, node: ast.expr) -> tuple[str, str] | None:

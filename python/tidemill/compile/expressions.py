@@ -6,8 +6,9 @@ import ast
 import decimal
 import enum
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
 
 from .. import ir
 from ..errors import CompileError
@@ -16,6 +17,10 @@ from ..names import type_name
 from .aggregates import Aggregates
 from .calls import Calls
 from .scope import UNKNOWN, Scope
+from .source import Source
+
+Part = tuple[list[ir.Stmt], ir.Expr]
+"""An expression and the statements of its helpers."""
 
 BINARY = {
     ast.Add: "add",
@@ -69,6 +74,8 @@ class Expressions:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.calls = Calls(scope, self)
+        self._shared: dict[int, ir.Expr | None] = {}
+        """The middles of chains of comparisons, which are evaluated once for both sides."""
         self.aggregates = None if scope.closed is None else Aggregates(scope.closed, self)
         self._by_type: dict[type[ast.AST], Callable[[Any], ir.Expr]] = {
             ast.Constant: self._constant,
@@ -84,8 +91,96 @@ class Expressions:
             ast.Subscript: self._subscript,
         }
 
+    # Order: what a helper does comes before the expression that calls it, so what stands left of the call, and may be
+    # changed or fail, has to come before that.
+
+    def sequence(self, parts: Sequence[Callable[[], ir.Expr]]) -> list[ir.Expr]:
+        """Expressions that are evaluated one after the other."""
+        before, values = self.scope.context.before, list[ir.Expr]()
+        for part in parts:
+            at = len(before or ())
+            value = part()
+            if before is not None and len(before) > at:
+                kept: list[ir.Stmt] = []
+                values = [self._kept(v, kept) for v in values]
+                before[at:at] = kept
+            values.append(value)
+        return values
+
+    def operands(self, nodes: Sequence[ast.expr]) -> list[ir.Expr]:
+        """The plan's expressions of nodes that are evaluated one after the other."""
+        return self.sequence([partial(self.translate, node) for node in nodes])
+
+    def is_stable(self, value: ir.Expr) -> bool:
+        """Whether an expression cannot fail, and no statement of a helper changes it."""
+        node = value["node"]
+        return any(kind in node for kind in ("literal", "event", "element", "local"))
+
+    def _kept(self, value: ir.Expr, statements: list[ir.Stmt]) -> ir.Expr:
+        """The value, as of the statements that are given, to which its assignment to a local is added."""
+        return value if self.is_stable(value) else self.kept(value, statements)
+
+    def kept(self, value: ir.Expr, statements: list[ir.Stmt]) -> ir.Expr:
+        """A new local with the value, and in the statements its assignment."""
+        name = self.scope.context.names.temporary()
+        statements.append(ir.stmt({"assign": {"name": name, "value": value}}, value["span"]))
+        return ir.expr({"local": name}, value["span"])
+
+    def apart(self, part: Callable[[], ir.Expr]) -> Part:
+        """An expression, and what its helpers do, which may not happen."""
+        context = self.scope.context
+        if context.before is None:
+            return [], part()
+        outer, context.before = context.before, []
+        try:
+            value = part()
+            return context.before, value
+        finally:
+            context.before = outer
+
+    def _branch(self, condition: ir.Expr, then: Part, otherwise: Part, span: ir.Span) -> ir.Expr:
+        """``then`` or ``otherwise`` where helpers do something in one of them: a local, set in two branches."""
+        before, name = self.scope.context.before, self.scope.context.names.temporary()
+        assert before is not None
+
+        def block(part: Part) -> list[ir.Stmt]:
+            return [*part[0], ir.stmt({"assign": {"name": name, "value": part[1]}}, span)]
+
+        branches: ir.If = {"condition": condition, "then": block(then), "otherwise": block(otherwise)}
+        before.append(ir.stmt({"if": branches}, span))
+        return ir.expr({"local": name}, span)
+
+    def _stops(self, kind: Literal["all", "any"], parts: list[Part], span: ir.Span) -> ir.Expr:
+        """``a and b and ...`` or ``a or b or ...``, of which the parts after the one that decides do not happen."""
+        first = next((i for i, part in enumerate(parts) if i > 0 and part[0]), None)
+        if parts[0][0]:
+            assert self.scope.context.before is not None
+            self.scope.context.before.extend(parts[0][0])
+            parts = [([], parts[0][1]), *parts[1:]]
+        head = [value for _, value in parts[:first]]
+        joined = head[0] if len(head) == 1 else ir.expr({"all": head} if kind == "all" else {"any": head}, span)
+        if first is None:
+            return joined
+        rest = parts[first:]
+        after = self.apart(lambda: self._stops(kind, rest, span))
+        decided: Part = ([], ir.literal({"bool": kind == "any"}, span))
+        then, otherwise = (after, decided) if kind == "all" else (decided, after)
+        return self._branch(joined, then, otherwise, span)
+
     def translate(self, node: ast.expr) -> ir.Expr:
         """The plan's expression. Raises ``CompileError``."""
+        if id(node) not in self._shared:
+            return self._translate(node)
+        known, before = self._shared[id(node)], self.scope.context.before
+        if known is None:
+            at = len(before or ())
+            known = self._translate(node)
+            if before is not None and len(before) > at:
+                known = self.kept(known, before)
+            self._shared[id(node)] = known
+        return known
+
+    def _translate(self, node: ast.expr) -> ir.Expr:
         translate = self._by_type.get(type(node))
         if translate is not None:
             return translate(node)
@@ -97,7 +192,11 @@ class Expressions:
 
     def constant(self, node: ast.expr, value: object) -> ir.Expr:
         """A Python constant as a literal at ``node``."""
-        span = self.scope.source.span(node)
+        return self.constant_of(self.scope.source, node, value)
+
+    def constant_of(self, source: Source, node: ast.AST, value: object) -> ir.Expr:
+        """A Python constant as a literal at ``node`` of a source."""
+        span = source.span(node)
         if isinstance(value, enum.Enum):
             value = value.value
         try:
@@ -105,7 +204,7 @@ class Expressions:
                 return ir.call("decimal", [ir.literal({"str": decimal_text(value)}, span)], span)
             return ir.literal(plan_value(value), span)
         except ValueError as error:
-            raise self._refuse(node, str(error)) from None
+            raise source.refuse(node, str(error)) from None
 
     def _constant(self, node: ast.Constant) -> ir.Expr:
         if not is_constant(node.value):
@@ -114,18 +213,20 @@ class Expressions:
 
     def _name(self, node: ast.Name) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
-        if node.id == scope.event:
+        if node.id in scope.events:
             what = "event" if scope.closed is None else "window"
             raise self._refuse(node, f"the {what} as a whole is not a value", f"use its fields: {node.id}.name")
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
             return ir.expr({"element": {"variable": scope.elements[node.id].variable, "field": ""}}, span)
+        if node.id in scope.values:
+            return ir.expr(scope.values[node.id]["node"], span)
         if scope.closed is not None and node.id in scope.closed.bound:
             hint = f"take a field: {node.id}.name"
             raise self._refuse(node, f"'{node.id}' is an event of the window, not a value", hint)
-        if node.id in scope.locals:
-            return ir.expr({"local": node.id}, span)
+        if scope.is_local(node.id):
+            return ir.expr({"local": scope.local(node.id)}, span)
         return self._outside(node, scope.static(node))
 
     def _outside(self, node: ast.expr, value: object) -> ir.Expr:
@@ -145,7 +246,7 @@ class Expressions:
             return asked
         if isinstance(node.value, ast.Name):
             name = node.value.id
-            if name == scope.event:
+            if name in scope.events:
                 return ir.expr({"event": node.attr}, span)
             if name in scope.roles:
                 if node.attr in ("insert", "delete"):
@@ -153,14 +254,14 @@ class Expressions:
                         node, f"'{node.attr}' is an operation on a row", f"call it: {name}.{node.attr}()"
                     )
                 if node.attr == "exists":
-                    return ir.expr({"exists": name}, span)
-                return ir.expr({"cell": {"role": name, "column": node.attr}}, span)
+                    return ir.expr({"exists": scope.roles[name]}, span)
+                return ir.expr({"cell": {"role": scope.roles[name], "column": node.attr}}, span)
             if name in scope.elements:
                 return ir.expr({"element": {"variable": scope.elements[name].variable, "field": node.attr}}, span)
         value = scope.static(node)
         if value is not UNKNOWN:
             return self._outside(node, value)
-        if isinstance(node.value, ast.Name) and node.value.id in scope.locals:
+        if isinstance(node.value, ast.Name) and scope.is_inside(node.value.id):
             hint = "the element of a list is known inside of its loop only; other locals are plain values"
             raise self._refuse(node, f"'{node.value.id}' has no attributes here", hint)
         hint = "only the event, roles and elements of its lists have attributes"
@@ -183,25 +284,29 @@ class Expressions:
         if isinstance(node.op, ast.Mod) and isinstance(node.left, (ast.Constant, ast.JoinedStr)) and text:
             raise self._refuse(node, "formatting with % cannot be compiled", "write an f-string: f'{x} left'")
         op = binary_operator(self.scope, node, node.op)
-        left, right = self.translate(node.left), self.translate(node.right)
+        left, right = self.operands([node.left, node.right])
         return ir.binary(op, left, right, self.scope.source.span(node))
 
     def _bool(self, node: ast.BoolOp) -> ir.Expr:
-        values, span = [self.translate(v) for v in node.values], self.scope.source.span(node)
-        return ir.expr({"all": values} if isinstance(node.op, ast.And) else {"any": values}, span)
+        parts = [self.apart(partial(self.translate, value)) for value in node.values]
+        return self._stops("all" if isinstance(node.op, ast.And) else "any", parts, self.scope.source.span(node))
 
     def _if_else(self, node: ast.IfExp) -> ir.Expr:
-        branches: ir.IfElse = {
-            "condition": self.translate(node.test),
-            "then": self.translate(node.body),
-            "otherwise": self.translate(node.orelse),
-        }
-        return ir.expr({"if_else": branches}, self.scope.source.span(node))
+        condition, span = self.translate(node.test), self.scope.source.span(node)
+        then, otherwise = (self.apart(partial(self.translate, of)) for of in (node.body, node.orelse))
+        if then[0] or otherwise[0]:
+            return self._branch(condition, then, otherwise, span)
+        branches: ir.IfElse = {"condition": condition, "then": then[1], "otherwise": otherwise[1]}
+        return ir.expr({"if_else": branches}, span)
 
     def _compare(self, node: ast.Compare) -> ir.Expr:
         operands = [node.left, *node.comparators]
-        parts = [self._comparison(node, op, operands[i], operands[i + 1]) for i, op in enumerate(node.ops)]
-        return parts[0] if len(parts) == 1 else ir.expr({"all": parts}, self.scope.source.span(node))
+        if len(node.ops) == 1:
+            return self._comparison(node, node.ops[0], *operands)
+        self._shared.update({id(operand): None for operand in operands[1:-1]})
+        comparisons = zip(node.ops, operands, operands[1:], strict=False)
+        parts = [self.apart(partial(self._comparison, node, *of)) for of in comparisons]
+        return self._stops("all", parts, self.scope.source.span(node))
 
     def _comparison(self, node: ast.Compare, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ir.Expr:
         span = self.scope.source.span(node)
@@ -216,21 +321,23 @@ class Expressions:
                 raise self._refuse(node, "'is' compares with None only", "compare values with ==")
             test = ir.expr({"is_null": self.translate(left)}, span)
             return test if isinstance(op, ast.Is) else ir.unary("not", test, span)
-        operands: ir.Operands = {"op": _COMPARE[type(op)], "left": self.translate(left), "right": self.translate(right)}
+        before, after = self.operands([left, right])
+        operands: ir.Operands = {"op": _COMPARE[type(op)], "left": before, "right": after}
         return ir.expr({"compare": operands}, span)
 
     def _membership(self, node: ast.Compare, left: ast.expr, right: ast.expr, span: ir.Span) -> ir.Expr:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            options = [self.translate(option) for option in right.elts]
+            value, *options = self.operands([left, *right.elts])
         else:
             outside = self.scope.static(right)
             if not isinstance(outside, (tuple, list, set, frozenset)):
-                return ir.call("contains", [self.translate(right), self.translate(left)], span)
+                part, whole = self.operands([left, right])
+                return ir.call("contains", [whole, part], span)
             ordered = sorted(outside, key=repr) if isinstance(outside, (set, frozenset)) else outside
-            options = [self._option(right, option) for option in ordered]
+            value, options = self.translate(left), [self._option(right, option) for option in ordered]
         if not options:
             raise self._refuse(node, "nothing is in an empty collection", "leave the test out")
-        return ir.expr({"in": {"value": self.translate(left), "options": options}}, span)
+        return ir.expr({"in": {"value": value, "options": options}}, span)
 
     def _option(self, node: ast.expr, value: object) -> ir.Expr:
         if not is_constant(value):
@@ -239,7 +346,7 @@ class Expressions:
 
     def _f_string(self, node: ast.JoinedStr) -> ir.Expr:
         span = self.scope.source.span(node)
-        parts = [self._f_string_part(node, value, span) for value in node.values]
+        parts = self.sequence([partial(self._f_string_part, node, value, span) for value in node.values])
         joined = parts[0] if parts else ir.literal({"str": ""}, span)
         for part in parts[1:]:
             joined = ir.binary("add", joined, part, span)

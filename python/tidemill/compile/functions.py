@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -11,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .. import ir
 from ..deep import with_room
+from ..errors import CompileError
 from ..names import foreign, type_name
 from ..over import Field
 from ..roles import Role
 from .aggregates import Closed
 from .expressions import Expressions
 from .lambdas import expression_of
+from .marks import Sources, unmarked
 from .records import Records
 from .roles import RoleCompiler
-from .scope import Scope
-from .source import Definition, Source, find
+from .scope import Context, Scope
+from .source import Definition, Source, assigned, find, parameters
 from .statements import Statements
 
 if TYPE_CHECKING:
@@ -31,12 +32,19 @@ N = TypeVar("N")
 
 @dataclass(frozen=True)
 class Compiled(Generic[N]):
-    """A part of the plan, the source to which its spans refer, and the span of the function's head
-    for what concerns it as a whole."""
+    """A part of the plan, the span of the function's head for what concerns it as a whole, and the sources to which its
+    spans refer."""
 
     node: N
-    source: Source
     head: ir.Span
+    sources: Sources
+
+    def error(self, span: ir.Span | None, message: str, hint: str) -> CompileError:
+        """The error at a span of the part; without one, at the function's head."""
+        number, plain = unmarked(span or self.head)
+        for source in self.sources.all:
+            message = source.in_words(message)
+        return self.sources.all[number].error(plain, message, hint)
 
 
 def compile_filter(function: Callable[..., Any], place: str, lists: Collection[str] | None) -> Compiled[ir.Expr]:
@@ -45,7 +53,7 @@ def compile_filter(function: Callable[..., Any], place: str, lists: Collection[s
     def translate() -> Compiled[ir.Expr]:
         scope, definition = _of_one_event(function, place, lists, "a filter or map")
         expression = Expressions(scope).translate(expression_of(scope.source, definition))
-        return _compiled(expression, scope.source, definition)
+        return _compiled(expression, scope, definition)
 
     return with_room(translate)
 
@@ -56,7 +64,7 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
     def translate() -> Compiled[ir.Record]:
         scope, definition = _of_one_event(function, place, lists, "a filter or map")
         records = Records(Expressions(scope))
-        return _compiled(records.translate(expression_of(scope.source, definition)), scope.source, definition)
+        return _compiled(records.translate(expression_of(scope.source, definition)), scope, definition)
 
     return with_room(translate)
 
@@ -74,7 +82,9 @@ def compile_transaction(
 def _compile_transaction(
     app: App, function: Callable[..., Any], name: str, inputs: list[ir.StreamRef], lists: Collection[str] | None
 ) -> Compiled[ir.TransactionDef]:
+    context = Context()
     source, definition = find(function, f"transaction '{name}'")
+    source = context.sources.add(source)
     if isinstance(definition, ast.AsyncFunctionDef):
         hint = "a transaction waits for nothing: write a plain def"
         raise source.refuse(definition, "'async' cannot be compiled", hint)
@@ -85,8 +95,10 @@ def _compile_transaction(
     body = definition.body if isinstance(definition, ast.FunctionDef) else []
     if isinstance(definition, ast.Lambda):
         raise source.refuse(definition, "a transaction cannot be a lambda", "write a def")
-    scope = Scope(source, function, event, roles, _assigned(body), lists)
     names = list(roles)
+    plan_roles = {name: name for name in names}
+    scope = Scope(source, function, context, {event}, plan_roles, assigned(body), lists)
+    context.names.add([*roles, *scope.locals])
     compilers = [RoleCompiler(scope, n, *roles[n], earlier=names[:i]) for i, n in enumerate(names)]
     definitions = [compiler.definition() for compiler in compilers]
     inserts = [insert for compiler in compilers for insert in compiler.inserts()]
@@ -98,7 +110,7 @@ def _compile_transaction(
         "roles": definitions,
         "body": statements,
     }
-    return _compiled(node, source, definition)
+    return _compiled(node, scope, definition)
 
 
 @dataclass(frozen=True)
@@ -119,20 +131,23 @@ def compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tran
 
 
 def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.TransactionDef]:
+    context = Context()
     source, definition = find(function, f"window '{over.name}'")
+    source = context.sources.add(source)
     if not isinstance(definition, ast.FunctionDef):
         what = "'async' cannot be compiled" if isinstance(definition, ast.AsyncFunctionDef) else "it is a lambda"
         raise source.refuse(definition, what, "write a plain def of the window: def f(w): ...")
-    names = _parameters(definition)
+    names = parameters(definition)
     _check_signature(source, definition, "a window has no roles: let a transaction run on what it returns")
     if len(names) != 1:
         at = names[1] if names else definition
         hint = "write 'def f(w): ...'; rows are read by a transaction that runs on what it returns"
         raise source.refuse(at, "a function of windows takes the window and nothing else", hint)
     function = cast(FunctionType, function)
-    by = [(name, _part(part, name, over.lists, source, definition)) for name, part in over.group.items()]
     closed = Closed(over.group)
-    scope = Scope(source, function, names[0].arg, locals=_assigned(definition.body), lists=(), closed=closed)
+    scope = Scope(source, function, context, {names[0].arg}, {}, assigned(definition.body), (), closed=closed)
+    context.names.add(scope.locals)
+    by = [(name, _part(part, name, over.lists, scope, definition)) for name, part in over.group.items()]
     node: ir.TransactionDef = {
         "name": over.name,
         "inputs": [over.input],
@@ -140,16 +155,15 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
         "roles": [],
         "body": Statements(scope).translate(definition.body),
     }
-    return _compiled(node, source, definition)
+    return _compiled(node, scope, definition)
 
 
-def _part(
-    part: Field, name: str, lists: Collection[str] | None, source: Source, definition: ast.FunctionDef
-) -> ir.Expr:
+def _part(part: Field, name: str, lists: Collection[str] | None, window: Scope, definition: ast.FunctionDef) -> ir.Expr:
     """The value of a part of a group."""
     if isinstance(part, str):
-        return ir.expr({"event": part}, source.span(_argument(definition, part)))
-    scope, of = _of_one_event(part, f"{source.place}, '{name}' of its group", lists, "a function of a group")
+        return ir.expr({"event": part}, window.source.span(_argument(definition, part)))
+    place = f"{window.source.place}, '{name}' of its group"
+    scope, of = _of_one_event(part, place, lists, "a function of a group", window.context)
     return Expressions(scope).translate(expression_of(scope.source, of))
 
 
@@ -161,29 +175,26 @@ def _argument(definition: ast.FunctionDef, part: str) -> ast.AST:
     return next((n for n in nodes if isinstance(n, ast.Constant) and n.value == part), by or definition)
 
 
-def _compiled(node: N, source: Source, definition: Definition) -> Compiled[N]:
-    head = source.span(definition)
+def _compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
+    head = scope.source.span(definition)
     if not isinstance(definition, ast.Lambda):
         # From 'def' to the end of the name.
         width = len("def ") + len(definition.name)
         head = {**head, "end_line": head["line"], "end_column": head["column"] + width}
-    return Compiled(node, source, head)
+    return Compiled(node, head, scope.context.sources)
 
 
 def _of_one_event(
-    function: Callable[..., Any], place: str, lists: Collection[str] | None, what: str
+    function: Callable[..., Any], place: str, lists: Collection[str] | None, what: str, context: Context | None = None
 ) -> tuple[Scope, Definition]:
+    context = context or Context()
     source, definition = find(function, place)
+    source = context.sources.add(source)
     _check_signature(source, definition)
-    names = _parameters(definition)
+    names = parameters(definition)
     if len(names) != 1 or definition.args.defaults:
         raise source.refuse(definition, f"{what} takes the event and nothing else", "write 'lambda e: ...'")
-    return Scope(source, cast(FunctionType, function), names[0].arg, lists=lists), definition
-
-
-def _parameters(definition: Definition) -> list[ast.arg]:
-    arguments = definition.args
-    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return Scope(source, cast(FunctionType, function), context, {names[0].arg}, lists=lists), definition
 
 
 def _check_signature(
@@ -195,7 +206,7 @@ def _check_signature(
 
 
 def _event_parameter(source: Source, definition: Definition, roles: Collection[str]) -> str:
-    names = [a for a in _parameters(definition) if a.arg not in roles]
+    names = [a for a in parameters(definition) if a.arg not in roles]
     if not names:
         raise source.refuse(
             definition, "a transaction needs the event as its first parameter", "write 'def f(ev, ...)'"
@@ -218,7 +229,7 @@ def _roles(source: Source, definition: Definition, function: FunctionType) -> di
     )
     nodes.update({a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None})
     roles: dict[str, tuple[Role, ast.expr]] = {}
-    for parameter in _parameters(definition):
+    for parameter in parameters(definition):
         if parameter.arg in values:
             roles[parameter.arg] = (_role(source, nodes[parameter.arg], parameter.arg, values), nodes[parameter.arg])
     return roles
@@ -237,9 +248,3 @@ def _check_owner(app: App, source: Source, roles: dict[str, tuple[Role, ast.expr
     for role, node in roles.values():
         if role.app is not app:
             raise source.refuse(node, *foreign(f"table '{role.table}'", role.app, app))
-
-
-def _assigned(body: list[ast.stmt]) -> Counter[str]:
-    """The names that the body assigns to, with how often: as in Python these are local everywhere in it."""
-    nodes = (n for s in body for n in ast.walk(s))
-    return Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))

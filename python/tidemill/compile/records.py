@@ -51,17 +51,18 @@ class Records:
         raise self._refuse(node, f"'{ast.unparse(node)}' is not an event", _FORMS)
 
     def _from_dict(self, node: ast.Dict) -> ir.Record:
-        fields: list[tuple[str, ir.Expr]] = []
+        names: list[str] = []
         for name, value in zip(node.keys, node.values, strict=True):
             if name is None:
                 raise self._refuse(value, "'**' in a dict cannot be compiled", "write the fields one by one")
             if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
                 raise self._refuse(name, "the name of a field must be a text", "write it in quotes")
-            if any(name.value == seen for seen, _ in fields):
+            if name.value in names:
                 raise self._refuse(name, f"the field '{name.value}' is there twice")
-            fields.append((name.value, self._expressions.translate(value)))
-        if not fields:
+            names.append(name.value)
+        if not names:
             raise self._refuse(node, "an event without fields", _FORMS)
+        fields = list(zip(names, self._expressions.operands(node.values), strict=True))
         return {"fields": fields, "schema": None, "event_time": None}
 
     def _from_class(self, node: ast.Call, cls: type[Event]) -> ir.Record:
@@ -70,14 +71,16 @@ class Records:
             raise self._refuse(
                 node.args[0], f"the fields of {schema.name} are given by name", f"write {schema.name}(name=value)"
             )
-        given: dict[str, ir.Expr] = {}
+        names: list[str] = []
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise self._refuse(keyword.value, "'**' in an event cannot be compiled", "write the fields one by one")
             if schema.field(keyword.arg) is None:
                 known = ", ".join(f.name for f in schema.fields)
                 raise self._refuse(keyword.value, f"{schema.name} has no field '{keyword.arg}'", f"it has {known}")
-            given[keyword.arg] = self._expressions.translate(keyword.value)
+            names.append(keyword.arg)
+        values = self._expressions.operands([keyword.value for keyword in node.keywords])
+        given = dict(zip(names, values, strict=True))
         fields = [(f.name, given[f.name] if f.name in given else self._default(node, schema, f)) for f in schema.fields]
         return {"fields": fields, "schema": schema.to_json(), "event_time": schema.event_time}
 

@@ -90,7 +90,8 @@ class RoleCompiler:
             takes = "the event" if count == 1 else "the event and an element of the list"
             raise source.refuse(definition, f"a function of a role takes {takes}, not {len(names)} arguments")
         assert isinstance(function, FunctionType)
-        scope = Scope(source, function, names[0], lists=self._scope.lists)
+        context = self._scope.context
+        scope = Scope(context.sources.add(source), function, context, events={names[0]}, lists=self._scope.lists)
         if self._role.over is not None:
             scope.elements[names[1]] = Element(self._role.over, self._role.over)
         return Expressions(scope).translate(expression_of(source, definition))

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from .. import ir
 from ..literals import is_constant
-from .source import Source
+from .marks import Sources
+from .source import Definition, Source
 
 if TYPE_CHECKING:
     from .aggregates import Closed
@@ -29,27 +32,103 @@ class Element:
 
 
 @dataclass
+class Names:
+    """The names of locals in the plan: those of the body, and others that are apart from these."""
+
+    taken: set[str] = field(default_factory=set)
+    prefixes: set[str] = field(default_factory=set)
+    """What the names of helpers' locals begin with: none begins with another, and no name of the body with one."""
+    heads: set[str] = field(default_factory=set)
+    """What names and prefixes begin with, each up to a ``_``."""
+    numbers: Counter[str] = field(default_factory=Counter)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Takes the names of a body."""
+        self.taken.update(names)
+        self.heads.update(head for name in self.taken for head in _heads(name))
+
+    def prefix(self, helper: str) -> str:
+        """A new prefix for the locals of a helper: ``fee_``, for further calls ``fee2_``, ``fee3_``."""
+        stem = helper.replace(".", "_")
+        while True:
+            self.numbers[stem] += 1
+            number = self.numbers[stem]
+            prefix = f"{stem}{number if number > 1 else ''}_"
+            if not self.prefixes.isdisjoint(_heads(prefix)):
+                stem = f"_{stem}"
+            elif prefix not in self.heads:
+                break
+        self.prefixes.add(prefix)
+        self.heads.update(_heads(prefix))
+        return prefix
+
+    def temporary(self) -> str:
+        """A name for a local that no function has. Without a ``_``, it begins with no prefix."""
+        while True:
+            self.numbers[""] += 1
+            name = f"value{self.numbers['']}"
+            if name not in self.taken:
+                return name
+
+
+def _heads(name: str) -> list[str]:
+    return [name[: i + 1] for i, character in enumerate(name) if character == "_"]
+
+
+@dataclass
+class Context:
+    """What the scopes of one part of the plan share."""
+
+    sources: Sources = field(default_factory=Sources)
+    before: list[ir.Stmt] | None = None
+    """The statements to put before the one that is being translated; None where there are expressions only."""
+    found: dict[CodeType, tuple[Source, Definition]] = field(default_factory=dict)
+    """The helpers that were called."""
+    names: Names = field(default_factory=Names)
+
+
+@dataclass
 class Scope:
-    """The names of one function. ``lists`` are the list fields of the event, or none if not known."""
+    """The names of one function. In that of a helper, a parameter may stand for the event, a row, an element or a value
+    of its caller."""
 
     source: Source
     function: FunctionType
-    event: str
-    roles: Collection[str] = ()
+    context: Context
+    events: set[str] = field(default_factory=set)
+    """The names of the event."""
+    roles: dict[str, str] = field(default_factory=dict)
+    """The roles of the plan by their names."""
     locals: Mapping[str, int] = field(default_factory=dict)
-    """With how often the body assigns to each."""
+    """The names that the function assigns to, with how often it does."""
     lists: Collection[str] | None = None
+    """The list fields of the event, or none if not known."""
     elements: dict[str, Element] = field(default_factory=dict)
     closed: Closed | None = None
-    """Of a window function, whose ``event`` is the window."""
+    """Of a window function, whose event is the window."""
+    values: dict[str, ir.Expr] = field(default_factory=dict)
+    """The parameters of a helper that stand for a value."""
+    bound: set[str] = field(default_factory=set)
+    """The parameters of a helper that are locals of the plan."""
+    stack: tuple[CodeType, ...] = ()
+    """The function and those that called it."""
 
-    def is_parameter(self, name: str) -> bool:
-        """Whether the name is the event or a role."""
-        return name == self.event or name in self.roles
+    def is_inside(self, name: str) -> bool:
+        """Whether the name means something of the function, not a constant from outside."""
+        known = self.events, self.roles, self.elements, self.values, self.bound, self.locals
+        return any(name in names for names in known)
+
+    def is_local(self, name: str) -> bool:
+        """Whether the name is a local of the plan."""
+        return name in self.locals or name in self.bound
+
+    def local(self, name: str) -> str:
+        """The plan's name of a local."""
+        return self.source.prefix + name
 
     def is_event(self, node: ast.AST) -> bool:
         """Whether the node is the event itself."""
-        return isinstance(node, ast.Name) and node.id == self.event
+        return isinstance(node, ast.Name) and node.id in self.events
 
     def is_role(self, node: ast.AST) -> bool:
         """Whether the node is a role itself."""
@@ -59,6 +138,8 @@ class Scope:
         """The field where the node is ``ev.field``; a window has none."""
         if self.closed is not None:
             return None
+        if isinstance(node, ast.Name) and node.id in self.values:
+            return ir.name_of(self.values[node.id], "event")
         return node.attr if isinstance(node, ast.Attribute) and self.is_event(node.value) else None
 
     def is_list(self, name: str) -> bool:
@@ -69,8 +150,7 @@ class Scope:
         """The object that a name or dotted name outside of the function means; ``UNKNOWN`` for
         everything else."""
         if isinstance(node, ast.Name):
-            inside = self.is_parameter(node.id) or node.id in self.locals or node.id in self.elements
-            return UNKNOWN if inside else self._outside(node)
+            return UNKNOWN if self.is_inside(node.id) else self._outside(node)
         if isinstance(node, ast.Attribute):
             base = self.static(node.value)
             # The methods of constants are functions of the language, not attributes of objects.

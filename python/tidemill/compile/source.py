@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import linecache
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 
 from .. import ir
 from ..errors import CompileError
 from ..names import a
+from .marks import marked
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -25,9 +28,32 @@ class Source:
     filename: str
     lines: list[str]
     place: str
+    number: int = 0
+    """Among the sources of a part of the plan (``marks``)."""
+    note: str = ""
+    """Of a helper: how it was called."""
+    prefix: str = ""
+    """Of a helper: what the names of its locals begin with in the plan."""
+    helper: str = ""
+    """Of a helper: how the call names it."""
+
+    def numbered(self, number: int) -> Source:
+        """The same text as a source of that number."""
+        return replace(self, number=number)
+
+    def in_words(self, message: str) -> str:
+        """A message of the analysis, with the helper's names for its locals."""
+        if not self.prefix:
+            return message
+        message = re.sub(rf"\b{self.prefix}(\d+_)?return\b", f"{self.helper}()", message)
+        return re.sub(rf"\b{self.prefix}", "", message)
 
     def span(self, node: ast.AST) -> ir.Span:
-        """The plan's ``Span`` of a node: 1-based lines, 0-based columns in characters."""
+        """The plan's ``Span`` of a node, with the number of the source."""
+        return marked(self.plain_span(node), self.number)
+
+    def plain_span(self, node: ast.AST) -> ir.Span:
+        """The place of a node: 1-based lines, 0-based columns in characters."""
         line, column = _start(node)
         end_line, end_column = _end(node)
         return {
@@ -44,11 +70,13 @@ class Source:
 
     def refuse(self, node: ast.AST, message: str, hint: str = "") -> CompileError:
         """The error that refuses a node."""
-        return self.error(self.span(node), message, hint)
+        return self.error(self.plain_span(node), message, hint)
 
     def error(self, span: ir.Span | None, message: str, hint: str = "") -> CompileError:
-        """The error at a span."""
+        """The error at a span that has no number."""
         text = None
+        if self.note:
+            message = f"{message} ({self.note})"
         if span is not None and 1 <= span["line"] <= len(self.lines):
             text = self.lines[span["line"] - 1]
         return CompileError(message, hint, filename=self.filename, span=span, text=text, place=self.place)
@@ -85,6 +113,30 @@ def find(function: object, place: str) -> tuple[Source, Definition]:
         hint = "write it as a def, or put each lambda on a line of its own"
         raise source.refuse(found[0], "several lambdas begin on this line and cannot be told apart", hint)
     return source, definition
+
+
+def parameters(definition: Definition) -> list[ast.arg]:
+    """The parameters of a function but those with stars."""
+    arguments = definition.args
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def body_of(definition: Definition) -> list[ast.stmt]:
+    """The statements of a function but its docstring; of a lambda, the ``return`` of its expression."""
+    if isinstance(definition, ast.Lambda):
+        return [ast.copy_location(ast.Return(definition.body), definition.body)]
+    return [s for s in definition.body if not _is_docstring(s)]
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    constant = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+
+
+def assigned(body: list[ast.stmt]) -> Counter[str]:
+    """The names that a body assigns to, with how often: as in Python these are local everywhere in it."""
+    nodes = (n for s in body for n in ast.walk(s))
+    return Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
 def _parse(function: FunctionType, place: str) -> tuple[Source, ast.Module]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, cast
 
 from .. import bodies, ir
@@ -11,8 +12,10 @@ from ..errors import CompileError
 from ..names import collection_name
 from ..schema import Event
 from .expressions import Expressions, binary_operator
+from .helpers import Returns, is_helper
 from .records import Records
 from .scope import UNKNOWN, Element, Scope
+from .source import Definition
 
 _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.While: ("'while'", "write 'for i in range(n):' with a bound, and 'break'"),
@@ -21,8 +24,8 @@ _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.With: ("'with'", "a transaction is all or nothing by itself: leave it out"),
     ast.AsyncWith: ("'async with'", "a transaction is all or nothing by itself: leave it out"),
     ast.AsyncFor: ("'async for'", "write 'for line in ev.lines:'"),
-    ast.FunctionDef: ("a function inside of a body", "write its statements where they are used"),
-    ast.AsyncFunctionDef: ("a function inside of a body", "write its statements where they are used"),
+    ast.FunctionDef: ("a function inside of a body", "define it outside, and call it"),
+    ast.AsyncFunctionDef: ("a function inside of a body", "define it outside, and call it"),
     ast.ClassDef: ("a class inside of a body", "define it before the function"),
     ast.Import: ("'import'", "import at the top of the file"),
     ast.ImportFrom: ("'import'", "import at the top of the file"),
@@ -37,10 +40,12 @@ _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
 class Statements:
     """Translates the statements of one transaction body."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, results: list[str] | None = None) -> None:
         self._scope = scope
         self._expressions = Expressions(scope)
         self._records = Records(self._expressions)
+        self._results = results
+        """The locals of the plan that hold what a helper returns; None in what is no helper."""
         self._by_type: dict[type[ast.AST], Callable[[Any], list[ir.Stmt]]] = {
             ast.Assign: self._assign,
             ast.AnnAssign: self._annotated,
@@ -56,7 +61,17 @@ class Statements:
 
     def translate(self, nodes: list[ast.stmt]) -> list[ir.Stmt]:
         """The plan's statements. Raises ``CompileError``."""
-        return [translated for node in nodes for translated in self._one(node)]
+        return [translated for node in nodes for translated in self._with_helpers(node)]
+
+    def _with_helpers(self, node: ast.stmt) -> list[ir.Stmt]:
+        """A statement, and before it those of the helpers that it calls."""
+        context = self._scope.context
+        outer, context.before = context.before, []
+        try:
+            statements = self._one(node)
+            return [*context.before, *statements]
+        finally:
+            context.before = outer
 
     def _one(self, node: ast.stmt) -> list[ir.Stmt]:
         translate = self._by_type.get(type(node))
@@ -83,6 +98,20 @@ class Statements:
             )
         return self._assigned(node, node.targets[0], node.value)
 
+    def _unpack(self, node: ast.AST, target: ast.Tuple, call: ast.Call, function: FunctionType) -> list[ir.Stmt]:
+        values = self._expressions.calls.helpers.call(call, function).values
+        if len(values) != len(target.elts):
+            count = f"{len(values)} value{'s' * (len(values) != 1)}" if values else "no value"
+            raise self._refuse(target, f"{ast.unparse(call.func)}() returns {count}, not {len(target.elts)}")
+        before = self._scope.context.before
+        assert before is not None
+        names = {self._scope.local(t.id) for t in target.elts if isinstance(t, ast.Name)}
+        for i, value in enumerate(values):
+            # One that is read after another was stored.
+            if not self._expressions.is_stable(value) or ir.name_of(value, "local") in names:
+                values[i] = self._expressions.kept(value, before)
+        return [self._store(node, t, value) for t, value in zip(target.elts, values, strict=True)]
+
     def _annotated(self, node: ast.AnnAssign) -> list[ir.Stmt]:
         if node.value is None:
             return []
@@ -92,22 +121,26 @@ class Statements:
         aggregates = self._expressions.aggregates
         if aggregates is not None and aggregates.bind(target, value):
             return []
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+            function = self._scope.static(value.func)
+            if is_helper(function):
+                return self._unpack(node, target, value, function)
         return [self._store(node, target, self._expressions.translate(value))]
 
     def _augmented(self, node: ast.AugAssign) -> list[ir.Stmt]:
         self._check_target(node.target)
         op = binary_operator(self._scope, node, node.op)
-        before = self._expressions.translate(cast(ast.expr, node.target))
-        after = self._expressions.translate(node.value)
+        before, after = self._expressions.operands([cast(ast.expr, node.target), node.value])
         value = ir.binary(op, before, after, self._scope.source.span(node))
         return [self._store(node, node.target, value)]
 
     def _store(self, node: ast.AST, target: ast.expr, value: ir.Expr) -> ir.Stmt:
         self._check_target(target)
         if isinstance(target, ast.Name):
-            return self._stmt(node, {"assign": {"name": target.id, "value": value}})
+            return self._stmt(node, {"assign": {"name": self._scope.local(target.id), "value": value}})
         assert isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
-        return self._stmt(node, {"set": {"role": target.value.id, "column": target.attr, "value": value}})
+        role = self._scope.roles[target.value.id]
+        return self._stmt(node, {"set": {"role": role, "column": target.attr, "value": value}})
 
     def _check_target(self, target: ast.expr) -> None:
         scope = self._scope
@@ -131,7 +164,7 @@ class Statements:
         return self._scope.is_event(node) or (isinstance(node, ast.Name) and node.id in self._scope.elements)
 
     def _check_name(self, node: ast.AST, name: str) -> None:
-        if name == self._scope.event:
+        if name in self._scope.events:
             what = "event" if self._scope.closed is None else "window"
             raise self._refuse(node, f"'{name}' is the {what} and cannot be assigned to", "use another name")
         if name in self._scope.roles:
@@ -180,19 +213,19 @@ class Statements:
         return [self._for_each(node, node.target.id, list_name)]
 
     def _for_each(self, node: ast.For, variable: str, list_name: str) -> ir.Stmt:
-        self._scope.elements[variable] = Element(variable, list_name)
+        name = self._scope.local(variable)
+        self._scope.elements[variable] = Element(name, list_name)
         body = self._block(node.body)
         del self._scope.elements[variable]
-        return ir.for_each(variable, list_name, body, self._scope.source.span(node))
+        return ir.for_each(name, list_name, body, self._scope.source.span(node))
 
     def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> ir.Stmt:
         arguments = self._expressions.calls.arguments(bounds, "range", 1, 3)
         zero = ir.literal({"int": 0}, self._scope.source.span(bounds))
-        start = zero if len(arguments) == 1 else self._expressions.translate(arguments[0])
-        stop = self._expressions.translate(arguments[min(1, len(arguments) - 1)])
+        start, stop = [zero, *self._expressions.operands(arguments[:2])][-2:]
         step = self._step(arguments[2]) if len(arguments) == 3 else 1
         loop: ir.ForRange = {
-            "variable": variable,
+            "variable": self._scope.local(variable),
             "start": start,
             "stop": stop,
             "step": step,
@@ -209,45 +242,58 @@ class Statements:
     # Ends, and calls that stand alone.
 
     def _return(self, node: ast.Return) -> list[ir.Stmt]:
+        if self._results is not None:
+            return self._result(node, self._results)
         none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
         record = None if none else self._records.translate(cast(ast.expr, node.value))
         return [self._stmt(node, {"return": {"record": record}})]
+
+    def _result(self, node: ast.Return, names: list[str]) -> list[ir.Stmt]:
+        """The end of a path of a helper."""
+        span = self._scope.source.span(node)
+        nodes = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] if node.value else []
+        values = self._expressions.operands(nodes) or [ir.literal("null", span) for _ in names]
+        assert len(values) == len(names)
+        return [ir.stmt({"assign": {"name": n, "value": v}}, span) for n, v in zip(names, values, strict=True)]
 
     def _expression(self, node: ast.Expr) -> list[ir.Stmt]:
         value = node.value
         if isinstance(value, ast.Constant) and (isinstance(value.value, str) or value.value is ...):
             return []
         if isinstance(value, ast.Call):
-            return [self._call(node, value)]
+            return self._call(node, value)
         # What could not be compiled anyway has a reason of its own.
         self._expressions.translate(value)
         raise self._refuse(value, "an expression on its own has no effect", "assign it, or leave it out")
 
-    def _call(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
+    def _call(self, node: ast.Expr, call: ast.Call) -> list[ir.Stmt]:
         if isinstance(call.func, ast.Attribute) and self._scope.is_role(call.func.value):
-            return self._row_call(node, call, call.func)
+            return [self._row_call(node, call, call.func)]
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add":
             column = self._expressions.calls.column(call.func.value)
             if column is not None:
                 (value,) = self._expressions.calls.arguments(call, "add", 1, 1)
-                role, name = column
+                role, name = self._scope.roles[column[0]], column[1]
                 added: ir.ToCell = {"role": role, "column": name, "value": self._expressions.translate(value)}
-                return self._stmt(node, {"add": added})
+                return [self._stmt(node, {"add": added})]
         function = self._scope.static(call.func)
         if function is bodies.require:
-            return self._require(node, call)
+            return [self._require(node, call)]
         if function is bodies.abort:
             (reason,) = self._expressions.calls.arguments(call, "abort", 1, 1)
-            return self._stmt(node, {"abort": {"reason": self._reason(reason)}})
+            return [self._stmt(node, {"abort": {"reason": self._reason(reason)}})]
         if function is bodies.emit:
-            return self._emit(node, call)
+            return [self._emit(node, call)]
+        if is_helper(function) and self._expressions.calls.helpers.call(call, function).acts:
+            return []
         if isinstance(function, type) and issubclass(function, Event):
             raise self._refuse(call, "an event that goes nowhere", f"emit it: tm.emit({ast.unparse(call.func)}(...))")
         self._expressions.translate(call)
         raise self._refuse(call, "an expression on its own has no effect", "assign it, or leave it out")
 
     def _row_call(self, node: ast.Expr, call: ast.Call, method: ast.Attribute) -> ir.Stmt:
-        role = cast(ast.Name, method.value).id
+        name = cast(ast.Name, method.value).id
+        role = self._scope.roles[name]
         if method.attr == "delete":
             self._expressions.calls.arguments(call, "delete", 0, 0)
             return self._stmt(node, {"delete": {"role": role}})
@@ -255,13 +301,15 @@ class Statements:
             raise self._refuse(call, f"a row has no operation '{method.attr}'", "rows have insert(...) and delete()")
         if call.args:
             raise self._refuse(
-                call.args[0], "the columns of insert() are given by name", f"write {role}.insert(column=value)"
+                call.args[0], "the columns of insert() are given by name", f"write {name}.insert(column=value)"
             )
-        values: list[tuple[str, ir.Expr]] = []
+        columns: list[str] = []
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise self._refuse(keyword.value, "'**' in insert() cannot be compiled", "write the columns one by one")
-            values.append((keyword.arg, self._expressions.translate(keyword.value)))
+            columns.append(keyword.arg)
+        given = self._expressions.operands([keyword.value for keyword in call.keywords])
+        values = list(zip(columns, given, strict=True))
         return ir.insert(role, values, self._scope.source.span(node))
 
     def _require(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
@@ -301,3 +349,26 @@ class Statements:
             hint = 'write tm.emit("alerts", ...)'
             raise self._refuse(node, "the name of an emitted stream must be a constant name", hint)
         return name
+
+
+class HelperBody:
+    """Translates the statements of a helper where it is called. ``shown`` is how the call names it."""
+
+    def __init__(self, scope: Scope, shown: str) -> None:
+        self._scope = scope
+        self._returns = Returns(scope, shown)
+        self._shown = shown
+
+    def translate(self, body: list[ast.stmt], definition: Definition) -> tuple[list[ir.Stmt], list[ir.Expr]]:
+        """The plan's statements, and the values after them. Raises ``CompileError``."""
+        source = self._scope.source
+        width = self._returns.width(body)
+        body = self._returns.at_ends(body)
+        if width and not self._returns.ends(body):
+            hint = "let each end in a 'return' with a value"
+            raise source.refuse(definition, f"not every path of {self._shown}() returns a value", hint)
+        # No local of the helper has such a name.
+        results = [self._scope.local("return" if width == 1 else f"{i}_return") for i in range(width)]
+        statements = Statements(self._scope, results).translate(body)
+        span = source.span(body[-1] if body else definition)
+        return statements, [ir.expr({"local": name}, span) for name in results]
