@@ -64,7 +64,9 @@ impl DataShape {
 
 /// Rows to start with and records for each source, as a function of program, seed and shape.
 pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, Records) {
-    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape };
+    let is_ticks = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.is_ticks());
+    let has_ticks = program.streams.iter().any(is_ticks);
+    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape, has_ticks };
     let tables = program.tables.iter_enumerated();
     let preload = tables.map(|(id, table)| (id, values.rows(table))).collect();
     let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
@@ -75,6 +77,8 @@ pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, 
 struct Values {
     random: Random,
     shape: DataShape,
+    /// Ten thousand ticks come before an event that is far ahead.
+    has_ticks: bool,
 }
 
 const PLAIN: [&str; 10] = ["a", "b", "A", "", "ab", "7", "42", " a", "B", "c"];
@@ -108,6 +112,9 @@ impl Values {
         let Origin::Source { lateness, .. } = source.origin else { unreachable!("chosen as a source") };
         let count = if self.random.chance(12) { 0 } else { self.random.between(1, self.shape.events_max) };
         let mut now = *self.random.pick(&[0, 1_000, 1_700_000_000_000_000]);
+        if self.has_ticks {
+            now = now.min(1_000);
+        }
         let mut records = Vec::new();
         for _ in 0..count {
             let mut record: Vec<Value> = source.schema.fields.iter().map(|f| self.field(&f.ty)).collect();
@@ -127,8 +134,8 @@ impl Values {
             Order::Tolerated => self.random.int(0, lateness),
             Order::Wild if self.random.chance(70) => self.random.int(0, lateness),
             // Very rarely so far ahead that all that comes later is late.
-            Order::Wild if self.random.chance(1) => return i64::MAX,
-            Order::Wild if self.random.chance(3) => return i64::MIN,
+            Order::Wild if !self.has_ticks && self.random.chance(1) => return i64::MAX,
+            Order::Wild if !self.has_ticks && self.random.chance(3) => return i64::MIN,
             Order::Wild => self.random.int(0, 3 * lateness + 5),
         };
         now - back

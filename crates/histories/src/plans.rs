@@ -50,6 +50,12 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         let source = random_source(&mut random, &plan, number, time);
         plan.streams.push(source);
     }
+    if let Some(time) = time.filter(|_| random.chance(12)) {
+        let period = *random.pick(&[1, 3, 10, 100]);
+        let period = if time == Type::Int { Value::Int(period) } else { Value::Duration(period) };
+        let origin = OriginDef::Every { period, origin: *random.pick(&[0, 0, -7, 2]) };
+        plan.streams.push(StreamDef { name: "ticks".into(), origin });
+    }
     let levels = match size {
         PlanSize::Small => 1,
         _ => random.between(1, LEVELS_MAX),
@@ -281,7 +287,7 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
     let of = |t: TransactionId| program.transactions[t].name.contains('.');
     match program.streams[id].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(t),
-        Origin::Due(_) => true,
+        Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         _ => false,
     }
 }
@@ -291,13 +297,15 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: TransactionId| program.transactions[t].name.clone();
     let stream = &program.streams[id];
     Some(match stream.origin {
-        Origin::Source { .. } | Origin::Filter { .. } | Origin::Map { .. } => StreamRef::Named(stream.name.clone()),
+        Origin::Source { .. } | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
+            StreamRef::Named(stream.name.clone())
+        }
         Origin::Committed(t) => StreamRef::Committed(transaction(t)),
         Origin::Aborted(t) => StreamRef::Aborted(transaction(t)),
         Origin::Emitted(t, output) => {
             StreamRef::Emitted { transaction: transaction(t), name: program.transactions[t].emits[output].name.clone() }
         }
-        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) | Origin::Due(_) => return None,
+        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => return None,
     })
 }
 

@@ -45,8 +45,12 @@ impl Reference<'_> {
         self.last_time = Some(last.max(time));
     }
 
-    /// The end of time: everything that is open closes. No tick comes beyond the last event.
+    /// The end of time: everything that is open closes. No tick comes beyond the greatest time that was shown.
     pub fn end(&mut self) {
+        let shown = self.sources.iter().map(|source| source.time_max.max(source.punctuated)).max();
+        if let (Some(last), Some(shown)) = (self.last_time, shown) {
+            self.run_until(shown, Some(last));
+        }
         self.run_until(i64::MAX, None);
     }
 

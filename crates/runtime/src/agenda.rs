@@ -44,7 +44,9 @@ impl Next {
             return Some(i64::MIN);
         }
         if self.due.is_ticks() {
-            return times.last.or(times.first).and_then(|last| self.due.next_tick(self.known, last));
+            let next = times.last.or(times.first).and_then(|last| self.due.next_tick(self.known, last));
+            // Those up to the next event may be left out, but not those after it.
+            return next.or_else(|| times.first.and_then(|first| self.due.bound.after(first)));
         }
         let made = self.since.or(times.first).and_then(|time| self.due.bound.after(time));
         [self.known, made].into_iter().flatten().min()
@@ -108,6 +110,8 @@ impl Agenda {
     /// Notes that an epoch was cut; `first` is the time of its first event.
     pub fn passes(&mut self, cut: &Cut, first: Option<i64>) {
         let (from, time) = match cut {
+            // A tick begins the instant.
+            Cut::Due(at) if self.dues[at.due].due.is_ticks() => (0, Some(at.boundary)),
             // What follows may make rows of the streams that come later.
             Cut::Due(at) => (at.due + 1, at.boundary.checked_sub(1)),
             Cut::Most(_) | Cut::Exactly(_) => (0, first),

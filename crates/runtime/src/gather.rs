@@ -521,9 +521,12 @@ impl Gatherer {
         }
         let DueCut { mut due, boundary } = at;
         let is_replay = self.replay.is_some();
+        // At the end of time no tick comes any more.
+        let is_end = self.gate.complete() < Some(boundary);
+        let times = if is_end { Times { first: None, last: None } } else { times_of(&self.gate) };
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
-            if is_replay || self.agenda.may_be_due(due, boundary, times_of(&self.gate)) {
+            if is_replay || self.agenda.may_be_due(due, boundary, times) {
                 let events = self.agenda.take(&self.on.machine, due, boundary)?;
                 has_events = events.is_some();
                 epoch.input.given_due(self.inputs.len() + due, events);
