@@ -46,6 +46,12 @@ impl Sum {
     /// Of no values.
     pub const ZERO: Sum = Sum { home: Int192::ZERO, others: None };
 
+    /// Whether a value changes no band but the home band.
+    #[inline]
+    pub fn is_home(value: f64) -> bool {
+        (value.to_bits() >> 52 & 0x7ff).wrapping_sub(HOME_LEAST) < WIDTH || value == 0.0
+    }
+
     /// Adds a value.
     #[inline]
     pub fn add(&mut self, value: f64) {

@@ -39,7 +39,7 @@ pub use program::{
     Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
-pub use window::{Keep, SLICE_BYTES, Slices, Window};
+pub use window::{BANDS, HOME_BAND, Keep, Slices, Window};
 
 /// Typed expressions and statements, named apart from the plan's own.
 pub mod typed {

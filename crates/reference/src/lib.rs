@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod arithmetic;
+mod exact;
 mod expression;
 mod flow;
 mod limits;
