@@ -15,6 +15,7 @@ from pathlib import Path
 
 ORDER = [
     "random",
+    "exact",
     "model",
     "plan",
     "reference",

@@ -1,5 +1,8 @@
 """Windowed columns from Python: what is declared, what is said, what is refused."""
 
+import math
+import random
+import statistics
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -78,7 +81,77 @@ def test_rows_begin_with_empty_windows():
     said, segments = run(1, rows=[{"id": 1, "reports": 7}, {"id": 2}])
     assert said[0]["mean"] == 10.0
     assert {row["id"]: row["reports"] for row in segments} == {1: 12, 2: 0}
-    assert {row["id"]: len(row["speed"]) for row in segments} == {1: 96, 2: 0}
+    assert {row["id"]: len(row["speed"]) for row in segments} == {1: 112, 2: 0}
+
+
+class Measured(tm.Row):
+    id: int = tm.key()
+    recent: tm.Window[float] = tm.window(10, slide=5)
+    last: tm.Window[float] = tm.window(last=7)
+    counts: tm.Window[int] = tm.window(last=7)
+
+
+class Measurement(tm.Event):
+    at: int = tm.event_time()
+    id: int
+    value: float
+    count: int
+
+
+def measured(values, counts):
+    """Sum and mean of the last two slices of five values, of the last seven, and the mean of the last seven counts."""
+    app = tm.App("measures")
+    rows = app.table(Measured)
+    measurements = app.source(Measurement, name="measurements")
+
+    @app.transaction(measurements)
+    def measure(ev, row=rows.row("id", create=True)):
+        row.recent.add(ev.value)
+        row.last.add(ev.value)
+        row.counts.add(ev.count)
+        return {
+            "recent": row.recent.sum(),
+            "recent_mean": row.recent.mean(),
+            "last": row.last.sum(),
+            "last_mean": row.last.mean(),
+            "counted": row.counts.mean(),
+        }
+
+    said = app.collect(measure.committed)
+    pairs = enumerate(zip(values, counts, strict=True))
+    events = [{"at": at, "id": 1, "value": value, "count": count} for at, (value, count) in pairs]
+    app.run({"measurements": events})
+    return [tuple(row.values()) for row in said.to_pylist()]
+
+
+def test_sums_are_those_of_fsum():
+    draw = random.Random(20)
+    kinds = [
+        lambda: draw.gauss(60.0, 20.0),
+        lambda: draw.choice([0.1, 0.2, -0.3, 1e16, -1e16, 1.0, -0.0]),
+        lambda: math.ldexp(draw.uniform(-1, 1), draw.randrange(-1080, 1010)),
+        lambda: draw.choice([5e-324, -5e-324, 2.0**-28, -(2.0**71), 2.0**53, 1.0, 1e300, -1e300]),
+    ]
+    values = [draw.choice(kinds[at // 100 : at // 100 + 2])() for at in range(400)]
+    counts = [draw.choice([draw.randrange(-100, 100), draw.randrange(-(2**60), 2**60)]) for _ in values]
+    for at, line in enumerate(measured(values, counts)):
+        recent = values[max(0, at // 5 * 5 - 5) : at + 1]
+        last, counted = values[max(0, at - 6) : at + 1], counts[max(0, at - 6) : at + 1]
+        expected = (
+            math.fsum(recent),
+            statistics.fmean(recent),
+            math.fsum(last),
+            statistics.fmean(last),
+            sum(counted) / len(counted),
+        )
+        assert line == expected, at
+
+
+def test_sums_where_fsum_fails():
+    line = measured([1e308, 1e308, -1e308], [1, 2, 4])[-1]
+    assert line[:2] == (1e308, 1e308 / 3)
+    line = measured([1e308, 1e308, 1e308], [1, 2, 4])[-1]
+    assert line[:2] == (math.inf, 1e308)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use tidemill_exact::{BANDS, HOME, Int192, Sum, quotient};
 use tidemill_model::Type;
-use tidemill_plan::{Aggregate, Keep, SLICE_BYTES, Window};
+use tidemill_plan::{Aggregate, Keep, Window};
 use tidemill_state::blob::Edit;
 
 /// A value to add.
@@ -30,60 +31,89 @@ pub enum Answer {
 pub const AGGREGATES: [Aggregate; 6] =
     [Aggregate::Count, Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max, Aggregate::Distinct];
 
-/// A summary of values: of one, of a slice, of many.
-#[derive(Clone, Copy)]
-struct Summary<N> {
-    count: i64,
-    sum: N,
-    least: N,
-    greatest: N,
-}
+const _: () = assert!(BANDS == tidemill_plan::BANDS && HOME == tidemill_plan::HOME_BAND, "bands of the format");
 
-/// Words sum up in 128 bits; floats as they come.
+/// A number, and what numbers sum up in: words in 128 bits, floats without error.
 trait Number: Copy {
-    fn plus(self, other: Self) -> Self;
+    type Sum: Default;
+    /// Bytes of an entry of a slice.
+    const SLICE_BYTES: usize;
+    const ZERO: Self;
+
     /// Whether a new value takes the place of the least (or greatest) so far.
     fn replaces(self, old: Self, wanted: Ordering) -> bool;
-    fn read_sum(bytes: &[u8]) -> Self;
-    fn write_sum(self, out: &mut Vec<u8>);
+    fn add_to(self, sum: &mut Self::Sum);
+    /// Whether what it adds to the sum of a slice is all in the slice's last entry.
+    fn is_in_last_entry(self) -> bool;
+    /// Adds the sum in an entry of a slice, whose bytes follow, that says `tag` in place of a count or as one.
+    fn add_entry(sum: &mut Self::Sum, tag: i64, bytes: &[u8]);
+    /// Writes the entries of a slice that come before the last.
+    fn write_entries(sum: &Self::Sum, slice: i64, out: &mut Vec<u8>);
+    /// Writes the sum in a slice's last entry.
+    fn write_sum(sum: &Self::Sum, out: &mut Vec<u8>);
     fn read(bytes: &[u8]) -> Self;
     fn write(self, out: &mut Vec<u8>);
 }
 
-impl Number for i128 {
-    fn plus(self, other: Self) -> Self {
-        self.wrapping_add(other)
-    }
+impl Number for i64 {
+    type Sum = i128;
+    const SLICE_BYTES: usize = 48;
+    const ZERO: Self = 0;
+
     fn replaces(self, old: Self, wanted: Ordering) -> bool {
         self.cmp(&old) == wanted
     }
-    fn read_sum(bytes: &[u8]) -> Self {
-        bytes.first_chunk().map_or(0, |chunk| i128::from_le_bytes(*chunk))
+    fn add_to(self, sum: &mut i128) {
+        *sum = sum.wrapping_add(self.into());
     }
-    fn write_sum(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn is_in_last_entry(self) -> bool {
+        true
+    }
+    fn add_entry(sum: &mut i128, _: i64, bytes: &[u8]) {
+        *sum = sum.wrapping_add(bytes.first_chunk().map_or(0, |chunk| i128::from_le_bytes(*chunk)));
+    }
+    fn write_entries(_: &i128, _: i64, _: &mut Vec<u8>) {}
+    fn write_sum(sum: &i128, out: &mut Vec<u8>) {
+        out.extend_from_slice(&sum.to_le_bytes());
     }
     fn read(bytes: &[u8]) -> Self {
-        word(bytes).into()
+        word(bytes)
     }
     fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self as i64).to_le_bytes());
+        out.extend_from_slice(&self.to_le_bytes());
     }
 }
 
 impl Number for f64 {
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
+    type Sum = Sum;
+    const SLICE_BYTES: usize = 56;
+    const ZERO: Self = 0.0;
+
     fn replaces(self, old: Self, wanted: Ordering) -> bool {
-        !old.is_nan() && (self.is_nan() || self.partial_cmp(&old) == Some(wanted))
+        !old.is_nan() && (self.is_nan() || self.total_cmp(&old) == wanted)
     }
-    fn read_sum(bytes: &[u8]) -> Self {
-        Self::read(bytes)
+    fn add_to(self, sum: &mut Sum) {
+        sum.add(self);
     }
-    fn write_sum(self, out: &mut Vec<u8>) {
-        self.write(out);
-        out.extend_from_slice(&[0; 8]);
+    fn is_in_last_entry(self) -> bool {
+        Sum::is_home(self)
+    }
+    fn add_entry(sum: &mut Sum, tag: i64, bytes: &[u8]) {
+        let band = if tag > 0 { Some(HOME) } else { usize::try_from(-1 - tag).ok().filter(|&band| band < BANDS) };
+        if let (Some(band), Some(units)) = (band, bytes.first_chunk()) {
+            sum.add_to_band(band, Int192::from_le_bytes(*units));
+        }
+    }
+    fn write_entries(sum: &Sum, slice: i64, out: &mut Vec<u8>) {
+        for (band, units) in sum.outside_home() {
+            out.extend_from_slice(&slice.to_le_bytes());
+            out.extend_from_slice(&(-1 - band as i64).to_le_bytes());
+            out.extend_from_slice(&units.to_le_bytes());
+            out.extend_from_slice(&[0; 16]);
+        }
+    }
+    fn write_sum(sum: &Sum, out: &mut Vec<u8>) {
+        out.extend_from_slice(&sum.home().to_le_bytes());
     }
     fn read(bytes: &[u8]) -> Self {
         f64::from_bits(word(bytes) as u64)
@@ -94,28 +124,51 @@ impl Number for f64 {
     }
 }
 
+/// A summary of values: of a slice, or of many.
+struct Summary<N: Number> {
+    count: i64,
+    sum: N::Sum,
+    /// Of no values anything, as `greatest`.
+    least: N,
+    greatest: N,
+}
+
 impl<N: Number> Summary<N> {
-    fn of(value: N) -> Self {
-        Summary { count: 1, sum: value, least: value, greatest: value }
+    fn of_none() -> Self {
+        Summary { count: 0, sum: N::Sum::default(), least: N::ZERO, greatest: N::ZERO }
     }
 
-    /// With the values of a later one.
-    fn and(self, later: Self) -> Self {
-        let least = if later.least.replaces(self.least, Ordering::Less) { later.least } else { self.least };
-        let greatest =
-            if later.greatest.replaces(self.greatest, Ordering::Greater) { later.greatest } else { self.greatest };
-        Summary { count: self.count + later.count, sum: self.sum.plus(later.sum), least, greatest }
+    fn add(&mut self, value: N) {
+        value.add_to(&mut self.sum);
+        self.include(1, value, value);
     }
 
-    /// Of the bytes of a slice after its number.
-    fn read(bytes: &[u8]) -> Self {
+    /// Adds what is in an entry of a slice, whose bytes follow after the slice's number.
+    fn add_entry(&mut self, bytes: &[u8]) {
         let at = |start: usize| bytes.get(start..).unwrap_or_default();
-        Summary { count: word(bytes), sum: N::read_sum(at(8)), least: N::read(at(24)), greatest: N::read(at(32)) }
+        let tag = word(bytes);
+        N::add_entry(&mut self.sum, tag, at(8));
+        if tag > 0 {
+            self.include(tag, N::read(at(N::SLICE_BYTES - 24)), N::read(at(N::SLICE_BYTES - 16)));
+        }
     }
 
-    fn write(self, out: &mut Vec<u8>) {
+    /// Counts values of which these are the least and the greatest.
+    fn include(&mut self, count: i64, least: N, greatest: N) {
+        if self.count == 0 || least.replaces(self.least, Ordering::Less) {
+            self.least = least;
+        }
+        if self.count == 0 || greatest.replaces(self.greatest, Ordering::Greater) {
+            self.greatest = greatest;
+        }
+        self.count = self.count.wrapping_add(count);
+    }
+
+    fn write(self, slice: i64, out: &mut Vec<u8>) {
+        N::write_entries(&self.sum, slice, out);
+        out.extend_from_slice(&slice.to_le_bytes());
         out.extend_from_slice(&self.count.to_le_bytes());
-        self.sum.write_sum(out);
+        N::write_sum(&self.sum, out);
         self.least.write(out);
         self.greatest.write(out);
     }
@@ -145,7 +198,7 @@ impl<'a> Iterator for Entries<'a> {
             rest = rest.get(8..)?;
         }
         let len = match self.window.keep {
-            Keep::Slices(_) => SLICE_BYTES - 8,
+            Keep::Slices(_) => self.window.slice_bytes() - 8,
             _ if self.window.value.is_bytes() => {
                 let len = usize::try_from(word(rest)).ok()?;
                 rest = rest.get(8..)?;
@@ -166,7 +219,7 @@ fn entries<'a>(window: &'a Window, bytes: &'a [u8]) -> Entries<'a> {
 /// Where entries are of one length: that.
 fn stride(window: &Window) -> Option<usize> {
     match window.keep {
-        Keep::Slices(_) => Some(SLICE_BYTES),
+        Keep::Slices(_) => Some(window.slice_bytes()),
         _ if window.value.is_bytes() => None,
         Keep::Distinct(_) => Some(16),
         Keep::Last(_) => Some(8),
@@ -211,7 +264,7 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             let start = recent(window, bytes, now, slices.count);
             let gap = match item {
                 Item::Float(value) => add_to_slice(&bytes[start..], now, value, tail),
-                Item::Word(value) => add_to_slice(&bytes[start..], now, i128::from(value), tail),
+                Item::Word(value) => add_to_slice(&bytes[start..], now, value, tail),
                 Item::Text(_) => unreachable!("analysis refuses slices of texts"),
             };
             Edit { start, gap: bytes.len() - gap..bytes.len() }
@@ -240,16 +293,20 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
     }
 }
 
-/// Writes the slice of now with one more value; how many bytes it takes the place of.
+/// Writes the slice of now with one more value; how many bytes at the end it takes the place of.
 fn add_to_slice<N: Number>(kept: &[u8], now: i64, value: N, out: &mut Vec<u8>) -> usize {
-    let last = kept.len().checked_sub(SLICE_BYTES).filter(|&at| word(&kept[at..]) == now);
-    let summary = match last {
-        Some(at) => Summary::read(&kept[at + 8..]).and(Summary::of(value)),
-        None => Summary::of(value),
-    };
-    out.extend_from_slice(&now.to_le_bytes());
-    summary.write(out);
-    last.map_or(0, |at| kept.len() - at)
+    let mut summary = Summary::of_none();
+    let mut start = kept.len();
+    while let Some(at) = start.checked_sub(N::SLICE_BYTES).filter(|&at| word(&kept[at..]) == now) {
+        summary.add_entry(&kept[at + 8..start]);
+        start = at;
+        if value.is_in_last_entry() {
+            break;
+        }
+    }
+    summary.add(value);
+    summary.write(now, out);
+    kept.len() - start
 }
 
 /// The slice of a value among distinct ones, and where its entry is.
@@ -320,39 +377,36 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
         }
         (Aggregate::Count, Keep::Last(_)) => Answer::Word(entries_len(window, part) as i64),
         (Aggregate::Count, Keep::Slices(_)) => {
-            Answer::Word(part.chunks_exact(SLICE_BYTES).map(|slice| word(&slice[8..])).sum())
+            let counts = part.chunks_exact(window.slice_bytes()).map(|entry| word(&entry[8..]).max(0));
+            Answer::Word(counts.fold(0, i64::wrapping_add))
         }
         _ if window.value == Type::Float => answer(summary::<f64>(window, part), aggregate, |aggregate, whole| {
             Answer::Float(match aggregate {
-                Aggregate::Sum => whole.sum,
+                Aggregate::Sum => whole.sum.total(),
                 Aggregate::Min => whole.least,
                 Aggregate::Max => whole.greatest,
-                _ => whole.sum / whole.count as f64,
+                _ => whole.sum.mean(whole.count as u64),
             })
         }),
-        _ => answer(summary::<i128>(window, part), aggregate, |aggregate, whole| match aggregate {
+        _ => answer(summary::<i64>(window, part), aggregate, |aggregate, whole| match aggregate {
             Aggregate::Sum => i64::try_from(whole.sum).map_or(Answer::Overflow, Answer::Word),
-            Aggregate::Min => Answer::Word(whole.least as i64),
-            Aggregate::Max => Answer::Word(whole.greatest as i64),
-            _ if window.value == Type::Int => Answer::Float(whole.sum as f64 / whole.count as f64),
+            Aggregate::Min => Answer::Word(whole.least),
+            Aggregate::Max => Answer::Word(whole.greatest),
+            _ if window.value == Type::Int => Answer::Float(quotient(whole.sum, whole.count as u64)),
             _ => Answer::Word(crate::helpers::divide_half_even(whole.sum, whole.count.into()) as i64),
         }),
     }
 }
 
-/// Of all entries; none where there are none.
+/// Of all values; none where there are none.
 fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
-    let of = |value: &[u8]| match window.keep {
-        Keep::Slices(_) => Summary::read(value),
-        _ => Summary::of(N::read(value)),
-    };
-    match stride(window) {
-        Some(stride) => {
-            let value = if window.slices().is_some() { 8 } else { 0 };
-            part.chunks_exact(stride).map(|entry| of(&entry[value..])).reduce(Summary::and)
-        }
-        None => entries(window, part).map(|(_, value, _)| of(value)).reduce(Summary::and),
+    let mut whole = Summary::of_none();
+    match window.keep {
+        Keep::Slices(_) => part.chunks_exact(N::SLICE_BYTES).for_each(|entry| whole.add_entry(&entry[8..])),
+        Keep::Last(_) => part.chunks_exact(8).for_each(|value| whole.add(N::read(value))),
+        Keep::Distinct(_) => unreachable!("analysis refuses all else of distinct values"),
     }
+    (whole.count > 0).then_some(whole)
 }
 
 fn answer<N: Number>(

@@ -9,16 +9,21 @@ use crate::store::StoredRun;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use tidemill_model::{Schema, StreamDigest};
-use tidemill_plan::{Origin, Plan, Program, Table};
+use tidemill_model::{Schema, StreamDigest, Type};
+use tidemill_plan::{Keep, Origin, Plan, Program, Table, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
-/// nodes; without them it is the same as version 5.
+/// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
+/// ([`EXACT_WINDOWS`]).
 const FORMAT_READ_MIN: u32 = 5;
+
+/// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
+/// Before, the bytes of the columns were others, and so may be what a replay of the log gives.
+const EXACT_WINDOWS: u32 = 7;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -238,8 +243,28 @@ impl Manifest {
         }
         let read: Result<Manifest, _> = serde_json::from_value(value);
         let manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
+        if let Some((table, column)) = manifest.inexact_window() {
+            return Err(StateError::Refused(format!(
+                "{} has version {format} of the format and the windowed column {table}.{column}, whose sums and means are rounded \
+                 otherwise from version {EXACT_WINDOWS} on; begin a new state, or go on with the version of tidemill that wrote it",
+                directory.display(),
+                format = manifest.format,
+            )));
+        }
         // It is written again in the format of this version.
         Ok(Some(Manifest { format: FORMAT, ..manifest }))
+    }
+
+    /// A windowed column, and its table, that this version would continue otherwise than the writer.
+    fn inexact_window(&self) -> Option<(&str, &str)> {
+        let inexact = |window: &Window| {
+            matches!(window.value, Type::Float | Type::Int) && !matches!(window.keep, Keep::Distinct(_))
+        };
+        let columns =
+            self.program.tables.iter().flat_map(|table| table.columns.iter().map(move |column| (table, column)));
+        let mut found = columns.filter(|(_, column)| column.window.as_ref().is_some_and(inexact));
+        let (table, column) = found.next().filter(|_| self.format < EXACT_WINDOWS)?;
+        Some((&table.name, &column.name))
     }
 
     /// Replaces the manifest of a directory.

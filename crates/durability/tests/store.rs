@@ -8,6 +8,8 @@ use tidemill_durability::{
     Checkpoint, Identity, NodeRange, OpenState, StateDirectory, StateError, TableState, replace,
 };
 use tidemill_histories::Random;
+use tidemill_model::Type;
+use tidemill_plan::{Column, Keep, Slices, Table, Window};
 use tidemill_sim::SimStorage;
 use tidemill_state::{EXISTS, Image, NOWHERE, RowShape, virtual_node_of};
 
@@ -241,33 +243,87 @@ fn no_run_goes_on_from_some_nodes() {
 }
 
 #[test]
-fn a_state_of_the_format_before_is_read() {
+fn a_state_of_a_format_before_is_read() {
     let storage = SimStorage::new(1);
     let mut directory = directory(&storage);
     let (_, runs) = random_runs(&mut Random::new(1), &mut directory);
     let checkpoint = Checkpoint { epoch: 3, tables: vec![TableState { runs }], ..Checkpoint::default() };
     directory.begin(checkpoint.clone()).expect("room");
-    let text = |storage: &SimStorage| {
-        let bytes = storage.files().into_iter().find(|(path, _)| path.ends_with("manifest")).expect("a manifest").1;
-        String::from_utf8(bytes).expect("text").split_once('\n').expect("a first line").1.to_owned()
-    };
-    let now = text(&storage);
-    assert!(now.contains("\"format\":6"), "{now}");
+    let now = manifest_text(&storage);
     assert!(!now.contains("nodes"), "without ranges it says what version 5 says: {now}");
     drop(directory);
-    for (format, is_read) in [(4, false), (5, true), (7, false)] {
-        let other = now.replace("\"format\":6", &format!("\"format\":{format}"));
-        let whole = format!("tidemill state {:016x}\n{other}", xxhash_rust::xxh3::xxh3_64(other.as_bytes()));
-        replace(&storage, Path::new("state/manifest"), whole.as_bytes()).expect("room");
+    for (format, is_read) in [(4, false), (5, true), (6, true), (8, false)] {
+        set_format(&storage, &now, format);
         let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
         match read {
             Ok(directory) => assert_eq!(directory.checkpoint(), Some(&checkpoint).filter(|_| is_read)),
             Err(error) => {
                 assert!(!is_read, "{error}");
                 let expected =
-                    format!("state has version {format} of the format; this version of tidemill reads versions 5 to 6");
+                    format!("state has version {format} of the format; this version of tidemill reads versions 5 to 7");
                 assert_eq!(error.to_string(), expected);
             }
         }
     }
+}
+
+#[test]
+fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
+    let slices = Slices { count: 2, slide: 10, time: Type::Int };
+    let windows = [
+        (Type::Float, Keep::Slices(slices), false),
+        (Type::Float, Keep::Last(3), false),
+        (Type::Int, Keep::Slices(slices), false),
+        (Type::Int, Keep::Distinct(slices), true),
+        (Type::Time, Keep::Slices(slices), true),
+        (Type::Str, Keep::Last(3), true),
+    ];
+    for (value, keep, is_read) in windows {
+        let column = |name: &str, ty: Type, window| Column {
+            name: name.into(),
+            ty: ty.into(),
+            default: None,
+            window,
+            was: None,
+        };
+        let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
+        let table = Table { name: "t".into(), columns, key: vec![0], groups: None };
+        let program = Identity { tables: vec![table], ..program() };
+        let storage = SimStorage::new(1);
+        let how = OpenState {
+            storage: Arc::new(storage.clone()),
+            path: Path::new("state"),
+            holder: "a test",
+            id: 7,
+            program,
+            recorded: None,
+        };
+        let mut directory = StateDirectory::open(how).expect("it opens");
+        directory.begin(Checkpoint { tables: vec![TableState::default()], ..Checkpoint::default() }).expect("room");
+        drop(directory);
+        let now = manifest_text(&storage);
+        for (format, is_read) in [(6, is_read), (7, true)] {
+            set_format(&storage, &now, format);
+            let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
+            let refused = read.err().map(|error| error.to_string());
+            let expected = "state has version 6 of the format and the windowed column t.w, whose sums and means are \
+                            rounded otherwise from version 7 on; begin a new state, or go on with the version of \
+                            tidemill that wrote it";
+            assert_eq!(refused.as_deref(), Some(expected).filter(|_| !is_read), "{value} {keep:?}");
+        }
+    }
+}
+
+/// The manifest without its first line.
+fn manifest_text(storage: &SimStorage) -> String {
+    let bytes = storage.files().into_iter().find(|(path, _)| path.ends_with("manifest")).expect("a manifest").1;
+    String::from_utf8(bytes).expect("text").split_once('\n').expect("a first line").1.to_owned()
+}
+
+/// Writes a manifest of this version as one of another.
+fn set_format(storage: &SimStorage, now: &str, format: u32) {
+    assert!(now.contains("\"format\":7"), "{now}");
+    let other = now.replace("\"format\":7", &format!("\"format\":{format}"));
+    let whole = format!("tidemill state {:016x}\n{other}", xxhash_rust::xxh3::xxh3_64(other.as_bytes()));
+    replace(storage, Path::new("state/manifest"), whole.as_bytes()).expect("room");
 }

@@ -49,6 +49,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("windows at slice edges", windows::edges()),
         ("windows in place", windows::in_place()),
         ("windows of what comes late", windows::late()),
+        ("windows of floats", windows::of_floats()),
         ("deep bodies and expressions", deep::deep()),
         ("too many steps", limits::of_steps()),
         ("too many steps, taken apart", limits::of_steps_apart()),

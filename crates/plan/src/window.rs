@@ -19,15 +19,24 @@
 //!
 //! | [`Keep`] | an entry | one for each |
 //! |---|---|---|
-//! | `Slices` | slice, count, sum (16 bytes), least, greatest | slice that is not empty |
+//! | `Slices` of words | slice, count, sum (16 bytes), least, greatest | slice that is not empty |
+//! | `Slices` of floats | slice, count, sum of the home band (24 bytes), least, greatest | slice that is not empty |
+//! | | slice, −1 − band, sum of the band (24 bytes), 0, 0 | other band of a slice whose sum is not 0 |
 //! | `Distinct` | slice, value | value, with the last slice it was added in |
 //! | `Last` | value | of the last values |
 //!
-//! A sum of words has 128 bits. A sum of floats is a float and eight bytes of zero; it is taken in the order in
-//! which the values were added, beginning with the first. A NaN is always the one of bits 0x7ff8000000000000. The
-//! least and the greatest of values with a NaN are NaN; of equal ones the first. A value of `Distinct` is new in
-//! the newest slice or leaves the bytes as they are; an older entry of it is taken out, and the new one is put at
-//! the end. A text is its length and its bytes.
+//! A NaN is always the one of bits 0x7ff8000000000000. The least and the greatest of values with a NaN are NaN; −0 is
+//! less than +0. A value of `Distinct` is new in the newest slice or leaves the bytes as they are; an older entry of it
+//! is taken out, and the new one is put at the end. A text is its length and its bytes.
+//!
+//! # Sums
+//!
+//! A sum of words has 128 bits. A sum of floats is exact: it has an integer of 192 bits for each *band* of exponents,
+//! of the values of that band. The band of a value 2^*e* ≤ |*x*| < 2^(*e* + 1) is (*e* + 1117) div 99, with *e* = −1022
+//! for smaller ones, and 2^(99 · band − 1169) is its unit. So band 11, [`HOME_BAND`], has 2^−28 ≤ |*x*| < 2^71 in units
+//! of 2^−80. Zeros are in no band. Bands 22, 23 and 24 count NaNs, infinities and negative infinities. The entries of
+//! the other bands of a slice come before its entry of the home band, by band. So the bytes of a slice are a function of
+//! the values in it, not of their order.
 
 use crate::print::literal;
 use serde::{Deserialize, Serialize};
@@ -94,10 +103,17 @@ impl fmt::Display for Window {
     }
 }
 
-/// Bytes of an entry of [`Keep::Slices`].
-pub const SLICE_BYTES: usize = 48;
+/// Bands of floats, with those that count NaNs and infinities.
+pub const BANDS: usize = 25;
+/// The band of most floats, whose sum is with the count of a slice.
+pub const HOME_BAND: usize = 11;
 
 impl Window {
+    /// Bytes of an entry of [`Keep::Slices`].
+    pub fn slice_bytes(&self) -> usize {
+        if self.value == Type::Float { 56 } else { 48 }
+    }
+
     /// The slices, where there are any.
     pub fn slices(&self) -> Option<Slices> {
         match self.keep {
@@ -108,6 +124,9 @@ impl Window {
 
     /// Whether bytes are what a cell of this column may hold, as far as its shape goes.
     pub fn holds(&self, bytes: &[u8]) -> bool {
+        if let Keep::Slices(slices) = self.keep {
+            return self.holds_slices(bytes, slices);
+        }
         let number = |at: usize| Some(i64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let mut at = 0;
         let mut entries = 0;
@@ -115,29 +134,48 @@ impl Window {
         while at < bytes.len() {
             if self.slices().is_some() {
                 let Some(slice) = number(at) else { return false };
-                let strict = matches!(self.keep, Keep::Slices(_));
-                if before.is_some_and(|before| slice < before || (strict && slice == before)) {
+                if before.is_some_and(|before| slice < before) {
                     return false;
                 }
                 before = Some(slice);
                 at += 8;
             }
-            let value = match (self.keep, number(at)) {
-                (Keep::Slices(_), Some(..=0)) => return false,
-                (Keep::Slices(_), _) => SLICE_BYTES - 8,
-                (_, Some(len)) if self.value.is_bytes() => match usize::try_from(len) {
+            at += match number(at) {
+                Some(len) if self.value.is_bytes() => match usize::try_from(len) {
                     Ok(len) if len <= bytes.len() => 8 + len,
                     _ => return false,
                 },
                 _ => 8,
             };
-            at += value;
             entries += 1;
         }
-        let most = match self.keep {
-            Keep::Last(count) | Keep::Slices(Slices { count, .. }) => count,
-            Keep::Distinct(_) => i64::MAX,
-        };
+        let most = if let Keep::Last(count) = self.keep { count } else { i64::MAX };
         at == bytes.len() && entries <= most
+    }
+
+    fn holds_slices(&self, bytes: &[u8], slices: Slices) -> bool {
+        let word = |entry: &[u8], at: usize| i64::from_le_bytes(std::array::from_fn(|byte| entry[8 * at + byte]));
+        let entries = bytes.chunks_exact(self.slice_bytes());
+        let mut whole = entries.remainder().is_empty();
+        let mut count = 0;
+        let mut before = None;
+        // Slice and band of an entry of another band, whose slice is not complete.
+        let mut open: Option<(i64, usize)> = None;
+        for entry in entries {
+            let (slice, tag) = (word(entry, 0), word(entry, 1));
+            whole &= open.map_or(before.is_none_or(|before| slice > before), |(open, _)| slice == open);
+            if tag > 0 {
+                (before, open) = (Some(slice), None);
+                count += 1;
+                continue;
+            }
+            let band = usize::try_from(tag.wrapping_neg()).ok().and_then(|tag| tag.checked_sub(1));
+            let Some(band) = band.filter(|&band| self.value == Type::Float && band < BANDS) else { return false };
+            let sum = [2, 3, 4].map(|at| word(entry, at));
+            whole &= band != HOME_BAND && open.is_none_or(|(_, before)| band > before);
+            whole &= sum != [0; 3] && [5, 6].map(|at| word(entry, at)) == [0; 2];
+            open = Some((slice, band));
+        }
+        whole && open.is_none() && count <= slices.count
     }
 }

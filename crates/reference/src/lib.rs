@@ -21,6 +21,7 @@
 
 mod arithmetic;
 mod due;
+mod exact;
 mod expression;
 mod flow;
 mod limits;

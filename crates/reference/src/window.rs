@@ -1,9 +1,10 @@
 //! Windows as lists of entries, decoded and encoded at every step. What they mean, and the bytes, are said in
-//! `tidemill_plan`'s `window`.
+//! `tidemill_plan`'s `window`. Sums of floats are in `exact`.
 
+use crate::exact::{Exact, quotient};
 use std::cmp::Ordering;
 use tidemill_model::{Type, Value};
-use tidemill_plan::{Aggregate, Keep, Window};
+use tidemill_plan::{Aggregate, BANDS, HOME_BAND, Keep, Window};
 
 /// What was added in one slice (`Slices`), or one value (`Distinct`, and `Last`, where all slices are 0).
 #[derive(Clone)]
@@ -12,17 +13,17 @@ enum Entry {
     Single { slice: i64, value: Value },
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Sum {
     Words(i128),
-    Floats(f64),
+    Floats(Exact),
 }
 
 impl Sum {
-    fn plus(self, other: Sum) -> Sum {
+    fn plus(&self, other: &Sum) -> Sum {
         match (self, other) {
-            (Sum::Words(a), Sum::Words(b)) => Sum::Words(a.wrapping_add(b)),
-            (Sum::Floats(a), Sum::Floats(b)) => Sum::Floats(a + b),
+            (Sum::Words(a), Sum::Words(b)) => Sum::Words(a.wrapping_add(*b)),
+            (Sum::Floats(a), Sum::Floats(b)) => Sum::Floats(a.plus(b)),
             _ => panic!("sums of one window are of one kind"),
         }
     }
@@ -103,10 +104,10 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     };
     Some(match (aggregate, sum) {
         (Aggregate::Count, _) => Value::Int(count),
-        (Aggregate::Sum, Sum::Floats(sum)) => Value::Float(sum),
+        (Aggregate::Sum, Sum::Floats(sum)) => Value::Float(sum.total()),
         (Aggregate::Sum, Sum::Words(sum)) => Value::from_word(window.value, i64::try_from(sum).ok()?),
-        (Aggregate::Mean, Sum::Floats(sum)) => Value::Float(sum / count as f64),
-        (Aggregate::Mean, Sum::Words(sum)) if window.value == Type::Int => Value::Float(sum as f64 / count as f64),
+        (Aggregate::Mean, Sum::Floats(sum)) => Value::Float(sum.mean(count)),
+        (Aggregate::Mean, Sum::Words(sum)) if window.value == Type::Int => Value::Float(quotient(sum, count)),
         (Aggregate::Mean, Sum::Words(sum)) => Value::Decimal(half_even(sum, count.into())),
         (Aggregate::Min, _) => least,
         (Aggregate::Max, _) => greatest,
@@ -130,7 +131,7 @@ pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> S
     let whole = entries.into_iter().reduce(|a, b| merged(&a, &b));
     let Some(Entry::Slice { count, sum, least, greatest, .. }) = whole else { unreachable!("slices alone") };
     let sum = match sum {
-        Sum::Floats(sum) => show(&Value::Float(sum)),
+        Sum::Floats(sum) => show(&Value::Float(sum.total())),
         Sum::Words(sum) => i64::try_from(sum)
             .map_or_else(|_| "beyond 64 bits".into(), |sum| show(&Value::from_word(window.value, sum))),
     };
@@ -168,7 +169,7 @@ fn alone(slice: i64, value: Value) -> Entry {
     let (value, sum) = match value {
         Value::Float(x) => {
             let x = plain(x);
-            (Value::Float(x), Sum::Floats(x))
+            (Value::Float(x), Sum::Floats(Exact::of(x)))
         }
         other => {
             let sum = Sum::Words(other.word().expect("a word or a float").into());
@@ -190,17 +191,20 @@ fn merged(older: &Entry, newer: &Entry) -> Entry {
     Entry::Slice {
         slice: *slice,
         count: a + count,
-        sum: s.plus(*sum),
+        sum: s.plus(sum),
         least: if replaces(l, least, Ordering::Less) { least.clone() } else { l.clone() },
         greatest: if replaces(g, greatest, Ordering::Greater) { greatest.clone() } else { g.clone() },
     }
 }
 
-/// Whether the least or greatest so far is replaced by a new one: where that is less or greater, or the first NaN.
+/// Whether the least or greatest so far is replaced by a new one: where that is less or greater, −0 being less than +0,
+/// or the first NaN.
 fn replaces(old: &Value, new: &Value, wanted: Ordering) -> bool {
     match (old, new) {
         (Value::Float(old), Value::Float(new)) => {
-            !old.is_nan() && (new.is_nan() || new.partial_cmp(old) == Some(wanted))
+            let order =
+                || new.partial_cmp(old).map(|order| order.then(old.is_sign_negative().cmp(&new.is_sign_negative())));
+            !old.is_nan() && (new.is_nan() || order() == Some(wanted))
         }
         (old, new) => new.word().cmp(&old.word()) == wanted,
     }
@@ -225,16 +229,22 @@ fn half_even(left: i128, right: i128) -> i64 {
 fn decode(window: &Window, bytes: &[u8]) -> Vec<Entry> {
     let mut rest = bytes;
     let mut entries = Vec::new();
+    // What the entries of other bands say of the slice that comes.
+    let mut exact = Exact::default();
     while !rest.is_empty() {
         let slice = if window.slices().is_some() { take_word(&mut rest) } else { 0 };
         entries.push(match window.keep {
             Keep::Slices(_) => {
                 let count = take_word(&mut rest);
                 let sum = match window.value {
+                    Type::Float if count < 0 => {
+                        exact.set_band(-1 - count, take(&mut rest, 24));
+                        take(&mut rest, 16);
+                        continue;
+                    }
                     Type::Float => {
-                        let sum = f64::from_bits(take_word(&mut rest) as u64);
-                        take_word(&mut rest);
-                        Sum::Floats(sum)
+                        exact.set_band(HOME_BAND as i64, take(&mut rest, 24));
+                        Sum::Floats(std::mem::take(&mut exact))
                     }
                     _ => Sum::Words(i128::from_le_bytes(take(&mut rest, 16).try_into().expect("16 bytes"))),
                 };
@@ -270,19 +280,23 @@ fn take_value(ty: Type, bytes: &mut &[u8]) -> Value {
 fn encode(window: &Window, entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
-        if window.slices().is_some() {
-            bytes.extend(entry.slice().to_le_bytes());
-        }
+        let slice = entry.slice().to_le_bytes();
         match entry {
-            Entry::Single { value, .. } => put_value(&mut bytes, value),
+            Entry::Single { value, .. } => {
+                if window.slices().is_some() {
+                    bytes.extend(slice);
+                }
+                put_value(&mut bytes, value);
+            }
             Entry::Slice { count, sum, least, greatest, .. } => {
+                if let Sum::Floats(sum) = sum {
+                    put_other_bands(&mut bytes, slice, sum);
+                }
+                bytes.extend(slice);
                 bytes.extend(count.to_le_bytes());
                 match sum {
                     Sum::Words(sum) => bytes.extend(sum.to_le_bytes()),
-                    Sum::Floats(sum) => {
-                        bytes.extend(plain(*sum).to_le_bytes());
-                        bytes.extend([0; 8]);
-                    }
+                    Sum::Floats(sum) => bytes.extend(sum.band(HOME_BAND as i64)),
                 }
                 put_value(&mut bytes, least);
                 put_value(&mut bytes, greatest);
@@ -290,6 +304,18 @@ fn encode(window: &Window, entries: &[Entry]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+fn put_other_bands(bytes: &mut Vec<u8>, slice: [u8; 8], sum: &Exact) {
+    for band in (0..BANDS as i64).filter(|&band| band != HOME_BAND as i64) {
+        let units = sum.band(band);
+        if units != [0; 24] {
+            bytes.extend(slice);
+            bytes.extend((-1 - band).to_le_bytes());
+            bytes.extend(units);
+            bytes.extend([0; 16]);
+        }
+    }
 }
 
 fn put_value(bytes: &mut Vec<u8>, value: &Value) {

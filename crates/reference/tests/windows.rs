@@ -104,7 +104,7 @@ fn decimals_and_floats() {
     assert_eq!(said, ["1 1 1 1 1", "2 3 2 1 2", "3 3 1 0 2", "4 -2 0 -5 2", "5 -7 -1 -5 2"]);
     let floats: Vec<(i64, Value)> = [-0.0, 0.0, f64::NAN, 1.0].map(|v| (0, Value::Float(v))).into();
     let said = answers(Type::Float, span(1, None, false), None, &floats);
-    assert_eq!(said, ["1 -0.0 -0.0 -0.0 -0.0", "2 0.0 0.0 -0.0 -0.0", "3 NaN NaN NaN NaN", "4 NaN NaN NaN NaN"]);
+    assert_eq!(said, ["1 0.0 0.0 -0.0 -0.0", "2 0.0 0.0 -0.0 0.0", "3 NaN NaN NaN NaN", "4 NaN NaN NaN NaN"]);
 }
 
 #[test]
@@ -119,4 +119,72 @@ fn sums_are_exact_until_they_are_asked_for() {
             "2 9223372036854775805 4.611686018427388e18 -2 9223372036854775807"
         ]
     );
+}
+
+fn floats(values: &[f64]) -> Vec<(i64, Value)> {
+    values.iter().map(|value| (0, Value::Float(*value))).collect()
+}
+
+/// Sum and mean of values in one slice, and of as many last values, which are the same.
+fn sum_and_mean(values: &[f64]) -> (f64, f64) {
+    let said = [span(1, None, false), WindowDef::Last(100)].map(|kept| {
+        let said = answers(Type::Float, kept, None, &floats(values)).pop().expect("an answer");
+        let numbers: Vec<f64> = said.split(' ').map(|number| number.parse().expect("a number")).collect();
+        assert_eq!(numbers[0], values.len() as f64);
+        (numbers[1], numbers[2])
+    });
+    assert_eq!(format!("{:?}", said[0]), format!("{:?}", said[1]));
+    said[0]
+}
+
+#[test]
+fn sums_of_floats_are_exact_and_rounded_once() {
+    assert_eq!(sum_and_mean(&[0.1; 10]), (1.0, 0.1));
+    assert_eq!(sum_and_mean(&[1e16, 1.0, -1e16]).0, 1.0);
+    assert_eq!(sum_and_mean(&[1e300, 1e-300, -1e300]).0, 1e-300);
+    assert_eq!(sum_and_mean(&[1e308, 1e308, -1e308]).0, 1e308);
+    assert_eq!(sum_and_mean(&[1e308, 1e308, 1e308]), (f64::INFINITY, 1e308));
+    assert_eq!(sum_and_mean(&[5e-324, 5e-324]), (1e-323, 5e-324));
+    // Halves to even, and just more than a half.
+    assert_eq!(sum_and_mean(&[9007199254740992.0, 1.0]).0, 9007199254740992.0);
+    assert_eq!(sum_and_mean(&[9007199254740994.0, 1.0]).0, 9007199254740996.0);
+    assert_eq!(sum_and_mean(&[9007199254740992.0, 1.0, 5e-324]).0, 9007199254740994.0);
+    assert_eq!(sum_and_mean(&[f64::INFINITY, f64::MAX, f64::MAX]), (f64::INFINITY, f64::INFINITY));
+    assert!(sum_and_mean(&[f64::INFINITY, 1.0, f64::NEG_INFINITY]).0.is_nan());
+    // The sums are the values themselves, and the first is +0.
+    assert_eq!(format!("{:?}", sum_and_mean(&[1e-320, -1e-320])), "(0.0, 0.0)");
+}
+
+#[test]
+fn the_order_of_floats_cannot_be_seen() {
+    let mut values = [1e300, 0.1, -0.0, 5e-324, 0.0, 1e16, -1e300, f64::INFINITY];
+    let expected = run(Type::Float, span(1, None, false), None, &floats(&values));
+    for _ in 0..values.len() {
+        values.rotate_left(3);
+        values.swap(1, 4);
+        let said = run(Type::Float, span(1, None, false), None, &floats(&values));
+        assert_eq!((said.0.last(), said.1), (expected.0.last(), expected.1.clone()), "{values:?}");
+    }
+}
+
+#[test]
+fn bytes_of_slices_of_floats() {
+    let (_, bytes) = run(Type::Float, span(1, None, false), None, &floats(&[1.0, 1e-12, -1e300, f64::NAN, 1e300]));
+    let words: Vec<i64> = bytes.chunks(8).map(|word| i64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    let nan = 0x7ff8_0000_0000_0000;
+    // 1e-12 is 4951760157141521 * 2^-92, in units of 2^-179 of the band; 1e300 is there no more. A NaN was counted.
+    let tiny = [0, 4951760157141521 << 23, 4951760157141521 >> 41];
+    assert_eq!(words[..7], [0, -11, tiny[0], tiny[1], tiny[2], 0, 0]);
+    assert_eq!(words[7..14], [0, -23, 1, 0, 0, 0, 0]);
+    assert_eq!(words[14..], [0, 5, 0, 1 << 16, 0, nan, nan]);
+}
+
+#[test]
+fn means_of_ints_are_rounded_once() {
+    // The sum is 2^54 + 1, which is no float; a third of 2^54 would be rounded to 6004799503160661.
+    let said = answers(Type::Int, span(1, None, false), None, &ints(&[(0, (1 << 54) - 1), (0, 1), (0, 1)]));
+    assert_eq!(said[2].split(' ').nth(2), Some("6004799503160662.0"));
+    let third = ints(&[(0, 9007199254740993), (0, 9007199254740993), (0, 9007199254740993)]);
+    let said = answers(Type::Int, span(1, None, false), None, &third);
+    assert_eq!(said[2].split(' ').nth(2), Some("9007199254740992.0"));
 }

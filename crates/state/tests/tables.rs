@@ -554,6 +554,8 @@ fn windows_that_are_none_are_refused() {
     let words = |words: &[i64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let slice = |number: i64, count: i64| words(&[number, count, 1, 0, 1, 1]);
     let both = |a: &[u8], b: &[u8]| [a, b].concat();
+    let floats = |number: i64| words(&[number, 1, 1, 0, 0, 0, 0]);
+    let band = |number: i64, band: i64, sum: i64, zero: i64| words(&[number, -1 - band, sum, 0, 0, zero, 0]);
     let text = |text: &[u8]| [&words(&[text.len() as i64]), text].concat();
     for (value, keep, bytes, holds) in [
         (Type::Int, Keep::Slices(slices), vec![], true),
@@ -562,6 +564,19 @@ fn windows_that_are_none_are_refused() {
         (Type::Int, Keep::Slices(slices), slice(1, 0), false),
         (Type::Int, Keep::Slices(slices), slice(1, 1)[..47].to_vec(), false),
         (Type::Int, Keep::Slices(slices), both(&both(&slice(1, 1), &slice(2, 1)), &slice(3, 1)), false),
+        (Type::Int, Keep::Slices(slices), both(&words(&[1, -1, 1, 0, 0, 0]), &slice(1, 1)), false),
+        (Type::Float, Keep::Slices(slices), both(&floats(1), &floats(2)), true),
+        (Type::Float, Keep::Slices(slices), slice(1, 1), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 0, 1, 0), band(1, 24, 1, 0), floats(1), floats(2)].concat(), true),
+        (Type::Float, Keep::Slices(slices), [floats(1), band(2, 3, 1, 0), floats(2)].concat(), true),
+        (Type::Float, Keep::Slices(slices), [band(1, 3, 1, 0), floats(2)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [floats(1), band(1, 3, 1, 0), floats(1)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [floats(1), band(2, 3, 1, 0)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 4, 1, 0), band(1, 3, 1, 0), floats(1)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 11, 1, 0), floats(1)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 25, 1, 0), floats(1)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 3, 0, 0), floats(1)].concat(), false),
+        (Type::Float, Keep::Slices(slices), [band(1, 3, 1, 1), floats(1)].concat(), false),
         (Type::Int, Keep::Distinct(slices), words(&[4, 7, 4, 8]), true),
         (Type::Int, Keep::Distinct(slices), words(&[4, 7, 3, 8]), false),
         (Type::Str, Keep::Last(2), both(&text(b"a"), &text(b"")), true),

@@ -139,3 +139,49 @@ pub fn late() -> History {
     let times = (0..120).map(|i| i * 3 + [0, -12, 4, -25, 9, 0, -1][i as usize % 7]).collect();
     history("windows_late", 15, body, times)
 }
+
+/// Values whose sums only come out right if nothing is rounded on the way: that cancel, that lie at the edges of what
+/// the engine sums up together (2^-28 and 2^71, and every 2^99 from there), that overflow half-way, zeros, subnormals.
+fn floats() -> Vec<f64> {
+    let power = |exponent: i32| 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2);
+    let mut floats = vec![1e300, 0.1, -1e300, 5e-324, 1e16, 1.0, -1e16, 1e308, 1e308, -1e308, 0.1, 0.2, -0.3, -0.0];
+    floats.extend([f64::MAX, f64::MAX, -f64::MAX, -f64::MAX, 1e-12, 2.5, -1e-12, -5e-324, 9007199254740992.0, 1.0]);
+    for edge in [-28, 71, 170, -127, -1022] {
+        let below = f64::from_bits(power(edge).to_bits() - 1);
+        floats.extend([power(edge), below, -power(edge), 60.0, -below, 0.0]);
+    }
+    floats.extend([f64::NAN, 1e-300, f64::INFINITY, 2.0, f64::NEG_INFINITY, 4.0, 1e22, 3.0, -1e22, f64::MAX, f64::MAX]);
+    floats
+}
+
+/// Sums of floats, in slices of all lengths and of the last values, in place and with aborts.
+pub fn of_floats() -> History {
+    let exact = WindowDef::Span { span: span(2), slide: None, distinct: false };
+    let sliced = |slices: i64| WindowDef::Span { span: span(slices * 8), slide: Some(span(8)), distinct: false };
+    let columns = vec![
+        key("id", Type::Int),
+        windowed("exact", Type::Float, exact),
+        windowed("one", Type::Float, sliced(1)),
+        windowed("several", Type::Float, sliced(3)),
+        windowed("last", Type::Float, WindowDef::Last(4)),
+    ];
+    let asked = answers(&columns);
+    let mut body = vec![when(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(1)), vec![abort("no")], vec![])];
+    body.extend(["exact", "one", "several", "last"].map(|column| add_to("r", column, event("x"))));
+    body.push(give_back(asked.iter().map(|(name, answer)| (name.as_str(), answer.clone())).collect()));
+    let roles = vec![role("r", "windows", vec![event("id")], AccessDef::Create)];
+    let work = transaction("work", vec![named("events")], roles, body);
+    let plan = plan("window_floats", vec![table("windows", columns)], vec![source_of(0)], vec![work]);
+    let floats = floats();
+    let record = |number: usize| {
+        let mut record = record_of(number as i64 * 2 / 3, number as i64);
+        // Each time around the values meet others: one in the middle is left out.
+        let len = floats.len() - 1;
+        let left_out = number / len * 7 % len;
+        record[1] = Value::Int(i64::from(number % 9 == 8));
+        record[3] = Value::Float(floats[number % len + usize::from(number % len >= left_out)]);
+        record[7] = Value::Int(i64::from(number % 13 == 12));
+        record
+    };
+    History { plan, preload: vec![], sources: vec![(0..2 * floats.len()).map(record).collect()] }
+}

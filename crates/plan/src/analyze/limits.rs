@@ -24,8 +24,8 @@ const _: () = assert!(ROUNDS_AT_ONCE_MAX + (LIMIT_MAX as i128) < i64::MAX as i12
 const FREE_PARTS_MAX: usize = 16;
 /// What an event emitted in a loop takes beside its texts and lists.
 const EMISSION_BYTES: i64 = 256;
-/// What a value added to a window in a loop takes beside its text.
-const WINDOW_ENTRY_BYTES: i64 = 48;
+/// What a value added to a window in a loop takes beside its text: at most two entries of a slice of floats.
+const WINDOW_ENTRY_BYTES: i64 = 112;
 
 /// What a list that another transaction has passed on counts as: its elements cannot be looked at.
 const OPAQUE_LIST_BYTES: i64 = 4096;
