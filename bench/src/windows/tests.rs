@@ -25,6 +25,7 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             let mut reference = Reference::new(&program);
             let source = program.streams.iter().find(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
             reference.run(&[rows(&query.events, &source.expect("a source").schema)]);
+            reference.end();
             let sink = program.sinks[0].stream;
             let output = batch_of(&program.streams[sink].schema, reference.output(sink));
             assert!(output.num_rows() > 0, "{name}: windows close at {shape:?}");
