@@ -1,6 +1,7 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
 //! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- durable`: runs with a state; `-- grid`: the workloads of
-//! the papers over their knobs, the policies and the workers, as CSV; `-- figures`: the papers' figures.
+//! the papers over their knobs, the policies and the workers, as CSV; `-- figures`: the papers' figures; `-- windows`: windows over
+//! streams.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
@@ -17,6 +18,7 @@ mod processors;
 mod run;
 mod session;
 mod simulation;
+mod windows;
 mod workloads;
 mod zipf;
 
@@ -49,6 +51,8 @@ enum Command {
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.
     Durable(durable::DurableBench),
+    /// Windows over streams.
+    Windows(windows::Windows),
 }
 
 #[derive(Parser)]
@@ -123,6 +127,7 @@ fn main() -> ExitCode {
         Command::Figures(figures) if !figures.report() => return ExitCode::from(figures::UNFINISHED),
         Command::Figures(_) => {}
         Command::Durable(durable) => durable.report(),
+        Command::Windows(windows) => windows.report(),
     }
     ExitCode::SUCCESS
 }

@@ -2,8 +2,9 @@
 
 use super::input::Output;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
+use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
 
 /// A digest of tables that does not depend on the order of their rows.
 pub fn state_digest(tables: impl Iterator<Item = Vec<Vec<i64>>>) -> u64 {
@@ -27,7 +28,7 @@ impl OutputDigest {
         OutputDigest(output.iter().map(column).collect())
     }
 
-    /// Of the same columns of batches.
+    /// Of the same columns of batches; floats by their bits.
     pub fn of_batches(&self, batches: &[RecordBatch]) -> Self {
         let digest = |(name, ..): &(&'static str, usize, u64)| {
             let columns = batches.iter().map(|batch| batch.column_by_name(name).expect("a column of the output"));
@@ -35,8 +36,16 @@ impl OutputDigest {
             let mut hash = 0;
             for column in columns {
                 len += column.len();
-                let values = column.as_primitive::<Int64Type>().values();
-                hash = values.iter().fold(hash, |hash, &value| mix(hash, value));
+                hash = match column.data_type() {
+                    DataType::Float64 => {
+                        let values = column.as_primitive::<Float64Type>().values();
+                        values.iter().fold(hash, |hash, value| mix(hash, value.to_bits() as i64))
+                    }
+                    _ => {
+                        let values = column.as_primitive::<Int64Type>().values();
+                        values.iter().fold(hash, |hash, &value| mix(hash, value))
+                    }
+                };
             }
             (*name, len, hash)
         };

@@ -47,7 +47,7 @@ pub struct Input {
     pub plain: Box<dyn Fn() -> Box<dyn Plain>>,
 }
 
-/// Some columns of an output, by name.
+/// Some columns of an output, by name; floats as their bits.
 pub type Output = Vec<(&'static str, Vec<i64>)>;
 
 /// The hand-written loop.

@@ -15,6 +15,7 @@ pub mod toll;
 pub mod toll_groups;
 pub mod toll_windows;
 mod udf;
+pub mod windows;
 
 pub use columns::int_rows;
 pub use digest::{OutputDigest, state_digest};

@@ -1,0 +1,225 @@
+//! Windows over streams, each beside the loops that one would write by hand.
+//!
+//! Each round runs the loops, then the engine with each number of workers; medians are printed. What the engine puts out
+//! must have the digest of what the loops put out, order included, or the report ends.
+
+use crate::memory;
+use crate::median::median;
+use crate::processors::{pin, steadily};
+use crate::run::{self, Arrival};
+use crate::workloads::OutputDigest;
+use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, read};
+use clap::Parser;
+use std::time::Instant;
+use tidemill_plan::analyze;
+use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
+
+/// Windows over streams against loops: million events/s, the ratio to the faster loop, memory.
+#[derive(Parser)]
+#[command(after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3")]
+pub struct Windows {
+    /// ysb, nyt, q5, q7, q11; by default all.
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    workloads: Vec<WindowWorkload>,
+    /// Events of a round.
+    #[arg(long, default_value_t = 4_000_000)]
+    events: usize,
+    /// Groups; by default those of the workload's definition.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
+    groups: Vec<u64>,
+    /// Zipf skews of the groups.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = skew)]
+    theta: Vec<f64>,
+    /// Lengths of windows, or gaps of sessions, in seconds; by default those of the workload's definition.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..=86_400))]
+    length: Vec<i64>,
+    /// Events in a second of event time.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+    /// Numbers of workers.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
+    /// Rounds.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Events of an epoch; by default the engine decides.
+    #[arg(long)]
+    epoch: Option<usize>,
+    /// How two workers and more schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
+    #[arg(long, default_value = "auto")]
+    scheduling: Scheduling,
+    /// Show the seconds of each stage.
+    #[arg(long)]
+    stages: bool,
+}
+
+fn workload(text: &str) -> Result<WindowWorkload, String> {
+    let found = WINDOW_WORKLOADS.iter().find(|(name, _)| *name == text);
+    found.map(|(_, workload)| *workload).ok_or_else(|| format!("there is no workload '{text}'"))
+}
+
+fn skew(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(theta) if theta.is_finite() && theta >= 0.0 => Ok(theta),
+        _ => Err(format!("the skew '{text}' is no number from 0 on")),
+    }
+}
+
+/// A query, and what came of its rounds. Rates are of seconds by round.
+struct Bench<'a> {
+    options: &'a Windows,
+    query: Query,
+    engine: Option<Engine>,
+    expected: OutputDigest,
+    columns: Vec<f64>,
+    by_map: Vec<f64>,
+    by_array: Vec<f64>,
+    /// By number of workers.
+    runs: Vec<Runs>,
+}
+
+#[derive(Default)]
+struct Runs {
+    seconds: Vec<f64>,
+    results: usize,
+    tables: Tables,
+    /// The most that a run held beyond what was held before: tables, epochs in flight, all results.
+    peak: u64,
+}
+
+/// The tables of windows after a run, which keep their memory when rows are deleted.
+#[derive(Clone, Copy, Default)]
+struct Tables {
+    bytes: usize,
+    /// Taken although all windows have closed.
+    slots: usize,
+}
+
+impl Windows {
+    /// Runs all and prints.
+    pub fn report(&self) {
+        println!("{:>54} | {:>36} | {:>5} |", "", "million events/s", "ratio");
+        print!("{:>8} {:>9} {:>9} {:>5} {:>7} {:>11} |", "workload", "events", "groups", "theta", "seconds", "");
+        print!(" {:>8} {:>8} {:>8} {:>9} | {:>5} |", "columns", "map", "array", "engine", "loop");
+        println!(" {:>9} | {:>10} {:>8} {:>8} |", "results", "tables KiB", "slots", "peak MiB");
+        let all = WINDOW_WORKLOADS.map(|(_, workload)| workload);
+        for &workload in if self.workloads.is_empty() { &all[..] } else { &self.workloads } {
+            self.points(workload).iter().for_each(|shape| self.measure(workload, shape));
+        }
+    }
+
+    fn points(&self, workload: WindowWorkload) -> Vec<Shape> {
+        let (groups, length) = workload.defaults();
+        let groups = if self.groups.is_empty() { vec![groups] } else { self.groups.clone() };
+        let lengths = if self.length.is_empty() { vec![length] } else { self.length.clone() };
+        let Windows { events, rate, .. } = *self;
+        let mut points = Vec::new();
+        for groups in groups {
+            for &theta in &self.theta {
+                points.extend(lengths.iter().map(|&length| Shape { events, groups, theta, rate, length }));
+            }
+        }
+        points
+    }
+
+    fn measure(&self, workload: WindowWorkload, shape: &Shape) {
+        let mut bench = Bench::new(self, workload.query(shape));
+        (0..self.runs).for_each(|_| bench.round(workload, shape));
+        bench.print(workload, shape);
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn new(options: &'a Windows, query: Query) -> Self {
+        let engine = Engine::new(analyze(&query.plan).expect("a valid plan")).expect("a plan that compiles");
+        let expected = OutputDigest::of(&(query.by_map)(&query.events));
+        let runs = options.workers.iter().map(|_| Runs::default()).collect();
+        let (columns, by_map, by_array) = Default::default();
+        Bench { options, query, engine: Some(engine), expected, columns, by_map, by_array, runs }
+    }
+
+    fn round(&mut self, workload: WindowWorkload, shape: &Shape) {
+        let Query { events, needed, .. } = &self.query;
+        self.columns.push(steadily(|| timed(|| read(events, needed)).0));
+        let loops = |plain: &Plain| {
+            let (seconds, output) = steadily(|| timed(|| plain(events)));
+            let is_same = OutputDigest::of(&output) == self.expected;
+            assert!(is_same, "the loops of {} differ at {shape:?}", workload.name());
+            seconds
+        };
+        self.by_map.push(loops(&self.query.by_map));
+        self.by_array.extend(self.query.by_array.as_ref().map(loops));
+        for way in 0..self.runs.len() {
+            self.run(way, workload, shape);
+        }
+    }
+
+    fn run(&mut self, way: usize, workload: WindowWorkload, shape: &Shape) {
+        let workers = self.options.workers[way];
+        let (summary, results, tables, peak) = steadily(|| {
+            let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
+            let before = memory::resident();
+            memory::reset_peak();
+            pin(workers == 1);
+            let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+            let ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
+            pin(false);
+            let peak = memory::peak().saturating_sub(before);
+            let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
+            assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name());
+            let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
+            let tables = stats.fold(Tables::default(), |all, table| Tables {
+                bytes: all.bytes + table.row_bytes + table.index_bytes,
+                slots: all.slots + table.slots,
+            });
+            self.engine = Some(engine);
+            (ran.summary, ran.outputs[0].iter().map(|batch| batch.num_rows()).sum(), tables, peak)
+        });
+        if self.options.stages {
+            let Summary { stage_seconds, access_seconds, latency, policies, epochs, .. } = &summary;
+            println!("{workers} workers, {epochs} epochs: {stage_seconds:?} {access_seconds:?} {latency:?} {policies:?}");
+        }
+        let runs = &mut self.runs[way];
+        runs.seconds.push(summary.seconds);
+        (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
+    }
+
+    fn print(&self, workload: WindowWorkload, shape: &Shape) {
+        let Shape { events, groups, theta, length, .. } = *shape;
+        let rate = |seconds: &[f64]| events as f64 / median(seconds) / 1e6;
+        let by_array = (!self.by_array.is_empty()).then(|| rate(&self.by_array));
+        let (columns, by_map) = (rate(&self.columns), rate(&self.by_map));
+        let best = by_array.unwrap_or(0.0).max(by_map);
+        let by_array = by_array.map_or("-".into(), |rate| format!("{rate:.1}"));
+        for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
+            let name = workload.name();
+            let workers = format!("{workers} worker{}", if *workers == 1 { "" } else { "s" });
+            print!("{name:>8} {events:>9} {groups:>9} {theta:>5} {length:>7} {workers:>11} |");
+            let engine = rate(seconds);
+            print!(" {columns:>8.1} {by_map:>8.1} {by_array:>8} {engine:>9.2} | {:>5.3} |", engine / best);
+            let (kib, mib) = (tables.bytes >> 10, peak >> 20);
+            println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
+        }
+    }
+}
+
+impl Windows {
+    fn engine(&self, workers: usize) -> Options {
+        let scheduling = if workers == 1 { Scheduling::Auto } else { self.scheduling };
+        let epoch = self.epoch.map_or(EpochSize::Auto, EpochSize::Events);
+        Options { workers, scheduling, epoch, ..Options::default() }
+    }
+}
+
+/// On one processor: seconds, and what came of it.
+fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
+    pin(true);
+    let start = Instant::now();
+    let result = std::hint::black_box(run());
+    let seconds = start.elapsed().as_secs_f64();
+    pin(false);
+    (seconds, result)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! The loops against the reference, and the engine against the loops, on inputs with few groups and with many windows.
+
+use super::*;
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_reference::Reference;
+
+fn small() -> Vec<Shape> {
+    // Many events of one instant; gaps between events that sessions end in; windows longer than the input.
+    let shape = Shape { events: 2_000, groups: 7, theta: 0.5, rate: 100, length: 5 };
+    let many = Shape { groups: 400, theta: 1.5, rate: 3_000, length: 1, events: 6_000 };
+    let sparse = Shape { groups: 30, theta: 0.0, rate: 1, length: 5, events: 300 };
+    vec![shape, many, sparse, Shape { length: 10_000, ..shape }]
+}
+
+#[test]
+fn the_loops_and_the_engine_agree_with_the_reference() {
+    for (name, workload) in WINDOW_WORKLOADS {
+        for shape in small() {
+            let query = workload.query(&shape);
+            let expected = OutputDigest::of(&(query.by_map)(&query.events));
+            if let Some(by_array) = &query.by_array {
+                assert!(OutputDigest::of(&by_array(&query.events)) == expected, "{name}: the loops differ at {shape:?}");
+            }
+            let program = analyze(&query.plan).expect("a valid plan");
+            let mut reference = Reference::new(&program);
+            let source = program.streams.iter().find(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
+            reference.run(&[rows(&query.events, &source.expect("a source").schema)]);
+            reference.end();
+            let sink = program.sinks[0].stream;
+            let output = batch_of(&program.streams[sink].schema, reference.output(sink));
+            assert!(output.num_rows() > 0, "{name}: windows close at {shape:?}");
+            assert!(expected.of_batches(&[output]) == expected, "{name}: the loop is wrong at {shape:?}");
+            let options = Windows::parse_from(["windows", "--workers", "1,2,3", "--epoch", "100"]);
+            let mut bench = Bench::new(&options, query);
+            (0..3).for_each(|way| bench.run(way, workload, &shape));
+        }
+    }
+}
+
+#[test]
+fn a_small_report_runs() {
+    let small = ["windows", "--events", "3000", "--groups", "5,50", "--theta", "0,1.2", "--length", "2", "--runs", "1"];
+    Windows::parse_from(small.into_iter().chain(["--rate", "500"])).report();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for wrong in [["--workloads", "q99"], ["--theta", "-1"], ["--groups", "0"], ["--length", "0"], ["--rate", "0"]] {
+        assert!(Windows::try_parse_from(["windows"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
+    }
+}

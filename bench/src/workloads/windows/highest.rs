@@ -1,0 +1,46 @@
+//! NEXMark q7: the highest bid of each tumbling window, the first of equals. One group, so every event changes one row.
+
+use super::super::columns::column;
+use super::super::input::Output;
+use super::bids::{AT, AUCTION, PRICE, bids, plan};
+use super::{Query, Shape, argmax, end_of, of, tumbling};
+use arrow_array::RecordBatch;
+use tidemill_plan::WindowFunction;
+use tidemill_plan::build::event;
+
+/// Plan, events and the loop.
+pub fn query(shape: &Shape) -> Query {
+    let fields = [
+        ("end", event("end")),
+        ("auction", argmax("price", "auction")),
+        ("price", of(WindowFunction::Max, "price")),
+    ];
+    let plan = plan("highest bid", &[], tumbling(shape), fields);
+    let events = bids(&plan, shape);
+    let length = shape.length_ms();
+    let by_map = Box::new(move |events: &RecordBatch| run(events, length));
+    Query { plan, events, needed: &[AT, AUCTION, PRICE], by_map, by_array: None }
+}
+
+/// Without groups there is no map.
+fn run(events: &RecordBatch, length: i64) -> Output {
+    let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
+    let [mut ends, mut auctions, mut prices] = [(); 3].map(|()| Vec::new());
+    let mut close = |best: usize, end: i64| {
+        ends.push(end);
+        auctions.push(auction[best]);
+        prices.push(price[best]);
+    };
+    let Some(&first) = at.first() else { return vec![("end", ends)] };
+    let (mut best, mut highest, mut end) = (0, price[0], end_of(first, length));
+    for (bid, (&at, &price)) in at.iter().zip(price).enumerate() {
+        if at >= end {
+            close(best, end);
+            (best, highest, end) = (bid, price, end_of(at, length));
+        } else if price > highest {
+            (best, highest) = (bid, price);
+        }
+    }
+    close(best, end);
+    vec![("end", ends), ("auction", auctions), ("price", prices)]
+}
