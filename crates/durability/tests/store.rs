@@ -287,7 +287,7 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
             was: None,
         };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
-        let table = Table { name: "t".into(), columns, key: vec![0], groups: None };
+        let table = Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false };
         let program = Identity { tables: vec![table], ..program() };
         let storage = SimStorage::new(1);
         let how = OpenState {
