@@ -206,8 +206,10 @@ impl Committer {
                 Took::Closed => self.logger_exited = true,
             }
         }
-        // After a failure the log may never end.
-        let is_over = self.workers_exited && (self.logger_exited || self.on.failure.is_set());
+        // The last epochs may wait for followers. After a failure the log may never end.
+        let has_failed = self.on.failure.is_set();
+        let is_held = !has_failed && !self.waiting.is_empty() && self.waits_for_followers();
+        let is_over = self.workers_exited && !is_held && (self.logger_exited || has_failed);
         if is_over { Event::Over } else { Event::Nothing }
     }
 
