@@ -3,8 +3,8 @@
 //! Each round runs the loops, then the engine with each number of workers; medians are printed. What the engine puts out
 //! must have the digest of what the loops put out, order included, or the report ends.
 
-use crate::memory;
 use crate::median::median;
+use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
 use crate::workloads::OutputDigest;
@@ -15,8 +15,14 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
 
 /// Windows over streams against loops: million events/s, the ratio to the faster loop, memory.
+///
+/// "columns" reads the columns that the query needs. "map" and "array" are the loops, by how they find a group. "tables"
+/// and "slots" are what the tables of windows hold after all windows have closed, without what lies outside of rows; "peak"
+/// is what the process held at the most, results included.
 #[derive(Parser)]
-#[command(after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3")]
+#[command(
+    after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3"
+)]
 pub struct Windows {
     /// ysb, nyt, q5, q7, q11; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
@@ -177,7 +183,9 @@ impl<'a> Bench<'a> {
         });
         if self.options.stages {
             let Summary { stage_seconds, access_seconds, latency, policies, epochs, .. } = &summary;
-            println!("{workers} workers, {epochs} epochs: {stage_seconds:?} {access_seconds:?} {latency:?} {policies:?}");
+            println!(
+                "{workers} workers, {epochs} epochs: {stage_seconds:?} {access_seconds:?} {latency:?} {policies:?}"
+            );
         }
         let runs = &mut self.runs[way];
         runs.seconds.push(summary.seconds);

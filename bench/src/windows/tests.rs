@@ -19,7 +19,10 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             let query = workload.query(&shape);
             let expected = OutputDigest::of(&(query.by_map)(&query.events));
             if let Some(by_array) = &query.by_array {
-                assert!(OutputDigest::of(&by_array(&query.events)) == expected, "{name}: the loops differ at {shape:?}");
+                assert!(
+                    OutputDigest::of(&by_array(&query.events)) == expected,
+                    "{name}: the loops differ at {shape:?}"
+                );
             }
             let program = analyze(&query.plan).expect("a valid plan");
             let mut reference = Reference::new(&program);

@@ -10,11 +10,8 @@ use tidemill_plan::build::event;
 
 /// Plan, events and the loop.
 pub fn query(shape: &Shape) -> Query {
-    let fields = [
-        ("end", event("end")),
-        ("auction", argmax("price", "auction")),
-        ("price", of(WindowFunction::Max, "price")),
-    ];
+    let fields =
+        [("end", event("end")), ("auction", argmax("price", "auction")), ("price", of(WindowFunction::Max, "price"))];
     let plan = plan("highest bid", &[], tumbling(shape), fields);
     let events = bids(&plan, shape);
     let length = shape.length_ms();

@@ -64,8 +64,7 @@ impl Loop {
             let next = self.free.last().copied().unwrap_or(self.sessions.len() as u32);
             let place = *self.places.entry(bidder).or_insert(next);
             if place == next {
-                let session =
-                    Session { bidder, number, start: at, last: at, bids: 1, before: self.last, after: NONE };
+                let session = Session { bidder, number, start: at, last: at, bids: 1, before: self.last, after: NONE };
                 match self.free.pop() {
                     Some(place) => self.sessions[place as usize] = session,
                     None => self.sessions.push(session),

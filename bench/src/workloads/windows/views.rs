@@ -10,8 +10,8 @@ use super::groups::{ByArray, ByMap, Groups, Index};
 use super::{Query, Shape, count, end_of, tumbling, window};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
-use tidemill_plan::build::{PlanBuilder, committed, event, named};
 use tidemill_plan::Plan;
+use tidemill_plan::build::{PlanBuilder, committed, event, named};
 use tidemill_random::{Random, Zipf};
 
 const VIEW: i64 = 0;
