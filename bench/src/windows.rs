@@ -15,6 +15,10 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
 
 /// Windows over streams against loops: million events/s, the ratio to the faster loop, memory.
+///
+/// "columns" reads the columns that the query needs. "map" and "array" are the loops, by how they find a group. "tables"
+/// and "slots" are what the tables of windows hold after all windows have closed, without what lies outside of rows; "peak"
+/// is what the process held at the most, results included.
 #[derive(Parser)]
 #[command(
     after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3"
