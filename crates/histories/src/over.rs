@@ -21,10 +21,9 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     let keys: Vec<&str> = scalars.iter().filter(|(_, ty)| is_key(*ty)).map(|(name, _)| *name).collect();
     let mut by: Vec<(String, Expr)> = Vec::new();
     for _ in 0..*random.pick(&[0, 1, 1, 1, 2]) {
-        if let Some(key) = random.pick_any(&keys).filter(|key| !matches!(**key, "start" | "end")) {
-            if !by.iter().any(|(name, _)| name == key) {
-                by.push((key.to_string(), event(key)));
-            }
+        let key = random.pick_any(&keys).filter(|key| !matches!(**key, "start" | "end"));
+        if let Some(key) = key.filter(|key| !by.iter().any(|(name, _)| name == *key)) {
+            by.push((key.to_string(), event(key)));
         }
     }
     let windows = random_windows(random, time);

@@ -3,7 +3,7 @@
 use super::super::columns::column;
 use super::super::input::Output;
 use super::bids::{AT, AUCTION, PRICE, bids, plan};
-use super::{Query, Shape, argmax, end_of, of, tumbling};
+use super::query::{Query, Shape, argmax, end_of, of, tumbling};
 use arrow_array::RecordBatch;
 use tidemill_plan::WindowFunction;
 use tidemill_plan::build::event;

@@ -7,7 +7,7 @@ use super::super::columns::column;
 use super::super::input::Output;
 use super::bids::{AT, AUCTION, bids, plan};
 use super::groups::{ByArray, ByMap, Groups, Index};
-use super::{Query, Shape, count, end_of};
+use super::query::{Query, Shape, count, end_of};
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
 use tidemill_model::Value;

@@ -8,7 +8,7 @@
 use super::super::columns::{column, event_batch, ints};
 use super::super::input::Output;
 use super::groups::{ByArray, ByMap, Groups, Index};
-use super::{Query, Shape, count, end_of, of, tumbling, window};
+use super::query::{Query, Shape, count, end_of, of, tumbling, window};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};

@@ -5,7 +5,7 @@
 use super::super::columns::column;
 use super::super::input::{Map, Output};
 use super::bids::{AT, BIDDER, bids, plan};
-use super::{Query, Shape, count};
+use super::query::{Query, Shape, count};
 use arrow_array::RecordBatch;
 use tidemill_model::Value;
 use tidemill_plan::WindowsDef;

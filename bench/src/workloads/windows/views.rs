@@ -7,7 +7,7 @@
 use super::super::columns::{column, event_batch, ints};
 use super::super::input::Output;
 use super::groups::{ByArray, ByMap, Groups, Index};
-use super::{Query, Shape, count, end_of, tumbling, window};
+use super::query::{Query, Shape, count, end_of, tumbling, window};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
 use tidemill_plan::Plan;

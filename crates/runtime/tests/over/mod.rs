@@ -21,12 +21,15 @@ struct Seen {
 /// A window that closed: its boundary, start and end, and its events.
 type Closed = (i64, i64, i64, Option<i64>, Vec<Seen>);
 
+/// A group and its events.
+type Group = (Option<i64>, Vec<Seen>);
+
 const GAP: i64 = 3;
 
 /// The windows of a kind, in the order in which they close.
 fn closed(windows: &WindowsDef, by: bool, events: &[Seen]) -> Vec<Closed> {
     // By window: the groups in the order of their first event there.
-    let mut of: BTreeMap<(i64, i64), Vec<(Option<i64>, Vec<Seen>)>> = BTreeMap::new();
+    let mut of: BTreeMap<(i64, i64), Vec<Group>> = BTreeMap::new();
     let mut add = |window: (i64, i64), group: Option<i64>, seen: Seen| {
         let groups = of.entry(window).or_default();
         match groups.iter_mut().find(|(other, _)| *other == group) {
@@ -61,9 +64,9 @@ fn closed(windows: &WindowsDef, by: bool, events: &[Seen]) -> Vec<Closed> {
 }
 
 fn sessions(gap: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
-    let mut open: Vec<(Option<i64>, Vec<Seen>)> = Vec::new();
+    let mut open: Vec<Group> = Vec::new();
     let mut closed: Vec<(i64, i64, Closed)> = Vec::new();
-    let close = |(group, events): (Option<i64>, Vec<Seen>)| {
+    let close = |(group, events): Group| {
         let (start, end) = (events[0].at, events.last().expect("a session has events").at + gap);
         (end, events[0].number, (end, start, end, group, events))
     };

@@ -1,0 +1,95 @@
+//! A workload of windows: what is varied, what a run needs, and how plans with windows are written.
+
+use super::super::input::Output;
+use arrow_array::RecordBatch;
+use tidemill_model::Value;
+use tidemill_plan::build::{event, record};
+use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, StreamRef, TransactionDef};
+use tidemill_plan::{WindowFunction, WindowsDef};
+
+/// What is varied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Events in all.
+    pub events: usize,
+    /// Groups that an event may be of.
+    pub groups: u64,
+    /// θ: Zipf skew of the groups, 0 or more.
+    pub theta: f64,
+    /// Events in a second of event time.
+    pub rate: u64,
+    /// The length of windows, or the gap of sessions, in seconds.
+    pub length: i64,
+}
+
+impl Shape {
+    /// The event time of an event, milliseconds.
+    pub(super) fn at(&self, number: usize) -> i64 {
+        (number as u64 * 1_000 / self.rate) as i64
+    }
+
+    pub(super) fn length_ms(&self) -> i64 {
+        self.length * 1_000
+    }
+}
+
+/// A hand-written loop: what it puts out for these events.
+pub type Plain = Box<dyn Fn(&RecordBatch) -> Output>;
+
+/// What a run needs, made outside of any measurement.
+pub struct Query {
+    /// The application, with one sink.
+    pub plan: Plan,
+    /// The events.
+    pub events: RecordBatch,
+    /// The columns that the query needs.
+    pub needed: &'static [usize],
+    /// The loop with a hash map.
+    pub by_map: Plain,
+    /// The same with an array by key, where keys allow it.
+    pub by_array: Option<Plain>,
+}
+
+/// A window over a stream whose function returns these fields.
+pub(super) fn window<const FIELDS: usize>(
+    name: &str,
+    input: StreamRef,
+    by: &[&str],
+    windows: WindowsDef,
+    fields: [(&'static str, Expr); FIELDS],
+) -> TransactionDef {
+    let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
+    let returned = StmtNode::Return { record: Some(record(fields)) };
+    TransactionDef {
+        name: name.into(),
+        inputs: vec![input],
+        over: Some(OverDef { by, windows }),
+        roles: Vec::new(),
+        body: vec![Stmt { node: returned, span: None }],
+    }
+}
+
+pub(super) fn tumbling(shape: &Shape) -> WindowsDef {
+    WindowsDef::Tumbling { length: Value::Int(shape.length_ms()), origin: 0 }
+}
+
+/// `w.count()`
+pub(super) fn count() -> Expr {
+    ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None }.into()
+}
+
+/// `w.value.function()`
+pub(super) fn of(function: WindowFunction, value: &str) -> Expr {
+    ExprNode::Aggregate { function, value: Some(Box::new(event(value))), by: None }.into()
+}
+
+/// `w.argmax("by").value`
+pub(super) fn argmax(by: &str, value: &str) -> Expr {
+    let (value, by) = (Some(Box::new(event(value))), Some(Box::new(event(by))));
+    ExprNode::Aggregate { function: WindowFunction::ArgMax, value, by }.into()
+}
+
+/// The end of the window that holds an instant, where windows begin at multiples of `every` and are as long.
+pub(super) fn end_of(at: i64, every: i64) -> i64 {
+    (at.div_euclid(every) + 1) * every
+}
