@@ -128,6 +128,61 @@ def _prices(count: int = 500) -> Iterator[dict[str, object]]:
         yield {"at": _at(40 * number + 0.5), "item": dice.choice(ITEMS), "price": _price(dice)}
 
 
+def campaigns() -> Path:
+    """A hundred campaigns with what a view costs and a budget: ``campaigns.csv``."""
+    return lines("campaigns.csv", _campaigns)
+
+
+def ads() -> Path:
+    """200,000 views, clicks and purchases in 2,000 seconds: ``ads.csv``.
+
+    The times are up to a second out of order. A hundred records come a minute late.
+    """
+    return lines("ads.csv", _ads)
+
+
+def _campaigns(count: int = 100) -> Iterator[str]:
+    dice = random.Random(6)
+    yield "id,price,left"
+    for number in range(count):
+        yield f"campaign-{number},{dice.randrange(1, 6)},{dice.randrange(1000, 10_000)}"
+
+
+def _ads(count: int = 200_000, campaigns: int = 100) -> Iterator[str]:
+    dice = random.Random(7)
+    late = set(dice.sample(range(count // 2, count), 100))
+    yield "at,campaign,kind"
+    for number in range(count):
+        at = START + timedelta(milliseconds=10 * number + dice.randrange(1000) - 60_000 * (number in late))
+        kind = dice.choices(("view", "click", "purchase"), (90, 9, 1))[0]
+        yield f"{at.isoformat()},campaign-{dice.randrange(campaigns)},{kind}"
+
+
+def reports() -> Path:
+    """Reports of 3,000 cars on two roads of 20 miles, each every 30 seconds: ``reports.csv``.
+
+    The cars enter in the course of an hour. Miles 8 to 11 are slow, the more so the later it is.
+    """
+    return lines("reports.csv", _reports)
+
+
+def _reports(count: int = 3_000, miles: int = 20) -> Iterator[str]:
+    dice = random.Random(8)
+    driven = []
+    for car in range(count):
+        second, road, mile = dice.randrange(3600), dice.randrange(2), dice.uniform(0, miles / 2)
+        while mile < miles:
+            speed = dice.randrange(50, 70)
+            if 8 <= mile < 12:
+                speed = max(10, speed - second // 90)
+            driven.append((second, car, road, int(mile), speed))
+            mile += speed / 120
+            second += 30
+    yield "at,car,road,seg,speed"
+    for second, *report in sorted(driven):
+        yield ",".join(map(str, [_at(second), *report]))
+
+
 def flights() -> Path:
     """The 336,776 flights that left New York City in 2013, by schedule: ``flights.parquet``.
 
@@ -163,7 +218,7 @@ def _flights(path: Path) -> None:
     ).sort("scheduled", maintain_order=True).write_parquet(path)
 
 
-ALL = {make.__name__: make for make in (ledger, stock, orders, restocks, prices, flights)}
+ALL = {make.__name__: make for make in (ledger, stock, orders, restocks, prices, campaigns, ads, reports, flights)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:

@@ -16,6 +16,7 @@ class Bid(tm.Event):
     bidder: str | None
     price: float
     start: int
+    size: int
     page: str
     last: bool
 
@@ -150,10 +151,11 @@ VALUES = [
     ("w.count()", aggregate("count")),
     *[
         (f"w.price.{name}()", aggregate(name, "price"))
-        for name in ("count", "sum", "mean", "min", "max", "first", "last", "distinct")
+        for name in ("count", "sum", "mean", "min", "max", "first", "last")
     ],
     ("w.last.any()", aggregate("any", "last")),
     ("w.last.all()", aggregate("all", "last")),
+    ("w.size.distinct()", aggregate("distinct", "size")),
     ("w.start.min()", aggregate("min", "start")),
     ("w.argmax('price').bidder", aggregate("arg_max", "bidder", "price")),
     ("w.argmin('price').price", aggregate("arg_min", "price", "price")),
@@ -207,7 +209,7 @@ def test_statements(window):
 
 def test_an_event_of_the_window_has_a_name(window):
     body = window(
-        "best = w.argmax('price')\nleast: object = w.argmin('price')\nx = best.bidder\ny = least.at\nx = best.start"
+        "best = w.argmax('price')\nleast: object = w.argmin('price')\nx = best.bidder\ny = least.at\nz = best.start"
     )["body"]
     values = [s["node"]["assign"]["value"] for s in body]
     assert values == [
@@ -361,14 +363,17 @@ def test_ticks():
     minutes = app.every("1m")
     assert app.every(timedelta(minutes=1)) is minutes
     shifted = app.every("1m", origin="5s")
-    tens = app.every(10, origin=3, name="tens")
+    named = app.every("1h", name="hours")
     assert every(app) == {
         "ticks": {"period": {"duration": 60_000_000}, "origin": 0},
         "ticks_2": {"period": {"duration": 60_000_000}, "origin": 5_000_000},
-        "tens": {"period": {"int": 10}, "origin": 3},
+        "hours": {"period": {"duration": 3_600_000_000}, "origin": 0},
     }
-    assert app.streams() == [minutes, shifted, tens]
-    assert (type(tens), repr(tens), tens._ref) == (tm.Ticks, "<stream tens>", {"named": "tens"})
+    assert app.streams() == [minutes, shifted, named]
+    assert (type(named), repr(named), named._ref) == (tm.Ticks, "<stream hours>", {"named": "hours"})
+    numbers = tm.App("numbers")
+    numbers.every(10, origin=3)
+    assert every(numbers) == {"ticks": {"period": {"int": 10}, "origin": 3}}
 
 
 def test_ticks_again():

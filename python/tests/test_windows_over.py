@@ -585,6 +585,25 @@ def test_bids(workers):
     ]
 
 
+def test_windows_in_a_session():
+    app = tm.App("windows")
+    bids = app.source(Bid)
+
+    @app.window(bids, by="user", over=tm.tumbling(10))
+    def asked(w):
+        tm.require(w.count() > 1, "only one")
+        return {"end": w.end, "user": w.user, "n": w.count()}
+
+    with app.start() as session:
+        for stream in app.streams():
+            session.follow(stream)
+        closed, failed = session.follow(asked.closed), session.follow(asked.failed)
+        bid = {"price": 0.0, "size": None, "big": False}
+        session.send(bids, [{"at": at, "user": user, **bid} for at, user in [(1, "a"), (2, "b"), (3, "a"), (12, None)]])
+        assert closed.next(timeout=30).to_pylist() == [{"end": 10, "user": "a", "n": 2}]
+        assert [(row["user"], row["reason"]) for row in failed.next(timeout=30).to_pylist()] == [("b", "only one")]
+
+
 # Ticks.
 
 

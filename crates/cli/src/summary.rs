@@ -23,8 +23,17 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
         }
     }
     for transaction in &summary.transactions {
+        let name = &transaction.name;
+        // What windows are made of has names with a dot.
+        if name.contains('.') && transaction.aborted == 0 {
+            continue;
+        }
         let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));
-        let _ = writeln!(text, "  transaction {}: {committed} committed, {aborted} aborted", transaction.name);
+        let add = format!("{name}.add");
+        let _ = match summary.transactions.iter().any(|other| other.name == add) {
+            true => writeln!(text, "  window {name}: {committed} closed, {aborted} failed"),
+            false => writeln!(text, "  transaction {name}: {committed} committed, {aborted} aborted"),
+        };
         for (reason, events) in &transaction.reasons {
             let _ = writeln!(text, "    {} {reason}", count(*events));
         }

@@ -286,7 +286,8 @@ fn inputs(plan: &Plan) -> Vec<Input> {
 fn is_hidden(program: &Program, id: StreamId) -> bool {
     let of = |t: TransactionId| program.transactions[t].name.contains('.');
     match program.streams[id].origin {
-        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(t),
+        Origin::Committed(t) | Origin::Aborted(t) => of(t),
+        Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         _ => false,
     }

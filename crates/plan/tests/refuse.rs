@@ -6,7 +6,10 @@ use tidemill_plan::build::{
     Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
     length, literal, local, max, named, none, record, window,
 };
-use tidemill_plan::{Aggregate, Expr, ExprNode, Limits, Span, StmtNode, WindowDef, WindowPart, analyze};
+use tidemill_plan::{
+    Aggregate, Expr, ExprNode, Limits, OverDef, Span, Stmt, StmtNode, StreamRef, TransactionDef, WindowDef,
+    WindowFunction, WindowPart, WindowsDef, analyze,
+};
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
     match analyze(&plan.build()) {
@@ -726,5 +729,75 @@ fn windows_that_cannot_be() {
         ),
     ] {
         refuse(declare(ty, window), &[&format!("table 't': {expected}")]);
+    }
+}
+
+/// A window over `s`, whose function returns one field.
+fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) -> Vec<String> {
+    let plan = PlanBuilder::new("p").source("s", |s| {
+        s.event_time("at", Type::Int).field("n", Type::Int).field("x", Type::Float).field("flag", Type::Bool)
+    });
+    let mut plan = plan.map("later", named("s"), record([("at", event("at") + 1)])).build();
+    let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
+    let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
+    let over = Some(OverDef { by, windows });
+    let window = TransactionDef { name: "w".into(), inputs: vec![input], over, roles: vec![], body };
+    plan.transactions.push(window);
+    match analyze(&plan) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn asked(function: WindowFunction, value: &str) -> Expr {
+    ExprNode::Aggregate { function, value: Some(Box::new(event(value))), by: None }.into()
+}
+
+#[test]
+fn windows_over_streams() {
+    use WindowFunction as F;
+    let ten = || WindowsDef::Tumbling { length: Value::Int(10), origin: 0 };
+    let sliding =
+        |length, every| WindowsDef::Sliding { length: Value::Int(length), every: Value::Int(every), origin: 0 };
+    let sum = || asked(F::Sum, "n");
+    // Each is right but for one thing.
+    assert_eq!(windowed(&["n"], ten(), named("s"), sum()), Vec::<String>::new());
+    assert_eq!(windowed(&[], sliding(10, 5), named("later"), asked(F::Max, "at")), Vec::<String>::new());
+    let cases = [
+        (
+            windowed(&["x"], ten(), named("s"), sum()),
+            "window 'w': the group 'x' is a float; use an int, a Decimal or a str",
+        ),
+        (
+            windowed(&[], sliding(10, 3), named("s"), sum()),
+            "window 'w': windows of 10 are no whole number of slides of 3; give a slide that divides the length",
+        ),
+        (
+            windowed(&[], WindowsDef::Session { gap: Value::Duration(10) }, named("s"), sum()),
+            "window 'w': the event time is an int, but the gap of the windows is microseconds(10); give an int",
+        ),
+        (
+            windowed(&[], WindowsDef::Counting { count: 0 }, named("s"), sum()),
+            "window 'w': the windows are of 0 events; give 1 to 65536",
+        ),
+        (
+            windowed(&[], sliding(10, 5), named("s"), asked(F::First, "n")),
+            "window 'w': sliding windows have no first() of this; tumbling windows have, and windows of sessions and counts",
+        ),
+        (
+            windowed(&[], ten(), named("s"), asked(F::Sum, "flag")),
+            "window 'w': w.ev.flag.sum() is asked of bool; only numbers have it",
+        ),
+        (
+            windowed(&["n"], ten(), named("s"), event("x")),
+            "window 'w': w.x is one value of many: a window holds events; ask for an aggregate, as in w.x.max(), or group by it",
+        ),
+        (
+            windowed(&[], ten(), StreamRef::Committed("w".into()), sum()),
+            "transaction 'w': it feeds itself: w -> w; an event must come to an end; do the repetition inside one transaction",
+        ),
+    ];
+    for (errors, expected) in cases {
+        assert_eq!(errors, [expected]);
     }
 }

@@ -154,6 +154,9 @@ fn window(
         return Err(Fault::new(format!("it is over {} streams", def.inputs.len())).hint("a window is over one").into());
     };
     let input = streams.input(input)?;
+    if streams.resolve(&StreamRef::Named(def.name.clone())).is_ok() {
+        return Err(Fault::new("a stream has this name").hint("rename one of them").into());
+    }
     if let Some(later) = position::windows(&streams.list, transactions, input).into_iter().find(|&t| t > first) {
         let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
         return Err(Fault::new(format!("it is over results of the window '{name}', which is declared after it"))
@@ -192,6 +195,8 @@ fn window(
     let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
     let close = on_close(&close, 1)?;
     let next = on_close(&next, 2)?;
+    streams.list[close.committed.stream].name = format!("{}.closed", def.name);
+    streams.list[close.aborted].name = format!("{}.failed", def.name);
     Ok(vec![add, close, next])
 }
 

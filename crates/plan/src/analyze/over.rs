@@ -223,7 +223,7 @@ impl Lowering<'_> {
                 groups: None,
             }),
             add: self.add(),
-            close: on_due(self.name.to_owned(), AccessDef::Read, body),
+            close: on_due(self.name.to_owned(), AccessDef::ReadDefault, body),
             next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
             due: self.due(),
             schema,

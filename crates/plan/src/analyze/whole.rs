@@ -40,7 +40,7 @@ fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>, errors: &mu
 
 /// Positions compare across sources, so their times must be of one kind.
 fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
-    let mut first: Option<(&str, &'static str)> = None;
+    let mut first: Option<(&str, &str, &'static str)> = None;
     for stream in &plan.streams {
         let kind = match &stream.origin {
             OriginDef::Source { schema, event_time, .. } => time_kind(schema, event_time.as_deref()),
@@ -48,11 +48,12 @@ fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
             OriginDef::Every { .. } => "an event time",
             OriginDef::Filter { .. } | OriginDef::Map { .. } => continue,
         };
+        let what = if matches!(stream.origin, OriginDef::Every { .. }) { "the ticks" } else { "source" };
         match first {
-            None => first = Some((&stream.name, kind)),
-            Some((_, known)) if known == kind => {}
-            Some((other, known)) => {
-                let fault = Fault::new(format!("it has {kind}, but '{other}' has {known}"))
+            None => first = Some((what, &stream.name, kind)),
+            Some((.., known)) if known == kind => {}
+            Some((what, other, known)) => {
+                let fault = Fault::new(format!("it has {kind}, but {what} '{other}' has {known}"))
                     .hint("declare the event time of every source, in one unit, or of none");
                 errors.push(fault.of("stream", &stream.name));
             }

@@ -157,7 +157,8 @@ impl Scope<'_> {
             return Ok(time);
         }
         let (left, right) = (Box::new(time), Box::new(constant(ty.ty, Value::Int(shift))));
-        let reason = self.reasons.id("a time beyond the last".to_owned());
+        // The window that holds the time has bounds, which were computed.
+        let reason = self.reasons.never();
         Ok(Typed { ty, node: Node::Word { op: WordOp::Add, left, right, reason } })
     }
 }

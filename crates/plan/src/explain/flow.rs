@@ -26,13 +26,17 @@ pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
     let mut readers = Vec::new();
     for stream in &program.streams {
         match stream.origin {
+            _ if stream.name.contains('.') => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
             _ => {}
         }
     }
     let transactions = program.transactions.iter().filter(|t| t.inputs.contains(&id));
-    readers.extend(transactions.map(|t| format!("transaction {}", t.name)));
+    readers.extend(transactions.filter_map(|t| match t.name.strip_suffix(".add") {
+        Some(window) => Some(format!("window {window}")),
+        None => (!t.is_hidden()).then(|| format!("transaction {}", t.name)),
+    }));
     readers
 }
 

@@ -3,6 +3,7 @@
 mod expression;
 mod flow;
 mod transaction;
+mod windows;
 
 use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
 use std::fmt::Write;
@@ -14,10 +15,10 @@ pub fn explain(program: &Program) -> String {
 
 fn account(program: &Program) -> String {
     let mut text = format!("application {}\n", program.name);
-    if !program.tables.is_empty() {
+    if program.tables.iter().any(|table| !table.is_hidden) {
         text.push_str("\ntables\n");
     }
-    for table in &program.tables {
+    for table in program.tables.iter().filter(|table| !table.is_hidden) {
         let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
         let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
     }
@@ -26,11 +27,12 @@ fn account(program: &Program) -> String {
         groups(&mut text, program);
         speculation(&mut text, program);
     }
+    windows::windows(&mut text, program);
     text.push_str("\nflow\n");
-    for id in program.streams.keys() {
+    for id in program.streams.keys().filter(|&id| !windows::is_hidden(program, id)) {
         flow::stream(&mut text, program, id);
     }
-    for id in program.transactions.keys() {
+    for (id, _) in program.transactions.iter_enumerated().filter(|(_, transaction)| !transaction.is_hidden()) {
         text.push('\n');
         transaction::transaction(&mut text, program, id);
     }
@@ -60,8 +62,9 @@ fn groups(text: &mut String, program: &Program) {
 
 /// Why no policy runs transactions again, where none does.
 fn speculation(text: &mut String, program: &Program) {
+    let shown = |t: &&crate::Transaction| !t.is_hidden();
     let is_final = |t: &crate::Transaction| t.is_final(program).map(|why| format!("{} {why}", t.name));
-    let reasons: Vec<String> = program.transactions.iter().filter_map(is_final).collect();
+    let reasons: Vec<String> = program.transactions.iter().filter(shown).filter_map(is_final).collect();
     if !reasons.is_empty() {
         let _ = write!(text, "\nupdates wait for verdicts under every policy: ");
         let _ = writeln!(text, "{}, which could not be taken back", reasons.join(", "));
@@ -86,6 +89,7 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
 /// through a transaction that returns nothing.
 pub fn warnings(program: &Program) -> Vec<String> {
     let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id));
+    let unused = unused.filter(|&id| !windows::is_hidden(program, id));
     unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name)).collect()
 }
 

@@ -235,7 +235,7 @@ fn windows_are_what_they_mean() {
         let expected: Vec<Vec<Value>> =
             closed(&windows, by, &events).iter().map(|closed| given(closed, by, sliding)).collect();
         let subject = Subject::new(history);
-        let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "w.committed");
+        let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "w.closed");
         let sink = sink.expect("every stream has a sink");
         assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {windows:?}, by group: {by}, {events:?}");
         let mut engine = Engine::new(subject.program.clone()).expect("it compiles");

@@ -1,0 +1,67 @@
+//! Windows over streams, and ticks: what each keeps and when it closes.
+
+use super::column;
+use crate::print::literal;
+use crate::{Bound, Due, DueField, Origin, Program, StreamId, Transaction};
+use std::fmt::Write;
+use tidemill_model::{Type, Value};
+
+impl Transaction {
+    /// Whether it is a part of a window over a stream, or of a stream of ticks. Names of users have no dots.
+    pub fn is_hidden(&self) -> bool {
+        self.name.contains('.')
+    }
+}
+
+/// Whether a stream is a part of a window over a stream, and no result of its own.
+pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
+    match program.streams[id].origin {
+        Origin::Committed(of) | Origin::Aborted(of) => program.transactions[of].is_hidden(),
+        // A transaction emits a second time for a window.
+        Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
+        Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
+        Origin::Failed(of) => is_hidden(program, of),
+        _ => false,
+    }
+}
+
+/// All windows over streams.
+pub(super) fn windows(text: &mut String, program: &Program) {
+    let mut title = "\nwindows over streams\n";
+    for stream in &program.streams {
+        let Origin::Due(due) = &stream.origin else { continue };
+        let Some(name) = stream.name.strip_suffix(".due") else { continue };
+        text.push_str(std::mem::take(&mut title));
+        let adds = program.transactions.iter().find(|t| t.name == format!("{name}.add"));
+        let input = adds.map_or("", |add| program.streams[add.inputs[0]].name.as_str());
+        let parts = stream.schema.fields.iter().filter(|field| !matches!(field.name.as_str(), "start" | "end" | "one"));
+        let by: Vec<&str> = parts.map(|field| field.name.as_str()).collect();
+        let by = if by.is_empty() { String::new() } else { format!(", by {}", by.join(", ")) };
+        let _ = writeln!(text, "  {name}: {} of {input}{by}", kind(due));
+        let table = &program.tables[due.table];
+        let kept = table.columns.iter().enumerate().filter(|(i, _)| !table.key.contains(i) && *i != due.due);
+        let kept: Vec<String> = kept.map(|(i, of)| column(table, i, of)).collect();
+        let _ = writeln!(text, "    keeps a row for each group with an open window: {}", kept.join(", "));
+        if due.bound == Bound::Never {
+            let _ = writeln!(text, "    closes with an event: events are followed one by one");
+        } else {
+            let _ = writeln!(text, "    closes between epochs: an epoch ends where a window may");
+        }
+    }
+}
+
+fn kind(due: &Due) -> String {
+    let span = |units: i64| literal(&if due.time == Type::Int { Value::Int(units) } else { Value::Duration(units) });
+    let length = due.fields.iter().find_map(|field| match field {
+        DueField::Start { length } => Some(*length),
+        _ => None,
+    });
+    match (due.bound, length) {
+        (Bound::Grid { every, .. }, Some(length)) if length > every => {
+            format!("sliding windows of {}, one each {},", span(length), span(every))
+        }
+        (Bound::Grid { every, .. } | Bound::Ticks { every, .. }, _) => format!("tumbling windows of {}", span(every)),
+        (Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
+        (Bound::Never, _) => "windows by count".into(),
+    }
+}

@@ -1,0 +1,65 @@
+"""Ads: how often each campaign was seen, in windows of ten seconds, and what it has left to pay for it.
+
+    tidemill run examples/ads.py
+
+The windows count views per campaign. A window that closes is an event: it charges the budget of its
+campaign, all of the window or nothing. A campaign that cannot pay for a window is stopped, before the
+next window of any campaign is charged. Views that come more than two seconds late are in no window; they
+go to a file of their own. The count is that of the Yahoo! streaming benchmark (Chintapalli et al., 2016),
+with the campaign in the event in place of a join.
+"""
+
+import datasets
+import tidemill as tm
+
+app = tm.App("ads")
+out = datasets.out("ads")
+
+
+class Campaign(tm.Row):
+    """What a view costs and what is left of the budget, in cents."""
+
+    id: str = tm.key()
+    price: int
+    left: int
+    views: int = 0
+    stopped: bool = False
+
+
+class Shown(tm.Event):
+    """What a user did with an ad: ``view``, ``click`` or ``purchase``."""
+
+    at: tm.Time = tm.event_time()
+    campaign: str
+    kind: str
+
+
+campaigns = app.table(Campaign, rows=tm.csv(datasets.campaigns()))
+shown = app.source(Shown, tm.csv(datasets.ads()), lateness="2s")
+
+
+@app.window(shown.filter(lambda e: e.kind == "view"), by="campaign", over=tm.tumbling("10s"))
+def count(w):
+    return {"at": w.end, "campaign": w.campaign, "views": w.count()}
+
+
+@app.transaction(count.closed)
+def charge(ev, campaign=campaigns.row("campaign")):
+    tm.require(not campaign.stopped, "stopped")
+    tm.require(campaign.left >= ev.views * campaign.price, "budget spent")
+    campaign.left -= ev.views * campaign.price
+    campaign.views += ev.views
+    return {"at": ev.at, "campaign": ev.campaign, "views": ev.views, "left": campaign.left}
+
+
+@app.transaction(charge.aborted.filter(lambda e: e.reason == "budget spent"))
+def stop(ev, campaign=campaigns.row("campaign")):
+    campaign.stopped = True
+    return {"at": ev.at, "campaign": ev.campaign, "left": campaign.left}
+
+
+app.sink(count.closed, tm.jsonl(out / "views.jsonl"))
+app.sink(charge.committed, tm.jsonl(out / "charged.jsonl"))
+app.sink(charge.aborted, tm.jsonl(out / "unpaid.jsonl"))
+app.sink(stop.committed, tm.jsonl(out / "stopped.jsonl"))
+app.sink(shown.late, tm.jsonl(out / "late.jsonl"))
