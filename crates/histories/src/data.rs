@@ -86,9 +86,6 @@ const PLAIN: [&str; 10] = ["a", "b", "A", "", "ab", "7", "42", " a", "B", "c"];
 const STRANGE: [&str; 9] =
     ["ß", "İstanbul", "Ὀδυσσεύς", "日本", "e\u{301}", "\u{a0}x\u{2003}", "🦀", "-9223372036854775808", "nan"];
 
-/// Numbers whose sums depend on where they are rounded.
-const WIDE: [f64; 10] = [1e16, -1e16, 1e300, -1e300, 1e308, -1e308, 1e-12, -1e-12, 5e-324, -0.0];
-
 impl Values {
     /// Most of the rows that keys like those of the events would find.
     fn rows(&mut self, table: &Table) -> Vec<Vec<Value>> {
@@ -174,8 +171,7 @@ impl Values {
         match ty.ty {
             Type::Bool => Value::Bool(self.random.chance(50)),
             Type::Int => Value::Int(if few { self.random.int(0, 4) } else { self.random.int(-10, 60) }),
-            Type::Float if self.random.chance(20) => Value::Float(*self.random.pick(&WIDE)),
-            Type::Float => Value::Float(*self.random.pick(&[0.0, 0.1, 0.7, 1.0, -2.5, 1.5, -3.9, 1e6])),
+            Type::Float => Value::Float(float(self.random.bits() as usize)),
             Type::Decimal { .. } => Value::Decimal(self.random.int(0, if few { 3 } else { 60 })),
             Type::Time => Value::Time(self.random.int(0, if few { 3 } else { 60 })),
             Type::Str => Value::Str(self.text(few)),
@@ -220,6 +216,16 @@ impl Values {
             }),
             Type::Duration | Type::Null => unreachable!("no column type"),
         }
+    }
+}
+
+/// A number by random bits; one of five is such that its sums depend on where they are rounded.
+fn float(bits: usize) -> f64 {
+    const NEAR: [f64; 8] = [0.0, 0.1, 0.7, 1.0, -2.5, 1.5, -3.9, 1e6];
+    const WIDE: [f64; 10] = [1e16, -1e16, 1e300, -1e300, 1e308, -1e308, 1e-12, -1e-12, 5e-324, -0.0];
+    match bits / NEAR.len() % 5 {
+        0 => WIDE[bits / (5 * NEAR.len()) % WIDE.len()],
+        _ => NEAR[bits % NEAR.len()],
     }
 }
 
