@@ -22,11 +22,10 @@ class Campaign(tm.Row):
     id: str = tm.key()
     price: int
     left: int
-    views: int = 0
     stopped: bool = False
 
 
-class Shown(tm.Event):
+class Showing(tm.Event):
     """What a user did with an ad: ``view``, ``click`` or ``purchase``."""
 
     at: tm.Time = tm.event_time()
@@ -35,10 +34,10 @@ class Shown(tm.Event):
 
 
 campaigns = app.table(Campaign, rows=tm.csv(datasets.campaigns()))
-shown = app.source(Shown, tm.csv(datasets.ads()), lateness="2s")
+showings = app.source(Showing, tm.csv(datasets.ads()), lateness="2s")
 
 
-@app.window(shown.filter(lambda e: e.kind == "view"), by="campaign", over=tm.tumbling("10s"))
+@app.window(showings.filter(lambda e: e.kind == "view"), by="campaign", over=tm.tumbling("10s"))
 def count(w):
     return {"at": w.end, "campaign": w.campaign, "views": w.count()}
 
@@ -48,7 +47,6 @@ def charge(ev, campaign=campaigns.row("campaign")):
     tm.require(not campaign.stopped, "stopped")
     tm.require(campaign.left >= ev.views * campaign.price, "budget spent")
     campaign.left -= ev.views * campaign.price
-    campaign.views += ev.views
     return {"at": ev.at, "campaign": ev.campaign, "views": ev.views, "left": campaign.left}
 
 
@@ -62,4 +60,4 @@ app.sink(count.closed, tm.jsonl(out / "views.jsonl"))
 app.sink(charge.committed, tm.jsonl(out / "charged.jsonl"))
 app.sink(charge.aborted, tm.jsonl(out / "unpaid.jsonl"))
 app.sink(stop.committed, tm.jsonl(out / "stopped.jsonl"))
-app.sink(shown.late, tm.jsonl(out / "late.jsonl"))
+app.sink(showings.late, tm.jsonl(out / "late.jsonl"))

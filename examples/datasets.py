@@ -143,9 +143,9 @@ def ads() -> Path:
 
 def _campaigns(count: int = 100) -> Iterator[str]:
     dice = random.Random(6)
-    yield "id,price,left"
+    yield "id,price,left,stopped"
     for number in range(count):
-        yield f"campaign-{number},{dice.randrange(1, 6)},{dice.randrange(1000, 10_000)}"
+        yield f"campaign-{number},{dice.randrange(1, 6)},{dice.randrange(1000, 10_000)},false"
 
 
 def _ads(count: int = 200_000, campaigns: int = 100) -> Iterator[str]:

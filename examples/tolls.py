@@ -12,7 +12,7 @@ VLDB 2004) without accidents. Windows, published rows and tolls are one serial h
 import datasets
 import tidemill as tm
 
-FREE = 10  # So many cars on a segment drive for nothing.
+FREE = 50  # So many cars on a segment drive for nothing.
 SLOW = 40.0  # Miles per hour. On a segment that is faster all do.
 
 app = tm.App("tolls")

@@ -1,11 +1,13 @@
 //! When something is due next, as far as the gate knows.
 
 use arrow_array::RecordBatch;
+use tidemill_durability::StateError;
 use tidemill_plan::{Bound, Due, StreamId};
 use tidemill_recovery::RunError;
 use tidemill_stages::due::{due_of, due_rows};
 use tidemill_stages::gate::Cut;
 use tidemill_stages::machine::Machine;
+use tidemill_state::EvictedError;
 
 /// For each stream of what is due, the earliest boundary at which a row can be due.
 ///
@@ -53,6 +55,14 @@ impl Next {
     }
 }
 
+/// An error of rows that could not be read.
+pub fn unread(error: EvictedError) -> RunError {
+    match error.downcast::<StateError>() {
+        Ok(error) => RunError::State(*error),
+        Err(other) => RunError::Panic(other.to_string()),
+    }
+}
+
 impl Agenda {
     /// Before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
@@ -96,7 +106,7 @@ impl Agenda {
         next.is_known = true;
         // The first look is at no time.
         let rows = due_rows(machine, next.stream, Some(boundary).filter(|&boundary| boundary > i64::MIN));
-        let rows = rows.map_err(|error| RunError::Panic(error.to_string()))?;
+        let rows = rows.map_err(unread)?;
         (next.known, next.since) = (rows.next, None);
         if rows.events.is_some()
             && let Bound::Grid { every, .. } = next.due.bound

@@ -1,5 +1,6 @@
 //! An application (program, code and tables) and its runs.
 
+use crate::agenda::unread;
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
 use crate::run::Run;
@@ -8,7 +9,7 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
-use tidemill_durability::{StateDirectory, StateError};
+use tidemill_durability::StateDirectory;
 use tidemill_plan::{Groups, Program, StreamId, TableId};
 use tidemill_recovery::{Control, Durability, RunError, migrate, seed};
 use tidemill_stages::access::shape::EpochShape;
@@ -17,7 +18,7 @@ use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{Sink, Source};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_stages::wiring::Wiring;
-use tidemill_state::{EvictedError, PreloadError, Table, TableStats};
+use tidemill_state::{PreloadError, Table, TableStats};
 use typed_index_collections::{TiVec, ti_vec};
 
 /// The inputs of a run: one source and one sink for each of the program's, in its order.
@@ -123,11 +124,7 @@ impl Engine {
 
     /// The rows of a table, sorted by key. Call it between runs only. Fails if evicted rows cannot be read.
     pub fn table(&self, table: TableId) -> Result<RecordBatch, RunError> {
-        let failed = |error: EvictedError| match error.downcast::<StateError>() {
-            Ok(error) => RunError::State(*error),
-            Err(other) => RunError::Panic(other.to_string()),
-        };
-        self.machine.tables[table].to_batch().map_err(failed)
+        self.machine.tables[table].to_batch().map_err(unread)
     }
 
     /// The accesses of an epoch of these events of the first source. Call it between runs only, and not for programs
