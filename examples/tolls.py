@@ -48,6 +48,17 @@ class Report(tm.Event):
     speed: int
 
 
+class Toll(tm.Event):
+    """What a car paid to enter a segment, and its balance after that."""
+
+    at: tm.Time = tm.event_time()
+    car: int
+    road: int
+    seg: int
+    toll: int
+    balance: int
+
+
 segments = app.table(Segment)
 cars = app.table(Car)
 reports = app.source(Report, tm.csv(datasets.reports()))
@@ -80,8 +91,8 @@ def drive(ev, car=cars.row("car", create=True), segment=segments.read("road", "s
         due = toll(segment)
         car.balance -= due
         if due > 0:
-            return {"at": ev.at, "car": ev.car, "road": ev.road, "seg": ev.seg, "toll": due, "balance": car.balance}
+            tm.emit(Toll(at=ev.at, car=ev.car, road=ev.road, seg=ev.seg, toll=due, balance=car.balance))
 
 
 app.sink(traffic.closed, tm.jsonl(out / "traffic.jsonl"))
-app.sink(drive.committed, tm.jsonl(out / "tolls.jsonl"))
+app.sink(drive.emitted(Toll), tm.jsonl(out / "tolls.jsonl"))

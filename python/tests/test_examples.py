@@ -34,7 +34,7 @@ def ran(monkeypatch, tmp_path):
         return {n: {next(iter(r.values())): r for r in t.to_pylist()} for n, t in app.tables.items()}, summary
 
     yield run
-    for name in set(sys.modules) & {"datasets", "bank", "flights", "orders"} - before:
+    for name in set(sys.modules) & {"datasets", "bank", "flights", "orders", "ads", "tolls"} - before:
         del sys.modules[name]
 
 
@@ -221,6 +221,103 @@ def test_orders(ran):
     assert list(aborted.values()) == [reasons["missing"]]
     assert (ordered.committed, ordered.aborted) == (len(invoices), sum(reasons.values()))
     assert sum(t.aborted for t in summary.transactions if t.name == "reprice") == unknown
+
+
+def in_csv(name):
+    """The records of a data file, and their times without a zone."""
+    with (EXAMPLES / "data" / name).open(encoding="utf-8", newline="") as file:
+        return [(datetime.fromisoformat(row["at"]).replace(tzinfo=None), row) for row in csv.DictReader(file)]
+
+
+def text(at):
+    """A time as a sink writes it."""
+    return f"{at.isoformat(timespec='microseconds')}Z"
+
+
+def test_ads(ran):
+    tables, summary = ran("ads")
+    punctual, late, latest = [], [], datetime.min + timedelta(1)
+    for at, row in in_csv("ads.csv"):
+        (late if at < latest - timedelta(seconds=2) else punctual).append((at, row))
+        latest = max(latest, at)
+    punctual.sort(key=lambda event: event[0])
+    assert summary.events == len(punctual) and summary.late == len(late) == 100
+
+    # In the order of the ends; the campaigns of a window in the order of their first views.
+    views = defaultdict(int)
+    for at, row in punctual:
+        if row["kind"] == "view":
+            end = at - timedelta(seconds=at.second % 10, microseconds=at.microsecond) + timedelta(seconds=10)
+            views[end, row["campaign"]] += 1
+    with (EXAMPLES / "data" / "campaigns.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["id"]: (int(row["price"]), int(row["left"])) for row in csv.DictReader(file)}
+    left = {campaign: budget for campaign, (_, budget) in rows.items()}
+    charged, unpaid, stopped = [], [], {}
+    for (end, campaign), count in views.items():
+        cost = count * rows[campaign][0]
+        if campaign in stopped or left[campaign] < cost:
+            unpaid.append((text(end), campaign, "stopped" if campaign in stopped else "budget spent"))
+            stopped.setdefault(campaign, (text(end), left[campaign]))
+        else:
+            left[campaign] -= cost
+            charged.append((text(end), campaign, count, left[campaign]))
+    assert 10 < len(stopped) < 90 and len(views) > 10_000
+
+    def of(name, *fields):
+        return [tuple(event[field] for field in fields) for event in written(f"ads/{name}.jsonl")]
+
+    assert of("views", "at", "campaign", "views") == [(text(end), c, n) for (end, c), n in views.items()]
+    assert of("charged", "at", "campaign", "views", "left") == charged
+    assert of("unpaid", "at", "campaign", "reason") == unpaid
+    assert of("stopped", "campaign", "at", "left") == [(campaign, *seen) for campaign, seen in stopped.items()]
+    assert of("late", "at", "campaign", "kind") == [(text(at), row["campaign"], row["kind"]) for at, row in late]
+    assert {key: (row["left"], row["stopped"]) for key, row in tables["campaigns"].items()} == {
+        key: (left[key], key in stopped) for key in rows
+    }
+
+
+def test_tolls(ran):
+    tables, summary = ran("tolls")
+    minute, reports = timedelta(minutes=1), []
+    for at, row in in_csv("reports.csv"):
+        reports.append((at, *(int(row[name]) for name in ("car", "road", "seg", "speed"))))
+    assert summary.events == len(reports) > 100_000 and (summary.late, summary.bad) == (0, 0)
+
+    # The windows by their ends, the segments of each in the order of their first reports.
+    windows = defaultdict(lambda: defaultdict(list))
+    for at, car, road, seg, speed in reports:
+        end = at - timedelta(seconds=at.second) + minute
+        for later in range(5):
+            windows[end + later * minute][road, seg].append((car, speed))
+    traffic, tolls = [], []
+    segments, places, crossings, balances = {}, {}, Counter(), Counter()
+
+    def close(end):
+        for (road, seg), inside in windows.pop(end).items():
+            segments[road, seg] = sum(speed for _, speed in inside) / len(inside), len({car for car, _ in inside})
+            traffic.append((text(end), road, seg, *segments[road, seg]))
+
+    for at, car, road, seg, _ in reports:
+        for end in sorted(end for end in windows if end <= at):
+            close(end)
+        if places.get(car) != (road, seg):
+            places[car] = road, seg
+            crossings[car] += 1
+            speed, cars = segments.get((road, seg), (0.0, 0))
+            due = 2 * (cars - 50) ** 2 if speed < 40 and cars > 50 else 0
+            balances[car] -= due
+            if due:
+                tolls.append((text(at), car, road, seg, due, balances[car]))
+    for end in sorted(windows):
+        close(end)
+
+    assert len(traffic) > 1000 and 1000 < len(tolls) < sum(crossings.values())
+    events = written("tolls/traffic.jsonl")
+    assert [(e["at"], e["road"], e["seg"], float(e["speed"]), e["cars"]) for e in events] == traffic
+    assert [tuple(event.values()) for event in written("tolls/tolls.jsonl")] == tolls
+    assert {car: (row["road"], row["seg"]) for car, row in tables["cars"].items()} == places
+    assert {car: row["crossings"] for car, row in tables["cars"].items()} == crossings
+    assert {car: row["balance"] for car, row in tables["cars"].items()} == balances
 
 
 def ask(address, order=None):

@@ -70,6 +70,16 @@ impl Kind {
         })
     }
 
+    /// The name of the column that says when a row is due. A state does not fit a program with windows of another kind.
+    pub fn due_column(self) -> String {
+        match self {
+            Kind::Tumbling { length, origin } => format!("due_tumbling_{length}_{origin}"),
+            Kind::Sliding { length, every, origin } => format!("due_sliding_{length}_{every}_{origin}"),
+            Kind::Session { gap } => format!("due_session_{gap}"),
+            Kind::Counting { count } => format!("due_counting_{count}"),
+        }
+    }
+
     pub fn origin(self) -> i64 {
         match self {
             Kind::Tumbling { origin, .. } | Kind::Sliding { origin, .. } => origin,
@@ -312,9 +322,38 @@ impl Cells {
         if let Some(known) = known {
             return known.definition.name.clone();
         }
-        let name = format!("value{}", self.cells.len());
+        let name = self.name(what, value.as_ref(), by.as_ref());
         let (definition, adds) = self.kept(what, &name, value.as_ref(), ty);
         self.cells.push(Cell { what, value, by, definition, ty, adds });
+        name
+    }
+
+    /// What the column is called. It says what it keeps, so that a state does not fit a program which keeps something else.
+    fn name(&self, what: What, value: Option<&Expr>, by: Option<&Expr>) -> String {
+        let kept = match what {
+            What::Count => "count",
+            What::Least => "min",
+            What::Greatest => "max",
+            What::First => "first",
+            What::Last => "last",
+            What::Best(WindowFunction::ArgMin) => "least",
+            What::Best(_) => "greatest",
+            What::At(WindowFunction::ArgMin) => "at_least",
+            What::At(_) => "at_greatest",
+            What::Any => "any",
+            What::All => "all",
+            What::Values => "values",
+            What::Distinct => "distinct",
+        };
+        let mut name = kept.to_owned();
+        for of in by.into_iter().chain(value) {
+            let text = of.to_string().replace("ev.", "");
+            name.push('_');
+            name.extend(text.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }));
+        }
+        while self.cells.iter().any(|cell| cell.definition.name == name) {
+            name.push('_');
+        }
         name
     }
 

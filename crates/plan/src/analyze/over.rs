@@ -232,20 +232,20 @@ impl Lowering<'_> {
         }
     }
 
-    /// The table of open windows: the key, `due`, `first`, `start` and `end`, and what is aggregated.
+    /// The table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is aggregated.
     fn windows(&self, time: Type) -> TableDef {
         let zero = |ty| if ty == Type::Time { Value::Time(0) } else { Value::Int(0) };
         let mut columns = Vec::new();
-        for (number, part) in self.parts.iter().enumerate() {
+        for part in &self.parts {
             if part.ty.nullable {
-                columns.push(column(&format!("none{number}"), Type::Bool, true, None));
+                columns.push(column(&format!("none_{}", part.name), Type::Bool, true, None));
             }
-            columns.push(column(&format!("by{number}"), part.ty.ty, true, None));
+            columns.push(column(&format!("by_{}", part.name), part.ty.ty, true, None));
         }
         if columns.is_empty() {
             columns.push(column("one", Type::Int, true, None));
         }
-        columns.push(column("due", Type::Int, false, Some(Value::Int(0))));
+        columns.push(column(&self.kind.due_column(), Type::Int, false, Some(Value::Int(0))));
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         if self.has_start() {
             columns.push(column("start", time, false, Some(zero(time))));
@@ -285,7 +285,7 @@ impl Lowering<'_> {
     fn add(&self) -> TransactionDef {
         let mut body = vec![assign(FRESH, !exists(WINDOW))];
         let has_order = !self.parts.is_empty();
-        let mut begin = Vec::new();
+        let (due, mut begin) = (self.kind.due_column(), Vec::new());
         let number: Expr = if has_order { crate::build::cell(ORDER, "n") } else { 0.into() };
         let count = set(ORDER, "n", crate::build::cell(ORDER, "n") + 1);
         if has_order {
@@ -294,10 +294,10 @@ impl Lowering<'_> {
         }
         begin.push(set(WINDOW, "first", number.clone()));
         match self.kind {
-            Kind::Tumbling { length, origin } => begin.push(set(WINDOW, "due", self.boundary(length, origin))),
-            Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, "due", self.boundary(every, origin))),
+            Kind::Tumbling { length, origin } => begin.push(set(WINDOW, &due, self.boundary(length, origin))),
+            Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, &due, self.boundary(every, origin))),
             // It is full before, or closes at the end of time.
-            Kind::Counting { .. } => begin.push(set(WINDOW, "due", i64::MAX)),
+            Kind::Counting { .. } => begin.push(set(WINDOW, &due, i64::MAX)),
             Kind::Session { .. } => {}
         }
         if self.has_start() {
@@ -305,7 +305,7 @@ impl Lowering<'_> {
         }
         body.push(when(crate::build::local(FRESH), begin));
         if let Kind::Session { gap } = self.kind {
-            body.push(set(WINDOW, "due", self.clock.units() + gap));
+            body.push(set(WINDOW, &due, self.clock.units() + gap));
         } else if self.has_start() {
             body.push(set(WINDOW, "end", self.clock.now()));
         }
@@ -347,9 +347,10 @@ impl Lowering<'_> {
         let delete = stmt(StmtNode::Delete { role: WINDOW.into() });
         let Kind::Sliding { length, every, .. } = self.kind else { return vec![delete] };
         let (count, first) = self.cells.rest(length - every);
+        let due = self.kind.due_column();
         let stays = vec![
             set(WINDOW, "first", ExprNode::OrZero(Box::new(first))),
-            set(WINDOW, "due", crate::build::cell(WINDOW, "due") + every),
+            set(WINDOW, &due, crate::build::cell(WINDOW, due.as_str()) + every),
         ];
         vec![stmt(StmtNode::If { condition: count.eq(0), then: vec![delete], otherwise: stays })]
     }
