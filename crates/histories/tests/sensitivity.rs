@@ -153,6 +153,7 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
     let makes_difference = |(_, change): &Mistake| {
         let mut changed = json.clone();
         change(&mut changed);
+        keep_hidden(&mut changed, &json);
         if changed == json {
             return false;
         }
@@ -160,6 +161,16 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
         !right.same(&Seen::of(&program, history))
     };
     mistakes.iter().map(makes_difference).collect()
+}
+
+/// Puts back the transactions that windows over streams are made of: with a mistake in these some histories do not end.
+fn keep_hidden(changed: &mut Json, right: &Json) {
+    let transactions = right["transactions"].as_array().expect("a list").iter();
+    for (index, transaction) in transactions.enumerate() {
+        if transaction["name"].as_str().is_some_and(|name| name.contains('.')) {
+            changed["transactions"][index] = transaction.clone();
+        }
+    }
 }
 
 #[test]

@@ -70,6 +70,8 @@ impl Reference<'_> {
                     }
                 }
             }
+            let stays = |stream: &StreamId| next(self, *stream).is_some_and(|next| next <= boundary);
+            assert!(!streams.iter().any(|s| !self.due_of(*s).is_ticks() && stays(s)), "what was due is not due again");
         }
     }
 
