@@ -250,3 +250,32 @@ fn windows_are_what_they_mean() {
         }
     }
 }
+
+/// A close makes a window of another, long after the last event.
+#[test]
+fn windows_over_windows_close_at_the_end_of_time() {
+    let inner = WindowsDef::Tumbling { length: Value::Int(100), origin: 0 };
+    let mut plan = program(&inner, false);
+    let windows = WindowsDef::Tumbling { length: Value::Int(4), origin: 0 };
+    let sum = aggregate(WindowFunction::Sum, Some("count"), None);
+    let returned = record([("end", event("end")), ("n", sum)]);
+    let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
+    let over = Some(OverDef { by: vec![], windows });
+    let inputs = vec![tidemill_plan::build::committed("w")];
+    plan.transactions.push(TransactionDef { name: "outer".into(), inputs, over, roles: vec![], body });
+    let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
+    for times in [vec![3], vec![3, 4, 12, 13], vec![99, 100]] {
+        let sources = vec![times.iter().map(|&at| event(at)).collect()];
+        let subject = Subject::new(History { plan: plan.clone(), preload: vec![], sources });
+        let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "outer.closed");
+        let engine = Engine::new(subject.program.clone()).expect("it compiles");
+        let outcome = subject.run(&engine, Options { workers: 2, ..Options::default() }, 1);
+        let inside = |end: i64| times.iter().filter(|&&at| (end - 100..end).contains(&at)).count() as i64;
+        // A close stands at its end less one.
+        let sum = |end: i64| (end - 4..end).map(|at| if at % 100 == 99 { inside(at + 1) } else { 0 }).sum::<i64>();
+        let ends = (0..60).map(|window| 4 * window + 4).filter(|&end| sum(end) > 0);
+        let expected: Vec<Vec<Value>> = ends.map(|end| vec![Value::Int(end), Value::Int(sum(end))]).collect();
+        assert_eq!(outcome.outputs[sink.expect("every stream has a sink")], expected, "{times:?}");
+        assert_eq!(subject.difference(&outcome), None);
+    }
+}
