@@ -8,7 +8,7 @@ use tidemill_durability::StateDirectory;
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
-use tidemill_reference::{NextEvent, Reference, due_streams};
+use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{BadRecord, DueCut, History, IoFailure, LoggedInput, PastEpoch, Source, StartingPoint};
 
 /// The program that a state has recorded.
@@ -100,7 +100,7 @@ impl<'p> Walk<'p> {
         self.passing = epoch.sources.iter().map(|source| source.passed).collect();
         self.sent = epoch.sent.iter().flat_map(|&(source, count)| repeat_n(source, count as usize)).collect();
         if let Some(DueCut { due, boundary }) = epoch.due {
-            self.due = self.reference.due(due_streams(self.program)[due], boundary).into();
+            self.due = self.reference.due(self.program.dues()[due], boundary).into();
         }
         self.epoch = epoch.number;
         Ok(Some(epoch))

@@ -24,8 +24,8 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     }
     for transaction in &summary.transactions {
         let name = &transaction.name;
-        // What windows are made of has names with a dot.
-        if name.contains('.') && transaction.aborted == 0 {
+        let is_hidden = program.transactions.iter().any(|of| of.name == *name && of.is_hidden());
+        if is_hidden && transaction.aborted == 0 {
             continue;
         }
         let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));

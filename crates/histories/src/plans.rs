@@ -284,7 +284,7 @@ fn inputs(plan: &Plan) -> Vec<Input> {
 }
 
 fn is_hidden(program: &Program, id: StreamId) -> bool {
-    let of = |t: TransactionId| program.transactions[t].name.contains('.');
+    let of = |t: TransactionId| program.transactions[t].is_hidden();
     match program.streams[id].origin {
         Origin::Committed(t) | Origin::Aborted(t) => of(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),

@@ -72,6 +72,20 @@ pub struct Program {
     pub limits: Limits,
 }
 
+impl Program {
+    /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks.
+    pub fn dues(&self) -> Vec<StreamId> {
+        let order = |s: StreamId| match &self.streams[s].origin {
+            Origin::Due(due) if due.is_ticks() => Some((true, None)),
+            Origin::Due(_) => Some((false, self.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
+            _ => None,
+        };
+        let mut dues: Vec<_> = self.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
+        dues.sort_unstable();
+        dues.into_iter().map(|(_, stream)| stream).collect()
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {

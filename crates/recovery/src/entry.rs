@@ -64,7 +64,7 @@ impl LogSchemas {
         let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
         LogSchemas {
             sources: sources.map(|stream| arrow_schema(&stream.schema)).collect(),
-            dues: program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Due(_))).count(),
+            dues: program.dues().len(),
             committed: committed_streams(program).map(|s| arrow_schema(&program.streams[s].schema)).collect(),
         }
     }

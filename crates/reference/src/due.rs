@@ -2,18 +2,7 @@
 
 use crate::{NextEvent, Record, Reference};
 use tidemill_model::{Position, Type, Value};
-use tidemill_plan::{Due, DueField, Origin, Program, StreamId};
-
-/// The streams of what is due, in the order of a boundary: closes in the order of the transactions that run on them, then
-/// ticks.
-pub fn due_streams(program: &Program) -> Vec<StreamId> {
-    let all = program.streams.keys();
-    let kind =
-        |s: &StreamId| if let Origin::Due(due) = &program.streams[*s].origin { Some(due.is_ticks()) } else { None };
-    let mut closes: Vec<StreamId> = all.clone().filter(|s| kind(s) == Some(false)).collect();
-    closes.sort_by_key(|&s| program.streams[s].deliveries[0].transaction);
-    closes.into_iter().chain(all.filter(|s| kind(s) == Some(true))).collect()
-}
+use tidemill_plan::{Due, DueField, Origin, StreamId};
 
 impl Reference<'_> {
     /// The events of a stream of what is due at a boundary, in order.
@@ -56,7 +45,7 @@ impl Reference<'_> {
 
     /// `last`: the time of the last event, after which ticks go on; none if there are none any more.
     fn run_until(&mut self, through: i64, last: Option<i64>) {
-        let streams = due_streams(self.program);
+        let streams = self.program.dues();
         let next = |of: &Self, stream: StreamId| {
             let due = of.due_of(stream);
             let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();

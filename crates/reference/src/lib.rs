@@ -31,7 +31,6 @@ mod trace;
 mod transaction;
 mod window;
 
-pub use due::due_streams;
 use std::collections::BTreeMap;
 use table::Table;
 use tidemill_model::{Position, Value};
@@ -126,7 +125,7 @@ impl<'p> Reference<'p> {
                 })
                 .collect(),
             last_time: None,
-            has_due: !due_streams(program).is_empty(),
+            has_due: !program.dues().is_empty(),
             traces: None,
         }
     }

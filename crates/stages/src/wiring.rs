@@ -136,7 +136,7 @@ impl Wiring {
         let waves = Waves::of(program).map(|waves| waves.streams);
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
-        let dues = due_streams(program);
+        let dues = program.dues();
         Wiring {
             inputs,
             deliveries,
@@ -160,18 +160,6 @@ impl Wiring {
     pub fn is_first(&self, id: InputId) -> bool {
         self.waves.is_empty() || self.given.contains(&self.inputs[id].root)
     }
-}
-
-/// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks.
-fn due_streams(program: &Program) -> Vec<StreamId> {
-    let order = |s: StreamId| match &program.streams[s].origin {
-        Origin::Due(due) if due.is_ticks() => Some((true, None)),
-        Origin::Due(_) => Some((false, program.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
-        _ => None,
-    };
-    let mut dues: Vec<_> = program.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
-    dues.sort_unstable();
-    dues.into_iter().map(|(_, stream)| stream).collect()
 }
 
 /// The transaction and outlet that feed a stream, if a transaction feeds it.

@@ -7,6 +7,7 @@ use super::fault::{Checked, Fault};
 use super::over::{FRESH, WINDOW, column, set, stmt, when};
 use super::rewrite::placeless;
 use super::scope::Scope;
+use super::types::zero;
 use crate::build::{cell, local, window};
 use crate::{
     Aggregate, ColumnDef, Expr, ExprNode, Function, Stmt, StmtNode, WindowDef, WindowFunction, WindowPart, WindowsDef,
@@ -361,7 +362,8 @@ impl Cells {
     fn kept(&self, what: What, name: &str, value: Option<&Expr>, ty: ColumnType) -> (ColumnDef, Vec<Stmt>) {
         let own = || cell(WINDOW, name);
         let given = || value.cloned().expect("it is of a value");
-        let plain = |ty: ColumnType| column(name, ty, false, Some(zero(ty)));
+        let zero_of = |ty: ColumnType| if ty.nullable { Value::Null } else { zero(ty.ty) };
+        let plain = |ty: ColumnType| column(name, ty, false, Some(zero_of(ty)));
         let fresh = || local(FRESH);
         // Where there is a value.
         let there = |statements: Vec<Stmt>| match ty.nullable {
@@ -418,18 +420,6 @@ fn pure(value: &Expr, scope: &mut Scope<'_>) -> Checked<ColumnType> {
         Some(reason) => Err(Fault::new(format!("{value} could fail: {reason}"))
             .hint("compute it in a map, and take windows of the mapped stream")),
         None => Ok(typed.ty),
-    }
-}
-
-fn zero(ty: ColumnType) -> Value {
-    match ty.ty {
-        _ if ty.nullable => Value::Null,
-        Type::Bool => Value::Bool(false),
-        Type::Float => Value::Float(0.0),
-        Type::Time => Value::Time(0),
-        Type::Str => Value::Str(String::new()),
-        Type::Bytes => Value::Bytes(Vec::new()),
-        _ => Value::Int(0),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::fault::{Checked, Fault};
 use super::scope::Scope;
 use super::tables::scaled;
-use super::types::{decimal, scale_of};
+use super::types::{decimal, scale_of, zero};
 use crate::program::{Cast, Expr as Typed, Node, WordOp};
 use crate::{Expr, ExprNode};
 use tidemill_model::{ColumnType, Type, Value};
@@ -45,21 +45,13 @@ impl Scope<'_> {
         if !value.ty.nullable {
             return Ok(value);
         }
-        let zero = match value.ty.ty {
-            Type::Bool => Value::Bool(false),
-            Type::Int => Value::Int(0),
-            Type::Float => Value::Float(0.0),
-            Type::Time => Value::Time(0),
-            Type::Duration => Value::Duration(0),
-            Type::Decimal { .. } => Value::Decimal(0),
-            Type::Str => Value::Str(String::new()),
-            Type::Bytes => Value::Bytes(Vec::new()),
-            Type::Null => return Err(Fault::new("it is never anything but None")),
-        };
+        if value.ty.ty == Type::Null {
+            return Err(Fault::new("it is never anything but None"));
+        }
         let (ty, reason) = (ColumnType::from(value.ty.ty), self.reasons.never());
         let condition = Typed { ty: Type::Bool.into(), node: Node::IsNull(Box::new(value.clone())) };
         let present = Typed { ty, node: Node::Unwrap { value: Box::new(value), reason } };
-        let (condition, then) = (Box::new(condition), Box::new(constant(ty, zero)));
+        let (condition, then) = (Box::new(condition), Box::new(constant(ty, zero(ty.ty))));
         Ok(Typed { ty, node: Node::IfElse { condition, then, otherwise: Box::new(present) } })
     }
 

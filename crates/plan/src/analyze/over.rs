@@ -17,7 +17,7 @@ use super::cells::{Cells, Kind};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
-use super::types::check_column_type;
+use super::types::{check_column_type, zero};
 use super::{PositionTime, rewrite};
 use crate::build::{event, exists};
 use crate::{
@@ -234,7 +234,6 @@ impl Lowering<'_> {
 
     /// The table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is aggregated.
     fn windows(&self, time: Type) -> TableDef {
-        let zero = |ty| if ty == Type::Time { Value::Time(0) } else { Value::Int(0) };
         let mut columns = Vec::new();
         for part in &self.parts {
             if part.ty.nullable {

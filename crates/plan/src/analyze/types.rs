@@ -1,7 +1,7 @@
 //! Types of columns and fields: which are allowed, and the least type that holds two.
 
 use super::fault::{Checked, Fault, check_identifier, check_unique};
-use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, FieldType, ListItem, Schema, Type};
+use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, FieldType, ListItem, Schema, Type, Value};
 
 /// The type of decimals that come out of arithmetic.
 pub(super) fn decimal(scale: u8) -> Type {
@@ -26,6 +26,21 @@ pub(super) fn join(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
         (x, y) => decimal(scale_of(x)?.max(scale_of(y)?)),
     };
     Some(ColumnType { ty, nullable: a.nullable || b.nullable })
+}
+
+/// The zero of a type that columns can have.
+pub(super) fn zero(ty: Type) -> Value {
+    match ty {
+        Type::Bool => Value::Bool(false),
+        Type::Int => Value::Int(0),
+        Type::Float => Value::Float(0.0),
+        Type::Time => Value::Time(0),
+        Type::Duration => Value::Duration(0),
+        Type::Decimal { .. } => Value::Decimal(0),
+        Type::Str => Value::Str(String::new()),
+        Type::Bytes => Value::Bytes(Vec::new()),
+        Type::Null => Value::Null,
+    }
 }
 
 /// Refuses types that no column or field can have.
