@@ -262,7 +262,7 @@ pub enum Bound {
     },
     /// That long after it.
     After(i64),
-    /// The end of time.
+    /// The end of time, after all events.
     Never,
     /// No row, but the times of a clock: `origin` and each multiple of `every` before and after it that is after the first
     /// time of all. The table's row holds the next, once there was one. See [`Due::next_tick`].
@@ -304,7 +304,7 @@ impl Bound {
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }
             Bound::After(gap) => time.checked_add(gap),
-            Bound::Never => None,
+            Bound::Never => Some(i64::MAX),
         }
     }
 }

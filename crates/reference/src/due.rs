@@ -2,7 +2,7 @@
 
 use crate::{NextEvent, Record, Reference};
 use tidemill_model::{Position, Type, Value};
-use tidemill_plan::{Due, DueField, Origin, StreamId};
+use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
 
 impl Reference<'_> {
     /// The events of a stream of what is due at a boundary, in order.
@@ -41,18 +41,25 @@ impl Reference<'_> {
             self.run_until(shown, Some(last));
         }
         self.run_until(i64::MAX, None);
+        self.run_streams_until(&self.program.dues(), i64::MAX, None);
     }
 
-    /// `last`: the time of the last event, after which ticks go on; none if there are none any more.
+    /// What is due at a time of its own. `last`: the time of the last event, after which ticks go on; none if there are
+    /// none any more.
     fn run_until(&mut self, through: i64, last: Option<i64>) {
-        let streams = self.program.dues();
+        let mut timed = self.program.dues();
+        timed.retain(|&stream| self.due_of(stream).bound != Bound::Never);
+        self.run_streams_until(&timed, through, last);
+    }
+
+    fn run_streams_until(&mut self, streams: &[StreamId], through: i64, last: Option<i64>) {
         let next = |of: &Self, stream: StreamId| {
             let due = of.due_of(stream);
             let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();
             if due.is_ticks() { last.and_then(|last| due.next_tick(row, last)) } else { row }
         };
         while let Some(boundary) = streams.iter().filter_map(|&s| next(self, s)).min().filter(|&b| b <= through) {
-            for &stream in &streams {
+            for &stream in streams {
                 if next(self, stream) == Some(boundary) {
                     for event in self.due(stream, boundary) {
                         self.process(event);

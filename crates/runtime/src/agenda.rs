@@ -17,6 +17,8 @@ use tidemill_state::EvictedError;
 /// events have made since the rows were looked at.
 pub struct Agenda {
     dues: Vec<Next>,
+    /// Whether all that was due at a time has run: what closes at the end of time follows.
+    is_last: bool,
 }
 
 struct Next {
@@ -70,7 +72,7 @@ impl Agenda {
             let due = due_of(machine, stream).clone();
             Next { stream, due, known: None, since: None, is_known: false }
         };
-        Agenda { dues: machine.wiring.dues.iter().map(next).collect() }
+        Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
 
     /// How many streams there are.
@@ -85,19 +87,32 @@ impl Agenda {
 
     /// The earliest boundary before the end of time.
     pub fn boundary(&self, times: Times) -> Option<i64> {
-        let timed = self.dues.iter().filter(|next| next.due.bound != Bound::Never);
-        timed.filter_map(|next| next.boundary(times)).min()
+        self.timely().filter_map(|next| next.boundary(times)).min()
     }
 
-    /// The earliest boundary at the end of time: everything that is open closes. No tick comes any more.
-    pub fn last_boundary(&self) -> Option<i64> {
-        let closes = self.dues.iter().filter(|next| !next.due.is_ticks());
-        closes.filter_map(|next| next.boundary(Times { first: None, last: None })).min()
+    /// The streams whose time has come, or can come before the end of time.
+    fn timely(&self) -> impl Iterator<Item = &Next> {
+        self.dues.iter().filter(|next| self.is_timely(next))
+    }
+
+    fn is_timely(&self, next: &Next) -> bool {
+        self.is_last || next.due.bound != Bound::Never
+    }
+
+    /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
+    /// after all that has one. No tick comes any more.
+    pub fn last_boundary(&mut self) -> Option<i64> {
+        let at = Times { first: None, last: None };
+        let least = |of: &Self| of.timely().filter(|next| !next.due.is_ticks()).filter_map(|n| n.boundary(at)).min();
+        let timed = least(self);
+        self.is_last |= timed.is_none();
+        timed.or_else(|| least(self))
     }
 
     /// Whether rows of a stream may be due at a boundary.
     pub fn may_be_due(&self, due: usize, boundary: i64, times: Times) -> bool {
-        self.dues[due].boundary(times).is_some_and(|next| next <= boundary)
+        let next = &self.dues[due];
+        self.is_timely(next) && next.boundary(times).is_some_and(|next| next <= boundary)
     }
 
     /// The rows of a stream that are due at a boundary, in order, as events.

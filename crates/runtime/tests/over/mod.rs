@@ -279,3 +279,33 @@ fn windows_over_windows_close_at_the_end_of_time() {
         assert_eq!(subject.difference(&outcome), None);
     }
 }
+
+/// An event at the last instant of all is in a window by count, whatever else is due there.
+#[test]
+fn windows_by_count_close_behind_all_times() {
+    let session = WindowsDef::Session { gap: Value::Int(10) };
+    let mut plan = program(&session, false);
+    let returned = record([("n", aggregate(WindowFunction::Count, None, None))]);
+    let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
+    let windows = WindowsDef::Counting { count: 3 };
+    let inputs = plan.transactions[0].inputs.clone();
+    let over = Some(OverDef { by: vec![], windows });
+    plan.transactions.push(TransactionDef { name: "counted".into(), inputs, over, roles: vec![], body });
+    let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
+    let end = i64::MAX;
+    for (times, sizes) in [
+        (vec![3, 4], vec![2]),
+        (vec![end - 10, end], vec![2]),
+        (vec![3, 40, end - 10, end, end], vec![3, 2]),
+    ] {
+        let sources = vec![times.iter().map(|&at| event(at)).collect()];
+        let subject = Subject::new(History { plan: plan.clone(), preload: vec![], sources });
+        let is_counted = |s: &tidemill_plan::Sink| subject.program.streams[s.stream].name == "counted.closed";
+        let sink = subject.program.sinks.iter().position(is_counted).expect("every stream has a sink");
+        let engine = Engine::new(subject.program.clone()).expect("it compiles");
+        let outcome = subject.run(&engine, Options { workers: 2, ..Options::default() }, 1);
+        let expected: Vec<_> = sizes.iter().map(|&n| vec![Value::Int(n)]).collect();
+        assert_eq!(outcome.outputs[sink], expected, "{times:?}");
+        assert_eq!(subject.difference(&outcome), None);
+    }
+}
