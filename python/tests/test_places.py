@@ -182,5 +182,5 @@ def test_errors_of_declarations_show_the_calls_of_the_user_alone(module):
 
 def test_declarations_are_functions_to_tools():
     assert tm.App.table.__name__ == "table" and "tm.key()" in tm.App.table.__doc__
-    assert list(inspect.signature(tm.Stream.filter).parameters) == ["self", "predicate", "name", "replace"]
+    assert list(inspect.signature(tm.Stream.filter).parameters) == ["self", "predicate", "name", "replace", "roles"]
     assert inspect.isroutine(tm.App.sink)

@@ -7,9 +7,10 @@ from typing import Any, TypeVar, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
-from .compile import Compiled, Over, compile_filter, compile_map, compile_transaction, compile_window
+from .compile import Compiled, Over, compile_transaction, compile_window
 from .connectors import Connector
 from .data import batches, is_same
+from .deriving import Derivation, taken
 from .errors import PlanError, RunError
 from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
@@ -161,8 +162,7 @@ class App:
             known = self._sources[own_name]
             return is_same(known._connector, connector) and known._idle == silence
 
-        if self._plan.add("streams", source._definition(), replace=replace, is_same=same):
-            self._forget_stream(own_name)
+        if self._add_stream(source._definition(), replace=replace, is_same=same):
             self._sources[own_name] = source
         return self._sources[own_name]
 
@@ -185,13 +185,16 @@ class App:
         def declare(function: Callable[..., Any]) -> Transaction:
             own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
             inputs = [s._ref for s in streams]
-            compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0].label))
-            if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
+            compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0]._analyzed))
+
+            def same() -> bool:
+                return own_name in self._transactions
+
+            if not self._plan.add("transactions", compiled.node, compiled, replace=replace, is_same=same):
                 return self._transactions[own_name]
-            transaction = Transaction(self, own_name, compiled.node, function)
-            self._windows.pop(own_name, None)
-            self._transactions[own_name] = transaction
-            return transaction
+            self._forget_transaction(own_name)
+            self._transactions[own_name] = Transaction(self, own_name, compiled.node, function)
+            return self._transactions[own_name]
 
         return declare
 
@@ -228,11 +231,11 @@ class App:
         def declare(function: Callable[..., Any]) -> StreamWindow:
             own_name = checked(name or str(getattr(function, "__name__", "")), "window")
             parts = parts_of(by, f"window '{own_name}'")
-            lists = self._plan.lists(stream.label)
+            lists = self._plan.lists(stream._analyzed)
             compiled = compile_window(function, Over(own_name, stream._ref, lists, parts, over._definition))
             if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
                 return self._windows[own_name]
-            self._transactions.pop(own_name, None)
+            self._forget_transaction(own_name)
             self._windows[own_name] = StreamWindow(self, own_name, compiled.node, function)
             return self._windows[own_name]
 
@@ -247,7 +250,7 @@ class App:
         """
         value = duration_value(period, "every", "a period")
         origin_units = offset(origin, value, "every")
-        own_name = checked(name, "ticks") if name else self._plan.free_name("streams", "ticks")
+        own_name = checked(name, "ticks") if name else self._plan.free_name("ticks", "streams")
         definition: ir.StreamDef = {
             "name": own_name,
             "origin": {"every": {"period": value, "origin": origin_units}},
@@ -255,48 +258,41 @@ class App:
         same = None if name else self._plan.find("streams", definition)
         if same is not None:
             return self._ticks[same]
-        if self._plan.add("streams", definition, replace=replace):
-            self._forget_stream(own_name)
+        if self._add_stream(definition, replace=replace):
             self._ticks[own_name] = Ticks(self, own_name)
         return self._ticks[own_name]
 
-    def _forget_stream(self, name: str) -> None:
-        """Before another stream takes its name."""
+    def _add_stream(
+        self,
+        definition: ir.StreamDef,
+        compiled: Compiled[Any] | None = None,
+        *,
+        replace: bool,
+        is_same: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """As ``PlanBuilder.add``. Another stream that had the name is forgotten."""
+        name = definition["name"]
+        if name in self._derived and self._derived[name]._reads:
+            raise taken(name)
+        if not self._plan.add("streams", definition, compiled, replace=replace, is_same=is_same):
+            return False
         self._sources.pop(name, None)
         self._ticks.pop(name, None)
         self._derived.pop(name, None)
+        return True
 
-    def _filter(
-        self, stream: Stream[Any], predicate: Callable[..., Any], name: str | None, replace: bool
-    ) -> Derived[Any]:
-        own_name = self._derived_name(stream, "filter", name)
-        compiled = compile_filter(predicate, f"stream '{own_name}'", self._plan.lists(stream.label))
-        origin: ir.FilterOrigin = {"filter": {"input": stream._ref, "predicate": compiled.node}}
-        return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
+    def _derivation(
+        self, stream: Stream[Any], roles: Mapping[str, object], name: str | None, replace: bool
+    ) -> Derivation:
+        """What declares a filter or a map."""
+        return Derivation(stream, roles, name, replace)
 
-    def _map(self, stream: Stream[Any], function: Callable[..., Any], name: str | None, replace: bool) -> Derived[Any]:
-        own_name = self._derived_name(stream, "map", name)
-        compiled = compile_map(function, f"stream '{own_name}'", self._plan.lists(stream.label))
-        origin: ir.MapOrigin = {"map": {"input": stream._ref, "record": compiled.node}}
-        return self._derive({"name": own_name, "origin": origin}, compiled, name, replace)
-
-    def _derived_name(self, stream: Stream[Any], kind: str, name: str | None) -> str:
-        stem = f"{stream.label.replace('.', '_')}_{kind}"
-        return checked(name, kind) if name else self._plan.free_name("streams", stem)
-
-    def _derive(
-        self, definition: ir.StreamDef, compiled: Compiled[Any], given_name: str | None, replace: bool
-    ) -> Derived[Any]:
-        """The stream of a filter or a map. Without a name, one that is the same is taken."""
-        same = None if given_name else self._plan.find("streams", definition)
-        if same is not None:
-            return self._derived[same]
-        name = definition["name"]
-        if not self._plan.add("streams", definition, compiled, replace=replace):
-            return self._derived[name]
-        self._forget_stream(name)
-        self._derived[name] = Derived(self, name, {"named": name})
-        return self._derived[name]
+    def _forget_transaction(self, name: str) -> None:
+        """Before another transaction of the plan takes its name."""
+        self._transactions.pop(name, None)
+        self._windows.pop(name, None)
+        if name in self._derived and self._derived[name]._reads:
+            del self._derived[name]
 
     @overload
     def sink(self, stream: Stream[Any], to: Connector, name: str | None = None, *, replace: bool = False) -> None: ...
@@ -350,7 +346,7 @@ class App:
         """The name of the sink that takes the stream to the same place, if there is one, or else a new name."""
         declared = self._plan.sinks()
         same = (name for name, s in declared if s == stream._ref and is_same_output(self._sinks[name], output))
-        return next(same, None) or self._plan.free_name("sinks", stream.label)
+        return next(same, None) or self._plan.free_name(stream.label, "sinks")
 
     def _check_own(self, *streams: Stream[Any]) -> None:
         for stream in streams:

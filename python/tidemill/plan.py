@@ -6,7 +6,7 @@ was written; one that is refused leaves the plan as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
@@ -85,16 +85,18 @@ class PlanBuilder:
     def _declared(self, kind: Kind) -> list[ir.Definition]:
         return cast(list[ir.Definition], self._plan[kind])
 
-    def find(self, kind: Kind, definition: ir.Definition) -> str | None:
-        """The name of a declaration of the kind that is the same but for its name and place in the file."""
+    def find(self, kind: Kind, definition: ir.Definition, among: Collection[str] | None = None) -> str | None:
+        """The name of a declaration of the kind that is the same but for its name and place in the file. ``among``:
+        the names that are looked at, if not all."""
         nameless = {**definition, "name": ""}
-        return next((str(d["name"]) for d in self._declared(kind) if _is_same({**d, "name": ""}, nameless)), None)
+        declared = [d for d in self._declared(kind) if among is None or d["name"] in among]
+        return next((str(d["name"]) for d in declared if _is_same({**d, "name": ""}, nameless)), None)
 
-    def free_name(self, kind: Kind, stem: str) -> str:
-        """A name that nothing of the kind has: the stem, or the stem and a number."""
+    def free_name(self, stem: str, *kinds: Kind) -> str:
+        """A name that nothing of the kinds has: the stem, or the stem and a number."""
         number = 1
         name = stem
-        while self.has(kind, name):
+        while any(self.has(kind, name) for kind in kinds):
             number += 1
             name = f"{stem}_{number}"
         return name
@@ -107,8 +109,10 @@ class PlanBuilder:
         *,
         replace: bool = False,
         is_same: Callable[[], bool] = lambda: True,
+        shown: str | None = None,
     ) -> bool:
-        """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any.
+        """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any; ``shown`` is what
+        messages call it, where that is not what the plan does.
 
         What is declared again as it was, such as by a notebook's cell that runs again, is left as it is; then the
         answer is False. ``is_same`` says whether what is not in the plan, such as the rows of a table, is as it was
@@ -123,7 +127,7 @@ class PlanBuilder:
         if before and _is_same(before[0], definition) and is_same():
             return False
         if before and not replace:
-            raise _declared_otherwise(place)
+            raise _declared_otherwise(shown or place)
         declared[at : at + 1] = [definition]
         try:
             self._check(place, compiled)
@@ -149,6 +153,40 @@ class PlanBuilder:
         """The fields of a stream of the plan as of its last declaration, if it was analyzed."""
         streams = self._program["streams"] if self._program else []
         return next((s["schema"] for s in streams if s["name"] == label), None)
+
+    def event_time(self, stream: ir.StreamRef) -> str | None:
+        """The field of a stream that is its event time, if it is known and in one place in all of its events."""
+        ((kind, of),) = cast(Json, stream).items()
+        if kind == "emitted":
+            return self._time_of_records(self._transaction(of["transaction"]), of["name"])
+        if kind == "committed":
+            return self._time_of_records(self._transaction(of), None)
+        if kind == "aborted":
+            return self._time_of_inputs(self._transaction(of))
+        definition = next((s for s in self._plan["streams"] if s["name"] == of), None)
+        if kind != "named" or definition is None:
+            return None
+        ((origin, content),) = cast(Json, definition["origin"]).items()
+        if origin == "filter":
+            return self.event_time(content["input"])
+        return "at" if origin == "every" else cast(Json, content.get("record", content))["event_time"]
+
+    def _transaction(self, name: str) -> ir.TransactionDef | None:
+        return next((t for t in self._plan["transactions"] if t["name"] == name), None)
+
+    def _time_of_records(self, definition: ir.TransactionDef | None, emitted: str | None) -> str | None:
+        """Of what a transaction emits under a name, or returns."""
+        record = None if definition is None else next(ir.records(definition["body"], emitted), None)
+        return self._time_of_inputs(definition) if record is None else record["event_time"]
+
+    def _time_of_inputs(self, definition: ir.TransactionDef | None) -> str | None:
+        """Of a transaction's own events, or of the closes of a window."""
+        if definition is None:
+            return None
+        if definition["over"] is not None:
+            return "end"
+        times = {self.event_time(stream) for stream in definition["inputs"]}
+        return times.pop() if len(times) == 1 else None
 
     def lists(self, label: str) -> set[str] | None:
         """The list fields of a stream, if they are known."""

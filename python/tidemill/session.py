@@ -243,11 +243,13 @@ class Session:
             if stream._app is not self._app:
                 raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self._app))
             stream = stream.label
+        # As the run calls it.
+        name = next((s._analyzed for s in self._app.streams() if s.label == stream), stream)
         if slow not in ("miss", "wait"):
             raise PlanError(f"{slow!r} is not what a run does with a slow follower", 'give "miss" or "wait"')
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
             raise PlanError(f"{buffer!r} is not a size of a buffer", "give a number of events from 1")
-        return Follower(stream, self._app, self._native.follow(stream, slow == "wait", buffer))
+        return Follower(stream, self._app, self._native.follow(name, slow == "wait", buffer))
 
     def summary(self) -> RunSummary:
         """Counts, rates and latency of what was released so far."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import ir
 from ._engine import declaration
 from .connectors import Connector
 from .errors import PlanError
 from .names import collection_name
-from .schema import Event, RecordSchema
+from .schema import Event, RecordSchema, Row
 
 if TYPE_CHECKING:
     from .app import App
@@ -24,40 +24,77 @@ F = TypeVar("F", bound=Event)
 class Stream(Generic[E]):
     """Events of one schema, in order. ``label`` is its name in messages and summaries."""
 
-    def __init__(self, app: App, label: str, ref: ir.StreamRef) -> None:
+    def __init__(self, app: App, label: str, ref: ir.StreamRef, analyzed: str | None = None) -> None:
         self._app = app
         self.label = label
         self._ref = ref
+        self._analyzed = analyzed or label
+        """Its name in the analyzed plan, and so in a run."""
 
     def __repr__(self) -> str:
         return f"<stream {self.label}>"
 
+    @overload
+    def filter(
+        self, predicate: Callable[[E], object], *, name: str | None = None, replace: bool = False
+    ) -> Derived[E]: ...
+    @overload
+    def filter(
+        self, predicate: Callable[..., object], *, name: str | None = None, replace: bool = False, **roles: Row
+    ) -> Derived[E]: ...
     @declaration
-    def filter(self, predicate: Callable[[E], object], *, name: str | None = None, replace: bool = False) -> Derived[E]:
+    def filter(
+        self, predicate: Callable[..., object], *, name: str | None = None, replace: bool = False, **roles: Row
+    ) -> Derived[E]:
         """The events for which ``predicate``, a lambda or a def with one expression, is true.
 
         It is compiled from its syntax tree; raises ``CompileError`` where it cannot be. Events for
         which it fails (an overflow, say) go to ``.failed``. Another predicate under the same ``name`` is
         refused, or with ``replace=True`` takes the place of the first.
-        """
-        return self._app._filter(self, predicate, name, replace)
 
+        ``roles`` are rows that it reads, each a further parameter of the predicate:
+        ``orders.filter(lambda e, r: e.price <= r.price, r=rates.read("pair"))``. They are read at the event's position:
+        as transactions on earlier events left them. Where a row is missing the event goes to ``.failed``, or with
+        ``rates.read("pair", default=True)`` the row reads as the columns' defaults.
+        """
+        return self._app._derivation(self, roles, name, replace).filter(predicate)
+
+    @overload
+    def map(
+        self, function: Callable[[E], object], *, name: str | None = None, replace: bool = False
+    ) -> Derived[Any]: ...
+    @overload
+    def map(
+        self, function: Callable[..., object], *, name: str | None = None, replace: bool = False, **roles: Row
+    ) -> Derived[Any]: ...
     @declaration
-    def map(self, function: Callable[[E], object], *, name: str | None = None, replace: bool = False) -> Derived[Any]:
+    def map(
+        self, function: Callable[..., object], *, name: str | None = None, replace: bool = False, **roles: Row
+    ) -> Derived[Any]:
         """One new event, a dict or an instance of an event class, for each event.
 
-        Compiled as ``filter`` is; events for which it fails go to ``.failed``. ``replace`` is as for ``filter``.
+        Compiled as ``filter`` is; events for which it fails go to ``.failed``. ``replace`` and ``roles`` are as for
+        ``filter``: ``orders.map(lambda e, r: {"at": e.at, "value": e.amount * r.price}, r=rates.read("pair"))``.
         """
-        return self._app._map(self, function, name, replace)
+        return self._app._derivation(self, roles, name, replace).map(function)
 
 
 class Derived(Stream[E]):
-    """The stream of a filter or a map."""
+    """The stream of a filter or a map. With ``reads`` it reads rows, and is a transaction of the plan."""
+
+    def __init__(self, app: App, name: str, reads: bool = False) -> None:
+        ref: ir.StreamRef = {"committed": name} if reads else {"named": name}
+        super().__init__(app, name, ref, f"{name}.committed" if reads else None)
+        self._reads = reads
 
     @property
     def failed(self) -> Stream[Any]:
-        """The input's fields and ``reason``, for events for which the expression failed."""
-        return Stream(self._app, f"{self.label}.failed", {"failed": self.label})
+        """The input's fields and ``reason``, for events for which the expression failed. With roles also
+        ``role.column`` of the values seen, as of an aborted transaction."""
+        label = f"{self.label}.failed"
+        if self._reads:
+            return Stream(self._app, label, {"aborted": self.label}, f"{self.label}.aborted")
+        return Stream(self._app, label, {"failed": self.label})
 
 
 class Ticks(Stream[Any]):

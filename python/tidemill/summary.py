@@ -55,7 +55,7 @@ class SourceSummary:
 
 @dataclass(frozen=True)
 class TransactionSummary:
-    """How many events of a transaction committed and aborted."""
+    """How many events of a transaction committed and aborted; a filter or map with roles is one."""
 
     name: str = ""
     committed: int = 0

@@ -51,9 +51,9 @@ def compile_filter(function: Callable[..., Any], place: str, lists: Collection[s
     """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Expr]:
-        scope, definition = _of_one_event(function, place, lists, "a filter or map")
+        scope, definition = _of_one_event(function, place, lists)
         expression = Expressions(scope).translate(expression_of(scope.source, definition))
-        return _compiled(expression, scope, definition)
+        return compiled(expression, scope, definition)
 
     return with_room(translate)
 
@@ -62,9 +62,9 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
     """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Record]:
-        scope, definition = _of_one_event(function, place, lists, "a filter or map")
+        scope, definition = _of_one_event(function, place, lists)
         records = Records(Expressions(scope))
-        return _compiled(records.translate(expression_of(scope.source, definition)), scope, definition)
+        return compiled(records.translate(expression_of(scope.source, definition)), scope, definition)
 
     return with_room(translate)
 
@@ -90,7 +90,7 @@ def _compile_transaction(
         raise source.refuse(definition, "'async' cannot be compiled", hint)
     function = cast(FunctionType, function)
     roles = _roles(source, definition, function)
-    _check_owner(app, source, roles)
+    check_owner(app, source, roles)
     event = _event_parameter(source, definition, roles)
     body = definition.body if isinstance(definition, ast.FunctionDef) else []
     if isinstance(definition, ast.Lambda):
@@ -110,7 +110,7 @@ def _compile_transaction(
         "roles": definitions,
         "body": statements,
     }
-    return _compiled(node, scope, definition)
+    return compiled(node, scope, definition)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
         what = "'async' cannot be compiled" if isinstance(definition, ast.AsyncFunctionDef) else "it is a lambda"
         raise source.refuse(definition, what, "write a plain def of the window: def f(w): ...")
     names = parameters(definition)
-    _check_signature(source, definition, "a window has no roles: let a transaction run on what it returns")
+    check_signature(source, definition, "a window has no roles: let a transaction run on what it returns")
     if len(names) != 1:
         at = names[1] if names else definition
         hint = "write 'def f(w): ...'; rows are read by a transaction that runs on what it returns"
@@ -155,7 +155,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
         "roles": [],
         "body": Statements(scope).translate(definition.body),
     }
-    return _compiled(node, scope, definition)
+    return compiled(node, scope, definition)
 
 
 def _part(part: Field, name: str, lists: Collection[str] | None, window: Scope, definition: ast.FunctionDef) -> ir.Expr:
@@ -163,7 +163,7 @@ def _part(part: Field, name: str, lists: Collection[str] | None, window: Scope, 
     if isinstance(part, str):
         return ir.expr({"event": part}, window.source.span(_argument(definition, part)))
     place = f"{window.source.place}, '{name}' of its group"
-    scope, of = _of_one_event(part, place, lists, "a function of a group", window.context)
+    scope, of = _of_one_event(part, place, lists, window.context)
     return Expressions(scope).translate(expression_of(scope.source, of))
 
 
@@ -175,7 +175,8 @@ def _argument(definition: ast.FunctionDef, part: str) -> ast.AST:
     return next((n for n in nodes if isinstance(n, ast.Constant) and n.value == part), by or definition)
 
 
-def _compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
+def compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
+    """A part of the plan that was made from a function."""
     head = scope.source.span(definition)
     if not isinstance(definition, ast.Lambda):
         # From 'def' to the end of the name.
@@ -185,21 +186,49 @@ def _compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
 
 
 def _of_one_event(
-    function: Callable[..., Any], place: str, lists: Collection[str] | None, what: str, context: Context | None = None
+    function: Callable[..., Any], place: str, lists: Collection[str] | None, window: Context | None = None
 ) -> tuple[Scope, Definition]:
-    context = context or Context()
+    """The names of a filter or map, or of a function of the group of a window."""
+    context = window or Context()
     source, definition = find(function, place)
     source = context.sources.add(source)
-    _check_signature(source, definition)
+    check_signature(source, definition)
     names = parameters(definition)
-    if len(names) != 1 or definition.args.defaults:
-        raise source.refuse(definition, f"{what} takes the event and nothing else", "write 'lambda e: ...'")
-    return Scope(source, cast(FunctionType, function), context, {names[0].arg}, lists=lists), definition
+    if window is None:
+        event = event_of(source, definition, ())
+    elif len(names) == 1 and not definition.args.defaults:
+        event = names[0].arg
+    else:
+        message = "a function of a group takes the event and nothing else"
+        raise source.refuse(definition, message, "write 'lambda e: ...'")
+    return Scope(source, cast(FunctionType, function), context, {event}, lists=lists), definition
 
 
-def _check_signature(
+def event_of(source: Source, definition: Definition, roles: Collection[str]) -> str:
+    """The parameter of a filter or map that is the event; the others are its roles. Raises ``CompileError``."""
+    arguments = definition.args
+    names = parameters(definition)
+    if not names:
+        hint = f"write 'lambda {', '.join(['ev' if 'e' in roles else 'e', *roles])}: ...'"
+        raise source.refuse(definition, "a filter or map takes the event as its first parameter", hint)
+    event, *others = names
+    for default in [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]:
+        hint = "roles are given beside the function: stream.map(f, r=table.read('key'))"
+        raise source.refuse(default, "a parameter of a filter or map has no default", hint)
+    if event.arg in roles:
+        hint = "write 'def f(ev, ...)', with another name for the role"
+        raise source.refuse(event, f"'{event.arg}' is the event, not a role", hint)
+    for other in others:
+        if other.arg not in roles:
+            hint = f"give it one beside the function: {other.arg}=table.read('key')"
+            raise source.refuse(other, f"the parameter '{other.arg}' has no role", hint)
+    return event.arg
+
+
+def check_signature(
     source: Source, definition: Definition, hint: str = "name each role: src=accounts.row('src')"
 ) -> None:
+    """Refuses parameters with stars."""
     for extra, stars in ((definition.args.vararg, "*"), (definition.args.kwarg, "**")):
         if extra is not None:
             raise source.refuse(extra, f"'{stars}{extra.arg}' cannot be compiled", hint)
@@ -219,7 +248,7 @@ def _event_parameter(source: Source, definition: Definition, roles: Collection[s
 
 def _roles(source: Source, definition: Definition, function: FunctionType) -> dict[str, tuple[Role, ast.expr]]:
     """The roles by parameter, each with its default's syntax tree."""
-    _check_signature(source, definition)
+    check_signature(source, definition)
     arguments = definition.args
     positional = [*arguments.posonlyargs, *arguments.args]
     values = dict(zip([a.arg for a in reversed(positional)], reversed(function.__defaults__ or ()), strict=False))
@@ -243,7 +272,7 @@ def _role(source: Source, node: ast.expr, name: str, values: dict[str, Any]) -> 
     return value
 
 
-def _check_owner(app: App, source: Source, roles: dict[str, tuple[Role, ast.expr]]) -> None:
+def check_owner(app: App, source: Source, roles: Mapping[str, tuple[Role, ast.expr]]) -> None:
     """Refuses rows of another application's tables: the plan would take its own of the same name."""
     for role, node in roles.values():
         if role.app is not app:

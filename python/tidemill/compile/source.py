@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
+from typing import Any
 
 from .. import ir
 from ..errors import CompileError
@@ -97,7 +98,7 @@ def find(function: object, place: str) -> tuple[Source, Definition]:
         kind = type(function).__name__
         raise CompileError(f"{a(kind)} has no Python source", "write a def or a lambda", place=place)
     code = function.__code__
-    source, tree = _parse(function, place)
+    source, tree = parse(code.co_filename, function.__globals__, place)
     wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
     found = [n for n in ast.walk(tree) if isinstance(n, wanted) and _first_line(n) == code.co_firstlineno]
     found = [n for n in found if isinstance(n, ast.Lambda) or n.name == code.co_name]
@@ -139,10 +140,10 @@ def assigned(body: list[ast.stmt]) -> Counter[str]:
     return Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
-def _parse(function: FunctionType, place: str) -> tuple[Source, ast.Module]:
-    filename = function.__code__.co_filename
+def parse(filename: str, names: dict[str, Any], place: str) -> tuple[Source, ast.Module]:
+    """The text and the syntax tree of a file; ``names`` are the globals of its code. Raises ``CompileError``."""
     linecache.checkcache(filename)
-    lines = linecache.getlines(filename, function.__globals__)
+    lines = linecache.getlines(filename, names)
     if not lines:
         raise CompileError(
             f"the source of {place} is not available: it was defined in {filename}",
