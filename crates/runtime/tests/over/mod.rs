@@ -293,11 +293,9 @@ fn windows_by_count_close_behind_all_times() {
     plan.transactions.push(TransactionDef { name: "counted".into(), inputs, over, roles: vec![], body });
     let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
     let end = i64::MAX;
-    for (times, sizes) in [
-        (vec![3, 4], vec![2]),
-        (vec![end - 10, end], vec![2]),
-        (vec![3, 40, end - 10, end, end], vec![3, 2]),
-    ] {
+    for (times, sizes) in
+        [(vec![3, 4], vec![2]), (vec![end - 10, end], vec![2]), (vec![3, 40, end - 10, end, end], vec![3, 2])]
+    {
         let sources = vec![times.iter().map(|&at| event(at)).collect()];
         let subject = Subject::new(History { plan: plan.clone(), preload: vec![], sources });
         let is_counted = |s: &tidemill_plan::Sink| subject.program.streams[s.stream].name == "counted.closed";
