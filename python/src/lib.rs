@@ -25,13 +25,16 @@ use tidemill_plan::{Program, Stream};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Checks and types a plan: `{"program": {"streams": [...]}}`, each stream with its name and schema, or
-/// `{"errors": [...]}`.
+/// Checks and types a plan: `{"program": {"streams": [...]}}`, each stream with its name, its schema and
+/// the field that is its event time, if one is; or `{"errors": [...]}`.
 #[pyfunction]
 fn analyze(plan_json: &str) -> PyResult<String> {
     let answer = match tidemill_plan::analyze(&read_plan(plan_json)?) {
         Ok(program) => {
-            let stream = |s: &Stream| serde_json::json!({ "name": s.name, "schema": s.schema });
+            let stream = |s: &Stream| {
+                let event_time = s.event_time.map(|field| &s.schema.fields[field].name);
+                serde_json::json!({ "name": s.name, "schema": s.schema, "event_time": event_time })
+            };
             serde_json::json!({ "program": { "streams": program.streams.iter().map(stream).collect::<Vec<_>>() } })
         }
         Err(errors) => serde_json::json!({ "errors": errors }),

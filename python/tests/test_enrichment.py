@@ -198,7 +198,7 @@ def test_a_filter_keeps_types_and_the_event_time(module):
     transfer = {"src": "ada", "dst": None, "amount": 5, "price": 0, "rate": 0.5, "lines": [line], "ids": ["x", "y"]}
     events = [transfer | {"at": start + timedelta(minutes=4 * i), "store": str(i)} for i in range(3)]
     done = testing.run(app, {"transfers": [*events, events[-1] | {"amount": 11}]})
-    assert app._plan.event_time(loaded.again._ref) == "at"
+    assert app._plan.event_time(loaded.again._analyzed) == "at"
     assert app._plan.schema("again.committed") == app._plan.schema("transfers")
     assert [row | {"price": 0} for row in done.stream(loaded.again)] == events
     assert [row["cars"] for row in done.committed("drive")] == [1, 2, 2]
@@ -296,7 +296,7 @@ def test_several_rows_and_one_that_another_names():
     ]
 
 
-def test_a_run_in_two_parts_is_one(tmp_path):
+def test_a_run_in_parts_is_one(tmp_path):
     quoted, ordered = trade(6)
     parts = [(0, 60), (60, 150), (150, 10**9)]
 

@@ -43,7 +43,9 @@ class Derivation:
         """The stream of the events for which the predicate is true."""
         app, stream, name = self._app, self.stream, self._name("filter")
         if self.roles:
-            passed = Passed(app._plan.schema(stream._analyzed) or [], app._plan.event_time(stream._ref))
+            schema = app._plan.schema(stream._analyzed)
+            assert schema is not None, "a stream that was declared was analyzed"
+            passed = Passed(schema, app._plan.event_time(stream._analyzed))
             return self._add_reading(compile_reading_filter(predicate, self._reading(name), passed))
         compiled = compile_filter(predicate, f"stream '{name}'", app._plan.lists(stream._analyzed))
         origin: ir.FilterOrigin = {"filter": {"input": stream._ref, "predicate": compiled.node}}

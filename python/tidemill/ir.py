@@ -6,7 +6,7 @@ makes against these types, so that a missing, wrong or surplus key is found befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 
 PLAN_VERSION = 2
@@ -243,24 +243,15 @@ def name_of(value: Expr, kind: Literal["local", "event"]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _statements(body: Body) -> Iterator[tuple[str, Any]]:
-    """The kinds and contents of all statements, those of branches and loops too, in order."""
+def emitted_names(body: Body) -> list[str]:
+    """The names in a body's ``emit`` statements, in order."""
+    names: dict[str, None] = {}
     for statement in body:
         if isinstance(statement["node"], str):
             continue
         ((kind, content),) = cast(Mapping[str, Any], statement["node"]).items()
-        yield kind, content
-        yield from _statements([*content.get("body", []), *content.get("then", []), *content.get("otherwise", [])])
-
-
-def emitted_names(body: Body) -> list[str]:
-    """The names in a body's ``emit`` statements, in order."""
-    return list(dict.fromkeys(content["name"] for kind, content in _statements(body) if kind == "emit"))
-
-
-def records(body: Body, emitted: str | None) -> Iterator[Record]:
-    """The records that a body emits under a name, or without one those that it returns, in order."""
-    wanted = "return" if emitted is None else "emit"
-    for kind, content in _statements(body):
-        if kind == wanted and content.get("name") == emitted and content["record"] is not None:
-            yield content["record"]
+        if kind == "emit":
+            names[content["name"]] = None
+        inner = [*content.get("body", []), *content.get("then", []), *content.get("otherwise", [])]
+        names.update(dict.fromkeys(emitted_names(inner)))
+    return list(names)

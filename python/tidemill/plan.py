@@ -149,44 +149,17 @@ class PlanBuilder:
             raise compiled.error(error["span"], error["message"], error["hint"])
         raise PlanError(error["message"], error["hint"], error["place"])
 
+    def _stream(self, label: str) -> Json:
+        streams = self._program["streams"] if self._program else []
+        return next((s for s in streams if s["name"] == label), {})
+
     def schema(self, label: str) -> ir.Schema | None:
         """The fields of a stream of the plan as of its last declaration, if it was analyzed."""
-        streams = self._program["streams"] if self._program else []
-        return next((s["schema"] for s in streams if s["name"] == label), None)
+        return self._stream(label).get("schema")
 
-    def event_time(self, stream: ir.StreamRef) -> str | None:
-        """The field of a stream that is its event time, if it is known and in one place in all of its events."""
-        ((kind, of),) = cast(Json, stream).items()
-        if kind == "emitted":
-            return self._time_of_records(self._transaction(of["transaction"]), of["name"])
-        if kind == "committed":
-            return self._time_of_records(self._transaction(of), None)
-        if kind == "aborted":
-            return self._time_of_inputs(self._transaction(of))
-        definition = next((s for s in self._plan["streams"] if s["name"] == of), None)
-        if kind != "named" or definition is None:
-            return None
-        ((origin, content),) = cast(Json, definition["origin"]).items()
-        if origin == "filter":
-            return self.event_time(content["input"])
-        return "at" if origin == "every" else cast(Json, content.get("record", content))["event_time"]
-
-    def _transaction(self, name: str) -> ir.TransactionDef | None:
-        return next((t for t in self._plan["transactions"] if t["name"] == name), None)
-
-    def _time_of_records(self, definition: ir.TransactionDef | None, emitted: str | None) -> str | None:
-        """Of what a transaction emits under a name, or returns."""
-        record = None if definition is None else next(ir.records(definition["body"], emitted), None)
-        return self._time_of_inputs(definition) if record is None else record["event_time"]
-
-    def _time_of_inputs(self, definition: ir.TransactionDef | None) -> str | None:
-        """Of a transaction's own events, or of the closes of a window."""
-        if definition is None:
-            return None
-        if definition["over"] is not None:
-            return "end"
-        times = {self.event_time(stream) for stream in definition["inputs"]}
-        return times.pop() if len(times) == 1 else None
+    def event_time(self, label: str) -> str | None:
+        """The field of a stream that is its event time, if it was analyzed and one is."""
+        return self._stream(label).get("event_time")
 
     def lists(self, label: str) -> set[str] | None:
         """The list fields of a stream, if they are known."""

@@ -1,4 +1,4 @@
-"""The call by which a user declares something: what it was given has places in the user's file."""
+"""The call by which a user declares something, so that errors can show its arguments in the user's file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .source import Source, parse
 
 @dataclass(frozen=True)
 class Caller:
-    """Where a call of the user's stands. ``end`` is the line and the column, in bytes, where it ends; None where Python
-    does not record it, as before 3.11."""
+    """Where a call stands in the user's file. ``end`` is the line and the column, in bytes, where it ends; None where
+    Python does not record it, as before 3.11."""
 
     filename: str
     names: dict[str, Any]

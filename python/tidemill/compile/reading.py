@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a filter or map of an application reads: its name, its input with the list fields, if they are known, and
-    the rows by the names of the roles, in the call of the user's."""
+    """A filter or map with roles: its name, its input with the list fields, if these are known, the roles by their
+    names, and where the user declares it."""
 
     app: App
     name: str
