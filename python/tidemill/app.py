@@ -91,8 +91,8 @@ class App:
         return dict(self._windows)
 
     def streams(self) -> list[Stream[Any]]:
-        """All streams: of sources, ticks, filters, maps, transactions and windows, and what each of these puts
-        aside."""
+        """All streams: of sources, ticks, filters, maps, transactions and windows, what each of these puts aside, and
+        the rows that wake."""
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
@@ -104,7 +104,8 @@ class App:
             streams += [transaction.emitted(name) for name in transaction._emits]
         for window in self._windows.values():
             streams += [window.closed, window.failed]
-        return streams
+        woken = (table.woken for table in self.tables.values())
+        return streams + [stream for stream in woken if self._plan.schema(stream.label) is not None]
 
     # Declarations.
 

@@ -93,6 +93,7 @@ Require = TypedDict("Require", {"condition": Expr, "reason": str})
 Abort = TypedDict("Abort", {"reason": str})
 Insert = TypedDict("Insert", {"role": str, "values": Sequence[tuple[str, Expr]]})
 Delete = TypedDict("Delete", {"role": str})
+Wake = TypedDict("Wake", {"role": str, "at": Expr | None})
 Emit = TypedDict("Emit", {"name": str, "record": Record})
 Return = TypedDict("Return", {"record": Record | None})
 
@@ -106,9 +107,10 @@ RequireNode = TypedDict("RequireNode", {"require": Require})
 AbortNode = TypedDict("AbortNode", {"abort": Abort})
 InsertNode = TypedDict("InsertNode", {"insert": Insert})
 DeleteNode = TypedDict("DeleteNode", {"delete": Delete})
+WakeNode = TypedDict("WakeNode", {"wake": Wake})
 EmitNode = TypedDict("EmitNode", {"emit": Emit})
 ReturnNode = TypedDict("ReturnNode", {"return": Return})
-_Store = AssignNode | SetNode | AddNode | InsertNode | DeleteNode
+_Store = AssignNode | SetNode | AddNode | InsertNode | DeleteNode | WakeNode
 _Flow = IfNode | ForEachNode | ForRangeNode | RequireNode | AbortNode | EmitNode | ReturnNode
 StmtNode = _Store | _Flow | Literal["break", "continue"]
 
@@ -140,7 +142,8 @@ EmittedRef = TypedDict("EmittedRef", {"emitted": Emitted})
 LateRef = TypedDict("LateRef", {"late": str})
 BadRef = TypedDict("BadRef", {"bad": str})
 FailedRef = TypedDict("FailedRef", {"failed": str})
-StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef
+WokenRef = TypedDict("WokenRef", {"woken": str})
+StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef
 
 Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int})
 Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})

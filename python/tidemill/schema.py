@@ -222,11 +222,11 @@ class Row(Record):
     ``X | None``; and ``tm.Window[X]``, declared with ``tm.window(...)``, which keeps recently added values.
     Raises ``SchemaError`` where the class is defined.
 
-    In a transaction body a role also has what is declared here: ``exists``, ``insert``, ``delete``.
+    In a transaction body a role also has what is declared here: ``exists``, ``insert``, ``delete``, ``wake``.
     """
 
     _tidemill_kind: ClassVar[str] = "row"
-    _tidemill_reserved: ClassVar[frozenset[str]] = frozenset({"exists", "insert", "delete"})
+    _tidemill_reserved: ClassVar[frozenset[str]] = frozenset({"exists", "insert", "delete", "wake"})
 
     @property
     def exists(self) -> bool:
@@ -240,6 +240,14 @@ class Row(Record):
     def delete(self) -> None:
         """Makes the row not exist. Aborts where it does not."""
         raise BodyOnlyError("delete()")
+
+    def wake(self, at: Any) -> None:
+        """Has the row woken at an event time: then it is an event of ``table.woken``, before all others of that time.
+
+        A time that is over stands for the next instant. A later ``wake`` of the row takes the place of this one;
+        ``wake(None)`` and ``delete()`` cancel it. Aborts where the row is missing, or makes it with ``create=True``.
+        """
+        raise BodyOnlyError("wake()")
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(event_time,))

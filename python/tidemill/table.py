@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import ir
 from .errors import PlanError
 from .results import Rows
 from .roles import Key, Role, Value
 from .schema import RecordSchema, Row
+from .stream import Stream
 
 if TYPE_CHECKING:
     from .app import App
@@ -73,6 +74,11 @@ class Table(Rows, Generic[R]):
                 what = "is a key column" if spec else "is not a column"
                 raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
         return self._role(key, "row", over, columns)
+
+    @property
+    def woken(self) -> Stream[Any]:
+        """The rows that wake, as a transaction asked with ``role.wake(at)``: the columns of the key, and ``at``."""
+        return Stream(self._app, f"{self.name}.woken", {"woken": self.name})
 
     def _role(self, key: tuple[Key, ...], access: str, over: str | None, values: dict[str, Value] | None = None) -> R:
         wanted = self._schema.keys

@@ -64,9 +64,9 @@ impl DataShape {
 
 /// Rows to start with and records for each source, as a function of program, seed and shape.
 pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, Records) {
-    let is_ticks = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.is_ticks());
-    let has_ticks = program.streams.iter().any(is_ticks);
-    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape, has_ticks };
+    let is_timer = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.begins_instant());
+    let has_timers = program.streams.iter().any(is_timer);
+    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape, has_timers };
     let tables = program.tables.iter_enumerated();
     let preload = tables.map(|(id, table)| (id, values.rows(table))).collect();
     let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
@@ -77,8 +77,8 @@ pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, 
 struct Values {
     random: Random,
     shape: DataShape,
-    /// Ten thousand ticks come before an event that is far ahead.
-    has_ticks: bool,
+    /// Ten thousand ticks come before an event that is far ahead, and as many wakes of a row.
+    has_timers: bool,
 }
 
 const PLAIN: [&str; 10] = ["a", "b", "A", "", "ab", "7", "42", " a", "B", "c"];
@@ -112,7 +112,7 @@ impl Values {
         let Origin::Source { lateness, .. } = source.origin else { unreachable!("chosen as a source") };
         let count = if self.random.chance(12) { 0 } else { self.random.between(1, self.shape.events_max) };
         let mut now = *self.random.pick(&[0, 1_000, 1_700_000_000_000_000]);
-        if self.has_ticks {
+        if self.has_timers {
             now = now.min(1_000);
         }
         let mut records = Vec::new();
@@ -134,8 +134,8 @@ impl Values {
             Order::Tolerated => self.random.int(0, lateness),
             Order::Wild if self.random.chance(70) => self.random.int(0, lateness),
             // Very rarely so far ahead that all that comes later is late.
-            Order::Wild if !self.has_ticks && self.random.chance(1) => return i64::MAX,
-            Order::Wild if !self.has_ticks && self.random.chance(3) => return i64::MIN,
+            Order::Wild if !self.has_timers && self.random.chance(1) => return i64::MAX,
+            Order::Wild if !self.has_timers && self.random.chance(3) => return i64::MIN,
             Order::Wild => self.random.int(0, 3 * lateness + 5),
         };
         now - back

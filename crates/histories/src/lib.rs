@@ -14,6 +14,7 @@ mod groups;
 mod over;
 mod plans;
 mod random;
+mod wakes;
 mod windows;
 
 pub use adversarial::adversarial;

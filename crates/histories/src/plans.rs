@@ -6,6 +6,7 @@ use crate::bodies::{Task, can_make, event_view, random_item, random_record, tran
 use crate::expressions::column_type;
 use crate::over::random_over;
 use crate::random::Random;
+use crate::wakes::random_wakes;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
@@ -69,6 +70,11 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
             built.window(&mut random, &mut plan, time);
         }
         built.transact(&mut random, &mut plan);
+        // Of numbers of their own, so that the rest of a plan is the same with and without.
+        let mut own = Random::new(seed ^ 0x3a_4e5);
+        if let Some(time) = time.filter(|_| level == 0 && own.chance(50)) {
+            random_wakes(&mut own, &mut plan, time, risk);
+        }
     }
     if random.chance(50) {
         // An event meets its transactions in another order than they were made.
@@ -288,6 +294,7 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
         Origin::Committed(t) | Origin::Aborted(t) => of(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
+        Origin::Due(ref due) if due.is_wakes() => false,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         _ => false,
     }
@@ -298,6 +305,9 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: TransactionId| program.transactions[t].name.clone();
     let stream = &program.streams[id];
     Some(match stream.origin {
+        Origin::Due(ref due) if due.is_wakes() => {
+            StreamRef::Woken(program.streams[id].name.trim_end_matches(".woken").to_owned())
+        }
         Origin::Source { .. } | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
             StreamRef::Named(stream.name.clone())
         }

@@ -6,7 +6,7 @@ use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
-use tidemill_plan::{Operations, Origin, Program, StreamId, analyze};
+use tidemill_plan::{Bound, Operations, Origin, Program, StreamId, analyze};
 
 const SEEDS: u64 = 500;
 
@@ -98,7 +98,7 @@ const KINDS: &[&str] = &[
     "WindowRead min", "WindowRead max", "WindowRead distinct",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
-    "cascade 1", "cascade 2", "several inputs", "several deliveries",
+    "out closes", "out ticks", "out wakes", "cascade 1", "cascade 2", "several inputs", "several deliveries",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
@@ -145,6 +145,14 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             let origin = format!("{:?}", stream.origin);
             let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());
             note(format!("out {}", &origin[..end]));
+            if let Origin::Due(due) = &stream.origin {
+                let kind = match due.bound {
+                    Bound::Wakes { .. } => "wakes",
+                    Bound::Ticks { .. } => "ticks",
+                    _ => "closes",
+                };
+                note(format!("out {kind}"));
+            }
         }
     }
     for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {

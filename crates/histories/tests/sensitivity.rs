@@ -163,13 +163,42 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
     mistakes.iter().map(makes_difference).collect()
 }
 
-/// Puts back the transactions that windows over streams are made of: with a mistake in these some histories do not end.
+/// Puts back the transactions that windows over streams are made of, and when rows wake: with a mistake in these some
+/// histories do not end.
 fn keep_hidden(changed: &mut Json, right: &Json) {
-    let transactions = right["transactions"].as_array().expect("a list").iter();
-    for (index, transaction) in transactions.enumerate() {
-        if transaction["name"].as_str().is_some_and(|name| name.contains('.')) {
+    let is_hidden = |named: &Json| named["name"].as_str().is_some_and(|name| name.contains('.'));
+    let tables = right["tables"].as_array().expect("a list");
+    for (index, transaction) in right["transactions"].as_array().expect("a list").iter().enumerate() {
+        if is_hidden(transaction) {
             changed["transactions"][index] = transaction.clone();
+            continue;
         }
+        let roles = transaction["roles"].as_array().expect("a list").iter().enumerate();
+        let of_hidden = |role: &Json| is_hidden(&tables[role["table"].as_u64().expect("a number") as usize]);
+        let hidden: Vec<u64> = roles.filter(|(_, role)| of_hidden(role)).map(|(role, _)| role as u64).collect();
+        keep_sets(&mut changed["transactions"][index]["body"], &transaction["body"], &hidden);
+    }
+}
+
+/// Puts back the statements that set columns of some roles.
+fn keep_sets(changed: &mut Json, right: &Json, roles: &[u64]) {
+    match right {
+        Json::Array(parts) => {
+            let changed = changed.as_array_mut().into_iter().flatten();
+            changed.zip(parts).for_each(|(changed, part)| keep_sets(changed, part, roles));
+        }
+        Json::Object(parts) => {
+            if parts.get("Set").and_then(|set| set["role"].as_u64()).is_some_and(|role| roles.contains(&role)) {
+                *changed = right.clone();
+                return;
+            }
+            for (name, part) in parts {
+                if let Some(changed) = changed.get_mut(name) {
+                    keep_sets(changed, part, roles);
+                }
+            }
+        }
+        _ => {}
     }
 }
 

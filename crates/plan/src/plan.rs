@@ -202,6 +202,8 @@ pub enum StreamRef {
     Bad(String),
     /// Events for which a filter's or map's expression failed: the input's fields and `reason`.
     Failed(String),
+    /// The rows of a table that wake ([`StmtNode::Wake`]): the columns of the key, and `at`.
+    Woken(String),
 }
 
 /// A stream that leaves the application.
@@ -387,6 +389,13 @@ pub enum StmtNode {
     },
     /// Make the role's row not exist. Aborts where it does not.
     Delete { role: String },
+    /// Have the role's row woken at an event time: it is then an event of [`StreamRef::Woken`]. In place of an earlier
+    /// wake of the row; none cancels that.
+    Wake {
+        role: String,
+        #[serde(default)]
+        at: Option<Expr>,
+    },
     /// Emit an event on the transaction's stream `name`.
     Emit { name: String, record: Record },
     /// End the transaction; with a record, emit it on `committed`.

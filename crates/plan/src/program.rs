@@ -73,11 +73,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks.
+    /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks;
+    /// then wakes.
     pub fn dues(&self) -> Vec<StreamId> {
         let order = |s: StreamId| match &self.streams[s].origin {
-            Origin::Due(due) if due.is_ticks() => Some((true, None)),
-            Origin::Due(_) => Some((false, self.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
+            Origin::Due(due) if due.is_ticks() => Some((1, None)),
+            Origin::Due(due) if due.is_wakes() => Some((2, None)),
+            Origin::Due(_) => Some((0, self.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
             _ => None,
         };
         let mut dues: Vec<_> = self.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
@@ -272,6 +274,11 @@ pub enum Bound {
         /// Where it starts.
         origin: i64,
     },
+    /// So long after it, at least 1: rows that ask to be woken.
+    Wakes {
+        /// The least distance.
+        after: i64,
+    },
 }
 
 /// So many ticks come between two events of sources.
@@ -289,9 +296,19 @@ impl Due {
         (before < TICKS_MAX).then_some(next)
     }
 
-    /// Whether these are ticks, which begin an instant; all else completes the instant before.
+    /// Whether these are the ticks of a clock.
     pub fn is_ticks(&self) -> bool {
         matches!(self.bound, Bound::Ticks { .. })
+    }
+
+    /// Whether these are rows that wake.
+    pub fn is_wakes(&self) -> bool {
+        matches!(self.bound, Bound::Wakes { .. })
+    }
+
+    /// Whether it begins the instant of its boundary, as timers do; all else completes the instant before.
+    pub fn begins_instant(&self) -> bool {
+        self.is_ticks() || self.is_wakes()
     }
 }
 
@@ -303,7 +320,7 @@ impl Bound {
                 let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }
-            Bound::After(gap) => time.checked_add(gap),
+            Bound::After(gap) | Bound::Wakes { after: gap } => time.checked_add(gap),
             Bound::Never => Some(i64::MAX),
         }
     }
@@ -435,6 +452,14 @@ impl Role {
     /// Whether its key depends on a value that is read.
     pub fn is_dependent(&self) -> bool {
         self.key.iter().any(|part| matches!(part.node, Node::Cell { .. }))
+    }
+
+    /// How the names of hidden roles end that hold when a row wakes.
+    pub(crate) const WAITS: &str = "__wakes";
+
+    /// The role for whose row it holds when that wakes, where it does.
+    pub(crate) fn waits(&self) -> Option<&str> {
+        self.name.strip_suffix(Role::WAITS)
     }
 }
 

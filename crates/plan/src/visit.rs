@@ -32,6 +32,7 @@ impl Stmt {
             StmtNode::Assign { value, .. } | StmtNode::Set { value, .. } | StmtNode::Add { value, .. } => vec![value],
             StmtNode::If { condition, .. } | StmtNode::Require { condition, .. } => vec![condition],
             StmtNode::ForRange { start, stop, .. } => vec![start, stop],
+            StmtNode::Wake { at, .. } => at.iter().collect(),
             StmtNode::Insert { values, .. } => values.iter().map(|(_, v)| v).collect(),
             StmtNode::Emit { record, .. } | StmtNode::Return { record: Some(record) } => {
                 record.fields.iter().map(|(_, v)| v).collect()

@@ -4,7 +4,7 @@ use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use tidemill_plan::Function::{self, *};
 use tidemill_plan::build::{
     Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
-    length, literal, local, max, named, none, record, window,
+    length, literal, local, max, named, none, record, window, woken,
 };
 use tidemill_plan::{
     Aggregate, Expr, ExprNode, Limits, OverDef, Span, Stmt, StmtNode, StreamRef, TransactionDef, WindowDef,
@@ -800,4 +800,76 @@ fn windows_over_streams() {
     for (errors, expected) in cases {
         assert_eq!(errors, [expected]);
     }
+}
+
+#[test]
+fn rows_that_cannot_be_woken() {
+    /// Events with the time `at`, rows of `t`, and a transaction that wakes one.
+    fn plan(has_time: bool, key: &str, wake: impl FnOnce(&mut Block)) -> PlanBuilder {
+        PlanBuilder::new("p")
+            .source("s", |s| {
+                let s = if has_time { s.event_time("at", Type::Time) } else { s.field("at", Type::Time) };
+                s.field("id", Type::Int).field("maybe", ColumnType::optional(Type::Time))
+            })
+            .table("t", |t| t.key(key, Type::Int).column_or("n", Type::Int, Value::Int(0)))
+            .transaction("tx", [named("s")], |t| {
+                t.row("r", "t", [event("id")]).read("q", "t", [event("id")]).body(wake)
+            })
+    }
+    let at = |at: Expr| move |b: &mut Block| b.wake("r", Some(at));
+    assert!(analyze(&plan(true, "id", at(event("at"))).build()).is_ok());
+    refuse(
+        plan(true, "id", |b| b.wake("q", None)),
+        &["transaction 'tx': role 'q' is only read; declare it with t.row(…)"],
+    );
+    refuse(plan(true, "id", |b| b.wake("x", None)), &["transaction 'tx': no role 'x'; known: r, q"]);
+    refuse(
+        plan(true, "id", at(event("id"))),
+        &["transaction 'tx': the time at which a row is woken is int; wake it at an event time, which is Time here"],
+    );
+    refuse(
+        plan(true, "id", at(event("maybe"))),
+        &[
+            "transaction 'tx': the time at which a row is woken can be None; ask `if … is None` first; `wake(None)` cancels \
+         a wake",
+        ],
+    );
+    refuse(
+        plan(false, "id", at(event("at"))),
+        &["table 't': its rows are woken, but no source has an event time; declare the event time of every source"],
+    );
+    refuse(
+        plan(true, "at", at(event("at"))),
+        &[
+            "table 't': its rows are woken, and a column of its key is called 'at', as the time of a wake; give the column \
+         another name",
+        ],
+    );
+    let none = plan(true, "id", |b| b.set("r", "n", 1));
+    refuse(
+        none.filter("w", woken("t"), literal(Value::Bool(true))),
+        &["stream 'w': no row of 't' is ever woken; declare a transaction with role.wake(at) before"],
+    );
+    // The events of the transaction do not hold the time of their position.
+    let mapped = PlanBuilder::new("p")
+        .source("s", |s| s.event_time("at", Type::Time).field("id", Type::Int))
+        .table("t", |t| t.key("id", Type::Int).column_or("n", Type::Int, Value::Int(0)))
+        .map("m", named("s"), record([("id", event("id")), ("later", event("at") + Expr::from(Value::Duration(5)))]))
+        .transaction("tx", [named("m")], |t| {
+            t.row("r", "t", [event("id")]).body(|b| b.wake("r", Some(event("later"))))
+        });
+    refuse(
+        mapped,
+        &[
+            "transaction 'tx': it wakes rows, but its events do not hold the time of their position; pass the event time on \
+         as it is, in one field of all inputs",
+        ],
+    );
+    let taken = plan(true, "id", |b| b.set("r", "n", 1)).transaction("other", [named("s")], |t| {
+        t.row("r__wakes", "t", [event("id")]).body(|b| b.set("r__wakes", "n", 1))
+    });
+    refuse(
+        taken,
+        &["transaction 'other': the role 'r__wakes' has a name of hidden roles; end it otherwise than in '__wakes'"],
+    );
 }

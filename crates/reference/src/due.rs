@@ -1,6 +1,7 @@
 //! What is due at times: rows of hidden tables ([`tidemill_plan::Due`]), found by looking at all rows.
 
 use crate::{NextEvent, Record, Reference};
+use std::cmp::Ordering;
 use tidemill_model::{Position, Type, Value};
 use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
 
@@ -17,10 +18,15 @@ impl Reference<'_> {
             return Vec::from_iter(is_due.then_some(tick));
         }
         rows.retain(|row| row[due.due] == Value::Int(boundary));
-        rows.sort_by_key(|row| row[due.first].word());
+        if due.is_wakes() {
+            rows.sort_by(|a, b| by_key(&a[..due.due], &b[..due.due]));
+        } else {
+            rows.sort_by_key(|row| row[due.first].word());
+        }
+        let time = if due.is_wakes() { boundary } else { boundary.saturating_sub(1) };
         let event = |(offset, row): (usize, Record)| NextEvent {
             root: stream,
-            position: Position { time: boundary.saturating_sub(1), source: u32::MAX, offset: offset as u64 },
+            position: Position { time, source: u32::MAX, offset: offset as u64 },
             is_known: false,
             event: due.fields.iter().map(|field| value(due, field, &row, boundary)).collect(),
         };
@@ -56,6 +62,9 @@ impl Reference<'_> {
         let next = |of: &Self, stream: StreamId| {
             let due = of.due_of(stream);
             let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();
+            if due.is_wakes() {
+                return last.and(row);
+            }
             if due.is_ticks() { last.and_then(|last| due.next_tick(row, last)) } else { row }
         };
         while let Some(boundary) = streams.iter().filter_map(|&s| next(self, s)).min().filter(|&b| b <= through) {
@@ -77,6 +86,17 @@ impl Reference<'_> {
             _ => unreachable!("a stream of what is due"),
         }
     }
+}
+
+/// Keys have values of one type, column by column.
+fn by_key(a: &[Value], b: &[Value]) -> Ordering {
+    let columns = a.iter().zip(b).map(|pair| match pair {
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Str(a), Value::Str(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (a, b) => a.word().cmp(&b.word()),
+    });
+    columns.fold(Ordering::Equal, Ordering::then)
 }
 
 fn value(due: &Due, field: &DueField, row: &Record, boundary: i64) -> Value {

@@ -39,6 +39,13 @@ pub struct Times {
     pub first: Option<i64>,
     /// The greatest of those that have passed.
     pub last: Option<i64>,
+    /// Whether the boundary is beyond all times that were shown: only what is open closes there.
+    pub is_end: bool,
+}
+
+impl Times {
+    /// Those of boundaries beyond all that were shown.
+    pub const END: Times = Times { first: None, last: None, is_end: true };
 }
 
 impl Next {
@@ -46,6 +53,9 @@ impl Next {
     fn boundary(&self, times: Times) -> Option<i64> {
         if !self.is_known {
             return Some(i64::MIN);
+        }
+        if self.due.is_wakes() && times.is_end {
+            return None;
         }
         if self.due.is_ticks() {
             let next = times.last.or(times.first).and_then(|last| self.due.next_tick(self.known, last));
@@ -102,8 +112,9 @@ impl Agenda {
     /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
     /// after all that has one. No tick comes any more.
     pub fn last_boundary(&mut self) -> Option<i64> {
-        let at = Times { first: None, last: None };
-        let least = |of: &Self| of.timely().filter(|next| !next.due.is_ticks()).filter_map(|n| n.boundary(at)).min();
+        let at = Times::END;
+        let least =
+            |of: &Self| of.timely().filter(|next| !next.due.begins_instant()).filter_map(|n| n.boundary(at)).min();
         let timed = least(self);
         self.is_last |= timed.is_none();
         timed.or_else(|| least(self))
@@ -135,8 +146,8 @@ impl Agenda {
     /// Notes that an epoch was cut; `first` is the time of its first event.
     pub fn passes(&mut self, cut: &Cut, first: Option<i64>) {
         let (from, time) = match cut {
-            // A tick begins the instant.
-            Cut::Due(at) if self.dues[at.due].due.is_ticks() => (0, Some(at.boundary)),
+            // A timer begins the instant.
+            Cut::Due(at) if self.dues[at.due].due.begins_instant() => (0, Some(at.boundary)),
             // What follows may make rows of the streams that come later.
             Cut::Due(at) => (at.due + 1, at.boundary.checked_sub(1)),
             Cut::Most(_) | Cut::Exactly(_) => (0, first),

@@ -523,7 +523,7 @@ impl Gatherer {
         let is_replay = self.replay.is_some();
         // At the end of time no tick comes any more.
         let is_end = self.gate.complete() < Some(boundary);
-        let times = if is_end { Times { first: None, last: None } } else { times_of(&self.gate) };
+        let times = if is_end { Times::END } else { times_of(&self.gate) };
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
@@ -620,7 +620,7 @@ impl Gatherer {
 
 /// What is known about the times of events.
 fn times_of(gate: &Gate) -> Times {
-    Times { first: gate.first_time(), last: gate.last_time() }
+    Times { first: gate.first_time(), last: gate.last_time(), is_end: false }
 }
 
 impl Actor for Gatherer {

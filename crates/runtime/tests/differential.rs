@@ -12,6 +12,7 @@ mod over;
 mod pace;
 mod session;
 mod support;
+mod wakes;
 
 use std::collections::HashMap;
 use std::env::var;

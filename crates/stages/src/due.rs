@@ -4,6 +4,7 @@ use crate::machine::Machine;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
+use arrow_ord::sort::{SortColumn, lexsort_to_indices};
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use std::sync::Arc;
@@ -54,7 +55,11 @@ pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> R
     if order.is_empty() {
         return Ok(DueRows { events: None, next });
     }
-    order.sort_unstable_by_key(|&row| first[row as usize]);
+    if due.is_wakes() {
+        order = by_key(&rows, due.due, &order);
+    } else {
+        order.sort_unstable_by_key(|&row| first[row as usize]);
+    }
     let boundary = boundary.expect("rows are due at a boundary");
     let order = UInt32Array::from(order);
     let column = |field: &DueField| part(due, field, &rows, &order, boundary);
@@ -62,6 +67,17 @@ pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> R
     let columns = due.fields.iter().map(column).collect();
     let events = RecordBatch::try_new(schema, columns).expect("the fields have the types of the schema");
     Ok(DueRows { events: Some(events), next })
+}
+
+/// The rows in the order of their keys, which are the first columns.
+fn by_key(rows: &RecordBatch, keys: usize, order: &[u32]) -> Vec<u32> {
+    let chosen = UInt32Array::from(order.to_vec());
+    let column = |key: usize| SortColumn {
+        values: take(rows.column(key), &chosen, None).expect("rows of the table"),
+        options: None,
+    };
+    let sorted = lexsort_to_indices(&Vec::from_iter((0..keys).map(column)), None).expect("keys can be compared");
+    sorted.values().iter().map(|&at| order[at as usize]).collect()
 }
 
 /// The tick of a boundary. The row holds the next; if it is before, those between are left out.

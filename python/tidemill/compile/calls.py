@@ -146,7 +146,7 @@ class Calls:
         asked = aggregates.call(node) if aggregates is not None else None
         if asked is not None:
             return asked
-        if self._scope.is_role(owner) and name in ("insert", "delete"):
+        if self._scope.is_role(owner) and name in ("insert", "delete", "wake"):
             raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")
         window = self.window(node)
         if window is not None:

@@ -249,7 +249,7 @@ class Expressions:
             if name in scope.events:
                 return ir.expr({"event": node.attr}, span)
             if name in scope.roles:
-                if node.attr in ("insert", "delete"):
+                if node.attr in ("insert", "delete", "wake"):
                     raise self._refuse(
                         node, f"'{node.attr}' is an operation on a row", f"call it: {name}.{node.attr}()"
                     )

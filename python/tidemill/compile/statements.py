@@ -297,8 +297,14 @@ class Statements:
         if method.attr == "delete":
             self._expressions.calls.arguments(call, "delete", 0, 0)
             return self._stmt(node, {"delete": {"role": role}})
+        if method.attr == "wake":
+            (at,) = self._expressions.calls.arguments(call, "wake", 1, 1)
+            cancels = isinstance(at, ast.Constant) and at.value is None
+            time = None if cancels else self._expressions.translate(at)
+            return self._stmt(node, {"wake": {"role": role, "at": time}})
         if method.attr != "insert":
-            raise self._refuse(call, f"a row has no operation '{method.attr}'", "rows have insert(...) and delete()")
+            hint = "rows have insert(...), delete() and wake(at)"
+            raise self._refuse(call, f"a row has no operation '{method.attr}'", hint)
         if call.args:
             raise self._refuse(
                 call.args[0], "the columns of insert() are given by name", f"write {name}.insert(column=value)"

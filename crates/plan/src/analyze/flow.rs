@@ -20,6 +20,7 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
         Named(name) | Late(name) | Bad(name) | Failed(name) => {
             plan.streams.iter().position(|s| s.name == *name).map(FlowNode::Stream)
         }
+        Woken(_) => None,
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
             plan.transactions.iter().position(|t| t.name == *name).map(FlowNode::Transaction)
         }

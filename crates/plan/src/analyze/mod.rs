@@ -27,12 +27,14 @@ mod records;
 mod rewrite;
 mod roles;
 mod scope;
+mod setting;
 mod statements;
 mod streams;
 mod tables;
 mod ticks;
 mod transactions;
 mod types;
+mod wakes;
 mod whole;
 mod windows;
 
@@ -50,6 +52,7 @@ use streams::{NewStream, Streams, Unresolved};
 use tidemill_model::Type;
 use transactions::{Draft, Input, OutputDraft};
 use typed_index_collections::{TiSlice, TiVec};
+use wakes::Wakes;
 
 /// Checks and types a plan. All errors that do not follow from others are given.
 pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
@@ -68,9 +71,11 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         return Err(errors);
     }
     let mut streams = Streams::new(plan);
+    let (mut wakes, woken) = Wakes::enter(plan, &mut streams, &mut tables, &mut errors);
     let ids = ids(plan);
     let mut ticks: Vec<Transaction> = Vec::new();
     let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
+    transactions.extend(woken.into_iter().map(Some));
     transactions.resize(usize::from(ids[plan.transactions.len()]), None);
     for node in flow::order(plan, &mut errors) {
         match node {
@@ -91,7 +96,13 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                 let typed = match &def.over {
                     None => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
-                        .and_then(|()| transaction(def, ids[index], &mut streams, &tables, None))
+                        .and_then(|()| {
+                            let Some(lowered) = wakes.lower(def, &streams, &transactions)? else {
+                                return transaction(def, ids[index], &mut streams, &tables, None);
+                            };
+                            wakes.note(def, &streams, &transactions);
+                            transaction(&lowered, ids[index], &mut streams, &tables, None)
+                        })
                         .map(|one| vec![one]),
                     Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
@@ -106,6 +117,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
             }
         }
     }
+    wakes.settle(&mut streams);
     let sinks = sinks(plan, &streams, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -131,14 +143,16 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
     }
 }
 
-/// The number of the first transaction that each of the plan's becomes, and how many there are.
+/// The number of the first transaction that each of the plan's becomes, and how many there are. Those of rows that wake
+/// come before.
 fn ids(plan: &Plan) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| if def.over.is_some() { 3 } else { 1 });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
         Some(*end)
     });
-    std::iter::once(0).chain(ends).map(TransactionId::from).collect()
+    let first = Wakes::count(plan);
+    std::iter::once(0).chain(ends).map(|end| TransactionId::from(first + end)).collect()
 }
 
 /// Types a window over a stream ([`over`]), and enters its tables and streams.

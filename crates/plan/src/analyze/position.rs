@@ -28,7 +28,7 @@ pub(super) fn time(
     match &streams[stream].origin {
         Origin::Source { .. } => Some(PositionTime { field: streams[stream].event_time?, shift: 0 }),
         Origin::Due(due) => {
-            let shift = if due.is_ticks() { 0 } else { -1 };
+            let shift = if due.begins_instant() { 0 } else { -1 };
             Some(PositionTime { field: streams[stream].event_time?, shift })
         }
         Origin::Filter { input, .. } => of(*input),

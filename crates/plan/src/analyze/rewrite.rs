@@ -28,6 +28,7 @@ fn statement(node: &StmtNode, replace: Replace<'_>) -> StmtNode {
         }
         Require { condition, reason } => Require { condition: expression(&condition, replace), reason },
         Insert { role, values } => Insert { role, values: named(values, replace) },
+        Wake { role, at } => Wake { role, at: at.map(|at| expression(&at, replace)) },
         Emit { name, record: given } => Emit { name, record: record(given, replace) },
         Return { record: given } => Return { record: given.map(|given| record(given, replace)) },
         other @ (Break | Continue | Abort { .. } | Delete { .. }) => other,

@@ -4,9 +4,10 @@ use super::coerce::constant;
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::records::Outputs;
 use super::scope::{ActiveLoop, Scope};
+use super::setting::{is_due, setting};
 use crate::program::{Expr as Typed, Stmt as TypedStmt};
 use crate::visit::reachable;
-use crate::{Expr, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
+use crate::{Expr, ExprNode, Function, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
 use tidemill_model::{ColumnType, Type};
 
 /// One pass over a body.
@@ -56,6 +57,7 @@ impl<'b, 'a> Body<'b, 'a> {
             StmtNode::Abort { reason } => TypedStmt::Abort { reason: self.reason(reason)? },
             StmtNode::Insert { role, values } => self.insert(role, values)?,
             StmtNode::Delete { role } => self.delete(role)?,
+            StmtNode::Wake { role, at } => self.wake(role, at.as_ref())?,
             StmtNode::Emit { name, record } => self.emit(name, record)?,
             StmtNode::Return { record: None } => TypedStmt::Return { fields: None },
             StmtNode::Return { record: Some(record) } => {
@@ -173,6 +175,21 @@ impl<'b, 'a> Body<'b, 'a> {
         self.scope.no_key(role);
         self.scope.no_row(role);
         Ok(TypedStmt::Delete { role, element })
+    }
+
+    /// `name` is the role of the row that says when to wake, unless that row cannot be woken ([`super::wakes`]).
+    fn wake(&mut self, name: &str, at: Option<&Expr>) -> Checked<TypedStmt> {
+        let (role, _) = self.written(name)?;
+        let column = self.scope.table(role).columns.iter().map(|column| column.name.clone()).find(|c| is_due(c));
+        let (Some(column), Some(at)) = (column, at) else { unreachable!("a row that is written can be woken") };
+        // The later of what is asked for and the next instant.
+        let asked = match &at.node {
+            ExprNode::Call { function: Function::Max, arguments } => &arguments[0],
+            _ => at,
+        };
+        let ty = self.scope.expression(asked)?.ty;
+        let StmtNode::Set { role, column, value } = setting(name, at, ty, &column)? else { unreachable!("it sets") };
+        self.set(&role, &column, &value)
     }
 
     fn for_each(&mut self, variable: &str, list: &str, body: &[Stmt]) -> Checked<TypedStmt> {

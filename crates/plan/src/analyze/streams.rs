@@ -78,6 +78,8 @@ impl<'a> Streams<'a> {
                 Named(name) | Late(name) | Bad(name) | Failed(name) => {
                     Fault::unknown("stream", name, plan.streams.iter().map(|s| s.name.as_str()))
                 }
+                Woken(table) => Fault::new(format!("no row of '{table}' is ever woken"))
+                    .hint("declare a transaction with role.wake(at) before"),
                 Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
                     Fault::unknown("transaction", name, plan.transactions.iter().map(|t| t.name.as_str()))
                 }

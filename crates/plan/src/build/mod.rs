@@ -141,6 +141,11 @@ pub fn emitted(transaction: impl Into<String>, name: impl Into<String>) -> Strea
     StreamRef::Emitted { transaction: transaction.into(), name: name.into() }
 }
 
+/// The rows of a table that wake.
+pub fn woken(table: impl Into<String>) -> StreamRef {
+    StreamRef::Woken(table.into())
+}
+
 /// The late events of a source.
 pub fn late(source: impl Into<String>) -> StreamRef {
     StreamRef::Late(source.into())

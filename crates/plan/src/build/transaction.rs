@@ -162,6 +162,11 @@ impl Block {
         self.push(StmtNode::Delete { role: role.into() });
     }
 
+    /// Has the role's row woken at an event time; none cancels an earlier wake.
+    pub fn wake(&mut self, role: &str, at: Option<Expr>) {
+        self.push(StmtNode::Wake { role: role.into(), at });
+    }
+
     /// Emits an event on the transaction's stream `name`.
     pub fn emit(&mut self, name: impl Into<String>, record: impl Into<Record>) {
         self.push(StmtNode::Emit { name: name.into(), record: record.into() });

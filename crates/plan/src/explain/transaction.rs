@@ -15,11 +15,13 @@ pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionI
     let writes = writes(transaction);
     let _ = writeln!(text, "transaction {}", transaction.name);
     section(text, "runs on", inputs);
-    section(text, "rows", transaction.roles.iter().map(|role| row(program, transaction, role)).collect());
+    let shown = transaction.roles.iter().filter(|role| role.waits().is_none());
+    section(text, "rows", shown.map(|role| row(program, transaction, role)).collect());
     section(text, "reads", reads(&names, transaction));
     section(text, "writes", writes.iter().map(|w| written(&names, transaction, w)).collect());
     section(text, "requires", requirements(&names, transaction));
-    section(text, "aborts with", transaction.reasons.iter().filter(|r| *r != CANNOT_FAIL).cloned().collect());
+    let shown = transaction.reasons.iter().filter(|r| *r != CANNOT_FAIL && !r.ends_with(Role::WAITS));
+    section(text, "aborts with", shown.cloned().collect());
     section(text, "dependencies", dependencies(program, &names, transaction, &writes));
     section(text, "aliasing", aliasing(program, transaction));
     section(text, "operations", operations(program, id));
@@ -55,11 +57,17 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
 
 fn reads(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
     let roles = transaction.roles.iter().enumerate();
-    roles.flat_map(|(id, role)| role.reads.iter().map(move |&column| names.cell(id, column))).collect()
+    let shown = roles.filter(|(_, role)| role.waits().is_none());
+    shown.flat_map(|(id, role)| role.reads.iter().map(move |&column| names.cell(id, column))).collect()
 }
 
 fn written(names: &Names<'_>, transaction: &Transaction, write: &RowWrite) -> String {
-    let role = &transaction.roles[write.role].name;
+    let role = &transaction.roles[write.role];
+    if let Some(role) = role.waits() {
+        let what = if write.kind == WriteKind::Delete { "no wake" } else { "wake" };
+        return format!("{role} ({what})");
+    }
+    let role = &role.name;
     match write.kind {
         WriteKind::Set(column) => names.cell(write.role, column),
         WriteKind::Insert => format!("{role} (insert)"),
@@ -83,8 +91,8 @@ fn requirements(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
 fn dependencies(program: &Program, names: &Names<'_>, transaction: &Transaction, writes: &[RowWrite]) -> Vec<String> {
     let mut lines = Vec::new();
     let tables: BTreeSet<TableId> = writes.iter().map(|w| transaction.roles[w.role].table).collect();
-    for table in tables {
-        let table = &program.tables[table].name;
+    for table in tables.into_iter().map(|table| &program.tables[table]).filter(|table| !table.is_hidden) {
+        let table = &table.name;
         lines.push(format!("temporal: each row of {table} sees its events in order"));
     }
     for write in writes {
@@ -104,12 +112,16 @@ fn dependencies(program: &Program, names: &Names<'_>, transaction: &Transaction,
 fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUse) -> String {
     match column {
         Some(column) => names.cell(role, column),
-        None => format!("{}.exists", transaction.roles[role].name),
+        None => match transaction.roles[role].waits() {
+            Some(of) => format!("{of} (wake)"),
+            None => format!("{}.exists", transaction.roles[role].name),
+        },
     }
 }
 
 fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
     let name = |role: usize| &transaction.roles[role].name;
+    let shown = |&(a, _, _): &(usize, usize, Meeting)| transaction.roles[a].waits().is_none();
     let line = |(a, b, meeting): (usize, usize, Meeting)| {
         let table = &program.tables[transaction.roles[a].table].name;
         match meeting {
@@ -118,7 +130,7 @@ fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
             Meeting::Possible => format!("{} and {} may be one row of {table}", name(a), name(b)),
         }
     };
-    meetings(program, transaction).into_iter().map(line).collect()
+    meetings(program, transaction).into_iter().filter(shown).map(line).collect()
 }
 
 /// The parts that it can be taken apart into, where it can.

@@ -19,6 +19,7 @@ pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
         Origin::Committed(of) | Origin::Aborted(of) => program.transactions[of].is_hidden(),
         // A transaction emits a second time for a window.
         Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
+        Origin::Due(ref due) if due.is_wakes() => false,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         Origin::Failed(of) => is_hidden(program, of),
         _ => false,
@@ -63,5 +64,6 @@ fn kind(due: &Due) -> String {
         (Bound::Grid { every, .. } | Bound::Ticks { every, .. }, _) => format!("tumbling windows of {}", span(every)),
         (Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
         (Bound::Never, _) => "windows by count".into(),
+        (Bound::Wakes { .. }, _) => unreachable!("rows that wake are no windows"),
     }
 }
