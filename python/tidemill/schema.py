@@ -245,7 +245,8 @@ class Row(Record):
         """Has the row woken at an event time: then it is an event of ``table.woken``, before all others of that time.
 
         A time that is over stands for the next instant. A later ``wake`` of the row takes the place of this one;
-        ``wake(None)`` and ``delete()`` cancel it. Aborts where the row is missing, or makes it with ``create=True``.
+        ``wake(None)`` and ``delete()`` cancel it. Aborts where the row is missing; with ``create=True`` makes it for a
+        time, and does nothing for None.
         """
         raise BodyOnlyError("wake()")
 
