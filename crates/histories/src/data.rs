@@ -77,7 +77,7 @@ pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, 
 struct Values {
     random: Random,
     shape: DataShape,
-    /// Ten thousand ticks come before an event that is far ahead, and as many wakes of a row.
+    /// Ten thousand ticks come before an event that is far ahead, and any number of wakes.
     has_timers: bool,
 }
 

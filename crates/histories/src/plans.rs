@@ -306,7 +306,7 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let stream = &program.streams[id];
     Some(match stream.origin {
         Origin::Due(ref due) if due.is_wakes() => {
-            StreamRef::Woken(program.streams[id].name.trim_end_matches(".woken").to_owned())
+            StreamRef::Woken(stream.name.strip_suffix(".woken").expect("a stream of rows that wake").to_owned())
         }
         Origin::Source { .. } | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
             StreamRef::Named(stream.name.clone())

@@ -163,8 +163,8 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
     mistakes.iter().map(makes_difference).collect()
 }
 
-/// Puts back the transactions that windows over streams are made of, and when rows wake: with a mistake in these some
-/// histories do not end.
+/// Puts back the transactions that windows over streams are made of, and the statements that say when rows wake: with a
+/// mistake in these some histories do not end.
 fn keep_hidden(changed: &mut Json, right: &Json) {
     let is_hidden = |named: &Json| named["name"].as_str().is_some_and(|name| name.contains('.'));
     let tables = right["tables"].as_array().expect("a list");

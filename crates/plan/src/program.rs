@@ -216,14 +216,15 @@ pub enum Origin {
 ///
 /// A row is due at the *boundary* in its column `due`: behind everything with a time below, before everything else. It gives
 /// one event. The transactions on that event delete the row or make it due later. The events of one boundary are in the
-/// order of the column `first`. What closes before an instant comes first, then the ticks of the instant.
+/// order of the column `first`, those of rows that wake in the order of their keys. What closes before an instant comes
+/// first, then the ticks of the instant, then the rows that wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
     /// The table.
     pub table: TableId,
     /// The column that holds the boundary; an int in units of event time.
     pub due: usize,
-    /// The column that orders rows; an int.
+    /// The column that orders rows; an int. Of rows that wake it is `due`.
     pub first: usize,
     /// How the fields of the event are made.
     pub fields: Vec<DueField>,
@@ -274,7 +275,7 @@ pub enum Bound {
         /// Where it starts.
         origin: i64,
     },
-    /// So long after it, at least 1: rows that ask to be woken.
+    /// So long after it, at least 1: rows that wake.
     Wakes {
         /// The least distance.
         after: i64,
@@ -454,10 +455,10 @@ impl Role {
         self.key.iter().any(|part| matches!(part.node, Node::Cell { .. }))
     }
 
-    /// How the names of hidden roles end that hold when a row wakes.
+    /// The end of the names of hidden roles, each of the row that says when another role's row wakes.
     pub(crate) const WAITS: &str = "__wakes";
 
-    /// The role for whose row it holds when that wakes, where it does.
+    /// That other role, if this is a hidden one.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.name.strip_suffix(Role::WAITS)
     }

@@ -110,7 +110,7 @@ impl Agenda {
     }
 
     /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
-    /// after all that has one. No tick comes any more.
+    /// after all that has one. No timer comes any more.
     pub fn last_boundary(&mut self) -> Option<i64> {
         let at = Times::END;
         let least =

@@ -521,7 +521,7 @@ impl Gatherer {
         }
         let DueCut { mut due, boundary } = at;
         let is_replay = self.replay.is_some();
-        // At the end of time no tick comes any more.
+        // At the end of time no timer comes any more.
         let is_end = self.gate.complete() < Some(boundary);
         let times = if is_end { Times::END } else { times_of(&self.gate) };
         let mut has_events = false;

@@ -13,7 +13,7 @@ from ..errors import CompileError, TidemillError
 from ..literals import is_constant
 from ..schema import Record
 from .helpers import Helpers, is_helper
-from .scope import UNKNOWN, Scope
+from .scope import ROW_OPERATIONS, UNKNOWN, Scope
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -146,7 +146,7 @@ class Calls:
         asked = aggregates.call(node) if aggregates is not None else None
         if asked is not None:
             return asked
-        if self._scope.is_role(owner) and name in ("insert", "delete", "wake"):
+        if self._scope.is_role(owner) and name in ROW_OPERATIONS:
             raise self._refuse(node, f"'{name}' has no value", "write it on a line of its own")
         window = self.window(node)
         if window is not None:

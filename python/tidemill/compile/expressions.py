@@ -16,7 +16,7 @@ from ..literals import decimal_text, is_constant, plan_value
 from ..names import type_name
 from .aggregates import Aggregates
 from .calls import Calls
-from .scope import UNKNOWN, Scope
+from .scope import ROW_OPERATIONS, UNKNOWN, Scope
 from .source import Source
 
 Part = tuple[list[ir.Stmt], ir.Expr]
@@ -249,7 +249,7 @@ class Expressions:
             if name in scope.events:
                 return ir.expr({"event": node.attr}, span)
             if name in scope.roles:
-                if node.attr in ("insert", "delete", "wake"):
+                if node.attr in ROW_OPERATIONS:
                     raise self._refuse(
                         node, f"'{node.attr}' is an operation on a row", f"call it: {name}.{node.attr}()"
                     )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
 """Stands for a value that is not known while compiling."""
 
+ROW_OPERATIONS = ("insert", "delete", "wake")
+"""What a row can be told to do, as a statement."""
+
 
 @dataclass
 class Element:

@@ -40,7 +40,7 @@ mod windows;
 
 use crate::{
     CommittedOutput, EmitOutput, Origin, OriginDef, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef,
-    Table, TableDef, TableId, Transaction, TransactionDef, TransactionId, depth,
+    Table, TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Fault, check_identifier};
@@ -72,7 +72,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     }
     let mut streams = Streams::new(plan);
     let (mut wakes, woken) = Wakes::enter(plan, &mut streams, &mut tables, &mut errors);
-    let ids = ids(plan);
+    let ids = ids(plan, woken.len());
     let mut ticks: Vec<Transaction> = Vec::new();
     let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
     transactions.extend(woken.into_iter().map(Some));
@@ -96,13 +96,8 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                 let typed = match &def.over {
                     None => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
-                        .and_then(|()| {
-                            let Some(lowered) = wakes.lower(def, &streams, &transactions)? else {
-                                return transaction(def, ids[index], &mut streams, &tables, None);
-                            };
-                            wakes.note(def, &streams, &transactions);
-                            transaction(&lowered, ids[index], &mut streams, &tables, None)
-                        })
+                        .and_then(|()| wakes.lower(def, &streams, &transactions))
+                        .and_then(|def| transaction(&def, ids[index], &mut streams, &tables, None))
                         .map(|one| vec![one]),
                     Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
@@ -143,16 +138,15 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
     }
 }
 
-/// The number of the first transaction that each of the plan's becomes, and how many there are. Those of rows that wake
-/// come before.
-fn ids(plan: &Plan) -> Vec<TransactionId> {
+/// The number of the first transaction that each of the plan's becomes, and how many there are. The `woken` of rows that
+/// wake come before.
+fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| if def.over.is_some() { 3 } else { 1 });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
         Some(*end)
     });
-    let first = Wakes::count(plan);
-    std::iter::once(0).chain(ends).map(|end| TransactionId::from(first + end)).collect()
+    std::iter::once(0).chain(ends).map(|end| TransactionId::from(woken + end)).collect()
 }
 
 /// Types a window over a stream ([`over`]), and enters its tables and streams.
@@ -181,16 +175,10 @@ fn window(
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, time, streams)?;
     let Lowered { windows, order, add, schema, due, close, next, shift_in, shift_due } = lowered;
-    let table = tables.next_key();
-    let mut enter = |of: TableDef| {
-        let mut table = tables::table(&of)?;
-        table.name = format!("{}.{}", def.name, of.name);
-        table.is_hidden = true;
-        tables.push(table);
-        Ok::<(), Fault>(())
-    };
-    enter(windows)?;
-    order.map(enter).transpose()?;
+    let table = tables::enter_hidden(&windows, &def.name, tables)?;
+    if let Some(order) = order {
+        tables::enter_hidden(&order, &def.name, tables)?;
+    }
     let add = transaction_on(
         &add,
         vec![input],

@@ -1,9 +1,9 @@
-//! The column that says when a row is due to wake ([`super::wakes`]), and how it is set.
+//! The column that says when a row is due to wake ([`super::wakes`]), and what it is set to.
 //!
 //! It is an int in any case; its name says what event times are.
 
 use super::fault::{Checked, Fault};
-use crate::{Expr, Function, StmtNode};
+use crate::{Expr, Function};
 use tidemill_model::{ColumnType, Type};
 
 const DUE_TIME: &str = "due_time";
@@ -19,8 +19,8 @@ pub(super) fn is_due(column: &str) -> bool {
     column == DUE_TIME || column == DUE_INT
 }
 
-/// The statement that sets it; `ty` is the type of `at`.
-pub(super) fn setting(role: &str, at: &Expr, ty: ColumnType, column: &str) -> Checked<StmtNode> {
+/// What it is set to for a wake at `at`; `ty` is the type of the time that was asked for.
+pub(super) fn setting(at: &Expr, ty: ColumnType, column: &str) -> Checked<Expr> {
     let units = match ty.ty {
         _ if ty.nullable => {
             return Err(Fault::new("the time at which a row is woken can be None")
@@ -36,5 +36,5 @@ pub(super) fn setting(role: &str, at: &Expr, ty: ColumnType, column: &str) -> Ch
                 .at(at.span));
         }
     };
-    Ok(StmtNode::Set { role: role.into(), column: column.into(), value: Expr { span: at.span, ..units } })
+    Ok(Expr { span: at.span, ..units })
 }

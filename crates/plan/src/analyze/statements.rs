@@ -177,19 +177,19 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(TypedStmt::Delete { role, element })
     }
 
-    /// `name` is the role of the row that says when to wake, unless that row cannot be woken ([`super::wakes`]).
+    /// `name` is the role of the row that says when to wake ([`super::wakes`]), or one that cannot be written.
     fn wake(&mut self, name: &str, at: Option<&Expr>) -> Checked<TypedStmt> {
         let (role, _) = self.written(name)?;
         let column = self.scope.table(role).columns.iter().map(|column| column.name.clone()).find(|c| is_due(c));
         let (Some(column), Some(at)) = (column, at) else { unreachable!("a row that is written can be woken") };
-        // The later of what is asked for and the next instant.
+        // `at` may be the later of what is asked for and the next instant.
         let asked = match &at.node {
             ExprNode::Call { function: Function::Max, arguments } => &arguments[0],
             _ => at,
         };
         let ty = self.scope.expression(asked)?.ty;
-        let StmtNode::Set { role, column, value } = setting(name, at, ty, &column)? else { unreachable!("it sets") };
-        self.set(&role, &column, &value)
+        let units = setting(at, ty, &column)?;
+        self.set(name, &column, &units)
     }
 
     fn for_each(&mut self, variable: &str, list: &str, body: &[Stmt]) -> Checked<TypedStmt> {

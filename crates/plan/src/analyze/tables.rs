@@ -19,7 +19,15 @@ pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId,
     tables
 }
 
-pub(super) fn table(def: &TableDef) -> Checked<Table> {
+/// Enters a table that users do not see. Its name has a dot, as theirs have not: `owner` and its own.
+pub(super) fn enter_hidden(def: &TableDef, owner: &str, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
+    let mut table = table(def)?;
+    table.name = format!("{owner}.{}", def.name);
+    table.is_hidden = true;
+    Ok(tables.push_and_get_key(table))
+}
+
+fn table(def: &TableDef) -> Checked<Table> {
     check_identifier("table", &def.name)?;
     check_unique("column", def.columns.iter().map(|c| c.name.as_str()))?;
     check_unique("earlier column", def.columns.iter().filter_map(|c| c.was.as_deref()))?;

@@ -3,7 +3,7 @@
 use super::fault::{Fault, check_identifier};
 use super::over::{column, set};
 use super::streams::{NewStream, Streams, Unresolved};
-use super::tables;
+use super::tables::enter_hidden;
 use crate::build::event;
 use crate::{
     AccessDef, Bound, Due, DueField, Expr, Function, Origin, RoleDef, StreamRef, Table, TableDef, TableId, Transaction,
@@ -37,11 +37,7 @@ pub(super) fn ticks(
         column("due", Type::Int, false, zero()),
         column("first", Type::Int, false, zero()),
     ];
-    let table = tables.next_key();
-    let mut next = tables::table(&TableDef { name: "next".into(), columns, groups: None })?;
-    next.name = format!("{name}.next");
-    next.is_hidden = true;
-    tables.push(next);
+    let table = enter_hidden(&TableDef { name: "next".into(), columns, groups: None }, name, tables)?;
     let bound = Bound::Ticks { every, origin: origin.rem_euclid(every) };
     let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time };
     let schema = Schema { fields: vec![Field::scalar("at", time.into())] };

@@ -14,13 +14,15 @@
 use super::fault::{Checked, Fault};
 use super::over::{column, stmt, when};
 use super::position::{self, PositionTime};
+use super::setting;
 use super::streams::{NewStream, Streams, Unresolved};
-use super::{setting, tables};
+use super::tables::enter_hidden;
 use crate::build::{event, exists};
 use crate::{
     AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Origin, OriginDef, Plan, PlanError, Role,
     RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
 };
+use std::borrow::Cow;
 use tidemill_model::{Field, Schema, Type, Value};
 use typed_index_collections::{TiSlice, TiVec};
 
@@ -39,11 +41,6 @@ struct Waking {
 }
 
 impl Wakes {
-    /// How many tables of the plan have rows that are woken.
-    pub fn count(plan: &Plan) -> usize {
-        waking(plan).len()
-    }
-
     /// Enters the tables and streams, and gives the transactions, which come before all others.
     pub fn enter(
         plan: &Plan,
@@ -69,18 +66,18 @@ impl Wakes {
         (Wakes { of, refused }, typed)
     }
 
-    /// The transaction with the roles and statements that wakes stand for, and none if it has no part in them.
-    pub fn lower(
-        &self,
-        def: &TransactionDef,
+    /// The transaction with the roles and statements that wakes stand for.
+    pub fn lower<'a>(
+        &mut self,
+        def: &'a TransactionDef,
         streams: &Streams<'_>,
         transactions: &TiSlice<TransactionId, Option<Transaction>>,
-    ) -> Result<Option<TransactionDef>, Unresolved> {
+    ) -> Result<Cow<'a, TransactionDef>, Unresolved> {
         if let Some(role) = def.roles.iter().find(|role| role.name.ends_with(Role::WAITS)) {
             let of = Fault::new(format!("the role '{}' has a name of hidden roles", role.name));
             return Err(of.hint(format!("end it otherwise than in '{}'", Role::WAITS)).into());
         }
-        if woken_by(def).iter().any(|table| self.refused.contains(&table.to_string())) {
+        if woken_by(def).iter().any(|table| self.refused.iter().any(|refused| refused == table)) {
             return Err(Unresolved::Broken);
         }
         let is_waking = |role: &&RoleDef| self.of.iter().any(|waking| waking.table == role.table);
@@ -93,9 +90,12 @@ impl Wakes {
         let roles: Vec<RoleDef> =
             def.roles.iter().filter(is_waking).filter(|role| touched.contains(&role.name)).cloned().collect();
         if roles.is_empty() {
-            return Ok(None);
+            return Ok(Cow::Borrowed(def));
         }
         let now = Now::of(def, streams, transactions);
+        if let Some(now) = &now {
+            self.note(def, now);
+        }
         let body = block(&def.body, &roles, now.as_ref())?;
         let hidden = roles.iter().map(|role| RoleDef {
             name: waits(&role.name),
@@ -104,17 +104,11 @@ impl Wakes {
             ..role.clone()
         });
         let roles = def.roles.iter().cloned().chain(hidden).collect();
-        Ok(Some(TransactionDef { roles, body, ..def.clone() }))
+        Ok(Cow::Owned(TransactionDef { roles, body, ..def.clone() }))
     }
 
     /// Notes how early a transaction wakes rows.
-    pub fn note(
-        &mut self,
-        def: &TransactionDef,
-        streams: &Streams<'_>,
-        transactions: &TiSlice<TransactionId, Option<Transaction>>,
-    ) {
-        let Some(now) = Now::of(def, streams, transactions) else { return };
+    fn note(&mut self, def: &TransactionDef, now: &Now) {
         each(&def.body, &mut |node| {
             let StmtNode::Wake { role, at: Some(at) } = node else { return };
             let Some(role) = def.roles.iter().find(|of| of.name == *role) else { return };
@@ -240,11 +234,7 @@ fn enter(
     }
     let mut columns: Vec<_> = keys.iter().map(|key| column(&format!("by_{}", key.name), key.ty, true, None)).collect();
     columns.push(column(setting::column(time), Type::Int, false, Some(Value::Int(0))));
-    let table = all.next_key();
-    let mut wakes = tables::table(&TableDef { name: "wakes".into(), columns, groups: None })?;
-    wakes.name = format!("{}.wakes", def.name);
-    wakes.is_hidden = true;
-    all.push(wakes);
+    let table = enter_hidden(&TableDef { name: "wakes".into(), columns, groups: None }, &def.name, all)?;
 
     let mut schema = Schema { fields: keys.iter().map(|key| Field::scalar(&key.name, key.ty)).collect() };
     schema.fields.push(Field::scalar("at", time.into()));
@@ -273,7 +263,7 @@ fn enter(
     Ok((stream, super::transaction(&def, id, streams, all, None)?))
 }
 
-/// The name of the role that holds when a role's row is due.
+/// The name of the hidden role of the row that says when a role's row wakes.
 fn waits(role: &str) -> String {
     format!("{role}{}", Role::WAITS)
 }

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
 impl Transaction {
-    /// Whether it is a part of a window over a stream, or of a stream of ticks. Names of users have no dots.
+    /// Whether it is a part of a window over a stream, of a stream of ticks, or of rows that wake. Names of users have no
+    /// dots.
     pub fn is_hidden(&self) -> bool {
         self.name.contains('.')
     }
