@@ -30,7 +30,7 @@ use tidemill_durability::store::{Merging, OpenRun, Runs, due};
 use tidemill_durability::{Bug, Planted, StateDirectory, StateError};
 use tidemill_plan::TableId;
 use tidemill_stages::machine::Machine;
-use tidemill_state::{EvictedError, EvictedRows, Found, Image, NOWHERE, Table};
+use tidemill_state::{EvictedError, EvictedRows, Found, Image, NOWHERE, PinnedRows, Table};
 use typed_index_collections::TiVec;
 
 /// The current runs of a table.
@@ -83,8 +83,17 @@ impl EvictedRows for Evicted {
         }
     }
 
+    fn pin(&self) -> Arc<dyn PinnedRows> {
+        Arc::new(Pinned(self.runs()))
+    }
+}
+
+/// The rows in the runs of one instant. Runs never change, and those that are merged stay readable while they are held.
+struct Pinned(Arc<Runs>);
+
+impl PinnedRows for Pinned {
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
-        let runs = self.runs();
+        let Pinned(runs) = self;
         runs.parts().try_for_each(|part| {
             each(runs.read(&part)?.existing());
             Ok(())

@@ -21,11 +21,11 @@ use std::sync::atomic::Ordering;
 use tidemill_durability::Bug;
 use tidemill_plan::StreamId;
 use tidemill_recovery::{Captured, CommitSide, Logged, RunError, Shared};
+use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_stages::machine::Logging;
-use tidemill_state::{EvictedError, Image};
 
 /// How long to wait if nothing is due, nanoseconds.
 const IDLE: u64 = 20_000_000;
@@ -85,7 +85,7 @@ struct Pending {
     replayed: bool,
     complete: Option<i64>,
     followed: Vec<(StreamId, Vec<RecordBatch>)>,
-    tables: Vec<Result<Image, String>>,
+    tables: Vec<Arc<TableRead>>,
 }
 
 /// The parts that a committer is made from.
@@ -272,7 +272,6 @@ impl Committer {
         let oldest = epoch.input.arrivals.iter().map(|(arrived, _)| (*arrived).max(epoch.input.opened)).min();
         let (number, events, is_new) = (epoch.number, epoch.input.events, !epoch.input.replayed);
         let outputs = epoch.finished.outputs.iter_mut().map(std::mem::take).collect();
-        let read = |table: Result<Image, EvictedError>| table.map_err(|error| error.to_string());
         let mut pending = Pending {
             number: epoch.number,
             events: epoch.input.events as u64,
@@ -281,7 +280,7 @@ impl Committer {
             replayed: epoch.input.replayed,
             complete: epoch.input.complete,
             followed: std::mem::take(&mut epoch.finished.followed),
-            tables: std::mem::take(&mut epoch.accessed.tables).into_iter().map(read).collect(),
+            tables: std::mem::take(&mut epoch.accessed.tables),
         };
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:

@@ -2,6 +2,7 @@
 //! finished epoch is cleared and filled again, so that a steady flow allocates little.
 
 use crate::access::grouping::{Grouping, Scheduled, within};
+use crate::access::read::TableRead;
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
 use crate::due::DueCut;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
 use tidemill_plan::{Program, StreamId, TableId, TransactionId};
 use tidemill_schedule::Breakdown;
-use tidemill_state::{EvictedError, Generation, Image};
+use tidemill_state::Generation;
 use tidemill_txn::Survey;
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
@@ -86,7 +87,7 @@ pub struct StageTimes {
 pub struct Wanted {
     /// The streams that are followed.
     pub follows: Arc<[StreamId]>,
-    /// The tables to copy after its access.
+    /// The tables to read after its access; a table may be there several times.
     pub tables: Vec<TableId>,
 }
 
@@ -185,8 +186,10 @@ pub struct Accessed {
     pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
-    /// Copies of the tables that a session wanted, after this epoch.
-    pub tables: Vec<Result<Image, EvictedError>>,
+    /// Whether its rows are saved before they are written, for snapshots that were open when its access began.
+    pub saves: bool,
+    /// The tables that a session wanted, as they are after this epoch.
+    pub tables: Vec<Arc<TableRead>>,
 }
 
 impl Accessed {

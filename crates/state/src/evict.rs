@@ -93,10 +93,8 @@ impl Table {
             rows.clear();
             rows.extend(self.nodes().read().shard_with(node).index(node).rows_by_lane());
             let gone = self.choose_of(node, &rows, (rows.len() as f64 * eviction.share).ceil() as usize);
-            if self.is_in_snapshot() {
-                // SAFETY: slots of this table, and nothing is in flight.
-                unsafe { self.save(&gone) };
-            }
+            // SAFETY: slots of this table, and nothing is in flight.
+            unsafe { self.save(&gone) };
             let gone = self.in_hash_order(&gone);
             debug_assert!(gone.is_sorted_by(|one, next| one < next), "a slot goes once");
             debug_assert!(gone.iter().all(|&(hash, _)| virtual_node_of(hash) == node), "a node's slots have its keys");

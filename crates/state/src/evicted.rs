@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// The memory of a table that may have evicted rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Bytes of rows, indexes, texts, and the copies made by a snapshot in progress.
+    /// Bytes of rows, indexes, texts, and the copies made by a checkpoint's snapshot in progress. Copies for readers are
+    /// not included: evicting rows would only make more of them.
     pub held: usize,
     /// Bytes of indexes, included in `held`.
     pub index: usize,
@@ -39,9 +40,9 @@ impl Table {
     /// Empties the table: from now on its rows are evicted, until they are looked up.
     ///
     /// # Safety
-    /// Nothing holds an address of its rows or reads their texts; no snapshot is in progress.
+    /// Nothing holds an address of its rows or reads their texts; no snapshot is open.
     pub unsafe fn evict_all(&self, evicted: Arc<dyn EvictedRows>) {
-        assert!(!self.is_in_snapshot(), "a snapshot ends before its rows are evicted");
+        assert!(!self.is_in_snapshot() && !self.is_read(), "a snapshot ends before its rows are evicted");
         self.forget_addresses();
         let nodes = &mut *self.nodes().write();
         if !self.text_columns().is_empty() {
@@ -101,7 +102,7 @@ impl Table {
         });
         each(image);
         let Some(evicted) = &nodes.evicted else { return Ok(()) };
-        evicted.each(&mut |rows| {
+        evicted.pin().each(&mut |rows| {
             let mut others = Image::new(self.shape());
             let is_evicted = |row: &usize| self.find_slot(nodes, &rows, *row).is_none();
             (0..rows.len()).filter(is_evicted).for_each(|row| others.push_of(&rows, row));

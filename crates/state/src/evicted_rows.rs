@@ -1,6 +1,7 @@
 //! The rows of a table that are not in memory: the interface through which a table reads them.
 
 use crate::image::Image;
+use std::sync::Arc;
 
 /// Why evicted rows could not be read.
 pub type EvictedError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,6 +23,12 @@ pub trait EvictedRows: Send + Sync {
     /// nothing afterwards; the result is then irrelevant.
     fn get(&self, keys: &Image) -> Found;
 
-    /// Passes all of these rows to `each`, each row once. May also pass rows of keys that have a slot.
+    /// These rows as they are now, whatever is evicted or fetched later.
+    fn pin(&self) -> Arc<dyn PinnedRows>;
+}
+
+/// The rows of a table's keys without a slot, as they were at one instant.
+pub trait PinnedRows: Send + Sync {
+    /// Passes all of these rows to `each`, each row once. May also pass rows of keys that had a slot.
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError>;
 }

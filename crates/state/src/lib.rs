@@ -19,12 +19,13 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `evicted`, `evicted_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`, `rows`,
-//! `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
+//! `blob`, `evicted`, `evicted_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
+//! `read_snapshot`, `rows`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
+mod copies;
 mod direct;
 mod evict;
 mod evicted;
@@ -41,6 +42,7 @@ mod make;
 mod marks;
 pub mod memory;
 mod nodes;
+mod read_snapshot;
 mod recent;
 mod rows;
 mod shape;
@@ -52,13 +54,14 @@ mod transfer;
 
 pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use evicted::TableMemory;
-pub use evicted_rows::{EvictedError, EvictedRows, Found, NOWHERE};
+pub use evicted_rows::{EvictedError, EvictedRows, Found, NOWHERE, PinnedRows};
 pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};
 pub use load::Filled;
 pub use marks::Generation;
+pub use read_snapshot::ReadSnapshot;
 pub use recent::RecentKeys;
 pub use rows::RowAddress;
 pub use shape::RowShape;

@@ -62,10 +62,21 @@ impl Marks {
         (BLOCK_BYTES >> self.shift) / 8
     }
 
+    /// Words of a bitmap with a bit for each row of a block.
+    pub fn words(self) -> usize {
+        self.map_bytes() / 8
+    }
+
+    /// The block of a row, and the number of its bit in a bitmap of that block.
+    #[inline(always)]
+    pub fn place(self, row: RowAddress) -> (usize, usize) {
+        let inside = row as usize & (BLOCK_BYTES - 1);
+        (row as usize - inside, inside >> self.shift)
+    }
+
     #[inline(always)]
     fn bit(self, row: RowAddress, map: usize) -> (*const AtomicU64, u64) {
-        let inside = row as usize & (BLOCK_BYTES - 1);
-        let (block, bit) = (row as usize - inside, inside >> self.shift);
+        let (block, bit) = self.place(row);
         let word = block + head_of(block) + map * self.map_bytes() + bit / 64 * 8;
         (word as *const AtomicU64, 1 << (bit % 64))
     }

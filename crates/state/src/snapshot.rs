@@ -1,5 +1,5 @@
-//! Snapshots: copies of the rows that changed, as they were at the end of an epoch, made while later epochs change
-//! them.
+//! Snapshots for checkpoints: copies of the rows that changed, as they were at the end of an epoch, made while later
+//! epochs change them.
 //!
 //! # Protocol
 //!
@@ -22,46 +22,17 @@
 //! A deleted row is copied as a key without a row. If a deleted row's slot was swept before, its key is kept as a
 //! *grave* until the next snapshot.
 
+use crate::copies::Copies;
 use crate::image::Image;
 use crate::marks::Generation;
 use crate::memory::prefetch;
 use crate::rows::RowAddress;
-use crate::shape::RowShape;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use crate::table::Table;
-use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
 /// Prefetch distance while rows are saved, in rows.
 const AHEAD: usize = 16;
-/// Bytes of copies in one piece. Moving a larger piece, or requesting more fresh pages at once, would cause a pause.
-const PIECE_BYTES: usize = 256 << 10;
-
-/// Copies of rows, in pieces.
-#[derive(Default)]
-struct Copies(Vec<Image>);
-
-impl Copies {
-    fn of(image: Image) -> Copies {
-        Copies(vec![image])
-    }
-
-    /// The piece that the next row goes to.
-    fn piece(&mut self, shape: &Arc<RowShape>) -> &mut Image {
-        if self.0.last().is_none_or(|last| last.bytes() >= PIECE_BYTES) {
-            self.0.push(Image::with_capacity(shape, PIECE_BYTES));
-        }
-        self.0.last_mut().expect("a piece")
-    }
-
-    fn rows(&self) -> usize {
-        self.0.iter().map(Image::len).sum()
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.iter().map(Image::bytes).sum()
-    }
-}
 
 /// The state of a table's snapshot.
 #[derive(Default)]
@@ -137,23 +108,35 @@ impl Table {
         snapshot.open.store(true, Ordering::Release);
     }
 
-    /// Whether a snapshot is in progress.
+    /// Whether a checkpoint's snapshot is in progress.
     #[inline]
     pub fn is_in_snapshot(&self) -> bool {
         self.snapshot().open.load(Ordering::Acquire)
     }
 
-    /// Copies those of these rows that a snapshot in progress has not copied yet. An address of 0 is skipped.
+    /// Copies those of these rows that a snapshot in progress, of a checkpoint or of a reader, has not copied yet. An
+    /// address of 0 is skipped.
     ///
     /// # Safety
     /// The other addresses are slots of this table, and no thread writes them now.
     pub unsafe fn save(&self, rows: &[RowAddress]) {
-        if !self.is_in_snapshot() {
-            return;
+        // SAFETY: by the caller.
+        unsafe {
+            self.save_for_readers(rows);
+            if self.is_in_snapshot() {
+                self.save_marked(rows);
+            }
         }
+    }
+
+    /// Copies those of these rows that a checkpoint's snapshot has not copied yet. An address of 0 is skipped.
+    ///
+    /// # Safety
+    /// As [`Table::save`].
+    unsafe fn save_marked(&self, rows: &[RowAddress]) {
         let marks = self.marks();
         let Progress { generation, whole, saved, .. } = &mut *self.snapshot().progress.lock();
-        // The snapshot ended after the check above.
+        // The snapshot ended after it was looked at.
         let Some(saved) = saved else { return };
         for (i, &row) in rows.iter().enumerate() {
             // SAFETY: by the caller.
@@ -231,15 +214,17 @@ impl Table {
     /// Moves saved copies to `apart`, by node.
     fn set_apart(&self, saved: &Copies) -> MutexGuard<'_, Vec<Image>> {
         let mut apart = self.snapshot().apart.lock();
-        for piece in &saved.0 {
+        for piece in saved.pieces() {
             (0..piece.len()).for_each(|i| apart[crate::virtual_node_of(piece.hash(i))].push_of(piece, i));
         }
         apart
     }
 
+    /// Adds a copy of a row. `whole`: one that does not exist is left out.
+    ///
     /// # Safety
     /// `row` is a slot of this table, and no thread writes it now.
-    unsafe fn copy_marked(&self, row: RowAddress, whole: bool, image: &mut Image) {
+    pub(crate) unsafe fn copy_marked(&self, row: RowAddress, whole: bool, image: &mut Image) {
         // SAFETY: by the caller.
         unsafe {
             if !whole || self.exists(row) {

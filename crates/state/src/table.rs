@@ -13,6 +13,7 @@ use crate::look_up::{look_up, look_up_beyond};
 use crate::marks::{Generation, Marks};
 use crate::memory::{Arena, FAR};
 use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
+use crate::read_snapshot::Readers;
 use crate::rows::{RowAddress, Rows, read};
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
@@ -39,6 +40,7 @@ pub struct Table {
     shape: Arc<RowShape>,
     marks: Marks,
     snapshot: Snapshot,
+    readers: Readers,
     nodes: RwLock<Nodes>,
     arenas: Arenas,
     text_bytes: TextBytes,
@@ -83,6 +85,7 @@ impl Table {
             shape: Arc::new(RowShape::of(definition)),
             marks,
             snapshot: Snapshot::default(),
+            readers: Readers::default(),
             nodes: RwLock::new(nodes),
             arenas,
             text_bytes: TextBytes::default(),
@@ -239,9 +242,8 @@ impl Table {
     /// Whether enough slots were made since the last sweep that another may pay. False while a thread holds the whole
     /// table.
     pub fn wants_sweep(&self) -> bool {
-        let wants =
-            |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none() && !self.is_in_snapshot();
-        self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
+        let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none();
+        !self.is_in_snapshot() && !self.is_read() && self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
     /// Frees the slots whose row does not exist. Does nothing while a snapshot is in progress, which may need them.
@@ -249,7 +251,7 @@ impl Table {
     /// # Safety
     /// Nothing holds an address of this table's rows, and nothing reads their text.
     pub unsafe fn sweep(&self) {
-        if self.is_in_snapshot() {
+        if self.is_in_snapshot() || self.is_read() {
             return;
         }
         self.forget_addresses();
@@ -351,6 +353,10 @@ impl Table {
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// Marks all rows in a generation, or clears all their marks.

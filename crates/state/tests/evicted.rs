@@ -1,15 +1,16 @@
 //! Tables with evicted rows: which rows are evicted, which are read again, and which must not be.
 
+use arrow_array::RecordBatch;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE, Removal,
-    RowAddress, RowShape, Table, Victims, Wrongly, blob,
+    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE,
+    PinnedRows, ReadSnapshot, Removal, RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
 /// The rows of a checkpoint: key to value; all of them exist.
@@ -55,9 +56,21 @@ impl EvictedRows for Store {
         found
     }
 
+    fn pin(&self) -> Arc<dyn PinnedRows> {
+        Arc::new(Pinned { empty: self.image(), rows: self.rows.lock().clone() })
+    }
+}
+
+/// The rows of a store at one instant.
+struct Pinned {
+    empty: Image,
+    rows: BTreeMap<String, u64>,
+}
+
+impl PinnedRows for Pinned {
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
-        for (key, &value) in &*self.rows.lock() {
-            let mut image = self.image();
+        for (key, &value) in &self.rows {
+            let mut image = self.empty.clone();
             push(&mut image, key, value);
             each(image);
         }
@@ -175,11 +188,27 @@ impl Subject {
 
     /// Whether the table has the expected content.
     fn holds(&self) -> bool {
-        let batch = self.table.to_batch().expect("the store reads");
-        let rows = rows(&batch, &self.table.schema());
-        let expected = self.model.iter().map(|(key, value)| vec![Value::Str(key.clone()), Value::Int(*value as i64)]);
-        rows == expected.collect::<Vec<_>>()
+        is_of(&self.table, &self.table.to_batch().expect("the store reads"), &self.model)
     }
+
+    /// Begins to read the table as it is now.
+    fn begin_read(&self) -> (Arc<ReadSnapshot>, BTreeMap<String, u64>) {
+        // SAFETY: nothing runs, and `write` saves rows before it writes them.
+        (unsafe { self.table.begin_read() }, self.model.clone())
+    }
+
+    /// Whether what was begun to be read has the content of then.
+    fn is_as_then(&self, (snapshot, model): &(Arc<ReadSnapshot>, BTreeMap<String, u64>)) -> bool {
+        let read = self.table.read(snapshot).expect("the store reads");
+        self.table.end_read(snapshot);
+        is_of(&self.table, &self.table.sorted_batch(&read), model)
+    }
+}
+
+/// Whether a batch of a table has these rows.
+fn is_of(table: &Table, batch: &RecordBatch, model: &BTreeMap<String, u64>) -> bool {
+    let expected = model.iter().map(|(key, value)| vec![Value::Str(key.clone()), Value::Int(*value as i64)]);
+    rows(batch, &table.schema()) == expected.collect::<Vec<_>>()
 }
 
 fn name(key: u64) -> String {
@@ -242,14 +271,14 @@ fn memory_goes_to_the_rows_of_other_keys() {
     assert!(subject.holds());
 }
 
-/// Random epochs with checkpoints and evictions in between; returns whether the table was right throughout.
+/// Random epochs with checkpoints, evictions and readers in between; returns whether the table was right throughout.
 fn history(seed: u64, wrongly: Wrongly) -> bool {
     let random = std::cell::Cell::new(seed);
     let below = |n: u64| {
         random.set(random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
         (random.get() >> 33) % n
     };
-    let mut subject = Subject::new(300);
+    let (mut subject, mut reads) = (Subject::new(300), VecDeque::new());
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..60 {
             let mut changes: BTreeMap<u64, Option<u64>> = BTreeMap::new();
@@ -257,6 +286,14 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
                 changes.insert(below(500), (below(3) > 0).then(|| below(1_000)));
             }
             subject.write(&changes.into_iter().collect::<Vec<_>>());
+            if below(4) == 0 {
+                reads.push_back(subject.begin_read());
+            }
+            if let Some(read) = reads.pop_front_if(|_| below(6) == 0)
+                && !subject.is_as_then(&read)
+            {
+                return false;
+            }
             if below(3) == 0 {
                 subject.checkpoint();
             }
@@ -266,7 +303,7 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
                 unsafe { subject.table.fit_indexes(below(1_000) as usize) };
             }
         }
-        subject.holds()
+        subject.holds() && reads.iter().all(|read| subject.is_as_then(read))
     }));
     ran.unwrap_or(false)
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, Keys, NOWHERE, RowAddress, Table,
-    Wrongly, hash_of_words, reads_key, reads_row, virtual_node_of, writes_row,
+    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, Keys, NOWHERE, PinnedRows,
+    RowAddress, Table, Wrongly, hash_of_words, reads_key, reads_row, virtual_node_of, writes_row,
 };
 
 /// Bytes of stack. Large, because a table is made on it.
@@ -164,6 +164,44 @@ fn a_snapshot_has_rows_as_they_were() {
     });
 }
 
+/// An epoch writes one row and inserts another while two readers that began before it copy the table, on two threads:
+/// each has the rows of before, and no row is copied while it is written.
+#[test]
+fn readers_have_rows_as_they_were() {
+    check(2, || {
+        let table = numbers();
+        let keys: Vec<u64> = keys_of(7).take(2).collect();
+        let new = keys_of(7).nth(2).expect("a third key");
+        let rows = resolve(&table, &keys);
+        rows.iter().for_each(|&row| write(row, 1));
+        // SAFETY: nothing runs, and the epoch saves rows before it writes them.
+        let snapshots = [(); 2].map(|()| unsafe { table.begin_read() });
+        let other = table.clone();
+        let epoch = spawn(move || {
+            let row = resolve(&other, &[new])[0];
+            // SAFETY: slots of this table, which this thread alone writes.
+            unsafe { other.save(&[rows[0], row]) };
+            write(rows[0], 2);
+            write(row, 2);
+        });
+        let read = |table: &Table, snapshot: &Arc<ReadSnapshot>| {
+            let image = table.read(snapshot).expect("no row is evicted");
+            table.end_read(snapshot);
+            let mut copied: Vec<_> = (0..image.len()).map(|row| (image.row(row)[1], image.row(row)[2])).collect();
+            copied.sort_unstable();
+            copied
+        };
+        let [first, second] = snapshots;
+        let other = table.clone();
+        let reader = spawn(move || read(&other, &first));
+        let expected = [(keys[0], 1), (keys[1], 1)];
+        assert_eq!(read(&table, &second), expected);
+        assert_eq!(reader.join().expect("no panic"), expected);
+        epoch.join().expect("no panic");
+        assert!(!table.is_read());
+    });
+}
+
 /// All marks of rows that share a word are kept.
 #[test]
 fn marks_in_one_word_are_kept() {
@@ -197,6 +235,12 @@ impl EvictedRows for Nowhere {
         Found { rows: Image::new(keys.shape()), places: vec![NOWHERE; keys.len()] }
     }
 
+    fn pin(&self) -> Arc<dyn PinnedRows> {
+        Arc::new(Nowhere)
+    }
+}
+
+impl PinnedRows for Nowhere {
     fn each(&self, _each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         Ok(())
     }

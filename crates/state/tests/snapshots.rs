@@ -1,9 +1,10 @@
 //! Snapshots of rows that change while the snapshot is taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::{Column, Table as Definition};
-use tidemill_state::{EXISTS, Generation, Image, KeyColumn, Keys, RowAddress, Table};
+use tidemill_state::{EXISTS, Generation, Image, KeyColumn, Keys, ReadSnapshot, RowAddress, Table};
 
 fn numbers() -> Table {
     let ty = ColumnType::required(Type::Int);
@@ -117,4 +118,81 @@ fn a_whole_snapshot_has_every_row_and_no_deletion() {
     capture(&table, 0..256, &mut captured);
     table.end_snapshot();
     assert_eq!(captured, (0..1_000).step_by(2).map(|key| (key, Some(key))).collect());
+}
+
+/// The rows of a read snapshot.
+fn read(table: &Table, snapshot: &Arc<ReadSnapshot>) -> BTreeMap<u64, u64> {
+    let image = table.read(snapshot).expect("no row is evicted");
+    table.end_read(snapshot);
+    let rows: BTreeMap<u64, u64> = (0..image.len()).map(|row| (image.row(row)[1], image.row(row)[2])).collect();
+    assert_eq!(rows.len(), image.len(), "a key comes once");
+    rows
+}
+
+/// Begins a read snapshot, between two epochs.
+fn begin(table: &Table) -> Arc<ReadSnapshot> {
+    // SAFETY: nothing runs, and `access` saves rows before it writes them.
+    unsafe { table.begin_read() }
+}
+
+#[test]
+fn several_readers_have_their_epochs_beside_a_checkpoint() {
+    let table = numbers();
+    let mut model = BTreeMap::new();
+    let mut open = VecDeque::new();
+    let (mut generation, mut checkpoint) = (Generation::Even, None);
+    for epoch in 0..60u64 {
+        // More and more keys, so that blocks come while snapshots are open; some go and come again.
+        let key = |i: u64| (i * 7_919 + epoch * 31) % (1_000 + 5_000 * epoch);
+        let changes: BTreeMap<u64, Option<u64>> =
+            (0..1_500).map(|i| (key(i), (i % 5 > 0).then_some(epoch * 10_000 + i))).collect();
+        access(&table, generation, &changes.iter().map(|(&key, &value)| (key, value)).collect::<Vec<_>>());
+        for (key, value) in changes {
+            match value {
+                Some(value) => _ = model.insert(key, value),
+                None => _ = model.remove(&key),
+            }
+        }
+        if epoch % 7 == 0 {
+            // SAFETY: as in `begin`.
+            unsafe { table.begin_snapshot(generation, true) };
+            generation = generation.next();
+            checkpoint = Some(model.clone());
+        }
+        if epoch % 3 > 0 {
+            open.push_back((begin(&table), model.clone()));
+        }
+        if open.len() > 4 {
+            let (snapshot, expected) = open.pop_front().expect("five");
+            assert_eq!(read(&table, &snapshot), expected);
+        }
+        if epoch % 7 == 4 {
+            let mut captured = BTreeMap::new();
+            capture(&table, 0..256, &mut captured);
+            table.end_snapshot();
+            let captured: BTreeMap<u64, u64> = captured.into_iter().map(|(k, v)| (k, v.expect("whole"))).collect();
+            assert_eq!(Some(captured), checkpoint.take());
+        }
+        // SAFETY: nothing holds a row. It does nothing while a snapshot is open.
+        unsafe { table.sweep() };
+    }
+    for (snapshot, expected) in open {
+        assert_eq!(read(&table, &snapshot), expected);
+    }
+    assert!(!table.is_read());
+}
+
+#[test]
+fn a_reader_that_gives_up_is_forgotten() {
+    let table = numbers();
+    access(&table, Generation::Even, &(0..70_000).map(|key| (key, Some(key))).collect::<Vec<_>>());
+    let snapshot = begin(&table);
+    access(&table, Generation::Even, &(0..70_000).map(|key| (key, None)).collect::<Vec<_>>());
+    assert!(table.is_read() && !table.wants_sweep());
+    table.end_read(&snapshot);
+    assert!(!table.is_read() && table.wants_sweep());
+    // SAFETY: nothing holds a row.
+    unsafe { table.sweep() };
+    assert_eq!(table.stats().slots, 0);
+    assert_eq!(read(&table, &begin(&table)), BTreeMap::new());
 }

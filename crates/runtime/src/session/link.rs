@@ -14,10 +14,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
+use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
-use tidemill_state::Image;
 
 /// The number of messages that a session may be ahead of the gate.
 const MESSAGES_AHEAD: usize = 64;
@@ -51,7 +51,7 @@ pub enum Message {
 
 /// A question about the run after everything that was sent before.
 pub struct Question {
-    /// The tables to copy.
+    /// The tables to read.
     pub tables: Vec<TableId>,
     /// Dropped without an answer if the run ends before.
     pub answer: Sender<Answer>,
@@ -65,8 +65,8 @@ pub struct Answer {
     pub complete: Option<i64>,
     /// By source: the events that are held back at that point, by lateness or by another source.
     pub held: Vec<u64>,
-    /// Copies of the tables after that epoch, as they were asked for; a text says why one cannot be read.
-    pub tables: Vec<Result<Image, String>>,
+    /// The tables after that epoch, as they were asked for.
+    pub tables: Vec<Arc<TableRead>>,
 }
 
 /// A question whose epoch is cut.
@@ -219,7 +219,7 @@ impl Link {
         epoch: u64,
         complete: Option<i64>,
         followed: Vec<(StreamId, Vec<RecordBatch>)>,
-        mut tables: Vec<Result<Image, String>>,
+        mut tables: Vec<Arc<TableRead>>,
     ) {
         let followers = self.followers.lock();
         for (stream, batches) in followed {

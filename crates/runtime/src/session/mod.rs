@@ -26,10 +26,10 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId, TableId};
 use tidemill_recovery::{Control, RunError};
+use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::io::SourceBatch;
-use tidemill_state::Image;
 
 /// The interval at which one who waits for the end of a run looks around.
 const TICK: Duration = Duration::from_millis(50);
@@ -91,10 +91,10 @@ pub struct Flushed {
     pub held: Vec<u64>,
 }
 
-/// A consistent copy of tables.
+/// A consistent copy of tables. Any number of them may be held.
 #[derive(Clone, Debug)]
 pub struct TablesAt {
-    /// The released epoch after which the copy was made.
+    /// The released epoch that they are copies after.
     pub epoch: u64,
     /// Its punctuation: every event with a time below has passed.
     pub complete: Option<i64>,
@@ -354,13 +354,10 @@ impl Asked {
     /// The same, with the tables that were asked for.
     pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
         let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
-        // Copies are sorted here, on the caller's thread: access waited only until they were made.
-        let read = |(copy, &id): (Result<Image, String>, &TableId)| {
-            let table = &self.engine.machine.tables[id];
-            match copy {
-                Ok(rows) => Ok(table.sorted_batch(&rows)),
-                Err(reason) => Err(SessionError::Table { table: table.definition().name.clone(), reason }),
-            }
+        // Rows are copied and sorted here, on the caller's thread, while epochs run.
+        let read = |(table, &id): (Arc<TableRead>, &TableId)| {
+            let name = || self.engine.program().tables[id].name.clone();
+            table.rows().map_err(|reason| SessionError::Table { table: name(), reason })
         };
         let tables = tables.into_iter().zip(&self.tables).map(read).collect::<Result<_, _>>()?;
         Ok(TablesAt { epoch, complete, tables })

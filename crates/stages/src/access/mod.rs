@@ -4,12 +4,14 @@
 //! [`cascade`] follows one event at a time if a transaction feeds another that shares tables with it; [`waves`] runs
 //! transactions that follow others without sharing a table. Under a parallel policy the workers run the epoch
 //! [`together`], in one [`part`], or in one part for each [group](grouping) of transactions that share no row;
-//! [`versions`] holds the values of operations that run apart from their transactions.
+//! [`versions`] holds the values of operations that run apart from their transactions. After an epoch a [`snapshot`] for a
+//! checkpoint may begin, and snapshots to [`read`].
 
 pub mod cascade;
 pub mod costs;
 pub mod grouping;
 pub mod part;
+pub mod read;
 pub mod scheduling;
 pub mod serial;
 pub mod shape;

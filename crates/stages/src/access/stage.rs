@@ -6,6 +6,7 @@
 
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled, Selection};
+use crate::access::read::begin_reads;
 use crate::access::scheduling::Scheduling;
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
@@ -70,7 +71,7 @@ impl AccessStage {
         AccessStage { machine, environment, scheduling, workers, state: Mutex::new(state) }
     }
 
-    /// Accesses the next epoch in order. Its snapshot, if one is due, begins at the end.
+    /// Accesses the next epoch in order. Its snapshots, if some are due or wanted, begin at the end.
     pub fn run(
         &self,
         scratch: &mut Scratch,
@@ -79,7 +80,7 @@ impl AccessStage {
         publish: &Publish<'_>,
     ) -> Box<Epoch> {
         let start = self.environment.now();
-        changes::save(&self.machine, &epoch);
+        changes::save(&self.machine, &mut epoch);
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
@@ -105,8 +106,7 @@ impl AccessStage {
             begin_snapshots(&self.machine, due);
             epoch.accessed.has_snapshot = true;
         }
-        let tables = &epoch.input.wanted.tables;
-        epoch.accessed.tables = tables.iter().map(|&table| self.machine.tables[table].copy_all()).collect();
+        epoch.accessed.tables = begin_reads(&self.machine, &epoch.input.wanted.tables);
         epoch
     }
 

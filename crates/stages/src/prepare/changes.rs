@@ -1,5 +1,5 @@
-//! The rows that an epoch of a durable run may change: they are marked for the next checkpoint, and their old values
-//! are saved for a checkpoint that is in progress.
+//! The rows that an epoch may change: in a durable run they are marked for the next checkpoint, and in every run their
+//! old values are saved for the snapshots that are open, of a checkpoint or of readers.
 //!
 //! The rows of an epoch are known before its access, so this is a pass over their addresses. If the program follows
 //! events one by one, and in the waves after the first, the rows are known only when the transaction is about to run.
@@ -23,10 +23,6 @@ fn marks(changes: Changes, epoch: &Epoch) -> bool {
     !(changes.omits == Some(Omission::Marks) && epoch.number.is_multiple_of(2))
 }
 
-fn saves(changes: Changes, machine: &Machine) -> bool {
-    changes.omits != Some(Omission::Saves) && machine.tables.iter().any(Table::is_in_snapshot)
-}
-
 /// Marks the rows that a prepared epoch may write. May run concurrently with the access of earlier epochs.
 pub fn mark(machine: &Machine, epoch: &Epoch) {
     let Some(changes) = epoch.input.changes.filter(|&changes| marks(changes, epoch)) else { return };
@@ -35,20 +31,23 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
     }
 }
 
-/// Saves the rows that an epoch is about to write, if a checkpoint is in progress. Call it immediately before the
-/// epoch's access.
-pub fn save(machine: &Machine, epoch: &Epoch) {
-    let saves = epoch.input.changes.is_some_and(|changes| saves(changes, machine));
-    if saves && !machine.wiring.cascades {
+/// Saves the rows that an epoch is about to write, if a snapshot is open. Call it immediately before the epoch's access:
+/// a snapshot begins only after the access of an epoch, so none begins until this one's is over.
+pub fn save(machine: &Machine, epoch: &mut Epoch) {
+    let omits = epoch.input.changes.is_some_and(|changes| changes.omits == Some(Omission::Saves));
+    let is_open = |table: &Table| table.is_in_snapshot() || table.is_read();
+    epoch.accessed.saves = !omits && machine.tables.iter().any(is_open);
+    if epoch.accessed.saves && !machine.wiring.cascades {
         each_input(epoch, |of| note(machine, epoch, of, None, true));
     }
 }
 
 /// Marks and saves, for transactions that are about to run and whose rows were not known when their epoch was prepared.
 pub fn mark_and_save(machine: &Machine, epoch: &Epoch, of: Transactions) {
-    let Some(changes) = epoch.input.changes else { return };
-    let mark = marks(changes, epoch).then_some(changes.generation);
-    note(machine, epoch, of, mark, saves(changes, machine));
+    let mark = epoch.input.changes.filter(|&changes| marks(changes, epoch)).map(|changes| changes.generation);
+    if mark.is_some() || epoch.accessed.saves {
+        note(machine, epoch, of, mark, epoch.accessed.saves);
+    }
 }
 
 fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {

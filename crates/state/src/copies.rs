@@ -1,0 +1,42 @@
+//! Copies of rows in pieces, so that no large piece is ever moved.
+
+use crate::image::Image;
+use crate::shape::RowShape;
+use std::sync::Arc;
+
+/// Bytes of copies in one piece. Moving a larger piece, or requesting more fresh pages at once, would cause a pause.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Copies of rows, in pieces.
+#[derive(Default)]
+pub struct Copies(Vec<Image>);
+
+impl Copies {
+    /// The copies of an image.
+    pub fn of(image: Image) -> Copies {
+        Copies(vec![image])
+    }
+
+    /// The piece that the next row goes to.
+    pub fn piece(&mut self, shape: &Arc<RowShape>) -> &mut Image {
+        if self.0.last().is_none_or(|last| last.bytes() >= PIECE_BYTES) {
+            self.0.push(Image::with_capacity(shape, PIECE_BYTES));
+        }
+        self.0.last_mut().expect("a piece")
+    }
+
+    /// The pieces, in the order in which they were made.
+    pub fn pieces(&self) -> &[Image] {
+        &self.0
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.0.iter().map(Image::len).sum()
+    }
+
+    /// Bytes of rows and texts.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(Image::bytes).sum()
+    }
+}
