@@ -1,6 +1,8 @@
 //! Sessions: what is sent gives the same as what is read; copies of tables are those of one epoch; followers get all
 //! events, in order.
 
+mod readers;
+
 use crate::support::{Kept, Sockets, Subject, table_schema};
 use crate::{configuration, number, watchdog};
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, StreamId};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Control, Engine, Environment, Followed, Following, Logging, Options, Request, SentSource, Session, SessionError,
-    Sink, Slow, Summary,
+    Control, Durability, Engine, Environment, Followed, Following, Logging, Options, Request, SentSource, Session,
+    SessionError, Sink, Slow, Summary,
 };
 
 /// The number of data sets for each plan.
@@ -26,6 +28,10 @@ fn source_streams(program: &Program) -> Vec<StreamId> {
 }
 
 fn start(subject: &Subject, options: Options) -> (Session, Vec<Kept>) {
+    start_on(subject, options, None)
+}
+
+fn start_on(subject: &Subject, options: Options, durability: Option<Durability>) -> (Session, Vec<Kept>) {
     let engine = Engine::for_session(subject.program.clone(), Logging::default()).expect("it compiles");
     subject.preload(&engine);
     let kept: Vec<Kept> = subject.program.sinks.iter().map(|_| Kept::default()).collect();
@@ -35,7 +41,7 @@ fn start(subject: &Subject, options: Options) -> (Session, Vec<Kept>) {
         options,
         environment: Arc::new(Sockets { system: System::new(), count: 1 }) as Arc<dyn Environment>,
         control: Arc::new(Control::default()),
-        durability: None,
+        durability,
         records: None,
         cutter: None,
         idle: Vec::new(),

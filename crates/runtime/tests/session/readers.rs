@@ -1,0 +1,104 @@
+//! Tables that are read while epochs run: each reader has the state after its epoch, however late it reads, beside other
+//! readers, checkpoints and evictions.
+
+use super::{each_random, source_streams, start_on};
+use crate::support::{Subject, table_schema};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use tidemill_durability::{Identity, OpenState, StateDirectory};
+use tidemill_histories::{Random, same_rows};
+use tidemill_model::Value;
+use tidemill_model::arrow::{batch_of, rows};
+use tidemill_plan::TableId;
+use tidemill_reference::Reference;
+use tidemill_runtime::{Asked, Durability, DurabilityOptions, Options};
+use tidemill_sim::SimStorage;
+
+/// What was asked for, and the rows of each table at that place.
+type Read = (Asked, Vec<Vec<Vec<Value>>>);
+
+fn check(subject: &Subject, (asked, expected): &Read, what: &str) {
+    let read = asked.tables(None).expect("it runs").tables;
+    assert_eq!(read.len(), expected.len());
+    for ((batch, expected), table) in read.iter().zip(expected).zip(&subject.program.tables) {
+        let ours = rows(batch, &table_schema(table));
+        assert!(same_rows(&ours, expected), "{what}: what was read of {} differs", table.name);
+    }
+}
+
+/// A state with frequent checkpoints, and in half of the cases memory for next to no rows.
+fn durable(subject: &Subject, options: &mut Options, random: &mut Random) -> Durability {
+    let how = OpenState {
+        storage: Arc::new(SimStorage::new(random.below(1 << 30) as u64)),
+        path: Path::new("state"),
+        holder: "a test",
+        id: 7,
+        program: Identity::of(&subject.program),
+        recorded: None,
+    };
+    options.memory = random.chance(50).then_some(1);
+    let directory = StateDirectory::open(how).expect("a new state");
+    let checkpoint_events = 1 + random.below(20) as u64;
+    Durability { directory, options: DurabilityOptions { checkpoint_events, ..DurabilityOptions::default() } }
+}
+
+fn readers_have_their_epochs(is_durable: bool) {
+    each_random(false, |subject, mut options, random, what| {
+        let durability = is_durable.then(|| durable(&subject, &mut options, random));
+        let (session, _) = start_on(&subject, options, durability);
+        let program = &subject.program;
+        let streams = source_streams(program);
+        let mut reference = Reference::new(program);
+        subject.history.preload.iter().for_each(|(table, rows)| reference.preload(*table, rows.clone()));
+        (0..streams.len()).for_each(|source| reference.send(source, true));
+        let tables: Vec<TableId> = program.tables.keys().collect();
+        let (to_reader, given) = channel::<Read>();
+        thread::scope(|scope| {
+            let subject = &subject;
+            let read_all = move |given: Receiver<Read>| given.iter().for_each(|read| check(subject, &read, what));
+            scope.spawn(move || read_all(given));
+            let mut held: VecDeque<Read> = VecDeque::new();
+            let mut left: Vec<&[Vec<Value>]> = subject.history.sources.iter().map(Vec::as_slice).collect();
+            while left.iter().any(|records| !records.is_empty()) {
+                let source = random.below(left.len());
+                let (some, rest) = left[source].split_at(left[source].len().min(1 + random.below(7)));
+                left[source] = rest;
+                session.send(source, &batch_of(&program.streams[streams[source]].schema, some), None).expect("it runs");
+                for record in some {
+                    assert!(reference.take(source, record.clone()), "{what}: nothing is late");
+                    let next = reference.next_of(source);
+                    reference.process(next);
+                }
+                for _ in 0..random.below(3) {
+                    let asked = session.ask(tables.clone(), None).expect("it runs");
+                    let read = (asked, tables.iter().map(|&table| reference.table(table)).collect());
+                    match random.below(3) {
+                        0 => to_reader.send(read).expect("it reads"),
+                        // Some give up.
+                        1 if random.chance(20) => {}
+                        _ => held.push_back(read),
+                    }
+                }
+                if held.len() > 3 {
+                    check(subject, &held.pop_front().expect("four"), what);
+                }
+            }
+            drop(to_reader);
+            held.iter().for_each(|read| check(subject, read, what));
+        });
+        super::close(&session);
+    });
+}
+
+#[test]
+fn readers_have_their_epochs_in_memory() {
+    readers_have_their_epochs(false);
+}
+
+#[test]
+fn readers_have_their_epochs_beside_checkpoints_and_evictions() {
+    readers_have_their_epochs(true);
+}
