@@ -30,6 +30,7 @@ use crate::nodes::Nodes;
 use crate::rows::RowAddress;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::table::Table;
+use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::VIRTUAL_NODE_COUNT;
 
@@ -131,10 +132,15 @@ impl Table {
     /// The rows of a read snapshot of this table, none of them a deletion, in no order. A snapshot is read once. Fails
     /// if evicted rows cannot be read.
     pub fn read(&self, snapshot: &ReadSnapshot) -> Result<Image, EvictedError> {
+        self.read_nodes(snapshot, 0..VIRTUAL_NODE_COUNT)
+    }
+
+    /// The same, if only some virtual nodes had rows in memory at the beginning.
+    pub fn read_nodes(&self, snapshot: &ReadSnapshot, nodes: Range<usize>) -> Result<Image, EvictedError> {
         let is_whole = snapshot.evicted.is_none();
         let slots = self.nodes().read().slots();
         let mut rows = Image::with_capacity(self.shape(), slots * 8 * self.shape().words);
-        for node in 0..VIRTUAL_NODE_COUNT {
+        for node in nodes {
             let mut copy = |chunk| {
                 let progress = &mut *snapshot.progress.lock();
                 self.each_slot_of(node, chunk, |row| {

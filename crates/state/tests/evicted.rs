@@ -5,6 +5,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
@@ -19,6 +21,13 @@ struct Store {
     rows: Mutex<BTreeMap<String, u64>>,
     asked: Mutex<Vec<String>>,
     shape: Mutex<Option<Arc<RowShape>>>,
+    /// What a reader of pinned rows waits for, if it does: it says that it waits, and goes on when it is told to.
+    gate: Mutex<Option<Gate>>,
+}
+
+struct Gate {
+    waits: Sender<()>,
+    goes_on: Receiver<()>,
 }
 
 impl Store {
@@ -57,7 +66,8 @@ impl EvictedRows for Store {
     }
 
     fn pin(&self) -> Arc<dyn PinnedRows> {
-        Arc::new(Pinned { empty: self.image(), rows: self.rows.lock().clone() })
+        let gate = Mutex::new(self.gate.lock().take());
+        Arc::new(Pinned { empty: self.image(), rows: self.rows.lock().clone(), gate })
     }
 }
 
@@ -65,10 +75,15 @@ impl EvictedRows for Store {
 struct Pinned {
     empty: Image,
     rows: BTreeMap<String, u64>,
+    gate: Mutex<Option<Gate>>,
 }
 
 impl PinnedRows for Pinned {
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
+        if let Some(gate) = self.gate.lock().take() {
+            gate.waits.send(())?;
+            gate.goes_on.recv_timeout(Duration::from_secs(10))?;
+        }
         for (key, &value) in &self.rows {
             let mut image = self.empty.clone();
             push(&mut image, key, value);
@@ -79,7 +94,7 @@ impl PinnedRows for Pinned {
 }
 
 struct Subject {
-    table: Table,
+    table: Arc<Table>,
     store: Arc<Store>,
     generation: Generation,
     /// The expected content of the table.
@@ -104,7 +119,7 @@ impl Subject {
         store.rows.lock().extend(model.clone());
         // SAFETY: nothing holds an address of a row.
         unsafe { table.evict_all(store.clone()) };
-        Subject { table, store, generation: Generation::Even, model }
+        Subject { table: Arc::new(table), store, generation: Generation::Even, model }
     }
 
     fn resolve(&self, keys: &[u64]) -> Vec<RowAddress> {
@@ -313,6 +328,30 @@ fn random_epochs_checkpoints_and_evictions() {
     for seed in 0..200 {
         assert!(history(seed, Wrongly::Nothing), "seed {seed}");
     }
+}
+
+#[test]
+fn epochs_run_while_a_reader_waits_for_the_medium() {
+    let mut subject = Subject::new(1_000);
+    subject.write(&[(1, Some(7)), (2, None)]);
+    let ((waits, reader_waits), (go_on, goes_on)) = (channel(), channel());
+    *subject.store.gate.lock() = Some(Gate { waits, goes_on });
+    let read = subject.begin_read();
+    let table = subject.table.clone();
+    let reader = std::thread::spawn(move || {
+        let (snapshot, model) = &read;
+        let rows = table.read(snapshot).expect("the epochs do not wait for it");
+        table.end_read(snapshot);
+        is_of(&table, &table.sorted_batch(&rows), model)
+    });
+    reader_waits.recv().expect("the reader comes to the medium");
+    // Rows in memory, an evicted one, and one that did not exist.
+    subject.write(&[(1, Some(8)), (2, Some(9)), (3, None), (2_000, Some(1))]);
+    subject.evict(1.0, Wrongly::Nothing);
+    subject.write(&[(1, None), (4, Some(5))]);
+    go_on.send(()).expect("it waits");
+    assert!(reader.join().expect("no panic"));
+    assert!(subject.holds());
 }
 
 #[test]
