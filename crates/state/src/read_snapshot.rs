@@ -19,7 +19,10 @@
 //! before step 3 looked at it: its row does not exist yet and is left out. Where rows may be evicted, a slot is made
 //! with a row. There only the slots of the beginning are copied, deletions too, and the other rows are those on the
 //! medium at the beginning ([`pin`](crate::EvictedRows::pin)). A row that is evicted meanwhile is copied before
-//! ([`Table::choose`]). Slots are swept only while no read snapshot is open.
+//! ([`Table::choose`]).
+//!
+//! A sweep may free slots meanwhile: a row that was there at the beginning and is not any more was copied in step 3. The
+//! row that is made in such a slot later is left out as in every new slot.
 
 use crate::copies::Copies;
 use crate::evicted_rows::{EvictedError, PinnedRows};
@@ -40,8 +43,7 @@ const AHEAD: usize = 16;
 /// The read snapshots of a table that are open.
 #[derive(Default)]
 pub struct Readers {
-    /// Their number. Written by the threads that begin and end them; read by those that access epochs, and by the gate
-    /// before it sweeps.
+    /// Their number. Written by the threads that begin and end them; read by those that access epochs.
     count: AtomicUsize,
     open: Mutex<Vec<Arc<ReadSnapshot>>>,
 }

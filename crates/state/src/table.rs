@@ -242,16 +242,18 @@ impl Table {
     /// Whether enough slots were made since the last sweep that another may pay. False while a thread holds the whole
     /// table.
     pub fn wants_sweep(&self) -> bool {
-        let wants = |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none();
-        !self.is_in_snapshot() && !self.is_read() && self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
+        let wants =
+            |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none() && !self.is_in_snapshot();
+        self.nodes.try_read().is_some_and(|nodes| wants(&nodes))
     }
 
-    /// Frees the slots whose row does not exist. Does nothing while a snapshot is in progress, which may need them.
+    /// Frees the slots whose row does not exist. Does nothing while a checkpoint's snapshot is in progress, which may need
+    /// them.
     ///
     /// # Safety
     /// Nothing holds an address of this table's rows, and nothing reads their text.
     pub unsafe fn sweep(&self) {
-        if self.is_in_snapshot() || self.is_read() {
+        if self.is_in_snapshot() {
             return;
         }
         self.forget_addresses();
