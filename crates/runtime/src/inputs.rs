@@ -247,15 +247,15 @@ impl Inputs {
         Ok(Some(batches))
     }
 
-    /// The number of events that were delivered but never taken.
+    /// Takes nothing more of a source; the number of events that were delivered but never taken.
     fn untaken(&mut self, source: usize) -> u64 {
-        let mut events = 0;
-        while let Ok(message) = self.take(source) {
-            if let FromSource::Batch(batch, ..) = message {
-                events += batch.events.num_rows() as u64;
-            }
-        }
-        events
+        let of = &mut self.sources[source];
+        let delivered = of.said.take().map(Inbox::close).unwrap_or_default();
+        let count = |message| match message {
+            FromSource::Batch(batch, ..) => batch.events.num_rows() as u64,
+            _ => 0,
+        };
+        of.rest.take().into_iter().chain(delivered).map(count).sum()
     }
 }
 

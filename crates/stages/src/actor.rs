@@ -180,15 +180,23 @@ impl<T> Inbox<T> {
     pub fn is_empty(&self) -> bool {
         self.queue.lock().messages.is_empty()
     }
+
+    /// Receives nothing more; returns the messages that were sent and not taken. Taking them one by one instead would
+    /// make room for more.
+    pub fn close(self) -> VecDeque<T> {
+        self.leave()
+    }
+
+    fn leave(&self) -> VecDeque<T> {
+        let mut queue = self.queue.lock();
+        queue.has_receiver = false;
+        std::mem::take(&mut queue.messages)
+    }
 }
 
 impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
-        let mut queue = self.queue.lock();
-        queue.has_receiver = false;
-        let unread = std::mem::take(&mut queue.messages);
-        drop(queue);
-        drop(unread);
+        drop(self.leave());
         self.sender.iter().for_each(|bell| bell.ring());
     }
 }
@@ -217,6 +225,15 @@ mod tests {
         drop(other);
         bell.wait(None);
         assert!(matches!(inbox.take(), Took::Closed));
+    }
+
+    #[test]
+    fn a_closed_inbox_gives_what_was_sent_and_makes_no_room() {
+        let [receiver, sender] = [(); 2].map(|()| Arc::new(Bell::default()));
+        let (outbox, inbox) = mailbox(Some(2), &receiver, Some(&sender));
+        assert!(outbox.send(1) && outbox.send(2));
+        assert_eq!(inbox.close(), [1, 2]);
+        assert!(!outbox.send(3), "there is no receiver");
     }
 
     #[test]

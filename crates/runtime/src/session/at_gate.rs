@@ -112,15 +112,12 @@ impl AtGate {
 
     /// Takes nothing more; by source, the events that were sent and never taken.
     pub fn close(&mut self) -> Vec<(usize, u64)> {
-        let mut untaken = Vec::new();
-        if let Some(messages) = self.messages.take() {
-            while let Took::Message(message) = messages.take() {
-                if let Message::Records(source, records, _) = message {
-                    untaken.push((source, records.events.num_rows() as u64));
-                }
-            }
-        }
+        let messages = self.messages.take().map(Inbox::close).unwrap_or_default();
+        let untaken = |message| match message {
+            Message::Records(source, records, _) => Some((source, records.events.num_rows() as u64)),
+            _ => None,
+        };
         self.asked.clear();
-        untaken
+        messages.into_iter().filter_map(untaken).collect()
     }
 }

@@ -206,8 +206,7 @@ fn turns(again: Again, end: u64) -> (Summary, u64) {
 #[test]
 fn a_paused_source_holds_the_others_back() {
     let (summary, given) = turns(Again::Replays, u64::MAX);
-    // Before the first has paused, the second is read: on a busy machine some hundred records. After that, none is.
-    assert!(given < 100_000, "{given} records were read");
+    assert!(given < 100, "{given} records were read");
     assert_eq!(summary.sources[1].events, 3);
     let (summary, _) = turns(Again::Given, 50);
     let many = &summary.sources[1];
