@@ -143,7 +143,8 @@ class App:
     ) -> Source[E]:
         """A stream of events from outside.
 
-        Without a connector its data is given to ``app.run``, or sent to it in a session. ``lateness`` (``"2s"``,
+        Without a connector its data is given to ``app.run``, or sent to it in a session. Events without an event time
+        beside sources with one can only be sent: each follows everything that has passed. ``lateness`` (``"2s"``,
         a ``timedelta``, or a number where the event time is an int) is how much earlier than the
         latest event so far an event may be; one that breaks this goes to ``.late``. Records that
         cannot be decoded go to ``.bad``. ``idle`` (``"30s"`` or a ``timedelta``): without input for so long, the source

@@ -19,6 +19,7 @@ use tidemill_runtime::Engine;
 pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8, L::Error> {
     look(&arguments.target, loader, |job, program| {
         job.check_connections(None)?;
+        job.check_sent(&program)?;
         let mut warned = warnings(&program);
         warned.extend(connector_warnings(&job, &program));
         say::out(&listing(&job, &program));

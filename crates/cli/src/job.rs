@@ -164,6 +164,22 @@ impl Job {
         check_overlap(&inputs, &sinks).map_err(JobError::Connectors)
     }
 
+    /// Checks that no source without event time is read beside sources with one.
+    pub fn check_sent(&self, program: &Program) -> Result<(), JobError> {
+        for stream in program.sources() {
+            if let (Some(other), Some(Input::Connection(_) | Input::Own(_))) =
+                (program.sent_beside(stream), self.sources.get(&stream.name))
+            {
+                return Err(JobError::Connectors(format!(
+                    "source '{}' has no event time, but source '{}' has one: events without event time can be sent to a \
+                     session beside it, and not be read; declare the event time of '{0}'",
+                    stream.name, other.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that at most one input reads standard input and at most one sink writes standard output.
     fn check_standard_streams(&self) -> Result<(), JobError> {
         let tables = self.tables.iter().filter(|(_, i)| i.is_standard()).map(|(n, _)| format!("table '{n}'"));
@@ -203,6 +219,7 @@ impl Job {
     ) -> Result<Ready, JobError> {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_connections(options.epoch_records.as_deref())?;
+        self.check_sent(&program)?;
         let mut engine = compile(program, options.logging.unwrap_or_default())?;
         let mut notes = Vec::new();
         let savepoint = options.savepoint.as_deref();
@@ -213,7 +230,8 @@ impl Job {
         let (mut sources, mut units) = (Vec::new(), Vec::new());
         let idle = source_streams(engine.program()).map(|stream| self.idle.get(&stream.name).copied()).collect();
         for stream in source_streams(engine.program()) {
-            let input = self.sources.remove(&stream.name);
+            let sent = || engine.program().sent_beside(stream).map(|_| Input::Sent);
+            let input = self.sources.remove(&stream.name).or_else(sent);
             let input = input.ok_or_else(|| JobError::Connectors(format!("source '{}' has no data", stream.name)))?;
             units.push(input.unit());
             let failed = |failure| RunError::Source { name: stream.name.clone(), failure };

@@ -14,7 +14,8 @@ use tidemill_connect::{Registry, SinkDurability, SourceOptions, Spec, System, op
 use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, RunError, Sink, Source,
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, RunError, SentSource, Sink,
+    Source,
 };
 
 impl Job {
@@ -140,7 +141,10 @@ fn sources_of(
     connectors: &Registry,
 ) -> Result<Vec<Box<dyn Source>>, JobError> {
     let open = |stream: &Stream| -> Result<Box<dyn Source>, JobError> {
-        let Some(spec) = specs.get(&stream.name) else { return Ok(Box::new(Nothing)) };
+        let Some(spec) = specs.get(&stream.name) else {
+            let is_sent = program.sent_beside(stream).is_some();
+            return Ok(if is_sent { Box::new(SentSource) } else { Box::new(Nothing) });
+        };
         let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
         let connection = connectors.source(&spec_of(spec).map_err(failed)?).map_err(|error| failed(error.into()))?;
         Ok(connection.open(&stream.schema, &SourceOptions::default()).map_err(failed)?)

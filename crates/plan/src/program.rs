@@ -73,6 +73,18 @@ pub struct Program {
 }
 
 impl Program {
+    /// The streams of the sources, by number.
+    pub fn sources(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }))
+    }
+
+    /// Whether a source's events can be sent, but not read: it has no event time, and another source has. Gives that
+    /// source. Events that are read would have to be in order with those of the other.
+    pub fn sent_beside(&self, source: &Stream) -> Option<&Stream> {
+        let mut timed = self.sources().filter(|other| other.event_time.is_some());
+        timed.next().filter(|_| source.event_time.is_none())
+    }
+
     /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks;
     /// then wakes.
     pub fn dues(&self) -> Vec<StreamId> {

@@ -200,9 +200,9 @@ fn sources() {
         &["stream 's': its lateness is -1; a lateness is zero or more"],
     );
     refuse(
-        new().source("s", |s| s.event_time("at", Type::Time)).source("z", |s| s.field("n", Type::Int)),
-        &["stream 'z': it has no event time, but source 's' has an event time; \
-         declare the event time of every source, in one unit, or of none"],
+        new().source("s", |s| s.event_time("at", Type::Time)).source("z", |s| s.event_time("n", Type::Int)),
+        &["stream 'z': it has an event time that is an int, but source 's' has an event time; \
+         declare all event times in one unit"],
     );
 }
 

@@ -301,7 +301,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
     let mut checkpoint = manifest.checkpoint.clone();
     keep_marks(&mut checkpoint, &manifest.program, program);
     let blocks = directory.blocks();
-    let streams = program.streams.iter().filter(|s| matches!(s.origin, tidemill_plan::Origin::Source { .. }));
+    let streams = program.sources();
     let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {
         let schema = arrow_schema(&stream.schema);
         let what = format!("events of source {}", stream.name);

@@ -25,7 +25,7 @@ use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Origin, Program};
+use tidemill_plan::Program;
 use tidemill_stages::digest::committed_streams;
 use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
@@ -61,9 +61,8 @@ pub struct LogSchemas {
 impl LogSchemas {
     /// The schemas of a program's log.
     pub fn of(program: &Program) -> LogSchemas {
-        let sources = program.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }));
         LogSchemas {
-            sources: sources.map(|stream| arrow_schema(&stream.schema)).collect(),
+            sources: program.sources().map(|stream| arrow_schema(&stream.schema)).collect(),
             dues: program.dues().len(),
             committed: committed_streams(program).map(|s| arrow_schema(&program.streams[s].schema)).collect(),
         }

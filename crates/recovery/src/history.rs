@@ -12,7 +12,7 @@ use arrow_select::concat::concat_batches;
 use std::time::Duration;
 use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Origin, Program, Stream, TableId};
+use tidemill_plan::{Program, Stream, TableId};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::Standing;
 use tidemill_stages::gate::sent::SourceRun;
@@ -95,8 +95,7 @@ impl History {
         let epoch = from.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let tables = state_rows(from, program)?;
         let mut standing = restore_sources(from, program)?;
-        let streams: Vec<&Stream> =
-            program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).collect();
+        let streams: Vec<&Stream> = program.sources().collect();
         standing.resize_with(streams.len(), Default::default);
         let (mut starts, mut sources) = (Vec::new(), Vec::new());
         for (stream, at) in streams.iter().zip(standing) {

@@ -243,6 +243,7 @@ impl Gatherer {
                 self.gate.send(source, self.inputs.is_sent(source));
                 self.inputs.start(source, Taken::default());
             }
+            self.end_unsent();
             return self.go_on(Phase::Room);
         };
         let mut sources = std::mem::take(&mut durable.side.sources);
@@ -296,6 +297,7 @@ impl Gatherer {
             for source in 0..self.inputs.len() {
                 self.resume(source)?;
             }
+            self.end_unsent();
             return self.go_on(Phase::Ended(0));
         }
         if !self.log_has_room() {
@@ -337,6 +339,14 @@ impl Gatherer {
                 self.inputs.forget(source);
                 self.go_on(Phase::Ended(source + 1))
             }
+        }
+    }
+
+    /// Without a session nobody sends: the input of sources that are sent to comes to its end at once.
+    fn end_unsent(&mut self) {
+        let sent = (0..self.inputs.len()).filter(|&source| self.inputs.is_sent(source));
+        for source in sent.filter(|_| self.session.is_none()) {
+            self.inputs.end(source, &mut self.gate);
         }
     }
 
@@ -552,6 +562,7 @@ impl Gatherer {
     fn put_with(&mut self, mut epoch: Box<Epoch>, cut: &Cut, may_be_due: bool) -> Result<(), RunError> {
         epoch.number = self.number;
         let is_due = matches!(cut, Cut::Due(_));
+        assert!(is_due || self.next_due.is_none(), "nothing passes within what is due at one boundary");
         assert!(epoch.input.events == 0 && epoch.input.merge.is_empty() != is_due, "an epoch begins empty");
         assert!(
             epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot,

@@ -5,7 +5,7 @@ use crate::summary::{
     WorkerSummary,
 };
 use hdrhistogram::Histogram;
-use tidemill_plan::{Groups, Origin, Program, TransactionId};
+use tidemill_plan::{Groups, Program, TransactionId};
 use tidemill_schedule::Breakdown;
 use tidemill_stages::access::grouping::Scheduled;
 use tidemill_stages::epoch::{Epoch, Sampled};
@@ -41,7 +41,7 @@ pub struct Report {
 impl Report {
     /// All counts are zero.
     pub fn new(program: &Program, groups: &Groups) -> Self {
-        let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).count();
+        let sources = program.sources().count();
         Report {
             events: 0,
             epochs: 0,
@@ -145,8 +145,8 @@ impl Report {
     }
 
     fn sources(&self, program: &Program, positions: &[SourcePosition]) -> Vec<SourceSummary> {
-        let streams = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
-        let names: Vec<&str> = streams.clone().map(|stream| stream.name.as_str()).collect();
+        let streams = program.sources();
+        let names: Vec<&str> = program.sources().map(|stream| stream.name.as_str()).collect();
         let of = |(s, stream): (usize, &tidemill_plan::Stream)| {
             let mut summary =
                 SourceSummary { name: stream.name.clone(), late: self.late[s], bad: self.bad[s], ..Default::default() };

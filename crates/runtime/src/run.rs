@@ -27,10 +27,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_durability::StateError;
+use tidemill_plan::Program;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::epoch::Epoch;
+use tidemill_stages::io::{IoFailure, Source};
 
 /// The interval at which the watcher of a run polls.
 const TICK: Duration = Duration::from_millis(50);
@@ -90,6 +92,20 @@ impl<A: Actor> Driven<A> {
     }
 }
 
+/// Refuses to read events without event time beside events with one.
+fn check_sent(program: &Program, sources: &[Box<dyn Source>]) -> Result<(), RunError> {
+    for (stream, source) in program.sources().zip(sources) {
+        if let Some(other) = program.sent_beside(stream).filter(|_| !source.is_sent()) {
+            let failure = IoFailure::new(format!(
+                "its events have no event time, but those of source '{}' have one: they can be sent, and not be read",
+                other.name
+            ));
+            return Err(RunError::Source { name: stream.name.clone(), failure });
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     /// Opens the state, if there is one, and creates the actors.
     /// `link`: to the session that it belongs to, if it belongs to one.
@@ -102,6 +118,7 @@ impl Run {
         let cutter = request.take_cutter();
         let Request { sources, mut sinks, options, environment, control, durability, records, idle, .. } = request;
         let started = environment.now();
+        check_sent(engine.program(), &sources)?;
         if options.memory.is_some() && durability.is_none() {
             return Err(RunError::State(StateError::Refused(
                 "a memory limit needs a state, in whose checkpoints the other rows are; give a state directory, or no limit".into(),

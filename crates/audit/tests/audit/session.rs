@@ -13,8 +13,8 @@ use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory
 use tidemill_histories::Random;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
-use tidemill_plan::build::{PlanBuilder, SourceBuilder, cell, committed, event, late, literal, named};
-use tidemill_plan::{Plan, Program, analyze};
+use tidemill_plan::build::{Block, PlanBuilder, SourceBuilder, cell, committed, event, late, literal, named};
+use tidemill_plan::{Expr, ExprNode, Plan, Program, WindowFunction, WindowsDef, analyze};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource,
     Session, Sink,
@@ -26,16 +26,19 @@ const TRIALS: u64 = 40;
 const LIVES: usize = 3;
 const THREADS: usize = 3;
 
-/// Two sources, with event times or without, whose transactions do not commute.
-fn plan(has_times: bool) -> Plan {
-    let source = |s: SourceBuilder| {
-        let s = if has_times { s.event_time("at", Type::Int).lateness(3) } else { s };
-        s.field("key", Type::Int).field("n", Type::Int)
+/// Two sources, each with event times or without, whose transactions do not commute. Windows over events with times, and
+/// ticks, change the same rows.
+fn plan(has_times: [bool; 2]) -> Plan {
+    let source = |has_time: bool| {
+        move |s: SourceBuilder| {
+            let s = if has_time { s.event_time("at", Type::Int).lateness(3) } else { s };
+            s.field("key", Type::Int).field("n", Type::Int)
+        }
     };
     let mut plan = PlanBuilder::new("order")
         .table("rows", |t| t.key("key", Type::Int).column_or("value", Type::Int, Value::Int(0)))
-        .source("adds", source)
-        .source("multiplies", source);
+        .source("adds", source(has_times[0]))
+        .source("multiplies", source(has_times[1]));
     for (name, source, factor) in [("add", "adds", 1), ("multiply", "multiplies", 31)] {
         plan = plan.transaction(name, [named(source)], |t| {
             t.create("row", "rows", [event("key")]).body(|b| {
@@ -44,10 +47,32 @@ fn plan(has_times: bool) -> Plan {
             })
         });
     }
-    if has_times {
-        plan = plan.sink("late", late("adds"));
+    if has_times[0] {
+        plan = with_windows(plan.sink("late", late("adds")));
     }
     plan.sink("added", committed("add")).sink("multiplied", committed("multiply")).build()
+}
+
+/// A window over the first source, whose closes change the rows, and ticks that do.
+fn with_windows(plan: PlanBuilder) -> PlanBuilder {
+    let changes = |factor: i64, n: Expr| {
+        move |b: &mut Block| {
+            b.set("row", "value", (cell("row", "value") * literal(factor) + n) % literal(1_000_003));
+            b.give([("value", cell("row", "value"))]);
+        }
+    };
+    let count: Expr = ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None }.into();
+    let windows = WindowsDef::Tumbling { length: Value::Int(4), origin: 0 };
+    plan.every("ticks", Value::Int(3), 0)
+        .window("counts", named("adds"), [("key", event("key"))], windows, |b| {
+            b.give([("key", event("key")), ("count", count)]);
+        })
+        .transaction("close", [committed("counts")], |t| {
+            t.create("row", "rows", [event("key")]).body(changes(37, event("count")))
+        })
+        .transaction("tick", [named("ticks")], |t| t.create("row", "rows", [0.into()]).body(changes(41, event("at"))))
+        .sink("closes", committed("close"))
+        .sink("ticked", committed("tick"))
 }
 
 fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Result<Session, RunError> {
@@ -114,8 +139,8 @@ fn send(session: &Session, program: &Program, random: &mut Random, clock: &Atomi
         pending[source] += events.len() as u64;
         if has_times && random.chance(40) {
             let said = match random.chance(50) {
-                true => session.idle(random.below(2), None),
-                false => session.punctuate(random.below(2), now - 4, None),
+                true => session.idle(source, None),
+                false => session.punctuate(source, now - 4, None),
             };
             if said.is_err() {
                 return;
@@ -134,15 +159,20 @@ fn send(session: &Session, program: &Program, random: &mut Random, clock: &Atomi
 
 #[test]
 fn several_threads_send_and_the_log_has_their_order() {
-    trials(false);
+    trials([false; 2]);
 }
 
 #[test]
 fn several_threads_send_events_with_times_and_the_log_has_their_punctuations() {
-    trials(true);
+    trials([true; 2]);
 }
 
-fn trials(has_times: bool) {
+#[test]
+fn several_threads_send_events_with_times_and_without_and_the_log_has_their_anchors() {
+    trials([true, false]);
+}
+
+fn trials(has_times: [bool; 2]) {
     let plan = plan(has_times);
     let program = analyze(&plan).expect("a right plan");
     let (mut crashes, mut replayed) = (0, 0);

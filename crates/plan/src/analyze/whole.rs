@@ -2,8 +2,8 @@
 
 use super::fault::{Checked, Fault};
 use crate::limits::LIMIT_MAX;
-use crate::{Delivery, OriginDef, PLAN_VERSION, Plan, PlanError, Program, StreamRef, TransactionDef};
-use tidemill_model::{Schema, SourceId, Value};
+use crate::{Delivery, OriginDef, PLAN_VERSION, Plan, PlanError, Program, StreamDef, StreamRef, TransactionDef};
+use tidemill_model::{Schema, SourceId, Type, Value};
 
 /// The version, names, and the sources' times.
 pub(super) fn check(plan: &Plan, errors: &mut Vec<PlanError>) {
@@ -38,37 +38,69 @@ fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>, errors: &mu
     }
 }
 
-/// Positions compare across sources, so their times must be of one kind.
+/// Positions compare across sources, so their times must be of one kind. A source without event time may stand beside
+/// sources with one: its events can be sent, and then have anchored positions. Ticks are times, and so stand beside times.
 fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
-    let mut first: Option<(&str, &str, &'static str)> = None;
-    for stream in &plan.streams {
-        let kind = match &stream.origin {
-            OriginDef::Source { schema, event_time, .. } => time_kind(schema, event_time.as_deref()),
-            OriginDef::Every { period: Value::Int(_), .. } => "an event time that is an int",
-            OriginDef::Every { .. } => "an event time",
-            OriginDef::Filter { .. } | OriginDef::Map { .. } => continue,
-        };
-        let what = if matches!(stream.origin, OriginDef::Every { .. }) { "the ticks" } else { "source" };
+    let clocks: Vec<Clock<'_>> = plan.streams.iter().filter_map(Clock::of).collect();
+    let has_timed = clocks.iter().any(|clock| !clock.is_ticks && clock.kind.is_some());
+    let mut first: Option<&Clock<'_>> = None;
+    for clock in &clocks {
+        if clock.kind.is_none() && has_timed {
+            continue;
+        }
         match first {
-            None => first = Some((what, &stream.name, kind)),
-            Some((.., known)) if known == kind => {}
-            Some((what, other, known)) => {
-                let fault = Fault::new(format!("it has {kind}, but {what} '{other}' has {known}"))
-                    .hint("declare the event time of every source, in one unit, or of none");
-                errors.push(fault.of("stream", &stream.name));
+            None => first = Some(clock),
+            Some(first) if first.kind == clock.kind => {}
+            Some(first) => {
+                let other = format!("{} '{}' has {}", first.what(), first.name, first.told());
+                let hint = match (first.kind, clock.kind) {
+                    (Some(_), Some(_)) => "declare all event times in one unit",
+                    _ => "declare the event time of a source",
+                };
+                let fault = Fault::new(format!("it has {}, but {other}", clock.told())).hint(hint);
+                errors.push(fault.of("stream", clock.name));
             }
         }
     }
 }
 
-fn time_kind(schema: &Schema, event_time: Option<&str>) -> &'static str {
-    use tidemill_model::Type;
-    let Some(name) = event_time else { return "no event time" };
-    let field = schema.index_of(name).and_then(|i| schema.fields[i].scalar_type());
-    match field.map(|f| f.ty) {
-        Some(Type::Int) => "an event time that is an int",
-        _ => "an event time",
+/// A stream that brings time into the program, or counts.
+struct Clock<'p> {
+    name: &'p str,
+    is_ticks: bool,
+    /// `Time` or `Int`; none of a source without event time.
+    kind: Option<Type>,
+}
+
+impl Clock<'_> {
+    fn of(stream: &StreamDef) -> Option<Clock<'_>> {
+        let (is_ticks, kind) = match &stream.origin {
+            OriginDef::Source { schema, event_time, .. } => {
+                (false, event_time.as_deref().map(|f| time_kind(schema, f)))
+            }
+            OriginDef::Every { period: Value::Int(_), .. } => (true, Some(Type::Int)),
+            OriginDef::Every { .. } => (true, Some(Type::Time)),
+            OriginDef::Filter { .. } | OriginDef::Map { .. } => return None,
+        };
+        Some(Clock { name: &stream.name, is_ticks, kind })
     }
+
+    fn what(&self) -> &'static str {
+        if self.is_ticks { "the ticks" } else { "source" }
+    }
+
+    fn told(&self) -> &'static str {
+        match self.kind {
+            None => "no event time",
+            Some(Type::Int) => "an event time that is an int",
+            Some(_) => "an event time",
+        }
+    }
+}
+
+fn time_kind(schema: &Schema, field: &str) -> Type {
+    let field = schema.index_of(field).and_then(|i| schema.fields[i].scalar_type());
+    if field.is_some_and(|field| field.ty == Type::Int) { Type::Int } else { Type::Time }
 }
 
 /// The number of a source, where that stream is one.

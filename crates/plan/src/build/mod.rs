@@ -32,7 +32,11 @@ pub use expression::{
 pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};
 
-use crate::{Expr, Limits, OriginDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef};
+use crate::{
+    Expr, Limits, OriginDef, OverDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef, TransactionDef,
+    WindowsDef,
+};
+use tidemill_model::Value;
 
 /// A plan in the making.
 #[derive(Clone, Debug)]
@@ -88,6 +92,27 @@ impl PlanBuilder {
     pub fn map(mut self, name: impl Into<String>, input: StreamRef, record: impl Into<Record>) -> Self {
         let origin = OriginDef::Map { input, record: record.into() };
         self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Adds ticks of event time: at `origin` and at each multiple of the period before and after it.
+    pub fn every(mut self, name: impl Into<String>, period: Value, origin: i64) -> Self {
+        self.plan.streams.push(StreamDef { name: name.into(), origin: OriginDef::Every { period, origin } });
+        self
+    }
+
+    /// Adds a window over a stream; `body` runs on each close. `by`: the parts of a group.
+    pub fn window<N: Into<String>>(
+        mut self,
+        name: impl Into<String>,
+        input: StreamRef,
+        by: impl IntoIterator<Item = (N, Expr)>,
+        windows: WindowsDef,
+        body: impl FnOnce(&mut Block),
+    ) -> Self {
+        let by = by.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        let close = TransactionBuilder::new(name.into(), vec![input]).body(body).build();
+        self.plan.transactions.push(TransactionDef { over: Some(OverDef { by, windows }), ..close });
         self
     }
 

@@ -1,6 +1,7 @@
 //! Sessions: what is sent gives the same as what is read; copies of tables are those of one epoch; followers get all
 //! events, in order.
 
+mod mixed;
 mod readers;
 
 use crate::support::{Kept, Sockets, Subject, table_schema};
