@@ -7,7 +7,7 @@
 //!
 //! A sink receives the output of each epoch once, in the order of epochs. In a durable run it receives none before the
 //! epoch's entry in the log is durable (or, with the weaker sync, written), and no output of an epoch that it has
-//! committed in an earlier run.
+//! committed in an earlier run. A call is answered once its epoch is durable in this sense; a replay answers nobody.
 
 use crate::pipeline::Pipeline;
 use crate::records::Records;
@@ -24,6 +24,7 @@ use tidemill_recovery::{Captured, CommitSide, Logged, RunError, Shared};
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
+use tidemill_stages::finish::answers::Answers;
 use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_stages::machine::Logging;
 
@@ -86,6 +87,7 @@ struct Pending {
     complete: Option<i64>,
     followed: Vec<(StreamId, Vec<RecordBatch>)>,
     tables: Vec<Arc<TableRead>>,
+    answers: Vec<Answers>,
 }
 
 /// The parts that a committer is made from.
@@ -281,6 +283,7 @@ impl Committer {
             complete: epoch.input.complete,
             followed: std::mem::take(&mut epoch.finished.followed),
             tables: std::mem::take(&mut epoch.accessed.tables),
+            answers: std::mem::take(&mut epoch.finished.answers),
         };
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
@@ -302,6 +305,7 @@ impl Committer {
             }
             None => {
                 let start = self.on.environment.now();
+                self.answer(&mut pending);
                 self.write(&pending, true);
                 self.report.lock().sinks(self.on.environment.now() - start);
                 self.released(&mut pending);
@@ -327,6 +331,7 @@ impl Committer {
             durable.written_since = start;
         }
         for mut pending in ready {
+            self.answer(&mut pending);
             self.write(&pending, false);
             // A sink that needs the batches keeps them; held here until the commit, they would pile up and fall out of
             // all caches.
@@ -386,6 +391,13 @@ impl Committer {
             {
                 self.failed(s, failure);
             }
+        }
+    }
+
+    /// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
+    fn answer(&self, pending: &mut Pending) {
+        if let Some(link) = self.link.as_ref().filter(|_| !pending.replayed && !self.on.failure.is_set()) {
+            link.answer(pending.number, std::mem::take(&mut pending.answers));
         }
     }
 

@@ -29,6 +29,7 @@ pub use engine::{Engine, Request};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
+pub use session::calls::{Answered, Calling, Procedure, Reply};
 pub use session::follow::{Followed, Follower, Released, Slow};
 pub use session::link::SentSource;
 pub use session::{Asked, Flushed, Following, Session, SessionError, TablesAt};
@@ -48,6 +49,7 @@ pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
+pub use tidemill_stages::finish::answers::Outcome;
 pub use tidemill_stages::gate::{Cut, Gate, Passed};
 pub use tidemill_stages::io::{
     BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress,

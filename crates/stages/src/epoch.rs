@@ -6,6 +6,7 @@ use crate::access::read::TableRead;
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
 use crate::due::DueCut;
+use crate::finish::answers::Answers;
 use crate::gate::sent::SourceRun;
 use crate::input::Input;
 use crate::io::BadRecord;
@@ -89,6 +90,8 @@ pub struct Wanted {
     pub follows: Arc<[StreamId]>,
     /// The tables to read after its access; a table may be there several times.
     pub tables: Vec<TableId>,
+    /// The inputs whose events have callers that wait for their outcomes; each once.
+    pub answers: Vec<InputId>,
 }
 
 /// What the gate puts into an epoch.
@@ -211,6 +214,8 @@ pub struct Finished {
     pub outputs: Vec<Vec<RecordBatch>>,
     /// The events of the streams that a session follows.
     pub followed: Vec<(StreamId, Vec<RecordBatch>)>,
+    /// The outcomes of events that callers wait for, as the session wanted them.
+    pub answers: Vec<Answers>,
     /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: TiVec<TransactionId, Vec<u64>>,
     /// By stream: events that failed in its filter or map.

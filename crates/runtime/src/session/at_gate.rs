@@ -2,6 +2,7 @@
 
 use crate::idle::{Idle, punctuate};
 use crate::inputs::Inputs;
+use crate::session::calls::CallsAtGate;
 use crate::session::link::{Due, Link, Message, Question};
 use std::sync::Arc;
 use tidemill_recovery::LogFeed;
@@ -21,6 +22,8 @@ pub struct AtGate {
     sources: Vec<usize>,
     /// Questions that no epoch answers yet.
     asked: Vec<Question>,
+    /// Calls that no epoch has yet.
+    calls: CallsAtGate,
 }
 
 /// How a session stands when an epoch is gathered.
@@ -35,7 +38,7 @@ pub struct SessionState {
 impl AtGate {
     /// A session that sends to these sources.
     pub fn new(link: Arc<Link>, messages: Inbox<Message>, sources: Vec<usize>) -> AtGate {
-        AtGate { link, messages: Some(messages), sources, asked: Vec::new() }
+        AtGate { link, messages: Some(messages), sources, asked: Vec::new(), calls: CallsAtGate::default() }
     }
 
     /// How it stands.
@@ -60,12 +63,23 @@ impl AtGate {
     ) -> Result<(), usize> {
         while self.asked.is_empty() && gate.sent() < events_max && self.has_room(gate) {
             match self.messages.as_ref().map(Inbox::take) {
-                Some(Took::Message(Message::Records(source, ..))) if gate.has_ended(source) => return Err(source),
+                Some(Took::Message(Message::Records(source, ..) | Message::Calls(source, ..)))
+                    if gate.has_ended(source) =>
+                {
+                    return Err(source);
+                }
                 Some(Took::Message(Message::Records(source, records, arrived))) => {
                     idle.heard(source, arrived);
                     if let Some(feed) = &mut feed {
                         feed.take(source, &records, None);
                     }
+                    gate.ingest(source, records, arrived);
+                }
+                Some(Took::Message(Message::Calls(source, records, arrived, caller))) => {
+                    if let Some(feed) = &mut feed {
+                        feed.take(source, &records, None);
+                    }
+                    self.calls.take(source, gate.held_of(source), records.events.num_rows(), caller);
                     gate.ingest(source, records, arrived);
                 }
                 Some(Took::Message(Message::Punctuation(source, time))) => {
@@ -94,6 +108,8 @@ impl AtGate {
     /// Notes what the session wants of an epoch that was just cut. `more_is_due`: something is due that may run now.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool) {
         epoch.input.wanted.follows = self.link.streams();
+        let answering = self.calls.cut(epoch);
+        self.link.calls(answering);
         let positions = gate.positions();
         let passes = more_is_due || self.sources.iter().any(|&source| gate.may_pass(source));
         if !self.asked.is_empty() && !passes {
@@ -114,10 +130,13 @@ impl AtGate {
     pub fn close(&mut self) -> Vec<(usize, u64)> {
         let messages = self.messages.take().map(Inbox::close).unwrap_or_default();
         let untaken = |message| match message {
-            Message::Records(source, records, _) => Some((source, records.events.num_rows() as u64)),
+            Message::Records(source, records, _) | Message::Calls(source, records, ..) => {
+                Some((source, records.events.num_rows() as u64))
+            }
             _ => None,
         };
         self.asked.clear();
+        self.calls = CallsAtGate::default();
         messages.into_iter().filter_map(untaken).collect()
     }
 }

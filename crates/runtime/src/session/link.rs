@@ -6,6 +6,7 @@
 //! answered with an epoch that contains everything that was sent before it and may pass; the answer is given when that
 //! epoch is released, in the order of epochs.
 
+use crate::session::calls::{Answering, Caller};
 use crate::session::follow::{Follower, Released};
 use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
+use tidemill_stages::finish::answers::Answers;
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
@@ -39,6 +41,8 @@ impl Source for SentSource {
 pub enum Message {
     /// Records of a source, and their arrival time.
     Records(usize, SourceBatch, u64),
+    /// The same, of which each is a call.
+    Calls(usize, SourceBatch, u64, Caller),
     /// No event of a source with a time below comes any more.
     Punctuation(usize, i64),
     /// A source is silent, and holds no other source back until its next event.
@@ -102,6 +106,8 @@ pub struct Link {
     room: Arc<Bell>,
     /// The questions whose epochs are cut and not yet released, in order.
     due: Mutex<VecDeque<Due>>,
+    /// The calls whose epochs are cut and not yet durable, in order.
+    calls: Mutex<VecDeque<Answering>>,
     followers: Mutex<Followers>,
     /// By source: its position after the last epoch that was cut.
     positions: Mutex<Vec<SourcePosition>>,
@@ -140,7 +146,7 @@ impl Link {
             return Sending::Full;
         };
         let Some(ToGate { outbox, ended }) = &mut *gate else { return Sending::Over };
-        if let Message::Records(source, ..) = message
+        if let Message::Records(source, ..) | Message::Calls(source, ..) = message
             && ended.contains(&source)
         {
             return Sending::Ended;
@@ -213,6 +219,28 @@ impl Link {
         all.push_back(due);
     }
 
+    /// Notes the calls of an epoch that is cut.
+    pub fn calls(&self, calls: Vec<Answering>) {
+        let mut all = self.calls.lock();
+        for answering in calls {
+            assert!(
+                all.back().is_none_or(|last| last.epoch() <= answering.epoch()),
+                "calls are in the order of epochs"
+            );
+            all.push_back(answering);
+        }
+    }
+
+    /// Gives the outcomes of an epoch that is durable to the callers that wait for them.
+    pub fn answer(&self, epoch: u64, answers: Vec<Answers>) {
+        let answers: Vec<Arc<Answers>> = answers.into_iter().map(Arc::new).collect();
+        let mut due = self.calls.lock();
+        while let Some(answering) = due.pop_front_if(|first| first.epoch() <= epoch) {
+            assert_eq!(answering.epoch(), epoch, "each epoch with calls is answered");
+            answering.answer(&answers);
+        }
+    }
+
     /// Gives the results of a released epoch to those who wait for them.
     pub fn release(
         &self,
@@ -241,6 +269,7 @@ impl Link {
     pub fn close(&self) {
         self.end();
         self.due.lock().clear();
+        self.calls.lock().clear();
         let mut followers = self.followers.lock();
         followers.is_over = true;
         followers.all.drain(..).for_each(|follower| follower.end());

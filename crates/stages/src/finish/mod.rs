@@ -1,11 +1,13 @@
 //! The stage after access: turns the results of transactions into batches for sinks. It needs no other epoch, so it
 //! overlaps with the access of later epochs.
 
+pub mod answers;
 pub mod gather_columns;
 pub mod outputs;
 
 use crate::digest::{EpochDigest, committed_streams};
 use crate::epoch::Epoch;
+use crate::finish::answers::answers;
 use crate::finish::outputs::OutputBuilder;
 use crate::given::{captured_fields, pick};
 use crate::machine::{Logging, Machine, Scratch};
@@ -44,6 +46,7 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         (stream, of_sink.unwrap_or_else(|| OutputBuilder { machine, epoch }.batches(stream)))
     };
     epoch.finished.followed = epoch.input.wanted.follows.iter().map(batches).collect();
+    epoch.finished.answers = epoch.input.wanted.answers.iter().map(|&input| answers(machine, epoch, input)).collect();
     if epoch.input.is_digested {
         epoch.finished.digest = Some(digest_of(machine, epoch));
     }

@@ -227,6 +227,12 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, picked.len(), columns)
     }
 
+    /// The events of a transaction's outlet that one of its inputs gave, in order.
+    pub fn of_input(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
+        assert!(!matches!(outlet, Outlet::Emitted(_)), "emissions are not by input");
+        self.sole(stream, input, outlet)
+    }
+
     /// The same if all events belong to one input: by far the most frequent case, and the fast one.
     fn sole(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
         let prepared = &self.epoch.work.inputs[input];

@@ -1,0 +1,227 @@
+//! Calls: events that somebody waits for, and the outcomes of their transactions.
+//!
+//! A call is an event of a source that is sent to and has no event time, so nothing makes it wait. The *procedure* is the
+//! one transaction that takes the events of that source. Who calls is no part of the event, nor of the log:
+//!
+//! 1. [`Session::call`](crate::Session::call) sends the events with a [`Caller`].
+//! 2. The gate notes it beside the events that it holds ([`CallsAtGate::take`]). When it cuts an epoch it notes which rows
+//!    of the epoch have which caller ([`CallsAtGate::cut`]), and that the epoch answers this input (`Wanted::answers`).
+//! 3. Finish gives the outcomes of the input's events (`stages`, `finish/answers.rs`).
+//! 4. The committer hands them over once the epoch is durable ([`Answering::answer`]).
+//!
+//! # Invariant
+//!
+//! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
+//! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody.
+
+use crate::session::SessionError;
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use tidemill_plan::TransactionId;
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::finish::answers::{Answers, Outcome};
+use tidemill_stages::wiring::InputId;
+
+/// A transaction that can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Procedure {
+    /// The source that its calls are events of.
+    pub source: usize,
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// The transaction on that source.
+    pub(crate) input: InputId,
+}
+
+/// Who waits for the outcomes of events that were sent together.
+#[derive(Clone)]
+pub struct Caller {
+    /// Takes the outcomes; has room for all.
+    pub to: Sender<Answered>,
+    /// The caller's own number for the events.
+    pub number: u64,
+    /// The number of earlier events that the caller has under this number.
+    pub first: usize,
+    pub(crate) input: InputId,
+}
+
+/// Outcomes of consecutive calls that were sent together and ran in one epoch.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The caller's own number for the calls that were sent together.
+    pub number: u64,
+    /// The index of the first of these calls among those.
+    pub first: usize,
+    /// The epoch, which is durable.
+    pub epoch: u64,
+    answers: Arc<Answers>,
+    rows: Range<usize>,
+}
+
+/// The outcome of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It committed: a batch of one row, the record that the transaction returned; none if it returned none.
+    Committed(Option<RecordBatch>),
+    /// It aborted: a batch of one event of the transaction's aborted stream, with the reason and the values seen.
+    Aborted(RecordBatch),
+}
+
+impl Answered {
+    /// The number of calls.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none; that never is.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The outcomes, in the order of the calls. A row in them is one of [`Answered::committed`] or
+    /// [`Answered::aborted`].
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.answers.outcomes[self.rows.clone()]
+    }
+
+    /// The records that the epoch's calls of this procedure returned, of other callers, too.
+    pub fn committed(&self) -> Option<&RecordBatch> {
+        self.answers.committed.as_ref()
+    }
+
+    /// What the aborts of the epoch's calls of this procedure show, of other callers, too.
+    pub fn aborted(&self) -> Option<&RecordBatch> {
+        self.answers.aborted.as_ref()
+    }
+
+    /// The outcomes as values of their own, in the order of the calls.
+    pub fn replies(&self) -> impl Iterator<Item = Reply> {
+        let row = |batch: Option<&RecordBatch>, row: u32| batch.expect("it has the row").slice(row as usize, 1);
+        self.outcomes().iter().map(move |&outcome| match outcome {
+            Outcome::Committed(at) => Reply::Committed(Some(row(self.committed(), at))),
+            Outcome::Silent => Reply::Committed(None),
+            Outcome::Aborted(at) => Reply::Aborted(row(self.aborted(), at)),
+        })
+    }
+}
+
+/// Calls that were sent together, and will be answered.
+pub struct Calling {
+    pub(crate) answered: Receiver<Answered>,
+    pub(crate) left: usize,
+}
+
+impl Calling {
+    /// The number of calls that are not answered yet.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Waits for the next outcomes; none if all calls are answered. After [`SessionError::Timeout`] it may be asked again.
+    /// [`SessionError::Over`] if the run ends before: whether the calls ran is then known to the next run only.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Answered>, SessionError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let answered = match deadline {
+            None => self.answered.recv().map_err(|_| SessionError::Over),
+            Some(deadline) => self.answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
+                true => SessionError::Timeout,
+                false => SessionError::Over,
+            }),
+        }?;
+        self.left -= answered.len();
+        Ok(Some(answered))
+    }
+}
+
+/// Consecutive events of a source that the gate holds, and who waits for them.
+struct Held {
+    count: usize,
+    /// None for events that are no calls.
+    caller: Option<Caller>,
+}
+
+/// The calls whose events the gate holds.
+#[derive(Default)]
+pub struct CallsAtGate {
+    /// By source: its held events in order. Events after these, if there are more, are no calls.
+    held: BTreeMap<usize, VecDeque<Held>>,
+}
+
+impl CallsAtGate {
+    /// Notes the caller of events that the gate is about to hold after `held` others of the same source.
+    pub fn take(&mut self, source: usize, held: usize, count: usize, caller: Caller) {
+        let queue = self.held.entry(source).or_default();
+        let known: usize = queue.iter().map(|held| held.count).sum();
+        assert!(known <= held, "calls that have left the gate were forgotten");
+        if known < held {
+            queue.push_back(Held { count: held - known, caller: None });
+        }
+        queue.push_back(Held { count, caller: Some(caller) });
+    }
+
+    /// Asks an epoch that was just cut for the outcomes of the calls in it.
+    pub fn cut(&mut self, epoch: &mut Epoch) -> Vec<Answering> {
+        let mut answering = Vec::new();
+        for (&source, queue) in &mut self.held {
+            let rows = epoch.input.sources[source].events.as_ref().map_or(0, RecordBatch::num_rows);
+            let mut at = 0;
+            while at < rows
+                && let Some(held) = queue.front_mut()
+            {
+                let count = held.count.min(rows - at);
+                if let Some(caller) = &mut held.caller {
+                    let answers = place_of(&mut epoch.input.wanted.answers, caller.input);
+                    let rows = at..at + count;
+                    answering.push(Answering { epoch: epoch.number, answers, rows, caller: caller.clone() });
+                    caller.first += count;
+                }
+                held.count -= count;
+                if held.count == 0 {
+                    queue.pop_front();
+                }
+                at += count;
+            }
+        }
+        answering
+    }
+}
+
+/// The place of an input in a list, to which it is added if it is not there.
+fn place_of(inputs: &mut Vec<InputId>, input: InputId) -> usize {
+    inputs.iter().position(|&other| other == input).unwrap_or_else(|| {
+        inputs.push(input);
+        inputs.len() - 1
+    })
+}
+
+/// Calls whose epoch is cut.
+pub struct Answering {
+    epoch: u64,
+    /// The place of their outcomes among those that the epoch was asked for.
+    answers: usize,
+    rows: Range<usize>,
+    caller: Caller,
+}
+
+impl Answering {
+    /// The epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Hands the outcomes over, given all that the epoch was asked for.
+    pub fn answer(self, answers: &[Arc<Answers>]) {
+        let Answering { epoch, answers: place, rows, caller: Caller { to, number, first, input } } = self;
+        let answers = answers[place].clone();
+        assert_eq!(answers.input, input, "a caller gets the outcomes of its procedure");
+        assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
+        // Nobody may wait for it any more.
+        let _ = to.send(Answered { number, first, epoch, answers, rows });
+    }
+}
