@@ -2,6 +2,7 @@
 //! changed from outside.
 
 mod bank;
+mod calls;
 mod session;
 mod show;
 mod verify;

@@ -75,7 +75,7 @@ fn with_windows(plan: PlanBuilder) -> PlanBuilder {
         .sink("ticked", committed("tick"))
 }
 
-fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Result<Session, RunError> {
+pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Result<Session, RunError> {
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let recorded = Recorded { plan: plan.clone(), sources: BTreeMap::new(), sinks: BTreeMap::new() };
     let directory = StateDirectory::open(OpenState {
