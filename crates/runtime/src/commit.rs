@@ -404,6 +404,9 @@ impl Committer {
     /// Counts an epoch whose results were released.
     fn released(&mut self, pending: &mut Pending) {
         if pending.replayed {
+            if let Some(link) = self.link.as_ref().filter(|_| !self.on.failure.is_set()) {
+                link.release_again(pending.number, pending.complete, std::mem::take(&mut pending.followed));
+            }
             return;
         }
         if let Some(link) = self.link.as_ref().filter(|_| !self.on.failure.is_set()) {

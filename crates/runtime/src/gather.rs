@@ -578,7 +578,9 @@ impl Gatherer {
         }
         self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
-        if let Some(session) = self.session.as_mut().filter(|_| self.replay.is_none()) {
+        if let Some(session) = self.session.as_ref().filter(|_| self.replay.is_some()) {
+            session.replays(&mut epoch);
+        } else if let Some(session) = &mut self.session {
             let boundary = self.agenda.boundary(times_of(&self.gate));
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
             session.cut(&mut epoch, &self.gate, more_is_due);

@@ -51,6 +51,8 @@ pub struct Run {
     committer: Driven<Committer>,
     durable: Option<(Driven<Logger>, Driven<Checkpointer>)>,
     ending: Option<Ending>,
+    /// The number of the first epoch.
+    first: u64,
 }
 
 /// An actor of a run.
@@ -194,10 +196,16 @@ impl Run {
             committer: Driven::new(committer, bells.committer),
             durable,
             ending,
+            first,
             on,
         };
         run.wake_at_failure();
         Ok(run)
+    }
+
+    /// The number of its first epoch; in a durable run the one after the checkpoint that it goes on from.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
     }
 
     /// What a session needs of it.
@@ -279,7 +287,7 @@ impl Run {
 
     /// Runs to the end, with a thread for each actor. `tick` is called from time to time on this thread.
     pub fn on_threads(self, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
-        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending } = self;
+        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending, first } = self;
         let control = on.control.clone();
         let mut look = || {
             control.poll(&on.failure);
@@ -320,7 +328,7 @@ impl Run {
         };
         let workers = workers.into_iter().collect::<Option<_>>().ok_or_else(early)?;
         let (committer, gate) = (committer.ok_or_else(early)?, gate.ok_or_else(early)?);
-        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending }.end()
+        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending, first }.end()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod bank;
 mod calls;
+mod follow;
 mod session;
 mod show;
 mod verify;

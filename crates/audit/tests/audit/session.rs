@@ -28,7 +28,7 @@ const THREADS: usize = 3;
 
 /// Two sources, each with event times or without, whose transactions do not commute. Windows over events with times, and
 /// ticks, change the same rows.
-fn plan(has_times: [bool; 2]) -> Plan {
+pub fn plan(has_times: [bool; 2]) -> Plan {
     let source = |has_time: bool| {
         move |s: SourceBuilder| {
             let s = if has_time { s.event_time("at", Type::Int).lateness(3) } else { s };
@@ -114,11 +114,18 @@ pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) ->
         idle: Vec::new(),
     };
     let engine = Engine::for_session(program.clone(), Logging::default()).expect("it compiles");
-    Session::start(engine, request, &mut || {}, Box::new(|| {}))
+    let keep: Vec<_> = program.sinks.iter().map(|sink| (sink.stream, 1_000_000)).collect();
+    Session::start_keeping(engine, request, &keep, &mut || {}, Box::new(|| {}))
 }
 
 /// Sends until it is done or the session ends; counts what was sent and what was acknowledged, by source.
-fn send(session: &Session, program: &Program, random: &mut Random, clock: &AtomicU64, counts: &[[AtomicU64; 2]; 2]) {
+pub fn send(
+    session: &Session,
+    program: &Program,
+    random: &mut Random,
+    clock: &AtomicU64,
+    counts: &[[AtomicU64; 2]; 2],
+) {
     let [sent, acknowledged] = counts;
     let mut pending = [0; 2];
     for _ in 0..20 {

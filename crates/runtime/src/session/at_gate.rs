@@ -105,6 +105,11 @@ impl AtGate {
         held < HELD_MAX || gate.slowest().is_some_and(|slowest| self.sources.contains(&slowest))
     }
 
+    /// Notes what the session wants of an epoch that was cut as an earlier run did.
+    pub fn replays(&self, epoch: &mut Epoch) {
+        epoch.input.wanted.follows = self.link.kept();
+    }
+
     /// Notes what the session wants of an epoch that was just cut. `more_is_due`: something is due that may run now.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool) {
         epoch.input.wanted.follows = self.link.streams();

@@ -1,5 +1,6 @@
 //! Followers: readers of a stream's events as they are released.
 
+use crate::session::place::Place;
 use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -15,8 +16,30 @@ pub struct Released {
     pub epoch: u64,
     /// Its punctuation: every event with a time below was released with it or before it.
     pub complete: Option<i64>,
+    /// The number of the stream's events that the epoch gave before these.
+    pub first: u64,
     /// Its events, in the canonical Arrow form of the stream's schema; at least one.
     pub batch: RecordBatch,
+}
+
+impl Released {
+    /// The place after the last of these events.
+    pub fn place(&self) -> Place {
+        Place { epoch: self.epoch, events: self.first + self.batch.num_rows() as u64 }
+    }
+
+    /// Those after a place; none if all are before it.
+    pub fn after(mut self, place: Place) -> Option<Released> {
+        if self.place() <= place {
+            return None;
+        }
+        if place.epoch == self.epoch && place.events > self.first {
+            let left_out = (place.events - self.first) as usize;
+            self.batch = self.batch.slice(left_out, self.batch.num_rows() - left_out);
+            self.first = place.events;
+        }
+        Some(self)
+    }
 }
 
 /// What happens if a follower is slower than the run.
@@ -47,6 +70,8 @@ pub struct Follower {
     stream: StreamId,
     slow: Slow,
     events_max: usize,
+    /// It wants what comes after this place; none if it began with what was released next.
+    after: Option<Place>,
     state: Mutex<Buffer>,
     changed: Condvar,
     /// Rings for the committer, which may wait for room.
@@ -59,14 +84,33 @@ struct Buffer {
     events: usize,
     /// Events that were left out before the first.
     missed: u64,
+    /// The place after what was taken.
+    taken: Option<Place>,
+    /// The last epoch of which everything was given.
+    through: Option<u64>,
     is_over: bool,
 }
 
 impl Follower {
     /// A follower of a stream, with room for `events_max` events. `committer` is rung when there is room again.
-    pub fn new(stream: StreamId, slow: Slow, events_max: usize, committer: Arc<Bell>) -> Follower {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Follower { stream, slow, events_max: events_max.max(1), state, changed, committer }
+    /// `after`: it goes on after this place; none: with what is released next.
+    pub fn new(
+        stream: StreamId,
+        slow: Slow,
+        events_max: usize,
+        after: Option<Place>,
+        committer: Arc<Bell>,
+    ) -> Follower {
+        let state = Mutex::new(Buffer { taken: after, ..Buffer::default() });
+        Follower { stream, slow, events_max: events_max.max(1), after, state, changed: Condvar::new(), committer }
+    }
+
+    /// The place after everything that was taken of it: another follower can go on there. None before an epoch was
+    /// released.
+    pub fn place(&self) -> Option<Place> {
+        let state = self.state.lock();
+        let whole = state.through.filter(|_| state.released.is_empty()).map(Place::after);
+        state.taken.max(whole)
     }
 
     /// The stream.
@@ -84,6 +128,7 @@ impl Follower {
             }
             if let Some(released) = state.released.pop_front() {
                 state.events -= released.batch.num_rows();
+                state.taken = Some(released.place());
                 drop(state);
                 self.committer.ring();
                 return Followed::Events(released);
@@ -106,8 +151,25 @@ impl Follower {
         self.slow == Slow::Waits && self.state.lock().events >= self.events_max
     }
 
-    /// Gives it events.
+    /// Where it goes on from.
+    pub(crate) fn after(&self) -> Option<Place> {
+        self.after
+    }
+
+    /// Notes that an epoch was released, and that it was given everything of it.
+    pub(crate) fn through(&self, epoch: u64) {
+        self.state.lock().through = Some(epoch);
+    }
+
+    /// Gives it events; it leaves out those before its place.
     pub(crate) fn give(&self, released: Released) {
+        let released = match self.after {
+            None => released,
+            Some(after) => match released.after(after) {
+                None => return,
+                Some(released) => released,
+            },
+        };
         let mut state = self.state.lock();
         state.events += released.batch.num_rows();
         state.released.push_back(released);
@@ -134,11 +196,16 @@ mod tests {
 
     fn released(epoch: u64, events: usize) -> Released {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![0; events]));
-        Released { epoch, complete: None, batch: RecordBatch::try_from_iter([("n", column)]).expect("one column") }
+        Released {
+            epoch,
+            complete: None,
+            first: 0,
+            batch: RecordBatch::try_from_iter([("n", column)]).expect("one column"),
+        }
     }
 
     fn follower(slow: Slow) -> Follower {
-        Follower::new(StreamId::from(0), slow, 10, Arc::default())
+        Follower::new(StreamId::from(0), slow, 10, None, Arc::default())
     }
 
     #[test]
@@ -153,6 +220,24 @@ mod tests {
         }
         follower.end();
         assert!(matches!(follower.next(None), Followed::Over));
+    }
+
+    #[test]
+    fn a_follower_goes_on_after_a_place() {
+        let after = Place { epoch: 2, events: 3 };
+        let follower = Follower::new(StreamId::from(0), Slow::Misses, 100, Some(after), Arc::default());
+        assert_eq!(follower.place(), Some(after));
+        (1..=3).for_each(|epoch| follower.give(released(epoch, 4)));
+        follower.through(3);
+        assert_eq!(follower.place(), Some(after), "nothing was taken");
+        let Followed::Events(next) = follower.next(None) else { panic!("an event of epoch 2 is there") };
+        assert_eq!((next.epoch, next.first, next.batch.num_rows()), (2, 3, 1));
+        assert_eq!(follower.place(), Some(Place { epoch: 2, events: 4 }));
+        let Followed::Events(next) = follower.next(None) else { panic!("epoch 3 is there") };
+        assert_eq!((next.epoch, next.first, next.batch.num_rows()), (3, 0, 4));
+        assert_eq!(follower.place(), Some(Place::after(3)), "everything was taken");
+        follower.through(5);
+        assert_eq!(follower.place(), Some(Place::after(5)));
     }
 
     #[test]

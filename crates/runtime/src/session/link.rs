@@ -8,6 +8,8 @@
 
 use crate::session::calls::{Answering, Caller};
 use crate::session::follow::{Follower, Released};
+use crate::session::keep::Kept;
+use crate::session::place::Place;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -123,7 +125,8 @@ struct ToGate {
 #[derive(Default)]
 struct Followers {
     all: Vec<Arc<Follower>>,
-    /// Their streams, each once.
+    kept: Vec<Kept>,
+    /// Their streams, each once, and those that are kept.
     streams: Arc<[StreamId]>,
     is_over: bool,
 }
@@ -169,15 +172,36 @@ impl Link {
         *self.gate.lock() = None;
     }
 
-    /// Adds a follower: it gets the events of epochs that are cut from now on. False if the run is over.
-    pub fn follow(&self, follower: &Arc<Follower>) -> bool {
+    /// Keeps the last events of streams, from an epoch on. Called before the run begins.
+    pub fn keep(&self, streams: impl IntoIterator<Item = (StreamId, usize)>, first: u64) {
+        let mut followers = self.followers.lock();
+        followers.kept = streams.into_iter().map(|(stream, events)| Kept::new(stream, events, first)).collect();
+        followers.name_streams();
+    }
+
+    /// The streams that are kept.
+    pub fn kept(&self) -> Arc<[StreamId]> {
+        self.followers.lock().kept.iter().map(|kept| kept.stream).collect()
+    }
+
+    /// Adds a follower: it gets the events of epochs that are cut from now on or, if it goes on after a place, those that
+    /// are kept and then all that follow.
+    pub fn follow(&self, follower: &Arc<Follower>) -> Result<(), NotFollowed> {
         let mut followers = self.followers.lock();
         if followers.is_over {
-            return false;
+            return Err(NotFollowed::Over);
+        }
+        if let Some(after) = follower.after() {
+            let kept = followers.kept.iter().find(|kept| kept.stream == follower.stream());
+            let kept = kept.ok_or(NotFollowed::NotKept)?;
+            if after < kept.lost() {
+                return Err(NotFollowed::Gone(kept.lost()));
+            }
+            kept.released().for_each(|released| follower.give(released.clone()));
         }
         followers.all.push(follower.clone());
         followers.name_streams();
-        true
+        Ok(())
     }
 
     /// Removes a follower.
@@ -249,13 +273,7 @@ impl Link {
         followed: Vec<(StreamId, Vec<RecordBatch>)>,
         mut tables: Vec<Arc<TableRead>>,
     ) {
-        let followers = self.followers.lock();
-        for (stream, batches) in followed {
-            for follower in followers.all.iter().filter(|follower| follower.stream() == stream) {
-                batches.iter().for_each(|batch| follower.give(Released { epoch, complete, batch: batch.clone() }));
-            }
-        }
-        drop(followers);
+        self.followers.lock().release(epoch, complete, followed, false);
         let mut due = self.due.lock();
         while let Some(Due { question, held, .. }) = due.pop_front_if(|first| first.epoch <= epoch) {
             let rest = tables.split_off(question.tables.len().min(tables.len()));
@@ -263,6 +281,11 @@ impl Link {
             // Nobody may wait for it any more.
             let _ = question.answer.send(answer);
         }
+    }
+
+    /// Gives again what an earlier run released: to those who go on from a place, and to keep it.
+    pub fn release_again(&self, epoch: u64, complete: Option<i64>, followed: Vec<(StreamId, Vec<RecordBatch>)>) {
+        self.followers.lock().release(epoch, complete, followed, true);
     }
 
     /// Called after the run: nobody waits for it any more.
@@ -276,9 +299,40 @@ impl Link {
     }
 }
 
+/// Why a stream cannot be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFollowed {
+    /// The run is over.
+    Over,
+    /// No events of the stream are kept.
+    NotKept,
+    /// Events after the place are not kept any more: only those after this one.
+    Gone(Place),
+}
+
 impl Followers {
+    /// Gives the events of a released epoch. `again`: an earlier run has released them before.
+    fn release(&mut self, epoch: u64, complete: Option<i64>, followed: Vec<(StreamId, Vec<RecordBatch>)>, again: bool) {
+        let wants = |follower: &&Arc<Follower>| !again || follower.after().is_some();
+        for (stream, batches) in followed {
+            let mut first = 0;
+            for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
+                let released = Released { epoch, complete, first, batch };
+                first += released.batch.num_rows() as u64;
+                for follower in self.all.iter().filter(wants).filter(|follower| follower.stream() == stream) {
+                    follower.give(released.clone());
+                }
+                if let Some(kept) = self.kept.iter_mut().find(|kept| kept.stream == stream) {
+                    kept.give(released);
+                }
+            }
+        }
+        self.all.iter().filter(wants).for_each(|follower| follower.through(epoch));
+    }
+
     fn name_streams(&mut self) {
-        let mut streams: Vec<StreamId> = self.all.iter().map(|follower| follower.stream()).collect();
+        let followed = self.all.iter().map(|follower| follower.stream());
+        let mut streams: Vec<StreamId> = followed.chain(self.kept.iter().map(|kept| kept.stream)).collect();
         streams.sort_unstable();
         streams.dedup();
         self.streams = streams.into();

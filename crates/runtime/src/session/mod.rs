@@ -10,14 +10,17 @@
 pub(crate) mod at_gate;
 pub(crate) mod calls;
 pub(crate) mod follow;
+pub(crate) mod keep;
 pub(crate) mod link;
+pub(crate) mod place;
 
 use crate::engine::{Engine, Request};
 use crate::report::Report;
 use crate::run::Run;
 use crate::session::calls::{Answered, Caller, Calling, Procedure};
 use crate::session::follow::{Follower, Slow};
-use crate::session::link::{Answer, Link, Message, Question, Sending};
+use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending};
+use crate::session::place::Place;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -60,6 +63,19 @@ pub enum SessionError {
     /// The program has no such stream.
     #[error("there is no stream '{0}' to follow")]
     NoStream(String),
+    /// A stream cannot be followed from a place.
+    #[error("no events of stream '{0}' are kept, so it cannot be followed from an earlier place")]
+    NotKept(String),
+    /// A stream cannot be followed from a place any more.
+    #[error("stream '{stream}' cannot be followed from {after}: events are kept after {kept} only")]
+    Gone {
+        /// The stream.
+        stream: String,
+        /// The place that was asked for.
+        after: Place,
+        /// The place after which all events are kept.
+        kept: Place,
+    },
     /// The program has no such table.
     #[error("there is no table '{0}'")]
     NoTable(String),
@@ -150,12 +166,24 @@ struct Thread {
 }
 
 impl Session {
-    /// Starts an application. The request's sources that are a [`SentSource`](crate::SentSource) are sent to. The engine
-    /// must be made by [`Engine::for_session`], so that every stream can be followed. `tick` is called from time to time
-    /// while a state is loaded, and `watch` while the application runs, on a thread of its own.
+    /// The same as [`Session::start_keeping`], which keeps no events.
     pub fn start(
         engine: Engine,
         request: Request,
+        tick: &mut dyn FnMut(),
+        watch: Box<dyn FnMut() + Send>,
+    ) -> Result<Session, RunError> {
+        Session::start_keeping(engine, request, &[], tick, watch)
+    }
+
+    /// Starts an application. The request's sources that are a [`SentSource`](crate::SentSource) are sent to. The engine
+    /// must be made by [`Engine::for_session`], so that every stream can be followed. `tick` is called from time to time
+    /// while a state is loaded, and `watch` while the application runs, on a thread of its own. `keep`: streams with the
+    /// number of their last events that are kept, so that they can be followed from an earlier place.
+    pub fn start_keeping(
+        engine: Engine,
+        request: Request,
+        keep: &[(StreamId, usize)],
         tick: &mut dyn FnMut(),
         mut watch: Box<dyn FnMut() + Send>,
     ) -> Result<Session, RunError> {
@@ -164,6 +192,7 @@ impl Session {
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
         let run = Run::begin(&engine, request, Some(link.clone()), tick)?;
+        link.keep(keep.iter().copied(), run.first());
         let of_run = run.for_session();
         let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
         let body = move || {
@@ -387,10 +416,24 @@ impl Session {
     /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it
     /// may be behind.
     pub fn follow(&self, stream: StreamId, slow: Slow, events_max: usize) -> Result<Following, SessionError> {
-        let follower = Arc::new(Follower::new(stream, slow, events_max, self.run.committer.clone()));
-        match self.link.follow(&follower) {
-            true => Ok(Following { follower, link: self.link.clone(), committer: self.run.committer.clone() }),
-            false => Err(SessionError::Over),
+        self.follow_after(stream, None, slow, events_max)
+    }
+
+    /// The same from a place on, if there is one: gets each event after it once, as long as these are kept.
+    pub fn follow_after(
+        &self,
+        stream: StreamId,
+        after: Option<Place>,
+        slow: Slow,
+        events_max: usize,
+    ) -> Result<Following, SessionError> {
+        let follower = Arc::new(Follower::new(stream, slow, events_max, after, self.run.committer.clone()));
+        let name = || self.engine.program().streams[stream].name.clone();
+        match (self.link.follow(&follower), after) {
+            (Ok(()), _) => Ok(Following { follower, link: self.link.clone(), committer: self.run.committer.clone() }),
+            (Err(NotFollowed::Gone(kept)), Some(after)) => Err(SessionError::Gone { stream: name(), after, kept }),
+            (Err(NotFollowed::NotKept), _) => Err(SessionError::NotKept(name())),
+            (Err(NotFollowed::Over | NotFollowed::Gone(_)), _) => Err(SessionError::Over),
         }
     }
 
