@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::Schema;
-use tidemill_runtime::{Control, Followed, Following, SessionError, Slow};
+use tidemill_runtime::{Control, Followed, Following, NoPlace, SessionError, Slow};
 
 const OVER: &str = "the session is over; app.start() begins another one";
 
@@ -42,8 +42,9 @@ pub struct Follower {
     schema: Schema,
 }
 
-/// What a follower gives: events with their epoch; none, and how many were missed; or nothing at the end.
-type Item = Option<(u64, Option<i64>, Option<Frame>)>;
+/// What a follower gives: events with their epoch, its punctuation and the place after them; none, and how many were
+/// missed; or nothing at the end.
+type Item = Option<(u64, Option<i64>, String, Option<Frame>)>;
 
 /// Starts a `tidemill._engine.Job` as a session.
 #[pyfunction]
@@ -51,10 +52,12 @@ pub fn start(job: &Bound<'_, PyAny>) -> PyResult<Session> {
     let py = job.py();
     let options = options_of(job.getattr("options")?.extract()?)
         .map_err(|error| error_of(py, "RunError", (format!("{}: {}", error.option, error.message),)))?;
+    let keep: BTreeMap<String, usize> = job.getattr("keep")?.extract()?;
     let Given { job, collections, raised, recall } = Given::read(job)?;
     let mut signals = Signals::default();
     let session = py.detach(|| {
-        let ready = job.open_for_session(&options, &mut |_| signals.interrupted())?;
+        let mut ready = job.open_for_session(&options, &mut |_| signals.interrupted())?;
+        keep.iter().try_for_each(|(stream, events)| ready.keep(stream, *events))?;
         ready.start(Arc::new(Control::default()), &mut || {})
     });
     let session = match (session, signals.0) {
@@ -121,6 +124,13 @@ impl Session {
                 }
             }
             SessionError::Over => error_of(py, "RunError", (OVER,)),
+            SessionError::NotKept(_) => {
+                let hint = "keep some when it starts: app.start(keep={stream: 100_000})";
+                error_of(py, "PlanError", (error.to_string(), hint))
+            }
+            SessionError::Gone { stream, after, kept } => {
+                error_of(py, "GoneError", (stream, after.to_string(), kept.to_string()))
+            }
             other => error_of(py, "RunError", (other.to_string(),)),
         }
     }
@@ -250,11 +260,20 @@ impl Session {
         Ok((copied.epoch, copied.complete, ids.into_iter().zip(copied.tables).map(frame).collect()))
     }
 
-    /// Follows a stream; `waits`: the run waits for the follower where it is slow.
-    fn follow(&self, py: Python<'_>, stream: &str, waits: bool, events_max: usize) -> PyResult<Follower> {
+    /// Follows a stream, from a place on if one is given; `waits`: the run waits for the follower where it is slow.
+    fn follow(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        after: Option<&str>,
+        waits: bool,
+        events_max: usize,
+    ) -> PyResult<Follower> {
         let id = self.deny(py, self.session.stream(stream))?;
+        let after =
+            after.map(str::parse).transpose().map_err(|error: NoPlace| PyValueError::new_err(error.to_string()))?;
         let slow = if waits { Slow::Waits } else { Slow::Misses };
-        let following = self.deny(py, self.session.follow(id, slow, events_max))?;
+        let following = self.deny(py, self.session.follow_after(id, after, slow, events_max))?;
         Ok(Follower { following, schema: self.session.engine().program().streams[id].schema.clone() })
     }
 
@@ -294,6 +313,11 @@ impl Session {
 
 #[pymethods]
 impl Follower {
+    /// The place after everything that was read.
+    fn place(&self) -> Option<String> {
+        self.following.place().map(|place| place.to_string())
+    }
+
     /// The next events with their epoch, or how many were missed here and no events, or none at the end. Raises
     /// `TimeoutError`.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Item> {
@@ -304,10 +328,11 @@ impl Follower {
         })?;
         match next {
             Ok(Followed::Events(released)) => {
+                let place = released.place().to_string();
                 let frame = Frame::new(self.schema.clone(), vec![released.batch], Vec::new());
-                Ok(Some((released.epoch, released.complete, Some(frame))))
+                Ok(Some((released.epoch, released.complete, place, Some(frame))))
             }
-            Ok(Followed::Missed(events)) => Ok(Some((events, None, None))),
+            Ok(Followed::Missed(events)) => Ok(Some((events, None, String::new(), None))),
             Ok(Followed::Over | Followed::Nothing) => Ok(None),
             Err(_) => Err(PyTimeoutError::new_err("nothing was released within the given time")),
         }

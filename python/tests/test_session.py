@@ -281,6 +281,114 @@ def test_a_slow_follower_is_told_what_it_missed():
     assert len(got) == 10
 
 
+def amounts(follower):
+    return [row["amount"] for released in follower for row in released.to_pylist()]
+
+
+def test_a_kept_stream_is_followed_from_an_earlier_position():
+    app, _, transfers, transfer = bank()
+    with app.start(workers=2, keep={transfer.committed: 5, "transfers": 100}) as mill:
+        first = mill.follow(transfer.committed)
+        assert first.position is None
+        for amount in range(4):
+            mill.send(transfers, move(amount))
+            mill.flush()
+        got = next(first)
+        assert (got.position, first.position) == (f"{got.epoch}.1", f"{got.epoch}.1")
+        later = [mill.follow(transfer.committed, after=after) for after in (got, first.position)]
+        assert later[0].position == got.position
+        for _ in range(3):
+            next(first)
+        # The reader has everything of all epochs released so far.
+        assert int(first.position) >= got.epoch + 3
+        everything = mill.follow("transfers", after="0")
+        mill.send(transfers, [move(amount) for amount in range(4, 9)])
+        mill.flush()
+        with pytest.raises(tm.GoneError, match="after position") as gone:
+            mill.follow(transfer.committed, after=got)
+        assert (gone.value.stream, gone.value.position) == ("transfer.committed", got.position)
+        last = mill.follow(transfer.committed, after=gone.value.kept)
+    assert [amounts(follower) for follower in later] == [list(range(1, 9))] * 2
+    assert amounts(first) == list(range(4, 9))
+    assert amounts(everything) == list(range(9))
+    assert amounts(last)[-1] == 8
+
+
+def test_a_position_must_be_one_of_a_kept_stream():
+    app, _, transfers, transfer = bank()
+    with pytest.raises(tm.PlanError, match="0 is not a number of events to keep"):
+        app.start(keep={transfers: 0})
+    with pytest.raises(tm.RunError, match="no stream 'moves' to keep"):
+        app.start(keep={"moves": 1})
+    with app.start(keep={transfers: 1}) as mill:
+        with pytest.raises(tm.PlanError, match="no events of stream 'transfer.committed' are kept"):
+            mill.follow(transfer.committed, after="1")
+        with pytest.raises(tm.PlanError, match="'seven' is no place in a stream"):
+            mill.follow(transfers, after="seven")
+        with pytest.raises(tm.PlanError, match="7 is not a position"):
+            mill.follow(transfers, after=7)
+
+
+def test_a_reader_goes_on_in_the_next_session(tmp_path):
+    positions, got = ["0"], []
+    for amount in range(3):
+        app, _, transfers, transfer = bank()
+        with app.start(state=tmp_path / "state", keep={transfer.committed: 100}) as mill:
+            reader = mill.follow(transfer.committed, after=positions[-1])
+            mill.send(transfers, move(amount), durable=True)
+        got += amounts(reader)
+        positions.append(reader.position)
+    assert got == [0, 1, 2]
+    app, _, transfers, transfer = bank()
+    with app.start(state=tmp_path / "state", keep={transfer.committed: 100}) as mill:
+        with pytest.raises(tm.GoneError):
+            mill.follow(transfer.committed, after=positions[1])
+
+
+class Asked(tm.Event):
+    account: str
+    amount: int
+
+
+def test_events_without_a_time_are_sent_beside_events_with_one(tmp_path):
+    def app_with(connector=None):
+        app = tm.App("mixed")
+        accounts = app.table(Account)
+        timed = app.source(Timed)
+        asked = app.source(Asked, connector, name="asked")
+
+        @app.transaction(timed)
+        def move_timed(ev, a=accounts.row("account", create=True)):
+            a.balance += ev.amount
+
+        @app.transaction(asked)
+        def move_asked(ev, a=accounts.row("account", create=True)):
+            tm.require(a.balance >= ev.amount, "too little")
+            a.balance -= ev.amount
+            return {"left": a.balance}
+
+        return app, accounts, timed, asked, move_asked
+
+    app, accounts, timed, asked, move_asked = app_with()
+    with app.start(workers=2) as mill:
+        answers = mill.follow(move_asked.committed)
+        mill.send(timed, [{"at": 1, "account": "ada", "amount": 10}, {"at": 2, "account": "ada", "amount": 5}])
+        mill.flush()
+        mill.send(asked, {"account": "ada", "amount": 3})
+        mill.flush()
+        assert next(answers).to_pylist() == [{"left": 12}]
+    assert accounts.to_pylist() == [{"id": "ada", "balance": 12}]
+    # Nobody sends to a run, so what could be sent has ended.
+    app, accounts, timed, asked, _ = app_with()
+    app.run({timed: [{"at": 1, "account": "bob", "amount": 1}]})
+    assert accounts.to_pylist() == [{"id": "bob", "balance": 1}]
+    path = tmp_path / "asked.csv"
+    path.write_text("account,amount\nada,1\n")
+    app, accounts, timed, asked, _ = app_with(tm.csv(path))
+    with pytest.raises(tm.RunError, match="source 'asked' has no event time, but source 'timeds' has one"):
+        app.run({timed: []})
+
+
 LEFT_OPEN = """
 import time
 import tidemill as tm

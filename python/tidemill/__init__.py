@@ -19,7 +19,7 @@ refused where the function is defined.
 from .app import App
 from .bodies import abort, emit, require
 from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
-from .errors import CompileError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
+from .errors import CompileError, GoneError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
 from .over import Windows, counting, session, sliding, tumbling
 from .own import SinkConnector, SourceConnector
@@ -45,6 +45,7 @@ __all__ = [
     "Flushed",
     "Follower",
     "Generated",
+    "GoneError",
     "LoadError",
     "MissedError",
     "PlanError",

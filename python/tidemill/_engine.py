@@ -101,6 +101,8 @@ class Job:
     """Microseconds without input after which a source holds no other back, by its name."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Those that are given, by name, as the command line has them."""
+    keep: Mapping[str, int] = field(default_factory=dict)
+    """How many of the last events of a stream a session keeps, by its label."""
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,9 @@ class Session:
     def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, int | None, list[Frame]]:
         """Copies of tables after one released epoch, with its number and its punctuation."""
 
-    def follow(self, stream: str, waits: bool, events_max: int, /) -> Follower:
-        """Follows a stream by its label."""
+    def follow(self, stream: str, after: str | None, waits: bool, events_max: int, /) -> Follower:
+        """Follows a stream by its label, from a place on or from now. Raises ``ValueError`` for a text that is no
+        place."""
 
     def summary(self) -> str:
         """The summary so far, as JSON."""
@@ -72,9 +73,12 @@ class Session:
 class Follower:
     """A reader of a stream."""
 
-    def next(self, timeout: float | None, /) -> tuple[int, int | None, Frame | None] | None:
-        """The next events with their epoch and its punctuation; or how many were missed, and no events; or none at the
-        end."""
+    def place(self) -> str | None:
+        """The place after everything that was read."""
+
+    def next(self, timeout: float | None, /) -> tuple[int, int | None, str, Frame | None] | None:
+        """The next events with their epoch, its punctuation and the place after them; or how many were missed, and no
+        events; or none at the end."""
 
 def main(arguments: list[str], load: Callable[[str, str | None], Any]) -> int:
     """The command line; returns its exit code. ``load(path, name)`` gives the ``App``; what it raises

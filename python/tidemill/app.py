@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
@@ -460,6 +461,7 @@ class App:
         final: bool = False,
         seed: Path | None = None,
         epoch_records: Path | None = None,
+        keep: Mapping[Stream[Any] | str, int] | None = None,
     ) -> Session:
         """Starts the application and gives a session to talk to it, while it runs.
 
@@ -470,9 +472,12 @@ class App:
                 mill.flush()
                 print(mill.table(accounts).to_pylist())
 
-        The options are those of ``run``. Raises ``PlanError`` where one is wrong, ``RunError`` where the state, a
-        source or a sink cannot be opened.
+        The options are those of ``run``. ``keep``: how many of the last events of a stream are kept in memory, so that
+        it can be followed from an earlier position: ``keep={transfer.committed: 100_000}``. After a crash those that
+        came after the last checkpoint are kept again. Raises ``PlanError`` where an option is wrong, ``RunError`` where
+        the state, a source or a sink cannot be opened.
         """
+        kept = {self._names_of(stream)[1]: _kept(stream, events) for stream, events in (keep or {}).items()}
         options = RunOptions(
             workers=workers,
             epoch=epoch,
@@ -487,7 +492,16 @@ class App:
             seed=seed,
             epoch_records=epoch_records,
         )
-        return Session(self, _engine.start(self._job(data, options, sends=True)))
+        job = dataclasses.replace(self._job(data, options, sends=True), keep=kept)
+        return Session(self, _engine.start(job))
+
+    def _names_of(self, stream: Stream[Any] | str) -> tuple[str, str]:
+        """The label of a stream, and its name in the run."""
+        if isinstance(stream, Stream):
+            if stream._app is not self:
+                raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self))
+            stream = stream.label
+        return stream, next((s._analyzed for s in self.streams() if s.label == stream), stream)
 
     def _keep(self, outcome: Outcome) -> None:
         """Keeps the results of a run where users look for them."""
@@ -557,7 +571,9 @@ class App:
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object], sends: bool) -> Input:
         given = data.get(source.name, source._connector)
-        if given is None and sends:
+        has_times = any(other._schema.event_time is not None for other in self._sources.values())
+        # Beside sources with an event time, events without one can be sent only.
+        if given is None and (sends or (has_times and source._schema.event_time is None)):
             return SENT
         if given is None:
             hint = f'give it a connector, or data: app.run({{"{source.name}": ...}})'
@@ -569,6 +585,13 @@ def _input(given: object, schema: RecordSchema, name: str) -> Input:
     if isinstance(given, SourceConnector):
         return given._open(schema, name)
     return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
+
+
+def _kept(stream: Stream[Any] | str, events: object) -> int:
+    if isinstance(events, bool) or not isinstance(events, int) or events < 1:
+        label = stream if isinstance(stream, str) else stream.label
+        raise PlanError(f"{events!r} is not a number of events to keep", "give an int from 1", f"stream '{label}'")
+    return events
 
 
 def _first_rows(rows: object, schema: RecordSchema, name: str) -> Input:

@@ -99,6 +99,22 @@ class LoadError(TidemillError):
     __module__ = _PUBLIC
 
 
+class GoneError(RunError):
+    """A stream cannot be followed from a position any more: the events after it are not kept.
+
+    Attributes: ``stream`` (its label), ``position`` (that was asked for) and ``kept`` (the first position that can be
+    given).
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, stream: str, position: str, kept: str) -> None:
+        super().__init__(f"events of '{stream}' after position {position} are not kept: the first position is {kept}")
+        self.stream = stream
+        self.position = position
+        self.kept = kept
+
+
 class MissedError(RunError):
     """A follower was too slow, and events were left out. It can be read on.
 

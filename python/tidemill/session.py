@@ -55,12 +55,14 @@ class Snapshot(Rows):
 class Released(Rows):
     """Events of a followed stream that were released together, in order; at least one."""
 
-    def __init__(self, label: str, epoch: int, complete_until: Time | int | None, frame: Frame) -> None:
+    def __init__(self, label: str, epoch: int, complete_until: Time | int | None, position: str, frame: Frame) -> None:
         self._label = label
         self.epoch = epoch
         """The number of their epoch."""
         self.complete_until = complete_until
         """Every event with a time below has passed, as ``Snapshot`` says it."""
+        self.position = position
+        """The position after the last of them, such as ``7.12``: its epoch, and a number of the epoch's events."""
         self._frame = frame
 
     def __repr__(self) -> str:
@@ -111,10 +113,18 @@ class Follower:
         item = self._native.next(timeout)
         if item is None:
             return None
-        number, complete, frame = item
+        number, complete, place, frame = item
         if frame is None:
             raise MissedError(self._label, number)
-        return Released(self._label, number, _time(self._app, complete), frame)
+        return Released(self._label, number, _time(self._app, complete), place, frame)
+
+    @property
+    def position(self) -> str | None:
+        """The position after everything that was read: ``mill.follow(stream, after=...)`` goes on there.
+
+        It moves on with released epochs that have no events of the stream. ``None`` before anything was released.
+        """
+        return self._native.place()
 
 
 class Session:
@@ -233,23 +243,37 @@ class Session:
         until = _time(self._app, complete)
         return {name: Snapshot(name, epoch, until, frame) for name, frame in zip(names, frames, strict=True)}
 
-    def follow(self, stream: Stream[Any] | str, *, slow: Slow = "miss", buffer: int = 1_000_000) -> Follower:
-        """Follows a stream from now on: gets its events when they are released.
+    def follow(
+        self,
+        stream: Stream[Any] | str,
+        *,
+        after: str | Released | None = None,
+        slow: Slow = "miss",
+        buffer: int = 1_000_000,
+    ) -> Follower:
+        """Follows a stream: gets its events when they are released.
+
+        It begins with what is released next, or ``after`` a position that a follower of the stream gave, also in an
+        earlier session on the same state: then it gets each event after that once. Such a stream must be kept,
+        ``app.start(keep={stream: 100_000})``. Raises ``GoneError`` where the events after the position are not kept any
+        more, and ``PlanError`` where none of the stream are kept or ``after`` is no position.
 
         ``buffer``: the number of events that the follower may be behind. If it is further behind, the oldest are left
         out and it is told (``slow="miss"``), or the run waits for it (``slow="wait"``).
         """
-        if isinstance(stream, Stream):
-            if stream._app is not self._app:
-                raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self._app))
-            stream = stream.label
-        # As the run calls it.
-        name = next((s._analyzed for s in self._app.streams() if s.label == stream), stream)
+        stream, name = self._app._names_of(stream)
         if slow not in ("miss", "wait"):
             raise PlanError(f"{slow!r} is not what a run does with a slow follower", 'give "miss" or "wait"')
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
             raise PlanError(f"{buffer!r} is not a size of a buffer", "give a number of events from 1")
-        return Follower(stream, self._app, self._native.follow(name, slow == "wait", buffer))
+        place = after.position if isinstance(after, Released) else after
+        if place is not None and not isinstance(place, str):
+            raise PlanError(f"{place!r} is not a position", "give the position of a follower, or what it gave")
+        try:
+            native = self._native.follow(name, place, slow == "wait", buffer)
+        except ValueError as error:
+            raise PlanError(str(error), "give the position of a follower, or what it gave") from None
+        return Follower(stream, self._app, native)
 
     def summary(self) -> RunSummary:
         """Counts, rates and latency of what was released so far."""
@@ -330,9 +354,16 @@ class AsyncSession:
         """As ``Session.tables``."""
         return await asyncio.to_thread(self._session.tables, *tables, timeout=timeout)
 
-    def follow(self, stream: Stream[Any] | str, *, slow: Slow = "miss", buffer: int = 1_000_000) -> AsyncFollower:
+    def follow(
+        self,
+        stream: Stream[Any] | str,
+        *,
+        after: str | Released | None = None,
+        slow: Slow = "miss",
+        buffer: int = 1_000_000,
+    ) -> AsyncFollower:
         """As ``Session.follow``; for ``async for``."""
-        return AsyncFollower(self._session.follow(stream, slow=slow, buffer=buffer))
+        return AsyncFollower(self._session.follow(stream, after=after, slow=slow, buffer=buffer))
 
     def summary(self) -> RunSummary:
         """As ``Session.summary``; does not wait."""

@@ -25,7 +25,7 @@ use tidemill_connect::{
 };
 use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
-use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, Table, TableId, analyze};
+use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, StreamId, Table, TableId, analyze};
 use tidemill_runtime::{
     BadRecord, Control, Durability, Engine, IoFailure, Logging, Next, Options, Request, RunError, SentSource, Session,
     Sink, Source, SourceBatch, Summary, epoch_record_schema,
@@ -131,6 +131,8 @@ pub struct Ready {
     /// Of the sinks of a durable run.
     patience: Patience,
     records: Option<Box<dyn Sink>>,
+    /// Streams, with the number of their last events that a session keeps.
+    keep: Vec<(StreamId, usize)>,
     /// What each source counts in.
     pub units: Vec<Unit>,
     /// Notes for people on what opening did.
@@ -272,7 +274,8 @@ impl Job {
             engine = bring(directory, savepoint, engine, &mut notes)?;
         }
         let durability = directory.map(|directory| Durability { directory, options: options.durability() });
-        Ok(Ready { engine, options: options.engine, sources, idle, sinks, durability, patience, records, units, notes })
+        let (options, keep) = (options.engine, Vec::new());
+        Ok(Ready { engine, options, sources, idle, sinks, durability, patience, records, keep, units, notes })
     }
 }
 
@@ -295,8 +298,18 @@ impl Ready {
 
     /// Starts it as a session. `tick` is called from time to time on this thread while a state is loaded.
     pub fn start(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<Session, JobError> {
+        let keep = self.keep.clone();
         let (engine, request, watch) = self.into_parts(control);
-        Ok(Session::start(engine, request, tick, Box::new(watch))?)
+        Ok(Session::start_keeping(engine, request, &keep, tick, Box::new(watch))?)
+    }
+
+    /// Has the session keep the last events of a stream, so that it can be followed from an earlier place.
+    pub fn keep(&mut self, stream: &str, events: usize) -> Result<(), JobError> {
+        let streams = &self.engine.program().streams;
+        let found = streams.iter_enumerated().find(|(_, known)| known.name == stream).map(|(id, _)| id);
+        let id = found.ok_or_else(|| JobError::Connectors(format!("there is no stream '{stream}' to keep")))?;
+        self.keep.push((id, events));
+        Ok(())
     }
 
     /// The engine, what it is to run, and what its watcher calls from time to time.

@@ -14,7 +14,7 @@
 //! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
 //! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody.
 
-use crate::session::SessionError;
+use crate::session::error::SessionError;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, VecDeque};

@@ -9,6 +9,7 @@
 
 pub(crate) mod at_gate;
 pub(crate) mod calls;
+pub(crate) mod error;
 pub(crate) mod follow;
 pub(crate) mod keep;
 pub(crate) mod link;
@@ -18,6 +19,7 @@ use crate::engine::{Engine, Request};
 use crate::report::Report;
 use crate::run::Run;
 use crate::session::calls::{Answered, Caller, Calling, Procedure};
+use crate::session::error::SessionError;
 use crate::session::follow::{Follower, Slow};
 use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending};
 use crate::session::place::Place;
@@ -41,78 +43,6 @@ use tidemill_stages::wiring::InputId;
 const TICK: Duration = Duration::from_millis(50);
 /// The maximum number of events of a message.
 const MESSAGE_EVENTS_MAX: usize = 8192;
-
-/// Why a session cannot do what it was asked to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// No source of that name is sent to.
-    #[error("'{0}' is not a source that can be sent to: it has a connector, or there is no such source")]
-    NotSent(String),
-    /// It was said before that nothing more is sent to the source.
-    #[error("nothing more can be sent to source '{0}': its end was said before")]
-    Ended(String),
-    /// The batch has other columns than the source.
-    #[error("the batch does not have the columns of source '{source_name}': {difference}")]
-    Schema {
-        /// The source.
-        source_name: String,
-        /// The difference.
-        difference: String,
-    },
-    /// The program has no such stream.
-    #[error("there is no stream '{0}' to follow")]
-    NoStream(String),
-    /// A stream cannot be followed from a place.
-    #[error("no events of stream '{0}' are kept, so it cannot be followed from an earlier place")]
-    NotKept(String),
-    /// A stream cannot be followed from a place any more.
-    #[error("stream '{stream}' cannot be followed from {after}: events are kept after {kept} only")]
-    Gone {
-        /// The stream.
-        stream: String,
-        /// The place that was asked for.
-        after: Place,
-        /// The place after which all events are kept.
-        kept: Place,
-    },
-    /// The program has no such table.
-    #[error("there is no table '{0}'")]
-    NoTable(String),
-    /// A table cannot be read.
-    #[error("table '{table}': {reason}")]
-    Table {
-        /// The table.
-        table: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A source has no event time.
-    #[error("source '{0}' has no event time: nothing waits for it")]
-    NoTime(String),
-    /// No transaction of that name can be called.
-    #[error("there is no procedure '{name}'; {known}")]
-    NoProcedure {
-        /// The name.
-        name: String,
-        /// Those that there are, for people.
-        known: String,
-    },
-    /// A transaction cannot be called.
-    #[error("transaction '{name}' cannot be called: {reason}")]
-    NotCallable {
-        /// The transaction.
-        name: String,
-        /// The reason, and what to do.
-        reason: String,
-    },
-    /// There was no room, or no answer, within the given time.
-    #[error("the engine had no room within the given time")]
-    Timeout,
-    /// The run has ended, or is about to.
-    #[error("the run is over")]
-    Over,
-}
 
 /// What [`Session::flush`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
