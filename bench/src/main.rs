@@ -1,7 +1,7 @@
 //! `cargo run --release -p tidemill-bench -- ledger`: Streaming Ledger against the hand-written loop;
 //! `-- files`: the same from file to file; `-- memory`: what a run holds; `-- durable`: runs with a state; `-- grid`: the workloads of
 //! the papers over their knobs, the policies and the workers, as CSV; `-- figures`: the papers' figures; `-- windows`: windows over
-//! streams.
+//! streams; `-- sessions`: what is sent and read while a run goes on.
 //!
 //! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
 //! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
@@ -17,6 +17,7 @@ mod memory;
 mod processors;
 mod run;
 mod session;
+mod sessions;
 mod simulation;
 mod windows;
 mod workloads;
@@ -51,6 +52,8 @@ enum Command {
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.
     Durable(durable::DurableBench),
+    /// Sessions: latency, the rate of what is sent, and reads of a table beside it.
+    Sessions(sessions::Sessions),
     /// Windows over streams.
     Windows(windows::Windows),
 }
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Command::Figures(figures) if !figures.report() => return ExitCode::from(figures::UNFINISHED),
         Command::Figures(_) => {}
         Command::Durable(durable) => durable.report(),
+        Command::Sessions(sessions) => sessions.report(),
         Command::Windows(windows) => windows.report(),
     }
     ExitCode::SUCCESS

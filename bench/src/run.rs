@@ -25,6 +25,13 @@ pub struct Slices {
     size: usize,
 }
 
+impl Slices {
+    /// Slices of so many events.
+    pub fn new(events: RecordBatch, size: usize) -> Slices {
+        Slices { events, next: 0, size }
+    }
+}
+
 impl Source for Slices {
     fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
         let len = self.size.min(self.events.num_rows() - self.next);
@@ -173,7 +180,7 @@ pub fn run_and_keep(engine: &Engine, events: &RecordBatch, arrival: Arrival, opt
     let clock = Arc::new(System::new());
     let events = events.clone();
     let source: Box<dyn Source> = match arrival {
-        Arrival::WhenThereIsRoom { size } => Box::new(Slices { events, next: 0, size }),
+        Arrival::WhenThereIsRoom { size } => Box::new(Slices::new(events, size)),
         Arrival::PerSecond(per_second) => {
             Box::new(Paced { events, next: 0, per_second, clock: clock.clone(), start: None, arrived: 0 })
         }
