@@ -29,6 +29,7 @@ ORDER = [
     "runtime",
     "connect",
     "audit",
+    "server",
     "cli",
     "python",
     "bench",

@@ -94,6 +94,7 @@ pub use registry::{KindTaken, Registry};
 pub use spec::{Spec, SpecError};
 pub use state::{open_state, open_state_as_it_is};
 pub use text::RECORD_BYTES_MAX;
+pub use text::json::{JsonBatch, JsonRecords, JsonRows, json_string};
 
 /// An instant, given in microseconds since 1970, as text sinks write it.
 pub fn time_text(micros: i64) -> String {

@@ -5,7 +5,7 @@
 //! number that is none. Keys are looked for first where they were in the record before.
 
 use super::{Format, Frame, Header};
-use crate::bad::{Fault, quoted};
+use crate::bad::{Fault, listed, quoted};
 use crate::columns::{Cells, Column, FieldColumn, ListColumn, Rows};
 use crate::scalar::parse;
 use memchr::memchr;
@@ -25,16 +25,22 @@ pub(crate) struct Jsonl {
 
 impl Jsonl {
     pub fn new(schema: &Schema) -> Jsonl {
+        Jsonl::with(schema, Unknown::Ignored)
+    }
+
+    /// The same; keys that the schema does not name are ignored or refused.
+    pub fn with(schema: &Schema, unknown: Unknown) -> Jsonl {
         let names = schema.fields.iter().map(|field| {
             let items = match &field.ty {
-                FieldType::List(item @ ListItem::Struct(_)) => {
-                    Some(Names::new(item.columns().iter().map(|(name, _)| ((*name).to_owned(), None)).collect()))
-                }
+                FieldType::List(item @ ListItem::Struct(_)) => Some(Names::new(
+                    item.columns().iter().map(|(name, _)| ((*name).to_owned(), None)).collect(),
+                    unknown,
+                )),
                 _ => None,
             };
             (field.name.clone(), items)
         });
-        Jsonl { names: Names::new(names.collect()), scanned: 0 }
+        Jsonl { names: Names::new(names.collect(), unknown), scanned: 0 }
     }
 }
 
@@ -106,18 +112,28 @@ fn syntax_fault(error: &serde_json::Error) -> Fault {
     Fault::whole(format!("not valid JSON: {what} at character {}", error.column()))
 }
 
+/// What becomes of keys that the schema does not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// They are not looked at.
+    Ignored,
+    /// The record is bad.
+    Refused,
+}
+
 /// The keys of an object and the columns they stand for, with those of the objects within.
 struct Names {
     in_order: Vec<(String, Option<Names>)>,
     /// Name and index in the order of names.
     sorted: Vec<(String, usize)>,
+    unknown: Unknown,
 }
 
 impl Names {
-    fn new(in_order: Vec<(String, Option<Names>)>) -> Names {
+    fn new(in_order: Vec<(String, Option<Names>)>, unknown: Unknown) -> Names {
         let mut sorted: Vec<_> = in_order.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
         sorted.sort();
-        Names { in_order, sorted }
+        Names { in_order, sorted, unknown }
     }
 
     /// The column of a key, which is most often `expected`.
@@ -158,7 +174,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Object { names, columns, base, fault } = self;
         let mut expected = 0;
-        while let Some(found) = map.next_key_seed(Key { names, expected })? {
+        while let Some(found) = map.next_key_seed(Key { names, expected, fault: &mut *fault })? {
             let Some(index) = found else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -229,6 +245,7 @@ fn blame<E: Error>(fault: &mut Option<Fault>, error: &E, place: &str) {
 struct Key<'a> {
     names: &'a Names,
     expected: usize,
+    fault: &'a mut Option<Fault>,
 }
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -246,8 +263,14 @@ impl Visitor<'_> for Key<'_> {
         f.write_str("a key")
     }
 
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.names.find(key, self.expected))
+    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
+        match self.names.find(key, self.expected) {
+            None if self.names.unknown == Unknown::Refused => {
+                let known = listed(self.names.in_order.iter().map(|(name, _)| name));
+                Err(fail(self.fault, Some(key.to_owned()), format!("there is no such field; fields: {known}")))
+            }
+            found => Ok(found),
+        }
     }
 }
 

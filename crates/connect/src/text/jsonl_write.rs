@@ -28,6 +28,13 @@ impl JsonlRows {
     }
 }
 
+impl JsonlRows {
+    /// Appends a row without a line's end.
+    pub fn object(&self, out: &mut Vec<u8>, columns: &[View<'_>], row: usize) {
+        object(out, &self.fields, columns, row);
+    }
+}
+
 impl RowWriter for JsonlRows {
     fn schema(&self) -> &Schema {
         &self.schema
@@ -130,7 +137,7 @@ const ESCAPES: [u8; 256] = {
     escapes
 };
 
-fn string(out: &mut Vec<u8>, text: &str) {
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
     let mut start = 0;

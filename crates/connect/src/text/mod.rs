@@ -15,6 +15,7 @@
 
 pub(crate) mod csv;
 mod csv_write;
+pub(crate) mod json;
 pub(crate) mod jsonl;
 mod jsonl_write;
 mod reading;

@@ -1,0 +1,143 @@
+//! Single JSON objects as records, and records as JSON objects, for those who get and give them one by one.
+//!
+//! They are read and written as JSON Lines are, with one difference: an object with a key that the schema does not name
+//! is refused, since its author meant something by it.
+
+use super::Format;
+use super::jsonl::{Jsonl, Unknown};
+use super::jsonl_write::{self, JsonlRows};
+use crate::bad::{Fault, excerpt};
+use crate::columns::Rows;
+use crate::views::{View, views};
+use arrow_array::RecordBatch;
+use tidemill_model::Schema;
+use tidemill_runtime::BadRecord;
+
+/// Records under construction.
+pub struct JsonRecords {
+    format: Jsonl,
+    rows: Rows,
+}
+
+impl JsonRecords {
+    /// None yet.
+    pub fn new(schema: &Schema) -> JsonRecords {
+        JsonRecords { format: Jsonl::with(schema, Unknown::Refused), rows: Rows::new(schema) }
+    }
+
+    /// Appends the record of an object; one that is bad changes nothing.
+    pub fn push(&mut self, object: &[u8]) -> Result<(), BadRecord> {
+        let before = self.rows.count();
+        let decoded = match std::str::from_utf8(object) {
+            Ok(text) => self.format.decode(text, &mut self.rows),
+            Err(_) => Err(Fault::whole("not valid UTF-8")),
+        };
+        let decoded = match decoded {
+            Ok(()) if self.rows.count() == before => Err(Fault::whole("there is nothing; give a JSON object")),
+            decoded => decoded,
+        };
+        decoded.map_err(|Fault { column, reason }| {
+            self.rows.roll_back();
+            BadRecord { origin: None, line: None, column, reason, record: Some(excerpt(object)) }
+        })
+    }
+
+    /// The number of records.
+    pub fn count(&self) -> usize {
+        self.rows.count()
+    }
+
+    /// The records as a batch in canonical form; none are left.
+    pub fn finish(&mut self) -> RecordBatch {
+        self.rows.finish()
+    }
+}
+
+/// Writes records of a schema as JSON objects.
+pub struct JsonRows(JsonlRows);
+
+impl JsonRows {
+    /// For a schema.
+    pub fn new(schema: &Schema) -> JsonRows {
+        JsonRows(JsonlRows::new(schema))
+    }
+
+    /// Of a batch. Panics if it is not in the schema's canonical form.
+    pub fn of<'a>(&'a self, batch: &'a RecordBatch) -> JsonBatch<'a> {
+        JsonBatch { rows: &self.0, columns: views(batch, super::sink::RowWriter::schema(&self.0)) }
+    }
+}
+
+/// The records of a batch.
+pub struct JsonBatch<'a> {
+    rows: &'a JsonlRows,
+    columns: Vec<View<'a>>,
+}
+
+impl JsonBatch<'_> {
+    /// Appends the object of a row.
+    pub fn write(&self, out: &mut Vec<u8>, row: usize) {
+        self.rows.object(out, &self.columns, row);
+    }
+}
+
+/// Appends a text as a JSON string.
+pub fn json_string(out: &mut Vec<u8>, text: &str) {
+    jsonl_write::string(out, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_model::{ColumnType, Type};
+
+    fn schema() -> Schema {
+        let note = ColumnType { nullable: true, ..Type::Str.into() };
+        Schema::scalars([("account", Type::Str.into()), ("amount", Type::Int.into()), ("note", note)])
+    }
+
+    #[test]
+    fn what_is_read_is_written() {
+        let mut records = JsonRecords::new(&schema());
+        let objects = [r#"{"account":"ada","amount":5,"note":null}"#, r#"{"account":"b\"ob","amount":-1,"note":"hi"}"#];
+        for object in objects {
+            records.push(object.as_bytes()).expect("it is right");
+        }
+        assert_eq!(records.count(), 2);
+        let batch = records.finish();
+        let rows = JsonRows::new(&schema());
+        for (row, object) in objects.iter().enumerate() {
+            let mut out = Vec::new();
+            rows.of(&batch).write(&mut out, row);
+            assert_eq!(String::from_utf8(out).expect("text"), *object);
+        }
+        assert_eq!(records.count(), 0);
+    }
+
+    #[test]
+    fn a_wrong_object_is_refused_by_field_and_changes_nothing() {
+        let mut records = JsonRecords::new(&schema());
+        records.push(br#"{"account":"ada","amount":5}"#).expect("None may be left out");
+        let cases: [(&[u8], Option<&str>, &str); 8] = [
+            (br#"{"account":"ada","amount":"five"}"#, Some("amount"), "wrong type: '\"five\"', expected an integer"),
+            (br#"{"account":"ada"}"#, Some("amount"), "a value is missing, and int has no None"),
+            (
+                br#"{"account":"ada","amount":1,"extra":2}"#,
+                Some("extra"),
+                "there is no such field; fields: 'account', 'amount', 'note'",
+            ),
+            (b"{", None, "not valid JSON"),
+            (b"[1]", None, "invalid type: sequence, expected an object"),
+            (b"  ", None, "there is nothing"),
+            (b"\xff", None, "not valid UTF-8"),
+            (br#"{"account":"ada","amount":1} x"#, None, "not valid JSON"),
+        ];
+        for (object, column, reason) in cases {
+            let bad = records.push(object).expect_err("it is wrong");
+            assert_eq!(bad.column.as_deref(), column, "{bad:?}");
+            assert!(bad.reason.starts_with(reason), "{bad:?}");
+            assert_eq!(records.count(), 1);
+        }
+        assert_eq!(records.finish().num_rows(), 1);
+    }
+}

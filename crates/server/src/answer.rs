@@ -1,0 +1,84 @@
+//! Responses.
+
+use crate::follow::Events;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use std::convert::Infallible;
+use tidemill_connect::json_string;
+use tidemill_runtime::BadRecord;
+
+/// The number of the epoch that rows were read after.
+pub const EPOCH: HeaderName = HeaderName::from_static("tidemill-epoch");
+
+pub const JSON: &str = "application/json";
+pub const JSON_LINES: &str = "application/x-ndjson";
+pub const ARROW: &str = "application/vnd.apache.arrow.stream";
+pub const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A response, whole or a stream.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A whole response.
+pub fn whole(status: StatusCode, content: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    response
+}
+
+/// A whole response with rows after an epoch.
+pub fn rows(epoch: u64, content: &'static str, body: Vec<u8>) -> Answer {
+    let mut response = whole(StatusCode::OK, content, body);
+    response.headers_mut().insert(EPOCH, epoch.into());
+    response
+}
+
+/// Server-sent events.
+pub fn events(events: Events) -> Answer {
+    let mut response = Response::new(events.boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// `{"error": ...}`.
+pub fn error(status: StatusCode, text: &str) -> Answer {
+    whole(status, JSON, error_text(text, None, None))
+}
+
+/// 503: it may be asked again soon.
+pub fn later(text: &str) -> Answer {
+    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// 405.
+pub fn method(allowed: &'static str) -> Answer {
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this is asked for with {allowed}"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// 400 for what is no JSON object, 422 for one that is wrong in a field.
+pub fn bad(bad: &BadRecord) -> Answer {
+    let status = if bad.column.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
+    whole(status, JSON, error_text(&bad.reason, bad.column.as_deref(), bad.line))
+}
+
+fn error_text(text: &str, field: Option<&str>, line: Option<u64>) -> Vec<u8> {
+    let mut body = b"{\"error\":".to_vec();
+    json_string(&mut body, text);
+    if let Some(field) = field {
+        body.extend_from_slice(b",\"field\":");
+        json_string(&mut body, field);
+    }
+    if let Some(line) = line {
+        body.extend_from_slice(format!(",\"line\":{line}").as_bytes());
+    }
+    body.extend_from_slice(b"}\n");
+    body
+}

@@ -1,0 +1,113 @@
+//! Reads of tables, and events that are pushed: one thread asks the session for all that has come in the meantime.
+//!
+//! What is asked together is answered with one epoch, which contains what was pushed together, and each call that was
+//! answered before.
+
+use crate::slots::{Slot, Slots};
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tidemill_plan::TableId;
+use tidemill_runtime::Session;
+use tokio::sync::oneshot;
+
+/// The interval at which the thread looks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Rows of a table after an epoch.
+pub struct TableAt {
+    /// The epoch.
+    pub epoch: u64,
+    /// All rows, sorted by key.
+    pub rows: RecordBatch,
+}
+
+/// Something to ask the session for, and who waits for it. An error says in words why it cannot be done.
+enum Ask {
+    Table(TableId, oneshot::Sender<Result<TableAt, String>>, Slot),
+    Push(usize, RecordBatch, oneshot::Sender<Result<u64, String>>, Slot),
+}
+
+/// Asks a session.
+pub struct Asks {
+    asks: Sender<Ask>,
+    slots: Slots,
+    stopping: AtomicBool,
+}
+
+impl Asks {
+    /// Begins; also the thread.
+    pub fn start(session: Arc<Session>, asks_max: usize) -> io::Result<(Arc<Asks>, JoinHandle<()>)> {
+        let (asks, asked) = unbounded();
+        let asks = Arc::new(Asks { asks, slots: Slots::new(asks_max), stopping: AtomicBool::new(false) });
+        let asking = asks.clone();
+        let run = move || asking.run(&session, &asked);
+        Ok((asks, thread::Builder::new().name("asks".into()).spawn(run)?))
+    }
+
+    /// The rows of a table after the next epoch; none if too much is asked at once.
+    pub fn table(&self, table: TableId) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
+        let (to, answer) = oneshot::channel();
+        let ask = Ask::Table(table, to, self.slots.take()?);
+        // Without the thread the channel is closed without an answer.
+        let _ = self.asks.send(ask);
+        Some(answer)
+    }
+
+    /// Sends events to a source; the answer is the epoch by whose release they are in the history. None as above.
+    pub fn push(&self, source: usize, events: RecordBatch) -> Option<oneshot::Receiver<Result<u64, String>>> {
+        let (to, answer) = oneshot::channel();
+        let ask = Ask::Push(source, events, to, self.slots.take()?);
+        let _ = self.asks.send(ask);
+        Some(answer)
+    }
+
+    /// Ends the thread, once nothing is under way.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    fn run(&self, session: &Session, asked: &Receiver<Ask>) {
+        while !self.stopping.load(Ordering::Acquire) {
+            if let Ok(first) = asked.recv_timeout(TICK) {
+                answer(session, std::iter::once(first).chain(asked.try_iter()));
+            }
+        }
+    }
+}
+
+/// Sends what is pushed, and answers with one epoch after that.
+fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
+    let (mut reads, mut pushes, mut tables) = (Vec::new(), Vec::new(), Vec::new());
+    for ask in asks {
+        match ask {
+            Ask::Table(table, to, slot) => {
+                if !tables.contains(&table) {
+                    tables.push(table);
+                }
+                reads.push((table, to, slot));
+            }
+            Ask::Push(source, events, to, slot) => match session.send(source, &events, None) {
+                Ok(_) => pushes.push((to, slot)),
+                Err(error) => _ = to.send(Err(error.to_string())),
+            },
+        }
+    }
+    match session.tables(&tables, None) {
+        Ok(at) => {
+            for (table, to, _slot) in reads {
+                let place = tables.iter().position(|&other| other == table).expect("it was asked for");
+                let _ = to.send(Ok(TableAt { epoch: at.epoch, rows: at.tables[place].clone() }));
+            }
+            pushes.into_iter().for_each(|(to, _slot)| _ = to.send(Ok(at.epoch)));
+        }
+        Err(error) => {
+            reads.into_iter().for_each(|(_, to, _slot)| _ = to.send(Err(error.to_string())));
+            pushes.into_iter().for_each(|(to, _slot)| _ = to.send(Err(error.to_string())));
+        }
+    }
+}

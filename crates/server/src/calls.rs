@@ -1,0 +1,284 @@
+//! Calls on their way: from requests to batches for the engine, and from outcomes to replies.
+//!
+//! 1. A request's object is decoded into the next batch of its procedure ([`Calls::call`]); a wrong one is refused here.
+//! 2. The thread that sends takes the batches of all procedures and sends them. While it waits for room, the next ones grow:
+//!    so the more calls there are, the less each costs.
+//! 3. The thread that replies gets the outcomes, writes them as JSON and wakes the requests that wait.
+//!
+//! A request that has gone meanwhile changes nothing for the others; its call runs, and keeps its place until it is
+//! answered.
+
+use crate::slots::{Slot, Slots};
+use arrow_array::cast::AsArray;
+use arrow_array::{RecordBatch, StringArray};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, unbounded};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tidemill_connect::{JsonRecords, JsonRows, json_string};
+use tidemill_model::Schema;
+use tidemill_runtime::{Answered, BadRecord, Outcome, Procedure, Session};
+use tokio::sync::oneshot;
+
+/// The interval at which the threads look whether they are to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A reply to a call.
+#[derive(Debug)]
+pub struct Reply {
+    /// Whether it committed.
+    pub committed: bool,
+    /// A JSON object.
+    pub body: Vec<u8>,
+}
+
+/// Why a call is not made.
+#[derive(Debug)]
+pub enum Refused {
+    /// There is no such procedure, or it cannot be called: why.
+    Unknown(String),
+    /// Too many are under way.
+    Busy,
+    /// It is wrong.
+    Bad(BadRecord),
+}
+
+/// Makes calls.
+pub struct Calls {
+    session: Arc<Session>,
+    procedures: Vec<Named>,
+    slots: Slots,
+    /// To the thread that sends: there is something.
+    wake: Sender<()>,
+    /// What was sent and is not answered, by its number.
+    sent: Mutex<BTreeMap<u64, Batch>>,
+    stopping: AtomicBool,
+    /// Calls so far that were made, and that were refused because too many were under way.
+    pub made: AtomicU64,
+    /// See there.
+    pub refused: AtomicU64,
+}
+
+/// A procedure, with the calls that are not sent yet.
+struct Named {
+    name: String,
+    procedure: Procedure,
+    next: Mutex<Next>,
+    text: ReplyText,
+}
+
+/// The next batch of a procedure.
+struct Next {
+    records: JsonRecords,
+    waiting: Vec<Waiting>,
+}
+
+/// A request that waits for its reply.
+struct Waiting {
+    to: oneshot::Sender<Reply>,
+    _slot: Slot,
+}
+
+/// Calls that were sent together.
+struct Batch {
+    procedure: usize,
+    waiting: Vec<Option<Waiting>>,
+    left: usize,
+}
+
+impl Calls {
+    /// Begins; also the threads.
+    pub fn start(session: Arc<Session>, calls_max: usize) -> io::Result<(Arc<Calls>, Vec<JoinHandle<()>>)> {
+        let named = |procedure: Procedure| {
+            let transaction = &session.engine().program().transactions[procedure.transaction];
+            let next =
+                Next { records: JsonRecords::new(&session.source_schema(procedure.source)), waiting: Vec::new() };
+            let text = ReplyText::of(&session, procedure);
+            Named { name: transaction.name.clone(), procedure, next: Mutex::new(next), text }
+        };
+        let (wake, woken) = bounded(1);
+        let calls = Arc::new(Calls {
+            procedures: session.procedures().map(named).collect(),
+            session: session.clone(),
+            slots: Slots::new(calls_max),
+            wake,
+            sent: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let (to, answered) = unbounded();
+        let (sending, replying) = (calls.clone(), calls.clone());
+        let threads = vec![
+            thread::Builder::new().name("calls".into()).spawn(move || sending.send(&woken, &to))?,
+            thread::Builder::new().name("replies".into()).spawn(move || replying.reply(&answered))?,
+        ];
+        Ok((calls, threads))
+    }
+
+    /// The names of the procedures, with the schemas of their calls.
+    pub fn procedures(&self) -> impl Iterator<Item = (&str, Schema)> {
+        self.procedures.iter().map(|named| (&*named.name, self.session.source_schema(named.procedure.source)))
+    }
+
+    /// The number of calls under way.
+    pub fn in_flight(&self) -> usize {
+        self.slots.taken()
+    }
+
+    /// Calls a procedure. The receiver gets the reply; it is closed without one if the run ends before.
+    pub fn call(&self, name: &str, object: &[u8]) -> Result<oneshot::Receiver<Reply>, Refused> {
+        let Some(named) = self.procedures.iter().find(|named| named.name == name) else {
+            let why = self.session.procedure(name).map_or_else(|error| error.to_string(), |_| "it is hidden".into());
+            return Err(Refused::Unknown(why));
+        };
+        let Some(slot) = self.slots.take() else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::Busy);
+        };
+        let (to, reply) = oneshot::channel();
+        let mut next = named.next.lock();
+        next.records.push(object).map_err(Refused::Bad)?;
+        next.waiting.push(Waiting { to, _slot: slot });
+        drop(next);
+        self.made.fetch_add(1, Ordering::Relaxed);
+        match self.wake.try_send(()) {
+            // It is awake already, and will see this one.
+            Ok(()) | Err(TrySendError::Full(())) => {}
+            // Nobody sends any more, and the reply is closed with the rest.
+            Err(TrySendError::Disconnected(())) => named.next.lock().forget(),
+        }
+        Ok(reply)
+    }
+
+    /// Ends the threads, once nothing is under way.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// The thread that sends.
+    fn send(&self, woken: &Receiver<()>, to: &Sender<Answered>) {
+        let mut number = 0;
+        while !self.stopping.load(Ordering::Acquire) {
+            if woken.recv_timeout(TICK).is_err() {
+                continue;
+            }
+            for (procedure, named) in self.procedures.iter().enumerate() {
+                let Some((batch, waiting)) = named.next.lock().take() else { continue };
+                let left = waiting.len();
+                assert_eq!(left, batch.num_rows(), "each call has a request that waits");
+                let sent = Batch { procedure, waiting: waiting.into_iter().map(Some).collect(), left };
+                self.sent.lock().insert(number, sent);
+                if self.session.call_for(&named.procedure, &batch, to, number, None).is_err() {
+                    // The run is over: the requests learn it by the closing of their channels.
+                    self.sent.lock().remove(&number);
+                }
+                number += 1;
+            }
+        }
+    }
+
+    /// The thread that replies.
+    fn reply(&self, answered: &Receiver<Answered>) {
+        loop {
+            match answered.recv_timeout(TICK) {
+                Ok(answered) => self.hand_over(&answered),
+                Err(RecvTimeoutError::Timeout) if self.session.is_over() => {
+                    // Outcomes that were given before the end are there by now.
+                    answered.try_iter().for_each(|answered| self.hand_over(&answered));
+                    self.sent.lock().clear();
+                    self.procedures.iter().for_each(|named| named.next.lock().forget());
+                    if self.stopping.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if self.stopping.load(Ordering::Acquire) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn hand_over(&self, answered: &Answered) {
+        let mut sent = self.sent.lock();
+        let Some(batch) = sent.get_mut(&answered.number) else { return };
+        let of_these = &mut batch.waiting[answered.first..answered.first + answered.len()];
+        let waiting: Vec<Waiting> = of_these.iter_mut().filter_map(Option::take).collect();
+        assert_eq!(waiting.len(), answered.len(), "a call is answered once");
+        batch.left -= waiting.len();
+        let text = &self.procedures[batch.procedure].text;
+        if batch.left == 0 {
+            sent.remove(&answered.number);
+        }
+        drop(sent);
+        for (waiting, reply) in waiting.into_iter().zip(text.replies(answered)) {
+            // The request may have gone.
+            let _ = waiting.to.send(reply);
+        }
+    }
+}
+
+impl Next {
+    fn take(&mut self) -> Option<(RecordBatch, Vec<Waiting>)> {
+        (!self.waiting.is_empty()).then(|| (self.records.finish(), std::mem::take(&mut self.waiting)))
+    }
+
+    fn forget(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// How the replies of a procedure are written.
+struct ReplyText {
+    committed: JsonRows,
+    /// The index of the reason among the columns of an abort; those that were seen follow.
+    reason: usize,
+    seen: JsonRows,
+}
+
+impl ReplyText {
+    fn of(session: &Session, procedure: Procedure) -> ReplyText {
+        let program = session.engine().program();
+        let transaction = &program.transactions[procedure.transaction];
+        let aborted = &program.streams[transaction.aborted].schema.fields;
+        let reason = aborted.len() - transaction.seen.len() - 1;
+        let seen = Schema { fields: aborted[reason + 1..].to_vec() };
+        let committed = JsonRows::new(&program.streams[transaction.committed.stream].schema);
+        ReplyText { committed, reason, seen: JsonRows::new(&seen) }
+    }
+
+    /// The replies, in the order of the calls.
+    fn replies(&self, answered: &Answered) -> Vec<Reply> {
+        let committed = answered.committed().map(|batch| self.committed.of(batch));
+        let aborted = answered.aborted();
+        let columns: Vec<usize> =
+            aborted.map_or(self.reason..self.reason, |b| self.reason + 1..b.num_columns()).collect();
+        let seen = aborted.map(|batch| batch.project(&columns).expect("they are columns of it"));
+        let seen = seen.as_ref().map(|batch| self.seen.of(batch));
+        let reasons: Option<&StringArray> = aborted.map(|batch| batch.column(self.reason).as_string());
+        let reply = |&outcome: &Outcome| {
+            let mut body = Vec::with_capacity(128);
+            let is_committed = !matches!(outcome, Outcome::Aborted(_));
+            match outcome {
+                Outcome::Committed(row) => {
+                    body.extend_from_slice(b"{\"committed\":");
+                    committed.as_ref().expect("it has the row").write(&mut body, row as usize);
+                }
+                Outcome::Silent => body.extend_from_slice(b"{\"committed\":null"),
+                Outcome::Aborted(row) => {
+                    body.extend_from_slice(b"{\"aborted\":");
+                    json_string(&mut body, reasons.expect("it has the row").value(row as usize));
+                    body.extend_from_slice(b",\"seen\":");
+                    seen.as_ref().expect("it has the row").write(&mut body, row as usize);
+                }
+            }
+            body.extend_from_slice(format!(",\"epoch\":{}}}\n", answered.epoch).as_bytes());
+            Reply { committed: is_committed, body }
+        };
+        answered.outcomes().iter().map(reply).collect()
+    }
+}

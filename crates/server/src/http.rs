@@ -1,0 +1,362 @@
+//! The thread of all connections: requests in, responses out.
+
+use crate::access::refusal;
+use crate::answer::{self, Answer};
+use crate::asks::Asks;
+use crate::calls::{Calls, Refused};
+use crate::follow::{Hubs, NotRead};
+use crate::{Limits, index, metrics, rows};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::ACCEPT;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tidemill_connect::JsonRecords;
+use tidemill_plan::Table;
+use tidemill_runtime::{BadRecord, Session};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const OVER: &str = "the run is over: whether this was done is known to the next run";
+const CLOSING: &str = "the server is about to end; ask again when it is back";
+/// The pause after a connection could not be accepted, for lack of files or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What all requests share.
+pub struct Shared {
+    pub session: Arc<Session>,
+    pub calls: Arc<Calls>,
+    pub asks: Arc<Asks>,
+    pub hubs: Hubs,
+    pub limits: Limits,
+    /// Whether only this machine reaches the server.
+    pub only_loopback: bool,
+    /// Whether the server is about to end.
+    pub stopping: AtomicBool,
+    pub connections: AtomicUsize,
+}
+
+impl Shared {
+    /// Takes no more.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.hubs.stop();
+    }
+}
+
+/// A server before it begins.
+pub struct Listening {
+    pub listener: std::net::TcpListener,
+    pub shared: Arc<Shared>,
+    pub closes: watch::Receiver<bool>,
+}
+
+impl Listening {
+    /// Starts the thread.
+    pub fn start(self) -> io::Result<JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(self.listener)?
+        };
+        let (shared, closes) = (self.shared, self.closes);
+        let run = move || runtime.block_on(serve(listener, shared, closes));
+        thread::Builder::new().name("http".into()).spawn(run)
+    }
+}
+
+/// Accepts connections until the server closes; then waits for those that are open.
+async fn serve(listener: TcpListener, shared: Arc<Shared>, closes: watch::Receiver<bool>) {
+    let mut closed = closes.clone();
+    loop {
+        let accepted = {
+            let (mut closed, mut accept) = (pin!(closed.wait_for(|closed| *closed)), pin!(listener.accept()));
+            poll_fn(|cx| match closed.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => accept.as_mut().poll(cx).map(Some),
+            })
+            .await
+        };
+        match accepted {
+            None => break,
+            Some(Ok((stream, _))) => accept(stream, &shared, &closes),
+            Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+    drop(listener);
+    let all_closed = async {
+        while shared.connections.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _ = timeout(shared.limits.drain_max, all_closed).await;
+}
+
+/// Serves a connection, or refuses it if there are too many.
+fn accept(stream: TcpStream, shared: &Arc<Shared>, closes: &watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    if shared.connections.load(Ordering::Acquire) >= shared.limits.connections_max {
+        const FULL: &[u8] =
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let _ = stream.try_write(FULL);
+        return;
+    }
+    shared.connections.fetch_add(1, Ordering::AcqRel);
+    let (shared, closes) = (shared.clone(), closes.clone());
+    tokio::spawn(async move {
+        let open = Open(shared.clone());
+        connection(stream, &shared, closes).await;
+        drop(open);
+    });
+}
+
+/// Counts a connection.
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn connection(stream: TcpStream, shared: &Arc<Shared>, mut closes: watch::Receiver<bool>) {
+    let service = service_fn(|request| {
+        let shared = shared.clone();
+        async move { Ok::<_, Infallible>(respond(&shared, request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.limits.silence_max)
+        .serve_connection(TokioIo::new(stream), service);
+    let (mut served, mut closes) = (pin!(served), pin!(closes.wait_for(|closed| *closed)));
+    let mut is_closing = false;
+    // What goes wrong on a connection is its client's business.
+    let _ = poll_fn(|cx| {
+        if !is_closing && closes.as_mut().poll(cx).is_ready() {
+            is_closing = true;
+            served.as_mut().graceful_shutdown();
+        }
+        served.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// The response to a request.
+async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
+    if let Some(why) = refusal(request.headers(), shared.only_loopback) {
+        return answer::error(StatusCode::FORBIDDEN, &why);
+    }
+    let Some(path) = parts(request.uri().path()) else {
+        return answer::error(StatusCode::BAD_REQUEST, "the path is not percent-encoded UTF-8");
+    };
+    let is = |method: Method| request.method() == method;
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match path[..] {
+        ["call", name] if is(Method::POST) => call(shared, name, request).await,
+        ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
+        ["call", _] | ["stream", _] => answer::method("POST"),
+        _ if !is(Method::GET) => answer::method("GET"),
+        [] => answer::whole(StatusCode::OK, answer::JSON, index::text(&shared.session, &shared.calls)),
+        ["health"] => health(shared),
+        ["metrics"] => answer::whole(StatusCode::OK, answer::PROMETHEUS, metrics::text(shared)),
+        ["tables", name, ref key @ ..] => table(shared, name, key, &request).await,
+        ["streams", name] => stream(shared, name),
+        _ => answer::error(StatusCode::NOT_FOUND, "there is no such path; GET / says what there is"),
+    }
+}
+
+/// The parts of a path; none if it is not rightly encoded.
+fn parts(path: &str) -> Option<Vec<String>> {
+    path.split('/').skip(1).filter(|part| !part.is_empty()).map(decoded).collect()
+}
+
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || (rest.next()? as char).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn health(shared: &Shared) -> Answer {
+    match (shared.session.is_over(), shared.stopping.load(Ordering::Acquire)) {
+        (true, _) => answer::error(StatusCode::SERVICE_UNAVAILABLE, "the run is over"),
+        (false, true) => answer::error(StatusCode::SERVICE_UNAVAILABLE, CLOSING),
+        (false, false) => answer::whole(StatusCode::OK, answer::JSON, "{\"status\":\"ok\"}\n"),
+    }
+}
+
+/// The body of a request, if it is not too large and comes in time.
+async fn body(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Answer> {
+    let body_max = shared.limits.body_bytes_max;
+    let collected = timeout(shared.limits.silence_max, Limited::new(request.into_body(), body_max).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let why = format!("the body is larger than {body_max} bytes; send less at once");
+            Err(answer::error(StatusCode::PAYLOAD_TOO_LARGE, &why))
+        }
+        Ok(Err(_)) => Err(answer::error(StatusCode::BAD_REQUEST, "the body ends early")),
+        Err(_) => Err(answer::error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}
+
+async fn call(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer {
+    if shared.stopping.load(Ordering::Acquire) {
+        return answer::later(CLOSING);
+    }
+    let object = match body(shared, request).await {
+        Ok(object) => object,
+        Err(refused) => return refused,
+    };
+    match shared.calls.call(name, &object) {
+        Ok(reply) => match reply.await {
+            Ok(reply) => {
+                let status = if reply.committed { StatusCode::OK } else { StatusCode::CONFLICT };
+                answer::whole(status, answer::JSON, reply.body)
+            }
+            Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
+        },
+        Err(Refused::Unknown(why)) => answer::error(StatusCode::NOT_FOUND, &why),
+        Err(Refused::Busy) => {
+            answer::later(&format!("{} calls wait for their replies; try again", shared.limits.calls_max))
+        }
+        Err(Refused::Bad(bad)) => answer::bad(&bad),
+    }
+}
+
+async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer {
+    if shared.stopping.load(Ordering::Acquire) {
+        return answer::later(CLOSING);
+    }
+    let source = match shared.session.source(name) {
+        Ok(source) => source,
+        Err(error) => {
+            let known: Vec<&str> = index::pushed(&shared.session).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return answer::error(StatusCode::NOT_FOUND, &format!("{error}; sources: {known}"));
+        }
+    };
+    let body = match body(shared, request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let mut records = JsonRecords::new(&shared.session.source_schema(source));
+    for (number, line) in (1..).zip(body.split(|&byte| byte == b'\n')) {
+        if !line.trim_ascii().is_empty()
+            && let Err(bad) = records.push(line)
+        {
+            return answer::bad(&BadRecord { line: Some(number), ..bad });
+        }
+    }
+    let count = records.count();
+    let Some(pushed) = shared.asks.push(source, records.finish()) else { return busy(shared) };
+    match pushed.await {
+        Ok(Ok(epoch)) => {
+            let text = format!("{{\"events\":{count},\"epoch\":{epoch}}}\n");
+            answer::whole(StatusCode::OK, answer::JSON, text)
+        }
+        Ok(Err(why)) => answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
+    }
+}
+
+fn busy(shared: &Shared) -> Answer {
+    answer::later(&format!("{} reads and pushes wait for their answers; try again", shared.limits.asks_max))
+}
+
+async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Incoming>) -> Answer {
+    let program = shared.session.engine().program();
+    let Some(table) = index::tables(program).find(|table| table.name == name) else {
+        let known: Vec<&str> = index::tables(program).map(|table| &*table.name).collect();
+        let why = format!("there is no table '{name}'; tables: {}", known.join(", "));
+        return answer::error(StatusCode::NOT_FOUND, &why);
+    };
+    let wanted = match key {
+        [] => None,
+        parts => {
+            let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+            match rows::key(table, &parts) {
+                Ok(key) => Some(key),
+                Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
+            }
+        }
+    };
+    let id = shared.session.table(name).expect("it is there");
+    let Some(asked) = shared.asks.table(id) else { return busy(shared) };
+    let at = match asked.await {
+        Ok(Ok(at)) => at,
+        Ok(Err(why)) => return answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Err(_) => return answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
+    };
+    match wanted {
+        Some(key) => match rows::row(table, &at, &key) {
+            Some(row) => answer::rows(at.epoch, answer::JSON, row),
+            None => no_row(table, at.epoch),
+        },
+        None if accepts_arrow(request) => answer::rows(at.epoch, answer::ARROW, rows::arrow(&at)),
+        None => answer::rows(at.epoch, answer::JSON_LINES, rows::lines(table, &at)),
+    }
+}
+
+fn no_row(table: &Table, epoch: u64) -> Answer {
+    let mut response =
+        answer::error(StatusCode::NOT_FOUND, &format!("table '{}' has no row of this key", table.name));
+    response.headers_mut().insert(answer::EPOCH, epoch.into());
+    response
+}
+
+fn accepts_arrow(request: &Request<Incoming>) -> bool {
+    let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    accepted
+        .is_some_and(|accept| accept.split(',').any(|one| one.split(';').next().map(str::trim) == Some(answer::ARROW)))
+}
+
+fn stream(shared: &Shared, name: &str) -> Answer {
+    let program = shared.session.engine().program();
+    let known = index::streams(program).any(|stream| stream.name == name);
+    let Some(id) = shared.session.stream(name).ok().filter(|_| known) else {
+        let known: Vec<&str> = index::streams(program).map(|stream| &*stream.name).collect();
+        let why = format!("there is no stream '{name}'; streams: {}", known.join(", "));
+        return answer::error(StatusCode::NOT_FOUND, &why);
+    };
+    match shared.hubs.read(id) {
+        Ok(events) => answer::events(events),
+        Err(NotRead::Busy) => {
+            answer::later(&format!("{} readers of streams are there; try again", shared.limits.readers_max))
+        }
+        Err(NotRead::Over) => answer::error(StatusCode::SERVICE_UNAVAILABLE, "the run is over"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded() {
+        let text = |path| parts(path).map(|parts| parts.join("|"));
+        assert_eq!(text("/tables/acc%20ounts/a%2Fb").as_deref(), Some("tables|acc ounts|a/b"));
+        assert_eq!(text("/").as_deref(), Some(""));
+        assert_eq!((text("/%zz"), text("/%f"), text("/%ff")), (None, None, None));
+    }
+}
