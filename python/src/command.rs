@@ -31,6 +31,7 @@ impl Loader for PythonLoader {
             let app = self.load.bind(py).call1((file, name))?;
             let method = match purpose {
                 Purpose::Run => "_job",
+                Purpose::Serve => "_served",
                 Purpose::Look => "_connections",
             };
             let Given { mut job, collections, recall, .. } = Given::read(&app.call_method0(method)?)?;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
+use tidemill_server::{Limits, PORT, ServeOptions};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -32,6 +33,9 @@ pub enum Command {
     /// Run an application until its sources end.
     #[command(after_help = RUN_HELP)]
     Run(RunArguments),
+    /// Run an application and serve calls, reads and pushes over HTTP, until it is interrupted.
+    #[command(after_help = SERVE_HELP)]
+    Serve(ServeArguments),
     /// Check an application without running it: types, keys, unused streams, the headers of its files.
     #[command(after_help = "Examples:\n  tidemill check bank.py\n  tidemill check bank.py --state ./state")]
     Check(CheckArguments),
@@ -62,6 +66,16 @@ Examples:
   tidemill run bank.py:app --workers 2 --epoch 20ms
   tidemill run bank.py --state ./state
   tidemill run bank.py --json > summary.json";
+
+const SERVE_HELP: &str = "\
+Transactions on the events of app.requests(...) are called: POST /call/NAME with a JSON object. GET / says what there
+is. Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
+Nobody is asked who he is. So only addresses of this machine are served, unless '--insecure' allows others.
+
+Examples:
+  tidemill serve bank.py --state ./state
+  curl -d '{\"account\": \"ada\", \"amount\": 10}' http://127.0.0.1:8740/call/deposit
+  curl http://127.0.0.1:8740/tables/accounts/ada";
 
 const VERIFY_HELP: &str = "\
 Begins at the newest checkpoint, or at a savepoint, which keeps the log after it.
@@ -249,6 +263,39 @@ impl RunArguments {
             seed: self.seed.clone(),
             epoch_records: self.epoch_records.clone(),
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// The address to serve on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", help_heading = "Server")]
+    host: String,
+    /// The port; 0 for any that is free.
+    #[arg(long, value_name = "N", default_value_t = PORT, help_heading = "Server")]
+    port: u16,
+    /// Allow an address that other machines reach: anybody there can call.
+    #[arg(long, help_heading = "Server")]
+    insecure: bool,
+    /// The most calls without a reply; more are refused with 503.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().calls_max, help_heading = "Server")]
+    calls_max: usize,
+    /// The most open connections.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Server")]
+    connections_max: usize,
+    /// The most bytes of a request's body.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Server")]
+    body_bytes_max: usize,
+}
+
+impl ServeArguments {
+    /// Where and how to serve.
+    pub fn options(&self) -> ServeOptions {
+        let &ServeArguments { port, insecure, calls_max, connections_max, body_bytes_max, .. } = self;
+        let limits = Limits { calls_max, connections_max, body_bytes_max, ..Limits::default() };
+        ServeOptions { host: self.host.clone(), port, insecure, limits }
     }
 }
 

@@ -19,6 +19,7 @@ mod progress;
 mod run;
 mod savepoint;
 mod say;
+mod serve;
 mod state;
 mod summary;
 mod text;
@@ -44,6 +45,7 @@ pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &m
     };
     match &arguments.command {
         Command::Run(arguments) => run::run(arguments, loader),
+        Command::Serve(arguments) => serve::serve(arguments, loader),
         Command::Check(arguments) => check::check(arguments, loader),
         Command::Verify(arguments) => Ok(audit::verify(arguments)),
         Command::Savepoint(command) => Ok(savepoint::savepoint(command)),

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum Purpose {
     /// To run: everything must be there.
     Run,
+    /// To serve: clients send the events of sources whose data is given in no other way.
+    Serve,
     /// To look at: sources whose data is given in another way may be missing.
     Look,
 }

@@ -40,7 +40,7 @@ pub fn run<L: Loader>(arguments: &RunArguments, loader: &mut L) -> Result<u8, L:
 }
 
 /// Notes that the user wants an end; ends the process where that is so already.
-fn at_once(stopping: &mut bool) {
+pub(crate) fn at_once(stopping: &mut bool) {
     if *stopping {
         say::error("stopped at once; the sinks are not finished");
         std::process::exit(exit::INTERRUPTED.into());

@@ -31,11 +31,6 @@ impl Slots {
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Acquire)
     }
-
-    /// The number of places.
-    pub fn count(&self) -> usize {
-        self.count
-    }
 }
 
 impl Drop for Slot {
@@ -53,7 +48,7 @@ mod tests {
         let slots = Slots::new(2);
         let (one, _two) = (slots.take(), slots.take());
         assert!(slots.take().is_none());
-        assert_eq!((slots.taken(), slots.count()), (2, 2));
+        assert_eq!(slots.taken(), 2);
         drop(one);
         assert!(slots.take().is_some());
         assert_eq!(slots.taken(), 1);

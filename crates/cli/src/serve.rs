@@ -1,0 +1,108 @@
+//! `tidemill serve`.
+
+use crate::arguments::ServeArguments;
+use crate::exit::{self, report};
+use crate::job::Job;
+use crate::loader::{Loader, Purpose};
+use crate::options::RunOptions;
+use crate::run::at_once;
+use crate::summary::readable;
+use crate::{JobError, say, say_waits};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tidemill_runtime::{Control, Session, Summary};
+use tidemill_server::{ServeError, Server};
+
+/// The interval at which it looks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Why serving failed.
+enum Failed {
+    Job(JobError),
+    Serve(ServeError),
+}
+
+impl<E: Into<JobError>> From<E> for Failed {
+    fn from(error: E) -> Failed {
+        Failed::Job(error.into())
+    }
+}
+
+/// Runs an application and serves it until it is interrupted; the exit code.
+pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8, L::Error> {
+    let run = &arguments.run;
+    let (file, name) = run.target.parts();
+    let options = run.options();
+    if let Err(error) = options.check() {
+        say::error(&format!("--{}: {}; give --state DIR", error.option, error.message));
+        return Ok(exit::USAGE);
+    }
+    let job = loader.load(file, name, Purpose::Serve)?;
+    Ok(match execute(arguments, &options, job, loader) {
+        Ok((summary, text)) => {
+            if run.json {
+                say::out(&serde_json::to_string(&summary).expect("a summary is plain data"));
+            } else if !run.quiet {
+                say::err(&text);
+            }
+            exit::SUCCESS
+        }
+        Err(Failed::Job(error)) => report(&error),
+        Err(Failed::Serve(error)) => {
+            say::error(&error.to_string());
+            if matches!(error, ServeError::Host(_) | ServeError::Insecure(_)) { exit::USAGE } else { exit::RUN }
+        }
+    })
+}
+
+/// The summary, also as text.
+fn execute<L: Loader>(
+    arguments: &ServeArguments,
+    options: &RunOptions,
+    job: Job,
+    loader: &mut L,
+) -> Result<(Summary, String), Failed> {
+    let quiet = arguments.run.quiet;
+    let mut stopping = false;
+    let ready = job.open_for_session(options, &mut |_| {
+        let interrupted = loader.interrupted();
+        if interrupted {
+            at_once(&mut stopping);
+        }
+        interrupted
+    })?;
+    if !quiet {
+        ready.notes.iter().for_each(|note| say::err(note));
+    }
+    let session = Arc::new(ready.start(Arc::new(Control::default()), &mut || {})?);
+    let server = Server::start(session.clone(), arguments.options()).map_err(Failed::Serve)?;
+    if !quiet {
+        if arguments.options().insecure {
+            say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");
+        }
+        say::err(&format!("serving {} on http://{}", session.engine().program().name, server.address()));
+    }
+    while !loader.interrupted() && !session.is_over() {
+        thread::sleep(TICK);
+    }
+    drop(server);
+    let mut summary = end(&session, loader)?;
+    say_waits(&mut summary, session.engine().program());
+    let text = readable(&summary, session.engine().program(), arguments.run.explain_scheduling);
+    Ok((summary, text))
+}
+
+/// Ends a session that nobody sends to any more. Sources that are read may never end: the run is stopped then.
+fn end<L: Loader>(session: &Session, loader: &mut L) -> Result<Summary, JobError> {
+    if session.source_names().any(|name| session.source(name).is_err()) {
+        session.stop();
+    }
+    let mut stopping = true;
+    let closed = session.close(&mut || {
+        if loader.interrupted() {
+            at_once(&mut stopping);
+        }
+    });
+    Ok(closed.expect("a session is closed once")?)
+}
