@@ -13,6 +13,7 @@ mod plan;
 mod recall;
 mod records;
 mod run;
+mod server;
 mod session;
 mod values;
 
@@ -61,7 +62,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(session::start, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    module.add_function(wrap_pyfunction!(server::serve, module)?)?;
     module.add_class::<session::Session>()?;
+    module.add_class::<server::Server>()?;
     module.add_class::<session::Follower>()?;
     module.add_class::<declaration::Declaration>()?;
     module.add_class::<run::Outcome>()?;

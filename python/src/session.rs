@@ -7,25 +7,29 @@ use crate::edges::{Collection, Raised};
 use crate::frame::Frame;
 use crate::recall::Recall;
 use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise};
+use crate::values::{ToPython, dict_of};
+use arrow_array::RecordBatch;
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
-use tidemill_model::Schema;
-use tidemill_runtime::{Control, Followed, Following, NoPlace, SessionError, Slow};
+use tidemill_model::arrow::rows;
+use tidemill_model::{Schema, Value};
+use tidemill_runtime::{Answered, Control, Followed, Following, NoPlace, Procedure, Reply, SessionError, Slow};
 
 const OVER: &str = "the session is over; app.start() begins another one";
 
 /// The interval at which one who waits looks for signals.
-const SIGNALS: Duration = Duration::from_millis(100);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
 
 /// A running application.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Session {
-    session: Arc<tidemill_runtime::Session>,
+    pub(crate) session: Arc<tidemill_runtime::Session>,
     raised: Raised,
     recall: Recall,
     collections: Mutex<BTreeMap<String, Collection>>,
@@ -45,6 +49,25 @@ pub struct Follower {
 /// What a follower gives: events with their epoch, its punctuation and the place after them; none, and how many were
 /// missed; or nothing at the end.
 type Item = Option<(u64, Option<i64>, String, Option<Frame>)>;
+
+/// The outcome of a call: its epoch, the record that it returned, and the reason and the values seen if it aborted.
+type CallOutcome<'py> = (u64, Option<Bound<'py, PyDict>>, Option<(String, Bound<'py, PyDict>)>);
+
+/// The batches of an Arrow object or a [`Frame`], in canonical form.
+fn given(py: Python<'_>, item: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<Vec<RecordBatch>> {
+    let batches = match item.cast::<Frame>() {
+        Ok(frame) => vec![frame.get().whole(py)?],
+        Err(_) => {
+            let batches = batches_of(item)?;
+            py.detach(|| batches.collect::<Result<Vec<_>, _>>())
+                .map_err(|error| PyValueError::new_err(format!("the Arrow data failed: {error}")))?
+        }
+    };
+    let canonical = |batch: RecordBatch| {
+        py.detach(|| canonical(&batch, schema)).map_err(|failure| error_of(py, "SchemaError", (failure.message,)))
+    };
+    batches.into_iter().map(canonical).collect()
+}
 
 /// Starts a `tidemill._engine.Job` as a session.
 #[pyfunction]
@@ -80,7 +103,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "Python's callers wait by no other clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -169,6 +192,44 @@ impl Session {
         result.map_err(|error| error_of(py, "RunError", (error,)))
     }
 
+    /// A transaction that can be called.
+    fn procedure(&self, py: Python<'_>, name: &str) -> PyResult<Procedure> {
+        self.session.procedure(name).map_err(|error| error_of(py, "PlanError", (error.to_string(),)))
+    }
+
+    /// Reads outcomes as Python's objects.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        procedure: &Procedure,
+        answered: &Answered,
+        outcomes: &mut Vec<CallOutcome<'py>>,
+    ) -> PyResult<()> {
+        let program = self.session.engine().program();
+        let transaction = &program.transactions[procedure.transaction];
+        let convert = ToPython::new(py)?;
+        for reply in answered.replies() {
+            outcomes.push(match reply {
+                Reply::Committed(None) => (answered.epoch, None, None),
+                Reply::Committed(Some(batch)) => {
+                    let schema = &program.streams[transaction.committed.stream].schema;
+                    let row = rows(&batch, schema).pop().expect("a row");
+                    (answered.epoch, Some(dict_of(&convert, schema, &row)?), None)
+                }
+                Reply::Aborted(batch) => {
+                    let schema = &program.streams[transaction.aborted].schema;
+                    let row = rows(&batch, schema).pop().expect("a row");
+                    // The event, the reason, what was seen.
+                    let first = row.len() - transaction.seen.len();
+                    let seen = Schema { fields: schema.fields[first..].to_vec() };
+                    let Value::Str(reason) = &row[first - 1] else { unreachable!("a reason is text") };
+                    (answered.epoch, None, Some((reason.clone(), dict_of(&convert, &seen, &row[first..])?)))
+                }
+            });
+        }
+        Ok(())
+    }
+
     fn deny<T>(&self, py: Python<'_>, done: Result<T, SessionError>) -> PyResult<T> {
         done.map_err(|error| self.refused(py, error))
     }
@@ -187,19 +248,8 @@ impl Session {
         let number = self.deny(py, self.session.source(source))?;
         let deadline = deadline_of(timeout)?;
         let schema = self.session.source_schema(number);
-        let batches = match item.cast::<Frame>() {
-            Ok(frame) => vec![frame.get().whole(py)?],
-            Err(_) => {
-                let batches = batches_of(item)?;
-                py.detach(|| batches.collect::<Result<Vec<_>, _>>())
-                    .map_err(|error| PyValueError::new_err(format!("the Arrow data failed: {error}")))?
-            }
-        };
         let mut sent = 0;
-        for batch in batches {
-            let batch = py
-                .detach(|| canonical(&batch, &schema))
-                .map_err(|failure| error_of(py, "SchemaError", (failure.message,)))?;
+        for batch in given(py, item, &schema)? {
             let mut at = 0;
             while at < batch.num_rows() {
                 let rest = batch.slice(at, batch.num_rows() - at);
@@ -214,6 +264,37 @@ impl Session {
             sent += at;
         }
         Ok((sent, true))
+    }
+
+    /// The source that the calls of a transaction are events of.
+    fn source_of(&self, py: Python<'_>, procedure: &str) -> PyResult<String> {
+        let procedure = self.procedure(py, procedure)?;
+        let name = self.session.source_names().nth(procedure.source).expect("a source of the session");
+        Ok(name.to_owned())
+    }
+
+    /// Calls a transaction once for each row of an Arrow object or a [`Frame`], as many as one message has.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        procedure: &str,
+        item: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<CallOutcome<'py>>> {
+        let procedure = self.procedure(py, procedure)?;
+        let deadline = deadline_of(timeout)?;
+        let schema = self.session.source_schema(procedure.source);
+        let mut outcomes = Vec::new();
+        for batch in given(py, item, &schema)? {
+            let called = patiently(py, deadline, |until| self.session.call(&procedure, &batch, Some(until)))?;
+            let mut calling = self.deny(py, called)?;
+            loop {
+                let next = patiently(py, deadline, |until| calling.next(Some(until)))?;
+                let Some(answered) = self.deny(py, next)? else { break };
+                self.read(py, &procedure, &answered, &mut outcomes)?;
+            }
+        }
+        Ok(outcomes)
     }
 
     /// No event of a source with a time below comes any more.

@@ -18,13 +18,26 @@ refused where the function is defined.
 
 from .app import App
 from .bodies import abort, emit, require
+from .client import Client, connect
 from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
-from .errors import CompileError, GoneError, LoadError, MissedError, PlanError, RunError, SchemaError, TidemillError
+from .errors import (
+    Aborted,
+    CompileError,
+    GoneError,
+    LoadError,
+    MissedError,
+    PlanError,
+    RunError,
+    SchemaError,
+    TidemillError,
+)
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
 from .over import Windows, counting, session, sliding, tumbling
 from .own import SinkConnector, SourceConnector
+from .replies import Reply
 from .results import Collected
 from .schema import Event, Row, column, event_time, key
+from .serving import Server
 from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
 from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
@@ -34,8 +47,10 @@ from .types import Decimal
 from .windows import Window, window
 
 __all__ = [
+    "Aborted",
     "App",
     "AsyncSession",
+    "Client",
     "Collected",
     "CompileError",
     "Connector",
@@ -50,10 +65,12 @@ __all__ = [
     "MissedError",
     "PlanError",
     "Released",
+    "Reply",
     "Row",
     "RunError",
     "RunSummary",
     "SchemaError",
+    "Server",
     "Session",
     "SinkConnector",
     "Snapshot",
@@ -71,6 +88,7 @@ __all__ = [
     "abort",
     "choice",
     "column",
+    "connect",
     "connector",
     "constant",
     "counting",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from types import TracebackType
 
 from . import _native
 from .errors import CompileError, LoadError, TidemillError
 from .loading import load
+from .serving import interruptible
 
 EXIT_PROGRAM = 1
 """The exit code where the user's file or its plan is at fault."""
@@ -21,7 +23,8 @@ EXIT_INTERRUPTED = 130
 def main() -> int:
     """Runs the command; returns its exit code (docs/command-line.md lists them)."""
     try:
-        return _native.main(sys.argv, load)
+        with interruptible() if sys.argv[1:2] == ["serve"] else nullcontext():
+            return _native.main(sys.argv, load)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted before the first event\n")
         return EXIT_INTERRUPTED

@@ -85,6 +85,9 @@ SENT = '{"kind": "sent"}'
 NativeSession = _native.Session
 """A running application."""
 
+NativeServer = _native.Server
+"""A server of a session."""
+
 NativeFollower = _native.Follower
 """A reader of a stream."""
 
@@ -155,6 +158,11 @@ def run(job: Job) -> Outcome:
 def start(job: Job) -> NativeSession:
     """Starts a job as a session. Raises ``RunError``."""
     return _native.start(job)
+
+
+def serve(session: NativeSession, host: str, port: int, insecure: bool, limits: tuple[int, int, int]) -> NativeServer:
+    """Serves a session over HTTP. ``limits``: calls, connections, bytes of a body. Raises ``RunError``."""
+    return _native.serve(session, host, port, insecure, limits)
 
 
 def close(session: NativeSession) -> Outcome:

@@ -70,6 +70,31 @@ class Session:
     def close(self) -> Outcome:
         """Sends nothing more, and waits for the end of the run."""
 
+    def source_of(self, procedure: str, /) -> str:
+        """The source that the calls of a transaction are events of. Raises ``tidemill.PlanError``."""
+
+    def call(
+        self, procedure: str, item: object, timeout: float | None, /
+    ) -> list[tuple[int, dict[str, Any] | None, tuple[str, dict[str, Any]] | None]]:
+        """Calls a transaction once for each row of an Arrow object or ``Frame``, at most 8,192: by call, the epoch, the
+        record that it returned, and, if it aborted, the reason and the values seen."""
+
+class Server:
+    """A server of a session."""
+
+    @property
+    def url(self) -> str:
+        """Where it is served."""
+
+    def wait(self) -> None:
+        """Waits until the run of the session is over. Raises what a signal's handler raises."""
+
+    def stop(self) -> None:
+        """Answers what is under way, and ends."""
+
+def serve(session: Session, host: str, port: int, insecure: bool, limits: tuple[int, int, int], /) -> Server:
+    """Serves a session over HTTP. Raises ``tidemill.RunError``."""
+
 class Follower:
     """A reader of a stream."""
 

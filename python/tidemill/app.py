@@ -10,17 +10,19 @@ from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
 from .compile import Compiled, Over, compile_transaction, compile_window
 from .connectors import Connector
-from .data import batches, is_same
+from .data import is_same
 from .deriving import Derivation, taken
 from .errors import PlanError, RunError
+from .inputs import declared_schema, first_rows, input_of, kept_events
 from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
 from .over import By, Length, Windows, duration_value, offset, parts_of
-from .own import SinkConnector, SourceConnector
+from .own import SinkConnector
 from .plan import PlanBuilder
 from .results import Collected
-from .schema import Event, Record, RecordSchema, Row, resolved_schema
+from .schema import Event, Row
+from .serving import serve
 from .session import Session
 from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
@@ -117,7 +119,7 @@ class App:
         ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
         iterable of dicts. Raises ``PlanError``.
         """
-        schema = _schema(row, Row, "a table", "tm.Row")
+        schema = declared_schema(row, Row, "a table", "tm.Row")
         own_name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
@@ -152,7 +154,7 @@ class App:
         holds no other source back until its next event, which may be late then; with a state such a decision is kept
         like an event. Raises ``PlanError``.
         """
-        schema = _schema(event, Event, "a source", "tm.Event")
+        schema = declared_schema(event, Event, "a source", "tm.Event")
         own_name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
             hint = f"write tm.csv(...) or another connector; give data to app.run({{{own_name!r}: ...}})"
@@ -168,6 +170,21 @@ class App:
         if self._add_stream(source._definition(), replace=replace, is_same=same):
             self._sources[own_name] = source
         return self._sources[own_name]
+
+    @declaration
+    def requests(self, event: type[E], name: str | None = None, *, replace: bool = False) -> Source[E]:
+        """A source fed by clients: each of its events is a call of the one transaction that takes them.
+
+        What the transaction returns is the reply. A call has no event time of its own: it comes after everything that
+        has passed, with its whole cascade. It is made by ``call`` of a session, or over HTTP (``serve``). Raises
+        ``PlanError``.
+        """
+        schema = declared_schema(event, Event, "a source of calls", "tm.Event")
+        if schema.event_time is not None:
+            own_name = checked(name or collection_name(event), "source")
+            hint = f"make '{schema.event_time}' a plain field, or use app.source(...)"
+            raise PlanError("a call has no event time of its own", hint, f"stream '{own_name}'")
+        return self.source(event, None, 0, name, replace=replace)
 
     @declaration
     def transaction(
@@ -477,7 +494,7 @@ class App:
         came after the last checkpoint are kept again. Raises ``PlanError`` where an option is wrong, ``RunError`` where
         the state, a source or a sink cannot be opened.
         """
-        kept = {self._names_of(stream)[1]: _kept(stream, events) for stream, events in (keep or {}).items()}
+        kept = {self._names_of(stream)[1]: kept_events(stream, events) for stream, events in (keep or {}).items()}
         options = RunOptions(
             workers=workers,
             epoch=epoch,
@@ -502,6 +519,17 @@ class App:
                 raise PlanError(*foreign(f"stream '{stream.label}'", stream._app, self))
             stream = stream.label
         return stream, next((s._analyzed for s in self.streams() if s.label == stream), stream)
+
+    def serve(
+        self, host: str = "127.0.0.1", port: int = 8740, *, insecure: bool = False, quiet: bool = False, **options: Any
+    ) -> RunSummary:
+        """Starts the application and serves it over HTTP, until Ctrl-C or SIGTERM (docs/server.md).
+
+        Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
+        ``start``. Only addresses of this machine are served, unless ``insecure`` allows others: nobody is asked who he
+        is. Raises what ``start`` raises, and ``RunError`` where the address cannot be served.
+        """
+        return serve(self, host, port, insecure, quiet, options)
 
     def _keep(self, outcome: Outcome) -> None:
         """Keeps the results of a run where users look for them."""
@@ -533,13 +561,17 @@ class App:
             options=(options or RunOptions()).texts(),
         )
 
+    def _served(self) -> Job:
+        """The job of a session, for the command that serves."""
+        return self._job(sends=True)
+
     def _connections(self) -> Job:
         """The job without data, for commands that look at the application and do not run it. Sources without a
         connector are left out."""
         with_connector = {name: s._connector for name, s in self._sources.items() if s._connector is not None}
         return Job(
             plan=self.plan(),
-            sources={name: _input(c, self._sources[name]._schema, name) for name, c in with_connector.items()},
+            sources={name: input_of(c, self._sources[name]._schema, name) for name, c in with_connector.items()},
             tables=self._table_inputs(),
             idle={name: s._idle for name, s in self._sources.items() if s._idle is not None},
             sinks=dict(self._sinks),
@@ -567,7 +599,7 @@ class App:
         initial = {name: table._first_rows() for name, table in self._tables.items()}
         given = {name: rows for name, rows in initial.items() if rows is not None}
         schemas = {name: self._tables[name]._schema.without_windows() for name in given}
-        return {name: _first_rows(rows, schemas[name], name) for name, rows in given.items()}
+        return {name: first_rows(rows, schemas[name], name) for name, rows in given.items()}
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object], sends: bool) -> Input:
         given = data.get(source.name, source._connector)
@@ -578,30 +610,4 @@ class App:
         if given is None:
             hint = f'give it a connector, or data: app.run({{"{source.name}": ...}})'
             raise RunError(f"source '{source.name}' has no data; {hint}")
-        return _input(given, source._schema, source.name)
-
-
-def _input(given: object, schema: RecordSchema, name: str) -> Input:
-    if isinstance(given, SourceConnector):
-        return given._open(schema, name)
-    return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
-
-
-def _kept(stream: Stream[Any] | str, events: object) -> int:
-    if isinstance(events, bool) or not isinstance(events, int) or events < 1:
-        label = stream if isinstance(stream, str) else stream.label
-        raise PlanError(f"{events!r} is not a number of events to keep", "give an int from 1", f"stream '{label}'")
-    return events
-
-
-def _first_rows(rows: object, schema: RecordSchema, name: str) -> Input:
-    if isinstance(rows, Connector) and not isinstance(rows, SourceConnector):
-        return rows._table_spec()
-    return _input(rows, schema, name)
-
-
-def _schema(cls: type[Record], base: type[Record], what: str, base_name: str) -> RecordSchema:
-    if not (isinstance(cls, type) and issubclass(cls, base)):
-        shown = cls.__name__ if isinstance(cls, type) else repr(cls)
-        raise PlanError(f"{shown} cannot be {what}", f"make it a subclass of {base_name}")
-    return resolved_schema(cls)
+        return input_of(given, source._schema, source.name)

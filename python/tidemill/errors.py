@@ -3,9 +3,12 @@ instead follows after a semicolon."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .ir import Span
 
-__all__ = ["CompileError", "LoadError", "MissedError", "PlanError", "RunError", "SchemaError", "TidemillError"]
+__all__ = ["Aborted", "CompileError", "LoadError", "MissedError", "PlanError", "RunError", "SchemaError", "TidemillError"]
 
 # Tracebacks show the name under which users know the class.
 _PUBLIC = "tidemill"
@@ -91,6 +94,21 @@ class RunError(TidemillError, RuntimeError):
     """A run could not start or had to stop: a file, a schema or a sink failed."""
 
     __module__ = _PUBLIC
+
+
+class Aborted(TidemillError):
+    """A call aborted: it changed nothing.
+
+    Attributes: ``reason``, ``seen`` (by ``role.column``, the values of its rows that the abort shows) and ``epoch``.
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, reason: str, seen: Mapping[str, Any], epoch: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.seen = dict(seen)
+        self.epoch = epoch
 
 
 class LoadError(TidemillError):

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
 from .data import batches, is_arrow
-from .errors import MissedError, PlanError, SchemaError
+from .errors import Aborted, MissedError, PlanError, SchemaError
 from .lateness import mark_of
 from .names import foreign
+from .replies import Reply, result_of
 from .results import Rows
 from .schema import Event
-from .stream import Source, Stream
+from .serving import Server
+from .stream import Source, Stream, Transaction
 from .summary import RunSummary
 from .table import Table
 from .times import Time, time_of_microseconds
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["AsyncFollower", "AsyncSession", "Flushed", "Follower", "Released", "Session", "Snapshot"]
 
 T = TypeVar("T")
+
+Outcome = tuple[int, dict[str, Any] | None, tuple[str, dict[str, Any]] | None]
+"""Of a call: its epoch; the record that it returned; if it aborted, the reason and the values seen."""
 
 Slow = Literal["miss", "wait"]
 """What happens when a follower is slower than the run: it misses events and is told how many, or the run waits."""
@@ -195,6 +200,61 @@ class Session:
             self.flush(timeout=_left(end))
         return sent
 
+    def call(
+        self, procedure: Transaction | str, event: object = None, *, timeout: float | None = None, **fields: Any
+    ) -> Reply:
+        """Calls a transaction on the events of ``app.requests``, and waits for its reply.
+
+            reply = mill.call(deposit, account="ada", amount=10)
+
+        The fields are those of the event; or ``event`` is one. With a state the reply comes when the call is as durable
+        as ``sync`` says. Raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are not
+        those of the event, ``PlanError`` where the procedure cannot be called; and ``TimeoutError`` after ``timeout``
+        seconds, when the call may still run.
+        """
+        (outcome,) = self._calls(procedure, [fields if event is None else event], timeout)
+        return result_of(*outcome)
+
+    def call_all(
+        self, procedure: Transaction | str, events: Iterable[object], *, timeout: float | None = None
+    ) -> list[Reply | Aborted]:
+        """Calls a transaction once for each event, in their order, without waiting in between; the results in order."""
+        results: list[Reply | Aborted] = []
+        for outcome in self._calls(procedure, list(events), timeout):
+            try:
+                results.append(result_of(*outcome))
+            except Aborted as aborted:
+                results.append(aborted)
+        return results
+
+    def _calls(self, procedure: Transaction | str, events: list[object], timeout: float | None) -> list[Outcome]:
+        if isinstance(procedure, Transaction):
+            if procedure._app is not self._app:
+                raise PlanError(*foreign(f"transaction '{procedure.name}'", procedure._app, self._app))
+            procedure = procedure.name
+        source = self._source(self._native.source_of(procedure))
+        end = None if timeout is None else time.monotonic() + timeout
+        items = list(_items(events, source))
+        return [outcome for item in items for outcome in self._native.call(procedure, item, _left(end))]
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        insecure: bool = False,
+        calls_max: int = 10_000,
+        connections_max: int = 1_000,
+        body_bytes_max: int = 1 << 20,
+    ) -> Server:
+        """Serves the session over HTTP, on any free port unless one is given; use it in a ``with`` block.
+
+        The limits are those of ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be
+        served: one that other machines reach needs ``insecure=True``, since nobody is asked who he is.
+        """
+        limits = (calls_max, connections_max, body_bytes_max)
+        return Server(_engine.serve(self._native, host, port, insecure, limits))
+
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
         """Promises that no event of a source with a time below will be sent any more.
 
@@ -329,6 +389,18 @@ class AsyncSession:
     ) -> int:
         """As ``Session.send``."""
         return await asyncio.to_thread(self._session.send, source, data, timeout=timeout, durable=durable)
+
+    async def call(
+        self, procedure: Transaction | str, event: object = None, *, timeout: float | None = None, **fields: Any
+    ) -> Reply:
+        """As ``Session.call``."""
+        return await asyncio.to_thread(self._session.call, procedure, event, timeout=timeout, **fields)
+
+    async def call_all(
+        self, procedure: Transaction | str, events: Iterable[object], *, timeout: float | None = None
+    ) -> list[Reply | Aborted]:
+        """As ``Session.call_all``."""
+        return await asyncio.to_thread(self._session.call_all, procedure, events, timeout=timeout)
 
     async def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
         """As ``Session.punctuate``."""
