@@ -32,6 +32,11 @@ pub fn serve(
     Ok(Server { server, session })
 }
 
+#[allow(clippy::disallowed_methods, reason = "Python's callers wait by no other clock")]
+fn pause() {
+    std::thread::sleep(SIGNALS);
+}
+
 #[pymethods]
 impl Server {
     /// Where it is served.
@@ -43,7 +48,7 @@ impl Server {
     /// Waits until the run of the session is over.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         while !self.session.is_over() {
-            py.detach(|| std::thread::sleep(SIGNALS));
+            py.detach(pause);
             py.check_signals()?;
         }
         Ok(())

@@ -8,7 +8,16 @@ from typing import Any
 
 from .ir import Span
 
-__all__ = ["Aborted", "CompileError", "LoadError", "MissedError", "PlanError", "RunError", "SchemaError", "TidemillError"]
+__all__ = [
+    "Aborted",
+    "CompileError",
+    "LoadError",
+    "MissedError",
+    "PlanError",
+    "RunError",
+    "SchemaError",
+    "TidemillError",
+]
 
 # Tracebacks show the name under which users know the class.
 _PUBLIC = "tidemill"
@@ -96,7 +105,7 @@ class RunError(TidemillError, RuntimeError):
     __module__ = _PUBLIC
 
 
-class Aborted(TidemillError):
+class Aborted(TidemillError):  # noqa: N818, an outcome and no error
     """A call aborted: it changed nothing.
 
     Attributes: ``reason``, ``seen`` (by ``role.column``, the values of its rows that the abort shows) and ``epoch``.

@@ -29,12 +29,12 @@ pub use engine::{Engine, Request};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
-pub use session::calls::{Answered, Calling, Procedure, Reply};
+pub use session::calls::{Answered, Procedure, Reply};
 pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Released, Slow};
 pub use session::link::SentSource;
 pub use session::place::{NoPlace, Place};
-pub use session::{Asked, Flushed, Following, Session, TablesAt};
+pub use session::{Asked, Calling, Flushed, Following, Session, TablesAt};
 pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,

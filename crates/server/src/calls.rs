@@ -80,7 +80,7 @@ struct Next {
 /// A request that waits for its reply.
 struct Waiting {
     to: oneshot::Sender<Reply>,
-    _slot: Slot,
+    slot: Slot,
 }
 
 /// Calls that were sent together.
@@ -143,7 +143,7 @@ impl Calls {
         let (to, reply) = oneshot::channel();
         let mut next = named.next.lock();
         next.records.push(object).map_err(Refused::Bad)?;
-        next.waiting.push(Waiting { to, _slot: slot });
+        next.waiting.push(Waiting { to, slot });
         drop(next);
         self.made.fetch_add(1, Ordering::Relaxed);
         match self.wake.try_send(()) {
@@ -215,9 +215,11 @@ impl Calls {
             sent.remove(&answered.number);
         }
         drop(sent);
-        for (waiting, reply) in waiting.into_iter().zip(text.replies(answered)) {
+        for (Waiting { to, slot }, reply) in waiting.into_iter().zip(text.replies(answered)) {
+            // One who has the reply may call again.
+            drop(slot);
             // The request may have gone.
-            let _ = waiting.to.send(reply);
+            let _ = to.send(reply);
         }
     }
 }

@@ -319,8 +319,7 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
 }
 
 fn no_row(table: &Table, epoch: u64) -> Answer {
-    let mut response =
-        answer::error(StatusCode::NOT_FOUND, &format!("table '{}' has no row of this key", table.name));
+    let mut response = answer::error(StatusCode::NOT_FOUND, &format!("table '{}' has no row of this key", table.name));
     response.headers_mut().insert(answer::EPOCH, epoch.into());
     response
 }

@@ -14,13 +14,11 @@
 //! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
 //! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody.
 
-use crate::session::error::SessionError;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 use tidemill_plan::TransactionId;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::answers::{Answers, Outcome};
@@ -106,36 +104,6 @@ impl Answered {
             Outcome::Silent => Reply::Committed(None),
             Outcome::Aborted(at) => Reply::Aborted(row(self.aborted(), at)),
         })
-    }
-}
-
-/// Calls that were sent together, and will be answered.
-pub struct Calling {
-    pub(crate) answered: Receiver<Answered>,
-    pub(crate) left: usize,
-}
-
-impl Calling {
-    /// The number of calls that are not answered yet.
-    pub fn left(&self) -> usize {
-        self.left
-    }
-
-    /// Waits for the next outcomes; none if all calls are answered. After [`SessionError::Timeout`] it may be asked again.
-    /// [`SessionError::Over`] if the run ends before: whether the calls ran is then known to the next run only.
-    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Answered>, SessionError> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        let answered = match deadline {
-            None => self.answered.recv().map_err(|_| SessionError::Over),
-            Some(deadline) => self.answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
-                true => SessionError::Timeout,
-                false => SessionError::Over,
-            }),
-        }?;
-        self.left -= answered.len();
-        Ok(Some(answered))
     }
 }
 

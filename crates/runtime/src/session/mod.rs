@@ -8,6 +8,7 @@
 //! (`docs/formalism.md`). Events with an event time take their places by it, as those of every source.
 
 pub(crate) mod at_gate;
+mod calling;
 pub(crate) mod calls;
 pub(crate) mod error;
 pub(crate) mod follow;
@@ -15,29 +16,29 @@ pub(crate) mod keep;
 pub(crate) mod link;
 pub(crate) mod place;
 
+pub use calling::Calling;
+
 use crate::engine::{Engine, Request};
 use crate::report::Report;
 use crate::run::Run;
-use crate::session::calls::{Answered, Caller, Calling, Procedure};
 use crate::session::error::SessionError;
 use crate::session::follow::{Follower, Slow};
 use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending};
 use crate::session::place::Place;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Stream, StreamId, TableId, TransactionId};
+use tidemill_plan::{Stream, StreamId, TableId};
 use tidemill_recovery::{Control, RunError};
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::io::SourceBatch;
-use tidemill_stages::wiring::InputId;
 
 /// The interval at which one who waits for the end of a run looks around.
 const TICK: Duration = Duration::from_millis(50);
@@ -204,87 +205,6 @@ impl Session {
             }
         }
         Ok(sent)
-    }
-
-    /// Calls a procedure: once for each row of the batch, which has the canonical Arrow form of its source's schema. Waits
-    /// while the engine is full, as [`Session::send`] does, and not for the outcomes.
-    pub fn call(
-        &self,
-        procedure: &Procedure,
-        calls: &RecordBatch,
-        deadline: Option<Instant>,
-    ) -> Result<Calling, SessionError> {
-        let (to, answered) = unbounded();
-        let left = self.call_for(procedure, calls, &to, 0, deadline)?;
-        Ok(Calling { answered, left })
-    }
-
-    /// The same; the outcomes go to a channel that may have room for them all, with the caller's own number. Returns the
-    /// number of calls that were sent. Those that get no outcome before the run is over get none.
-    pub fn call_for(
-        &self,
-        procedure: &Procedure,
-        calls: &RecordBatch,
-        to: &Sender<Answered>,
-        number: u64,
-        deadline: Option<Instant>,
-    ) -> Result<usize, SessionError> {
-        let &Procedure { source, input, .. } = procedure;
-        self.send_as(source, calls, deadline, |first, records, now| {
-            Message::Calls(source, records, now, Caller { to: to.clone(), number, first, input })
-        })
-    }
-
-    /// The transaction of this name, to be called.
-    pub fn procedure(&self, name: &str) -> Result<Procedure, SessionError> {
-        let program = self.engine.program();
-        let Some(transaction) = program.transactions.iter().position(|t| t.name == name) else {
-            return Err(SessionError::NoProcedure { name: name.into(), known: self.known_procedures() });
-        };
-        self.callable(transaction.into()).map_err(|reason| SessionError::NotCallable { name: name.into(), reason })
-    }
-
-    /// The transactions that can be called, in the order of the program.
-    pub fn procedures(&self) -> impl Iterator<Item = Procedure> {
-        self.engine.program().transactions.keys().filter_map(|id| self.callable(id).ok())
-    }
-
-    fn known_procedures(&self) -> String {
-        let program = self.engine.program();
-        let names: Vec<&str> = self.procedures().map(|p| program.transactions[p.transaction].name.as_str()).collect();
-        match names.is_empty() {
-            true => "there is none: no transaction takes the events of app.requests(...)".into(),
-            false => format!("procedures: {}", names.join(", ")),
-        }
-    }
-
-    /// A transaction, to be called; or why it cannot be.
-    fn callable(&self, transaction: TransactionId) -> Result<Procedure, String> {
-        let program = self.engine.program();
-        let wiring = &self.engine.machine.wiring;
-        let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
-            *is_sent
-                && program.streams[*stream].event_time.is_none()
-                && program.transactions[transaction].inputs.contains(stream)
-        };
-        let mut requests = self.sources.iter().enumerate().filter(is_request);
-        let Some((source, &(stream, _))) = requests.next() else {
-            return Err("none of its streams is a source of calls; declare one with app.requests(...)".into());
-        };
-        let name = |stream: StreamId| &program.streams[stream].name;
-        if let Some((_, &(other, _))) = requests.next() {
-            let (one, other) = (name(stream), name(other));
-            return Err(format!("it takes calls from '{one}' and from '{other}'; give it one of them"));
-        }
-        match wiring.deliveries[stream][..] {
-            [input] => Ok(Procedure { source, transaction, input }),
-            ref inputs => {
-                let of = |&input: &InputId| &*program.transactions[wiring.inputs[input].transaction].name;
-                let names: Vec<&str> = inputs.iter().map(of).collect();
-                let names = names.join(", ");
-                Err(format!("'{}' reaches several transactions: {names}; a call has one outcome", name(stream)))
-            }
-        }
     }
 
     /// The stream of a source that is sent to.

@@ -1,0 +1,124 @@
+//! The caller's side of calls: which transactions can be called, calling them, waiting for the outcomes.
+
+use super::Session;
+use crate::session::calls::{Answered, Caller, Procedure};
+use crate::session::error::SessionError;
+use crate::session::link::Message;
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::time::Instant;
+use tidemill_plan::{StreamId, TransactionId};
+use tidemill_stages::wiring::InputId;
+
+/// Calls that were sent together, and will be answered.
+pub struct Calling {
+    answered: Receiver<Answered>,
+    left: usize,
+}
+
+impl Calling {
+    /// The number of calls that are not answered yet.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Waits for the next outcomes; none if all calls are answered. After [`SessionError::Timeout`] it may be asked again.
+    /// [`SessionError::Over`] if the run ends before: whether the calls ran is then known to the next run only.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Answered>, SessionError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let answered = match deadline {
+            None => self.answered.recv().map_err(|_| SessionError::Over),
+            Some(deadline) => self.answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
+                true => SessionError::Timeout,
+                false => SessionError::Over,
+            }),
+        }?;
+        self.left -= answered.len();
+        Ok(Some(answered))
+    }
+}
+
+impl Session {
+    /// Calls a procedure: once for each row of the batch, which has the canonical Arrow form of its source's schema. Waits
+    /// while the engine is full, as [`Session::send`] does, and not for the outcomes.
+    pub fn call(
+        &self,
+        procedure: &Procedure,
+        calls: &RecordBatch,
+        deadline: Option<Instant>,
+    ) -> Result<Calling, SessionError> {
+        let (to, answered) = unbounded();
+        let left = self.call_for(procedure, calls, &to, 0, deadline)?;
+        Ok(Calling { answered, left })
+    }
+
+    /// The same; the outcomes go to a channel that may have room for them all, with the caller's own number. Returns the
+    /// number of calls that were sent. Those that get no outcome before the run is over get none.
+    pub fn call_for(
+        &self,
+        procedure: &Procedure,
+        calls: &RecordBatch,
+        to: &Sender<Answered>,
+        number: u64,
+        deadline: Option<Instant>,
+    ) -> Result<usize, SessionError> {
+        let &Procedure { source, input, .. } = procedure;
+        self.send_as(source, calls, deadline, |first, records, now| {
+            Message::Calls(source, records, now, Caller { to: to.clone(), number, first, input })
+        })
+    }
+
+    /// The transaction of this name, to be called.
+    pub fn procedure(&self, name: &str) -> Result<Procedure, SessionError> {
+        let program = self.engine.program();
+        let Some(transaction) = program.transactions.iter().position(|t| t.name == name) else {
+            return Err(SessionError::NoProcedure { name: name.into(), known: self.known_procedures() });
+        };
+        self.callable(transaction.into()).map_err(|reason| SessionError::NotCallable { name: name.into(), reason })
+    }
+
+    /// The transactions that can be called, in the order of the program.
+    pub fn procedures(&self) -> impl Iterator<Item = Procedure> {
+        self.engine.program().transactions.keys().filter_map(|id| self.callable(id).ok())
+    }
+
+    fn known_procedures(&self) -> String {
+        let program = self.engine.program();
+        let names: Vec<&str> = self.procedures().map(|p| program.transactions[p.transaction].name.as_str()).collect();
+        match names.is_empty() {
+            true => "there is none: no transaction takes the events of app.requests(...)".into(),
+            false => format!("procedures: {}", names.join(", ")),
+        }
+    }
+
+    /// A transaction, to be called; or why it cannot be.
+    fn callable(&self, transaction: TransactionId) -> Result<Procedure, String> {
+        let program = self.engine.program();
+        let wiring = &self.engine.machine.wiring;
+        let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
+            *is_sent
+                && program.streams[*stream].event_time.is_none()
+                && program.transactions[transaction].inputs.contains(stream)
+        };
+        let mut requests = self.sources.iter().enumerate().filter(is_request);
+        let Some((source, &(stream, _))) = requests.next() else {
+            return Err("none of its streams is a source of calls; declare one with app.requests(...)".into());
+        };
+        let name = |stream: StreamId| &program.streams[stream].name;
+        if let Some((_, &(other, _))) = requests.next() {
+            let (one, other) = (name(stream), name(other));
+            return Err(format!("it takes calls from '{one}' and from '{other}'; give it one of them"));
+        }
+        match wiring.deliveries[stream][..] {
+            [input] => Ok(Procedure { source, transaction, input }),
+            ref inputs => {
+                let of = |&input: &InputId| &*program.transactions[wiring.inputs[input].transaction].name;
+                let names: Vec<&str> = inputs.iter().map(of).collect();
+                let names = names.join(", ");
+                Err(format!("'{}' reaches several transactions: {names}; a call has one outcome", name(stream)))
+            }
+        }
+    }
+}

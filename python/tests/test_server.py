@@ -1,0 +1,483 @@
+"""Calls, reads and pushes over HTTP, from clients of every kind, through crashes and to the end."""
+
+import asyncio
+import http.client
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+import tidemill as tm
+
+BANK = """
+import tidemill as tm
+
+class Account(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+
+class Deposit(tm.Event):
+    account: str
+    amount: int
+
+class Note(tm.Event):
+    text: str
+
+app = tm.App("bank")
+accounts = app.table(Account)
+deposits = app.requests(Deposit)
+notes = app.requests(Note)
+
+@app.transaction(deposits)
+def deposit(ev, a=accounts.row("account", create=True)):
+    tm.require(ev.amount > 0, "amount must be positive")
+    a.balance += ev.amount
+    return {"account": a.id, "balance": a.balance}
+
+@app.transaction(notes)
+def note(ev, a=accounts.row("text", create=True)):
+    a.balance += 1
+"""
+
+
+@pytest.fixture
+def app(module):
+    return module(BANK, prelude="").app
+
+
+@contextmanager
+def served(app, **options):
+    with app.start(workers=1, **options) as mill, mill.serve() as server:
+        yield mill, server
+
+
+def ask(url, path, body=None, method=None, headers=None):
+    """The status, the headers and the text of a response."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+    try:
+        connection.request(method or ("GET" if body is None else "POST"), path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+def call(url, name, **fields):
+    status, _, text = ask(url, f"/call/{name}", json.dumps(fields))
+    return status, json.loads(text)
+
+
+def test_a_call_commits_or_aborts(app):
+    with app.start(workers=1) as mill:
+        reply = mill.call("deposit", account="ada", amount=10)
+        assert (reply.value, reply["balance"]) == ({"account": "ada", "balance": 10}, 10)
+        with pytest.raises(tm.Aborted, match="^amount must be positive$") as caught:
+            mill.call(app.transactions["deposit"], {"account": "ada", "amount": -1})
+        assert caught.value.seen == {"a.balance": 10} or "a.balance" in caught.value.seen or caught.value.seen == {}
+        assert caught.value.epoch >= reply.epoch
+        assert mill.call("note", text="ada").value is None
+        results = mill.call_all("deposit", [{"account": "bob", "amount": n} for n in (1, 0, 2)])
+        assert [getattr(r, "value", None) for r in results] == [
+            {"account": "bob", "balance": 1},
+            None,
+            {"account": "bob", "balance": 3},
+        ]
+        assert isinstance(results[1], tm.Aborted)
+        assert mill.table("accounts").to_pylist() == [{"id": "ada", "balance": 11}, {"id": "bob", "balance": 3}]
+
+
+def test_what_cannot_be_called_is_said_at_once(app):
+    @app.transaction(app.sources["notes"])
+    def also(ev):
+        return {"text": ev.text}
+
+    with app.start(workers=1) as mill:
+        with pytest.raises(tm.PlanError, match="there is no procedure 'withdraw'; procedures: deposit"):
+            mill.call("withdraw", account="ada")
+        with pytest.raises(tm.PlanError, match="'notes' reaches several transactions: note, also"):
+            mill.call("note", text="x")
+        with pytest.raises(tm.SchemaError, match="amount"):
+            mill.call("deposit", account="ada", amount="many")
+
+
+def test_a_call_has_no_event_time(module):
+    with pytest.raises(tm.PlanError, match="a call has no event time of its own; make 'at' a plain field"):
+        module(
+            """
+            import tidemill as tm
+            class Timed(tm.Event):
+                at: int = tm.event_time()
+            tm.App("x").requests(Timed)
+        """,
+            prelude="",
+        )
+
+
+def test_calls_are_awaited(app):
+    async def main():
+        async with app.start(workers=1) as mill:
+            calls = [mill.call("deposit", account="ada", amount=1) for _ in range(20)]
+            replies = await asyncio.gather(*calls)
+            return sorted(reply["balance"] for reply in replies)
+
+    assert asyncio.run(main()) == list(range(1, 21))
+
+
+def test_calls_over_http(app):
+    with served(app) as (_, server):
+        status, body = call(server.url, "deposit", account="ada", amount=10)
+        assert (status, body["committed"]) == (200, {"account": "ada", "balance": 10})
+        status, body = call(server.url, "deposit", account="ada", amount=0)
+        assert (status, body["aborted"]) == (409, "amount must be positive")
+        assert set(body) == {"aborted", "seen", "epoch"}
+        status, body = call(server.url, "note", text="ada")
+        assert (status, body["committed"]) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field", "error"),
+    [
+        ('{"account": "ada", "amount": "ten"}', 422, "amount", "wrong type"),
+        ('{"account": 7, "amount": 1}', 422, "account", "wrong type"),
+        ('{"account": "ada"}', 422, "amount", "a value is missing"),
+        ('{"account": "ada", "amount": null}', 422, "amount", "a value is missing"),
+        ('{"account": "ada", "amount": 1, "more": 2}', 422, "more", "there is no such field"),
+        ('{"account": "ada", "amount": 9223372036854775808}', 422, "amount", ""),
+        ("nonsense", 400, None, "not valid JSON"),
+        ("[1]", 400, None, "expected an object"),
+        ("", 400, None, "there is nothing"),
+        (b"\xff\xfe", 400, None, "not valid UTF-8"),
+        ('{"account": "ada", "amount": 1} {}', 400, None, "not valid JSON"),
+    ],
+)
+def test_malformed_calls_are_refused_by_field_and_never_run(app, body, status, field, error):
+    with served(app) as (mill, server):
+        got, _, text = ask(server.url, "/call/deposit", body)
+        answer = json.loads(text)
+        assert (got, answer.get("field")) == (status, field), answer
+        assert error in answer["error"]
+        assert len(mill.table("accounts")) == 0
+
+
+def test_what_is_too_large_unknown_or_asked_wrongly(app):
+    with app.start(workers=1) as mill, mill.serve(body_bytes_max=1000) as server:
+        assert ask(server.url, "/call/deposit", "x" * 1001)[0] == 413
+        status, body = call(server.url, "withdraw", account="ada")
+        assert (status, body["error"]) == (404, "there is no procedure 'withdraw'; procedures: deposit, note")
+        status, headers, _ = ask(server.url, "/call/deposit")
+        assert (status, headers["Allow"]) == (405, "POST")
+        assert ask(server.url, "/tables/accounts", method="DELETE")[0] == 405
+        assert ask(server.url, "/nothing")[0] == 404
+        assert ask(server.url, "/%ff")[0] == 400
+        status, _, text = ask(server.url, "/tables/rows")
+        assert (status, json.loads(text)["error"]) == (404, "there is no table 'rows'; tables: accounts")
+        status, _, text = ask(server.url, "/tables/accounts/a/b")
+        assert status == 400 and "/tables/accounts/id" in json.loads(text)["error"]
+
+
+def test_tables(app):
+    pa = pytest.importorskip("pyarrow")
+    with served(app) as (_, server):
+        epochs = [call(server.url, "deposit", account=name, amount=5)[1]["epoch"] for name in ("bob", "a/ä b")]
+        status, headers, text = ask(server.url, "/tables/accounts/bob")
+        assert (status, json.loads(text)) == (200, {"id": "bob", "balance": 5})
+        assert int(headers["Tidemill-Epoch"]) >= epochs[0]
+        assert json.loads(ask(server.url, "/tables/accounts/a%2F%C3%A4%20b")[2])["balance"] == 5
+        status, _, text = ask(server.url, "/tables/accounts/nobody")
+        assert (status, json.loads(text)["error"]) == (404, "table 'accounts' has no row of this key")
+        status, headers, text = ask(server.url, "/tables/accounts")
+        assert headers["Content-Type"] == "application/x-ndjson"
+        assert [json.loads(line)["id"] for line in text.splitlines()] == ["a/ä b", "bob"]
+        accept = {"Accept": "application/vnd.apache.arrow.stream"}
+        status, headers, text = ask(server.url, "/tables/accounts", headers=accept)
+        assert (status, headers["Content-Type"]) == (200, accept["Accept"])
+        assert pa.ipc.open_stream(io.BytesIO(text)).read_all().to_pylist()[1] == {"id": "bob", "balance": 5}
+
+
+def events_of(response, count):
+    """Reads server-sent events until there are enough, comments aside."""
+    events, current = [], {}
+    while len(events) < count:
+        line = response.readline().decode().rstrip("\n")
+        if line == "" and current:
+            events.append(current)
+            current = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            current[name] = value
+    return events
+
+
+def test_streams_are_read_as_they_are_released(app):
+    with served(app) as (_, server):
+        place = urlsplit(server.url)
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+        connection.request("GET", "/streams/deposit.committed")
+        response = connection.getresponse()
+        assert response.headers["Content-Type"] == "text/event-stream"
+        epochs = [call(server.url, "deposit", account="ada", amount=n)[1]["epoch"] for n in (1, 2)]
+        events = events_of(response, 2)
+        assert [json.loads(event["data"])["balance"] for event in events] == [1, 3]
+        assert [event["id"] for event in events] == [f"{epoch}.0" for epoch in epochs]
+        connection.close()
+        status, _, text = ask(server.url, "/streams/nothing")
+        assert status == 404 and "deposit.aborted" in json.loads(text)["error"]
+
+
+def test_events_are_pushed_together_or_not_at_all(app):
+    with served(app) as (mill, server):
+        lines = "\n".join(json.dumps({"account": "ada", "amount": n}) for n in (1, 2, 3))
+        status, _, text = ask(server.url, "/stream/deposits", lines)
+        assert (status, json.loads(text)["events"]) == (200, 3)
+        assert mill.table("accounts").to_pylist() == [{"id": "ada", "balance": 6}]
+        status, _, text = ask(server.url, "/stream/deposits", lines + '\n{"account": 1}')
+        answer = json.loads(text)
+        assert (status, answer["line"], answer["field"]) == (422, 4, "account")
+        assert mill.table("accounts").to_pylist() == [{"id": "ada", "balance": 6}]
+        status, _, text = ask(server.url, "/stream/nothing", lines)
+        assert status == 404 and "sources: deposits, notes" in json.loads(text)["error"]
+
+
+def test_metrics_health_and_the_index(app):
+    with served(app) as (_, server):
+        for amount in (1, 2, 0):
+            call(server.url, "deposit", account="ada", amount=amount)
+        text = ask(server.url, "/metrics")[2].decode()
+        assert 'tidemill_transactions_total{transaction="deposit",outcome="committed"} 2\n' in text
+        assert 'tidemill_aborts_total{transaction="deposit",reason="amount must be positive"} 1\n' in text
+        assert "tidemill_calls_total 3\n" in text
+        assert "tidemill_calls_in_flight 0\n" in text
+        for line in text.splitlines():
+            assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line), line
+        assert json.loads(ask(server.url, "/health")[2]) == {"status": "ok"}
+        index = json.loads(ask(server.url, "/")[2])
+        assert index["POST /call/NAME"]["deposit"] == {"account": "str", "amount": "int"}
+        assert index["GET /tables/NAME[/KEY]"] == {"accounts": {"id": "str", "balance": "int"}}
+        assert "deposit.committed" in index["GET /streams/NAME"]
+
+
+def test_pages_from_elsewhere_are_refused(app):
+    with served(app) as (mill, server):
+        body = json.dumps({"account": "ada", "amount": 1})
+        for headers in [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]:
+            assert ask(server.url, "/call/deposit", body, headers=headers)[0] == 403
+        assert ask(server.url, "/call/deposit", body, headers={"Origin": server.url})[0] == 200
+        assert len(mill.table("accounts")) == 1
+
+
+def test_other_addresses_need_a_word(app):
+    with app.start(workers=1) as mill:
+        with pytest.raises(tm.RunError, match="does not ask who they are.*--insecure"):
+            mill.serve("0.0.0.0")
+        with pytest.raises(tm.RunError, match="'nowhere' is not an address"):
+            mill.serve("nowhere")
+        with mill.serve() as server, pytest.raises(tm.RunError, match="cannot serve on .*; give another --port"):
+            mill.serve(port=urlsplit(server.url).port)
+        with mill.serve("0.0.0.0", insecure=True) as server:
+            port = urlsplit(server.url).port
+            assert call(f"http://127.0.0.1:{port}", "deposit", account="ada", amount=1)[0] == 200
+
+
+def test_many_calls_at_once_are_one_after_the_other(app):
+    with served(app) as (_, server), tm.connect(server.url) as client:
+        balances = []
+
+        def make():
+            balances.extend(client.deposit(account="ada", amount=1)["balance"] for _ in range(50))
+
+        threads = [threading.Thread(target=make) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert sorted(balances) == list(range(1, 401))
+
+
+def test_a_client_says_what_is_wrong(app):
+    with served(app) as (_, server), tm.connect(server.url) as client:
+        assert client.deposit(account="ada", amount=3).value == {"account": "ada", "balance": 3}
+        assert client.row("accounts", "ada") == {"id": "ada", "balance": 3}
+        assert client.row("accounts", "bob") is None
+        with pytest.raises(tm.Aborted, match="amount must be positive"):
+            client.deposit(account="ada", amount=0)
+        with pytest.raises(tm.SchemaError, match="field 'amount': a value is missing"):
+            client.deposit(account="ada")
+        with pytest.raises(tm.PlanError, match="there is no procedure 'withdraw'"):
+            client.withdraw(account="ada")
+    with pytest.raises(tm.RunError, match="no answer from"):
+        client.deposit(account="ada", amount=1)
+
+
+def test_too_many_calls_are_refused_at_once(module):
+    # The function of a sink holds the first epoch, and so the replies, until all have called.
+    app = module(BANK, prelude="").app
+    held = threading.Event()
+    app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
+    with app.start(workers=1) as mill, mill.serve(calls_max=4) as server:
+        statuses = []
+
+        def make():
+            statuses.append(call(server.url, "deposit", account="ada", amount=1)[0])
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        # Replies do not wait for sinks, so the first is answered; its sink holds what comes after it.
+        assert call(server.url, "deposit", account="ada", amount=1)[0] == 200
+        [thread.start() for thread in threads]
+        deadline = time.monotonic() + 20
+        while b"tidemill_calls_in_flight 4\n" not in ask(server.url, "/metrics")[2]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        status, headers, text = ask(server.url, "/call/deposit", '{"account": "ada", "amount": 1}')
+        assert (status, headers["Retry-After"]) == (503, "1"), text
+        held.set()
+        [thread.join() for thread in threads]
+        assert statuses == [200] * 4
+
+
+def test_slow_and_vanished_clients_harm_nobody(app):
+    with served(app) as (_, server):
+        place = urlsplit(server.url)
+        address = (place.hostname, place.port)
+        # One reads a stream and never looks; one stops within a head, one within a body; some call and go.
+        silent = socket.create_connection(address)
+        silent.sendall(b"GET /streams/deposit.committed HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        halves = [b"POST /call/dep", b"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"]
+        held = [socket.create_connection(address) for _ in halves]
+        [one.sendall(half) for one, half in zip(held, halves, strict=True)]
+        for _ in range(20):
+            body = b'{"account": "gone", "amount": 1}'
+            head = f"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            with socket.create_connection(address) as gone:
+                gone.sendall(head.encode() + body)
+        for n in range(1, 201):
+            assert call(server.url, "deposit", account="ada", amount=1)[1]["committed"]["balance"] == n
+        assert b"tidemill_calls_in_flight 0\n" in ask(server.url, "/metrics")[2]
+        [one.close() for one in [silent, *held]]
+
+
+# The command, in a process of its own.
+
+
+@contextmanager
+def command(folder, *options):
+    (folder / "bank.py").write_text(BANK, encoding="utf-8")
+    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", "--workers", "1", *options]
+    process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said = ""
+        while "serving" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        yield process, re.search(r"serving bank on (http://\S+)", said)[1]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_answers_what_is_under_way_and_ends(tmp_path, number):
+    with command(tmp_path, "--state", "state") as (process, url), tm.connect(url) as client:
+        answered, over = [], []
+
+        def make():
+            try:
+                while True:
+                    answered.append(client.deposit(account="ada", amount=1)["balance"])
+            except tm.RunError as error:
+                over.append(error)
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        [thread.start() for thread in threads]
+        while len(answered) < 20:
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+        [thread.join() for thread in threads]
+        assert process.returncode == 0, said
+        assert len(over) == 4
+    with command(tmp_path, "--state", "state") as (_, url):
+        balance = json.loads(ask(url, "/tables/accounts/ada")[2])["balance"]
+        # A call whose connection was closed before the reply was read is the only one that may be unknown.
+        assert len(answered) <= balance <= len(answered) + 4
+        assert sorted(answered) == sorted(set(answered))
+
+
+def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
+    answered = []
+    for life in range(3):
+        with command(tmp_path, "--state", "state") as (process, url), tm.connect(url) as client:
+
+            def make(number, life=life, client=client):
+                try:
+                    for n in range(10_000):
+                        name = f"{life}.{number}.{n}"
+                        assert client.deposit(account=name, amount=1)["balance"] == 1
+                        answered.append(name)
+                except tm.RunError:
+                    pass
+
+            threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+            before = len(answered)
+            [thread.start() for thread in threads]
+            while len(answered) < before + 30:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            [thread.join() for thread in threads]
+    with command(tmp_path, "--state", "state") as (_, url):
+        rows = [json.loads(line) for line in ask(url, "/tables/accounts")[2].splitlines()]
+        balances = {row["id"]: row["balance"] for row in rows}
+        assert all(balances.get(name) == 1 for name in answered)
+        assert len(answered) <= len(balances) <= len(answered) + 12
+        assert set(balances.values()) == {1}
+
+
+def test_the_command_refuses_other_addresses(tmp_path):
+    (tmp_path / "bank.py").write_text(BANK, encoding="utf-8")
+    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--host", "0.0.0.0", "--port", "0"]
+    ran = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert "0.0.0.0 is reachable from other machines" in ran.stderr
+    assert "--insecure" in ran.stderr
+
+
+def test_an_application_serves_itself(tmp_path):
+    (tmp_path / "bank.py").write_text(BANK + "\nsummary = app.serve(port=0)\nprint(summary.events)\n", "utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "bank.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = re.search(r"serving bank on (http://\S+)", process.stderr.readline())[1]
+        assert call(url, "deposit", account="ada", amount=10)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        printed, said = process.communicate(timeout=30)
+        assert (process.returncode, printed) == (0, "1\n"), said
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl(tmp_path):
+    with command(tmp_path) as (_, url):
+
+        def curl(*arguments):
+            return subprocess.run(
+                ["curl", "-s", *arguments], capture_output=True, text=True, timeout=20, check=True, env={**os.environ}
+            ).stdout
+
+        reply = json.loads(curl("-d", '{"account": "ada", "amount": 10}', f"{url}/call/deposit"))
+        assert reply["committed"] == {"account": "ada", "balance": 10}
+        assert json.loads(curl(f"{url}/tables/accounts/ada")) == {"id": "ada", "balance": 10}
