@@ -29,7 +29,7 @@ fn plan() -> Plan {
         .transaction("deposit", [named("deposits")], |t| {
             t.create("a", "accounts", [event("account")]).body(|b| {
                 b.require(event("amount").gt(0), "amount must be positive");
-                b.add("a", "balance", event("amount"));
+                b.set("a", "balance", cell("a", "balance") + event("amount"));
                 b.give([("account", cell("a", "id")), ("balance", cell("a", "balance"))]);
             })
         })
