@@ -230,10 +230,24 @@ def test_streams_are_read_as_they_are_released(app):
         epochs = [call(server.url, "deposit", account="ada", amount=n)[1]["epoch"] for n in (1, 2)]
         events = events_of(response, 2)
         assert [json.loads(event["data"])["balance"] for event in events] == [1, 3]
-        assert [event["id"] for event in events] == [f"{epoch}.0" for epoch in epochs]
+        assert [event["id"] for event in events] == [f"{epoch}.1" for epoch in epochs]
         connection.close()
         status, _, text = ask(server.url, "/streams/nothing")
         assert status == 404 and "deposit.aborted" in json.loads(text)["error"]
+
+
+def test_a_reader_that_was_cut_off_goes_on(app):
+    with served(app, keep={"deposit.committed": 10}) as (_, server):
+        epochs = [call(server.url, "deposit", account="ada", amount=1)[1]["epoch"] for _ in range(3)]
+        place = urlsplit(server.url)
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+        connection.request("GET", "/streams/deposit.committed", headers={"Last-Event-ID": f"{epochs[0]}.1"})
+        events = events_of(connection.getresponse(), 2)
+        assert [json.loads(event["data"])["balance"] for event in events] == [2, 3]
+        connection.close()
+        status, _, text = ask(server.url, "/streams/deposit.aborted", headers={"Last-Event-ID": "1.1"})
+        assert status == 410 and "without Last-Event-ID" in json.loads(text)["error"]
+        assert ask(server.url, "/streams/deposit.committed", headers={"Last-Event-ID": "x"})[0] == 400
 
 
 def test_events_are_pushed_together_or_not_at_all(app):

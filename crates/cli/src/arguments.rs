@@ -285,9 +285,20 @@ pub struct ServeArguments {
     /// The most open connections.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Server")]
     connections_max: usize,
+    /// Keep the last N events of a stream in memory: a reader that was cut off goes on after the last one that it has.
+    #[arg(long, value_name = "STREAM=N", value_parser = parse_kept, help_heading = "Server")]
+    pub keep: Vec<(String, usize)>,
     /// The most bytes of a request's body.
     #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Server")]
     body_bytes_max: usize,
+}
+
+/// A stream, and a number of events.
+fn parse_kept(text: &str) -> Result<(String, usize), String> {
+    let kept = text.split_once('=').and_then(|(stream, events)| Some((stream.to_owned(), events.parse().ok()?)));
+    kept.filter(|(_, events)| *events > 0).ok_or_else(|| {
+        format!("'{text}' is not a stream and a number of events; give one such as deposit.committed=100000")
+    })
 }
 
 impl ServeArguments {

@@ -65,13 +65,14 @@ fn execute<L: Loader>(
 ) -> Result<(Summary, String), Failed> {
     let quiet = arguments.run.quiet;
     let mut stopping = false;
-    let ready = job.open_for_session(options, &mut |_| {
+    let mut ready = job.open_for_session(options, &mut |_| {
         let interrupted = loader.interrupted();
         if interrupted {
             at_once(&mut stopping);
         }
         interrupted
     })?;
+    arguments.keep.iter().try_for_each(|(stream, events)| ready.keep(stream, *events))?;
     if !quiet {
         ready.notes.iter().for_each(|note| say::err(note));
     }

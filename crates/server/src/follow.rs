@@ -1,7 +1,8 @@
 //! Readers of streams: events as they are released, as server-sent events.
 //!
 //! One thread follows a stream for all of its readers, as long as there are any. Each reader has room for a number of
-//! messages. What it has no room for it misses, and it is told how many; nobody waits for it.
+//! messages. What it has no room for it misses, and it is told how many; nobody waits for it. A reader that goes on after a
+//! place has a thread of its own.
 
 use crate::slots::{Slot, Slots};
 use hyper::body::{Body, Bytes, Frame};
@@ -11,14 +12,13 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_connect::JsonRows;
-use tidemill_model::Schema;
 use tidemill_plan::StreamId;
-use tidemill_runtime::{Followed, Following, Released, Session, Slow};
+use tidemill_runtime::{Followed, Following, Place, Released, Session, SessionError, Slow};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
 
@@ -37,10 +37,17 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct Hubs {
     session: Arc<Session>,
     slots: Slots,
-    /// By stream: its readers; the thread that serves them removes the entry when it ends.
-    readers: Arc<Mutex<BTreeMap<StreamId, Vec<Reader>>>>,
+    /// The readers by thread; the thread that serves them removes the entry when it ends.
+    readers: Arc<Readers>,
+    /// The number of the next thread for a reader that goes on after a place.
+    next: AtomicU64,
     stopping: Arc<AtomicBool>,
 }
+
+/// A thread: the stream that it follows, and 0 for the one that its readers share.
+type Hub = (StreamId, u64);
+
+type Readers = Mutex<BTreeMap<Hub, Vec<Reader>>>;
 
 struct Reader {
     to: mpsc::Sender<Bytes>,
@@ -52,14 +59,15 @@ struct Reader {
 pub enum NotRead {
     /// There are too many readers.
     Busy,
-    /// The run is over.
-    Over,
+    /// The events after the place are not kept, or the run is over: why, in words.
+    Refused(SessionError),
 }
 
 impl Hubs {
     /// For the streams of a session.
     pub fn new(session: Arc<Session>, readers_max: usize) -> Hubs {
-        Hubs { session, slots: Slots::new(readers_max), readers: Arc::default(), stopping: Arc::default() }
+        let (slots, next) = (Slots::new(readers_max), AtomicU64::new(1));
+        Hubs { session, slots, readers: Arc::default(), next, stopping: Arc::default() }
     }
 
     /// The number of readers.
@@ -72,18 +80,20 @@ impl Hubs {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Reads a stream from now on.
-    pub fn read(&self, stream: StreamId) -> Result<Events, NotRead> {
+    /// Reads a stream: from now on, or after a place if its events are kept.
+    pub fn read(&self, stream: StreamId, after: Option<Place>) -> Result<Events, NotRead> {
         let slot = self.slots.take().ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
         let reader = Reader { to, missed: 0 };
         let mut all = self.readers.lock();
-        match all.get_mut(&stream) {
+        let hub = (stream, after.map_or(0, |_| self.next.fetch_add(1, Ordering::Relaxed)));
+        match all.get_mut(&hub) {
             Some(readers) => readers.push(reader),
             None => {
-                let following = self.session.follow(stream, Slow::Misses, EVENTS_MAX).map_err(|_| NotRead::Over)?;
-                self.serve(stream, following).map_err(|_| NotRead::Busy)?;
-                all.insert(stream, vec![reader]);
+                let following =
+                    self.session.follow_after(stream, after, Slow::Misses, EVENTS_MAX).map_err(NotRead::Refused)?;
+                self.serve(hub, following).map_err(|_| NotRead::Busy)?;
+                all.insert(hub, vec![reader]);
             }
         }
         drop(all);
@@ -93,29 +103,27 @@ impl Hubs {
     }
 
     /// Starts the thread that follows a stream.
-    fn serve(&self, stream: StreamId, following: Following) -> io::Result<()> {
-        let schema = self.session.engine().program().streams[stream].schema.clone();
+    fn serve(&self, hub: Hub, following: Following) -> io::Result<()> {
+        let schema = self.session.engine().program().streams[hub.0].schema.clone();
         let (readers, stopping) = (self.readers.clone(), self.stopping.clone());
         let run = move || {
-            let mut text = EventText::new(&schema);
+            let rows = JsonRows::new(&schema);
             loop {
                 let next = following.next(Some(soon()));
                 let is_over = matches!(next, Followed::Over) || stopping.load(Ordering::Acquire);
                 match next {
                     Followed::Events(released) => {
-                        let messages = text.messages(&released);
-                        give(&readers, stream, |reader| {
-                            messages.iter().for_each(|(m, events)| reader.give(m, *events))
-                        });
+                        let messages = messages(&rows, &released);
+                        give(&readers, hub, |reader| messages.iter().for_each(|(m, events)| reader.give(m, *events)));
                     }
-                    Followed::Missed(events) => give(&readers, stream, |reader| reader.missed += events),
+                    Followed::Missed(events) => give(&readers, hub, |reader| reader.missed += events),
                     Followed::Nothing | Followed::Over => {}
                 }
                 let mut all = readers.lock();
-                let left = all.get_mut(&stream).expect("only this thread removes it");
+                let left = all.get_mut(&hub).expect("only this thread removes it");
                 left.retain(|reader| !reader.to.is_closed());
                 if left.is_empty() || is_over {
-                    all.remove(&stream);
+                    all.remove(&hub);
                     return;
                 }
             }
@@ -128,8 +136,8 @@ fn soon() -> Instant {
     Instant::now() + TICK
 }
 
-fn give(all: &Mutex<BTreeMap<StreamId, Vec<Reader>>>, stream: StreamId, to: impl FnMut(&mut Reader)) {
-    all.lock().get_mut(&stream).into_iter().flatten().for_each(to);
+fn give(all: &Readers, hub: Hub, to: impl FnMut(&mut Reader)) {
+    all.lock().get_mut(&hub).into_iter().flatten().for_each(to);
 }
 
 impl Reader {
@@ -146,39 +154,23 @@ impl Reader {
     }
 }
 
-/// Writes events as messages, with the number of their epoch and their place among the stream's events in it.
-struct EventText {
-    rows: JsonRows,
-    /// The last epoch, and the number of its events so far.
-    last: (u64, usize),
-}
-
-impl EventText {
-    fn new(schema: &Schema) -> EventText {
-        EventText { rows: JsonRows::new(schema), last: (0, 0) }
-    }
-
-    /// Messages and the numbers of their events.
-    fn messages(&mut self, released: &Released) -> Vec<(Bytes, u64)> {
-        if self.last.0 != released.epoch {
-            self.last = (released.epoch, 0);
+/// Messages with events, and the numbers of their events. The id of an event is the place after it, so that a reader can go
+/// on there.
+fn messages(rows: &JsonRows, released: &Released) -> Vec<(Bytes, u64)> {
+    let events = rows.of(&released.batch);
+    let count = released.batch.num_rows();
+    let message = |first: usize| {
+        let end = count.min(first + MESSAGE_EVENTS_MAX);
+        let mut text = Vec::new();
+        for row in first..end {
+            let after = Place { epoch: released.epoch, events: released.first + row as u64 + 1 };
+            text.extend_from_slice(format!("id: {after}\ndata: ").as_bytes());
+            events.write(&mut text, row);
+            text.extend_from_slice(b"\n\n");
         }
-        let rows = self.rows.of(&released.batch);
-        let count = released.batch.num_rows();
-        let mut messages = Vec::new();
-        for first in (0..count).step_by(MESSAGE_EVENTS_MAX) {
-            let end = count.min(first + MESSAGE_EVENTS_MAX);
-            let mut text = Vec::new();
-            for row in first..end {
-                text.extend_from_slice(format!("id: {}.{}\ndata: ", released.epoch, self.last.1 + row).as_bytes());
-                rows.write(&mut text, row);
-                text.extend_from_slice(b"\n\n");
-            }
-            messages.push((text.into(), (end - first) as u64));
-        }
-        self.last.1 += count;
-        messages
-    }
+        (text.into(), (end - first) as u64)
+    };
+    (0..count).step_by(MESSAGE_EVENTS_MAX).map(message).collect()
 }
 
 /// The body of a reader's response.

@@ -24,7 +24,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
-use tidemill_runtime::{BadRecord, Session};
+use tidemill_runtime::{BadRecord, Place, Session, SessionError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -172,7 +172,7 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
         ["health"] => health(shared),
         ["metrics"] => answer::whole(StatusCode::OK, answer::PROMETHEUS, metrics::text(shared)),
         ["tables", name, ref key @ ..] => table(shared, name, key, &request).await,
-        ["streams", name] => stream(shared, name),
+        ["streams", name] => stream(shared, name, &request),
         _ => answer::error(StatusCode::NOT_FOUND, "there is no such path; GET / says what there is"),
     }
 }
@@ -330,7 +330,7 @@ fn accepts_arrow(request: &Request<Incoming>) -> bool {
         .is_some_and(|accept| accept.split(',').any(|one| one.split(';').next().map(str::trim) == Some(answer::ARROW)))
 }
 
-fn stream(shared: &Shared, name: &str) -> Answer {
+fn stream(shared: &Shared, name: &str, request: &Request<Incoming>) -> Answer {
     let program = shared.session.engine().program();
     let known = index::streams(program).any(|stream| stream.name == name);
     let Some(id) = shared.session.stream(name).ok().filter(|_| known) else {
@@ -338,12 +338,22 @@ fn stream(shared: &Shared, name: &str) -> Answer {
         let why = format!("there is no stream '{name}'; streams: {}", known.join(", "));
         return answer::error(StatusCode::NOT_FOUND, &why);
     };
-    match shared.hubs.read(id) {
+    let last = request.headers().get("last-event-id").map(|id| id.to_str().unwrap_or("?").parse::<Place>());
+    let after = match last.transpose() {
+        Ok(after) => after,
+        Err(error) => return answer::error(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    match shared.hubs.read(id, after) {
         Ok(events) => answer::events(events),
         Err(NotRead::Busy) => {
             answer::later(&format!("{} readers of streams are there; try again", shared.limits.readers_max))
         }
-        Err(NotRead::Over) => answer::error(StatusCode::SERVICE_UNAVAILABLE, "the run is over"),
+        Err(NotRead::Refused(SessionError::Over)) => {
+            answer::error(StatusCode::SERVICE_UNAVAILABLE, &SessionError::Over.to_string())
+        }
+        Err(NotRead::Refused(error)) => {
+            answer::error(StatusCode::GONE, &format!("{error}; read it from now on, without Last-Event-ID"))
+        }
     }
 }
 
