@@ -14,7 +14,7 @@ import pytest
 from conftest import load_tool
 
 ROOT = Path(__file__).parents[2]
-RUN = ["README.md", "docs/tutorial.md"]
+RUN = ["README.md", "docs/server.md", "docs/tutorial.md"]
 DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
