@@ -1,6 +1,6 @@
 //! Calls, reads and pushes over HTTP, for a running [`Session`].
 //!
-//! One thread serves all connections ([`http`], on `tokio`); it never waits for the engine. Others stand between it and
+//! One thread serves all connections (`http`, on `tokio`); it never waits for the engine. Others stand between it and
 //! the session: one sends calls and one takes their replies (`calls`), one asks for tables and sends what is pushed
 //! (`asks`), and one follows each stream that has readers (`follow`). Nothing below this crate knows of `async`.
 //!
