@@ -17,6 +17,7 @@ use typed_index_collections::TiVec;
 
 const NOTHING_LOGGED: &str =
     "no transaction was verified: a run that ends takes a checkpoint of everything and drops the log before it";
+const NOTHING_YET: &str = "no transaction was verified: none is known to be durable after the newest checkpoint";
 
 /// What was compared and found equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,6 +38,10 @@ pub struct Verified {
     pub tables: BTreeMap<String, TableDigest>,
     /// By sink: the digest of all that went to it since the state began.
     pub outputs: BTreeMap<String, StreamDigest>,
+    /// Who went on with the state meanwhile: then `through` is the last epoch that was known to be durable at the moment
+    /// that was verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_use_by: Option<String>,
     /// What could not be compared, and why.
     pub notes: Vec<String>,
 }
@@ -111,6 +116,7 @@ impl<'a> Verification<'a> {
             from: start.epoch,
             through: start.epoch,
             outputs: outputs.collect(),
+            in_use_by: directory.writer().map(str::to_owned),
             ..Verified::default()
         };
         let counts = vec![(0, 0); program.transactions.len()];
@@ -294,9 +300,16 @@ impl<'a> Verification<'a> {
             let digest = TableDigest::of(&batch_of(&table_schema(table), &self.walk.reference.table(t)));
             self.verified.tables.insert(table.name.clone(), digest);
         }
+        if let Some(writer) = &self.verified.in_use_by {
+            let through = self.verified.through;
+            self.verified.notes.push(format!(
+                "the state is in use by {writer}: epoch {through} is the last one that was known to be durable"
+            ));
+        }
         if !self.ours.is_empty() {
-            let epochs = self.ours.len();
-            self.verified.notes.push(format!("{epochs} epochs have no digest in the log: a crash came before it"));
+            let (epochs, is_in_use) = (self.ours.len(), self.verified.in_use_by.is_some());
+            let why = if is_in_use { "it comes later" } else { "a crash came before it" };
+            self.verified.notes.push(format!("{epochs} epochs have no digest in the log: {why}"));
         }
         if self.changed == Some(self.walk.epoch) {
             self.verified.notes.push(format!(
@@ -304,14 +317,15 @@ impl<'a> Verification<'a> {
                 self.walk.epoch
             ));
         } else if self.verified.is_empty() {
+            let nothing = if self.verified.in_use_by.is_some() { NOTHING_YET } else { NOTHING_LOGGED };
             let held = self.directory.savepoints()?.into_iter();
             let held = held.filter(|savepoint| self.directory.has_log_after(savepoint)).map(|savepoint| savepoint.name);
             let held: Vec<String> = held.collect();
             self.verified.notes.push(match held.as_slice() {
-                [] => format!(
-                    "{NOTHING_LOGGED}; begin the next run with a savepoint, which keeps it, and verify from there"
-                ),
-                names => format!("{NOTHING_LOGGED}; verify from a savepoint, which keeps it: {}", names.join(", ")),
+                [] => {
+                    format!("{nothing}; begin the next run with a savepoint, which keeps it, and verify from there")
+                }
+                names => format!("{nothing}; verify from a savepoint, which keeps it: {}", names.join(", ")),
             });
         }
         Ok(self.verified)

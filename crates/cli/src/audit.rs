@@ -7,11 +7,11 @@ use crate::say;
 use crate::text::{count, counted};
 use std::fmt::Write;
 use tidemill_audit::{Verified, recorded_source, show, verify as verified};
-use tidemill_connect::open_state_as_it_is;
+use tidemill_connect::view_state;
 
 /// Verifies a state; the exit code.
 pub fn verify(arguments: &VerifyArguments) -> u8 {
-    let directory = open_state_as_it_is(&arguments.state).map_err(JobError::from);
+    let directory = view_state(&arguments.state).map_err(JobError::from);
     let done = directory.and_then(|directory| Ok(verified(&directory, arguments.from.as_deref(), &recorded_source)?));
     match done {
         Ok(verified) if arguments.json => {
@@ -52,7 +52,7 @@ fn text(verified: &Verified) -> String {
 /// Shows transactions; the exit code.
 pub fn txn(command: &TxnCommand) -> u8 {
     let TxnCommand::Show { state, position } = command;
-    let shown = open_state_as_it_is(state).map_err(JobError::from);
+    let shown = view_state(state).map_err(JobError::from);
     match shown.and_then(|directory| Ok(show(&directory, position, &recorded_source)?)) {
         Ok(text) => {
             say::out(&text);

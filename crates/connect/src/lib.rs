@@ -92,7 +92,7 @@ pub use overlap::{Named, check_overlap};
 pub use patient::{Patience, Patient};
 pub use registry::{KindTaken, Registry};
 pub use spec::{Spec, SpecError};
-pub use state::{open_state, open_state_as_it_is};
+pub use state::{open_state, open_state_as_it_is, view_state};
 pub use text::RECORD_BYTES_MAX;
 pub use text::json::{JsonBatch, JsonRecords, JsonRows, json_string};
 

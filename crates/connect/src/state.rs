@@ -26,6 +26,11 @@ pub fn open_state_as_it_is(path: &Path) -> Result<StateDirectory, StateError> {
     StateDirectory::open_as_it_is(Arc::new(Disk), path, &holder().0)
 }
 
+/// A view of the state directory that is there, whatever its program, while a run may go on with it.
+pub fn view_state(path: &Path) -> Result<StateDirectory, StateError> {
+    StateDirectory::view(Arc::new(Disk), path)
+}
+
 /// Who this process is, for those who find a state locked; and the time in nanoseconds.
 fn holder() -> (String, u128) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -17,6 +17,7 @@ use crate::planted::{Bug, Planted};
 use crate::savepoint::remove_all;
 use crate::storage::{Lock, Locked, Storage};
 use crate::store::{RunWriter, Runs, StoredRun};
+use crate::view::{NoLock, Pinned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct StateDirectory {
     /// Files that this process writes, or has written and reads, whether or not a manifest names them.
     in_use: FilesInUse,
     planted: Planted,
+    /// Who goes on with the state, where this is a view of it.
+    writer: Option<String>,
     _lock: Box<dyn Lock>,
 }
 
@@ -93,6 +96,45 @@ impl StateDirectory {
         StateDirectory::with(storage, path, id, program, recorded, Fit::Same, Some(manifest), lock)
     }
 
+    /// A view of an existing state of any program as it stands now, to be read while a run may go on with it: it
+    /// changes nothing, and stays as it is (`view.rs` says how). While another process holds the state, its log ends
+    /// with the last epoch that is known to be durable.
+    pub fn view(storage: Arc<dyn Storage>, path: &Path) -> Result<StateDirectory, StateError> {
+        let absent = || StateError::Refused(format!("there is no state in {}", path.display()));
+        if Manifest::read(&*storage, path)?.is_none() {
+            return Err(absent());
+        }
+        let lock = path.join("lock");
+        // Held until the pin is done: then nothing begins meanwhile.
+        let locked = storage.lock(&lock, "").map_err(StateError::io(&lock, "locked"))?;
+        let pinned = Pinned::of(storage, path)?.ok_or_else(absent)?;
+        let writer = match locked {
+            Locked::Mine(_) => None,
+            Locked::By(other) => Some(holder_text(&other)),
+        };
+        let manifest = Manifest::read(&pinned, path)?.ok_or_else(absent)?;
+        Ok(StateDirectory {
+            storage: Arc::new(pinned),
+            path: path.to_owned(),
+            id: manifest.id,
+            program: manifest.program.clone(),
+            recorded: manifest.recorded.clone(),
+            fit: Fit::Same,
+            manifest: Some(manifest),
+            next_file: 1,
+            in_use: FilesInUse::default(),
+            begins_weak: false,
+            planted: Planted::default(),
+            writer,
+            _lock: Box::new(NoLock),
+        })
+    }
+
+    /// In a view: who went on with the state when it was pinned; none if nobody did.
+    pub fn writer(&self) -> Option<&str> {
+        self.writer.as_deref()
+    }
+
     #[allow(clippy::too_many_arguments, reason = "they are its fields")]
     fn with(
         storage: Arc<dyn Storage>,
@@ -116,6 +158,7 @@ impl StateDirectory {
             in_use: FilesInUse::default(),
             begins_weak: false,
             planted: Planted::default(),
+            writer: None,
             _lock: lock,
         };
         match &directory.manifest {
@@ -306,12 +349,23 @@ impl StateDirectory {
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, after)?;
         reader.plant(self.planted);
         reader.hold(self.held_epoch()?);
+        self.bound(&mut reader)?;
         Ok(reader)
     }
 
     /// The log after an earlier epoch, as far as it is kept.
     pub fn log_behind(&self, epoch: u64) -> Result<LogReader, StateError> {
-        LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)
+        let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)?;
+        self.bound(&mut reader)?;
+        Ok(reader)
+    }
+
+    /// In a view of a state that a run goes on with, ends a log with what is known to be durable.
+    fn bound(&self, reader: &mut LogReader) -> Result<(), StateError> {
+        match self.writer {
+            Some(_) => reader.end_with_durable(self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch)),
+            None => Ok(()),
+        }
     }
 
     fn logs(&self) -> PathBuf {
@@ -319,7 +373,7 @@ impl StateDirectory {
     }
 
     fn logs_of(&self, number: u64) -> PathBuf {
-        self.path.join(if number == 0 { "log".into() } else { format!("log.{number}") })
+        log_directory(&self.path, number)
     }
 
     /// Removes the logs of earlier courses.
@@ -337,7 +391,7 @@ impl StateDirectory {
 
     /// The directory of its checkpoint files.
     pub(crate) fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoint")
+        checkpoint_directory(&self.path)
     }
 
     /// Undoes an unfinished beginning. A directory that holds more than a beginning has lost its manifest.
@@ -415,8 +469,23 @@ fn take(storage: &dyn Storage, path: &Path, holder: &str) -> Result<Box<dyn Lock
             Ok(lock)
         }
         Locked::By(other) => {
-            let other = if other.trim().is_empty() { "another process" } else { other.trim() };
-            Err(StateError::Refused(format!("the state {} is in use by {other}", path.display())))
+            Err(StateError::Refused(format!("the state {} is in use by {}", path.display(), holder_text(&other))))
         }
     }
+}
+
+/// Who holds a lock, by what it has written there.
+fn holder_text(written: &str) -> String {
+    let written = written.trim();
+    if written.is_empty() { "another process".into() } else { written.into() }
+}
+
+/// The directory of a state's log of this number.
+pub(crate) fn log_directory(state: &Path, number: u64) -> PathBuf {
+    state.join(if number == 0 { "log".into() } else { format!("log.{number}") })
+}
+
+/// The directory of a state's checkpoint files.
+pub(crate) fn checkpoint_directory(state: &Path) -> PathBuf {
+    state.join("checkpoint")
 }

@@ -16,6 +16,7 @@ mod planted;
 mod savepoint;
 mod storage;
 pub mod store;
+mod view;
 
 pub use blocks::{BlockFile, BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};

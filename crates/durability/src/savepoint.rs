@@ -46,11 +46,6 @@ const DIRECTORY: &str = "savepoint";
 const NAME_BYTES_MAX: usize = 100;
 
 impl StateDirectory {
-    /// The directory of its savepoints.
-    fn savepoint_directory(&self) -> PathBuf {
-        self.path().join(DIRECTORY)
-    }
-
     /// Keeps the newest checkpoint under a name.
     pub fn create_savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
         self.create_savepoint_of(name, NodeRange::default())
@@ -68,7 +63,7 @@ impl StateDirectory {
             StateError::Refused(format!("the state {} has {there}, and none of {nodes}", self.path().display()))
         })?;
         let manifest = &Manifest { checkpoint, ..manifest.clone() };
-        let (storage, path) = (&**self.storage(), self.savepoint_directory().join(name));
+        let (storage, path) = (&**self.storage(), savepoint_directory(self.path()).join(name));
         let checkpoints = path.join("checkpoint");
         storage.create_directory(&checkpoints).map_err(StateError::io(&checkpoints, "made"))?;
         // An unfinished savepoint may have left files of another checkpoint.
@@ -97,7 +92,7 @@ impl StateDirectory {
 
     /// All savepoints, by name.
     pub fn savepoints(&self) -> Result<Vec<Savepoint>, StateError> {
-        let directory = self.savepoint_directory();
+        let directory = savepoint_directory(self.path());
         let names = match self.storage().list(&directory) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -107,7 +102,7 @@ impl StateDirectory {
     }
 
     fn find_savepoint(&self, name: &str) -> Result<Option<Savepoint>, StateError> {
-        let path = self.savepoint_directory().join(name);
+        let path = savepoint_directory(self.path()).join(name);
         let manifest = Manifest::read(&**self.storage(), &path)?;
         Ok(manifest.map(|manifest| Savepoint { name: name.into(), path, manifest }))
     }
@@ -175,6 +170,11 @@ impl StateDirectory {
         let manifest = self.manifest().expect("just written").clone();
         manifest.write(&*storage, &savepoint.path, Planted::default())
     }
+}
+
+/// The directory of a state's savepoints.
+pub(crate) fn savepoint_directory(state: &Path) -> PathBuf {
+    state.join(DIRECTORY)
 }
 
 /// Links the files of a checkpoint into another directory.

@@ -213,7 +213,7 @@ impl Durable {
 
         let start = match log {
             OpenLog::New(log) => Start::New(log),
-            OpenLog::Old(reader) => Start::Replay(Replay {
+            OpenLog::Old(reader) => Start::Replay(Box::new(Replay {
                 reader,
                 schemas: LogSchemas::of(program),
                 machine: on.machine.clone(),
@@ -222,7 +222,7 @@ impl Durable {
                 path,
                 released: furthest,
                 was_weak,
-            }),
+            })),
         };
         let memory = buffers.clone().map(|buffers| MemoryControl {
             buffers,

@@ -13,7 +13,7 @@ pub enum Start {
     /// The state is new.
     New(Log),
     /// The epochs of an earlier run have to be replayed first.
-    Replay(Replay),
+    Replay(Box<Replay>),
 }
 
 /// The result of a replay.

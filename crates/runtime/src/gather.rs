@@ -261,7 +261,7 @@ impl Gatherer {
             Start::New(log) => self.begin_log(Replayed { log, lost: 0 }, Recovery::default()),
             Start::Replay(replay) => {
                 let planted = self.durable.as_ref().expect("looked at above").side.planted;
-                self.replay = Some(LogCutter::new(replay, planted));
+                self.replay = Some(LogCutter::new(*replay, planted));
                 self.go_on(Phase::Room)
             }
         }

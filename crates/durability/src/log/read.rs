@@ -46,6 +46,9 @@ pub struct LogReader {
     /// The payloads of marks that were read and not yet taken.
     notes: Vec<Vec<u8>>,
     ended: bool,
+    /// Where the log may be written meanwhile: it ends with what is known to be durable, which is at least up to this
+    /// epoch.
+    bound: Option<u64>,
     /// Epochs after this one are not removed.
     held: Option<u64>,
     planted: Planted,
@@ -100,6 +103,7 @@ impl LogReader {
             durable_epoch: first.epoch,
             notes: Vec::new(),
             ended: false,
+            bound: None,
             held: None,
             planted: Planted::default(),
         };
@@ -109,6 +113,30 @@ impl LogReader {
         reader.whole.end = last.base + length.saturating_sub(last.offset(last.base));
         reader.load()?;
         Ok(reader)
+    }
+
+    /// Ends the log with the last epoch that is known to be durable, for a reader beside the run that writes the log.
+    /// `checkpoint`: the epoch of the newest checkpoint, up to which everything is durable.
+    pub fn end_with_durable(&mut self, checkpoint: u64) -> Result<(), StateError> {
+        let last = *self.segments.last().expect("there is a first one");
+        let path = last.path(&self.directory);
+        let bytes = read_all(&*self.storage, &path).map_err(StateError::io(&path, "read"))?;
+        let mut at = segment::HEADER;
+        while at < bytes.len() {
+            let position = last.base + (at - segment::HEADER) as u64;
+            // Also what follows a damaged record says what was durable.
+            at += record::read(&bytes[at..], self.log, position).map_or(ALIGNMENT, |read| {
+                self.durable = self.durable.max(read.header.durable);
+                read.size
+            });
+        }
+        self.bound = Some(checkpoint);
+        Ok(())
+    }
+
+    /// Whether a reader beside a run has come to the end of what is known to be durable.
+    fn is_at_bound(&self) -> bool {
+        self.position >= self.durable && self.bound.is_some_and(|checkpoint| self.epoch >= checkpoint)
     }
 
     /// Bytes that were read, and bytes in total.
@@ -159,6 +187,10 @@ impl LogReader {
     /// The next epoch to replay; none at the end.
     pub fn next_epoch(&mut self) -> Result<Option<LoggedEpoch>, StateError> {
         while !self.ended {
+            if self.is_at_bound() {
+                self.ended = true;
+                break;
+            }
             let segment = self.segments[self.current];
             let offset = segment.offset(self.position) as usize;
             let rest = self.bytes.get(offset..).unwrap_or_default();
@@ -166,7 +198,7 @@ impl LogReader {
                 self.enter_next()?;
                 continue;
             }
-            if rest.is_empty() && self.position >= self.durable {
+            if rest.is_empty() && self.position >= self.durable && self.bound.is_none() {
                 self.ended = true;
                 break;
             }
@@ -239,7 +271,8 @@ impl LogReader {
     /// No record can be read at `offset` of the current segment. Decides whether this is the end or damage.
     fn judge(&mut self, offset: usize, what: &str) -> Result<(), StateError> {
         let last = self.current + 1 == self.segments.len();
-        if last && self.position >= self.durable && !self.was_durable(offset) {
+        let was_checkpointed = self.bound.is_some_and(|checkpoint| self.epoch < checkpoint);
+        if last && self.position >= self.durable && !was_checkpointed && !self.was_durable(offset) {
             self.ended = true;
             return Ok(());
         }

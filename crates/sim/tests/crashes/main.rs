@@ -6,7 +6,7 @@
 //!
 //! [`planted`] shows that these trials find bugs. [`full_logging`] looks for the results of transactions in the log;
 //! [`log`] runs the log alone through many crashes, [`store`] the runs of rows; [`damage`] flips bits of a state
-//! directory; [`kills`] ends real processes; [`power`] cuts the power of a real file system.
+//! directory; [`beside`] verifies a state while a run goes on with it; [`kills`] ends real processes; [`power`] cuts the power of a real file system.
 //!
 //! Most trials step the engine on one thread, in an order that the seed draws ([`tidemill_sim::step_through`]): a failing
 //! trial fails again, step for step ([`replays`] shows it). Some run it on threads.
@@ -14,6 +14,7 @@
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been on one thread, `TIDEMILL_THREAD_CRASHES` on threads,
 //! `TIDEMILL_SEED` the first seed.
 
+mod beside;
 mod child;
 mod commands;
 mod damage;

@@ -15,8 +15,8 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, TableId};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, Options, Request, RunError, Scheduling,
-    Sink, Source, Summary, Sync,
+    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, IoFailure, Options, Request, RunError,
+    Scheduling, Sink, Source, Summary, Sync,
 };
 use tidemill_sim::{Fault, SimEnvironment, SimStorage, SimulatedClock, SteppedEnvironment, Trace, step_through};
 
@@ -232,7 +232,21 @@ pub fn recorded(history: &History) -> Recorded {
 }
 
 /// The name of the savepoint that some trials begin with.
-const START: &str = "start";
+pub const START: &str = "start";
+
+/// Opens the sources of a trial to be read again.
+pub fn records_again(
+    history: &History,
+    setting: &Setting,
+) -> impl Fn(&StateDirectory, &tidemill_plan::Stream) -> Result<Option<Box<dyn Source>>, IoFailure> {
+    move |_, stream| {
+        let Origin::Source { source, .. } = stream.origin else { unreachable!("a source's stream") };
+        let s = source as usize;
+        let again = Again::of(s + setting.seed as usize);
+        let records = Records::new(&stream.schema, &history.sources[s], setting.batch, again);
+        Ok(Some(Box::new(records) as Box<dyn Source>))
+    }
+}
 
 /// Audits a state from its newest checkpoint and from the savepoint; the first difference.
 fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Option<String> {
@@ -242,13 +256,7 @@ fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Opt
         Err(StateError::Refused(why)) if why.starts_with("there is no state") => return None,
         Err(error) => return Some(error.to_string()),
     };
-    let open = |_: &StateDirectory, stream: &tidemill_plan::Stream| {
-        let Origin::Source { source, .. } = stream.origin else { unreachable!("a source's stream") };
-        let s = source as usize;
-        let again = Again::of(s + setting.seed as usize);
-        let records = Records::new(&stream.schema, &history.sources[s], setting.batch, again);
-        Ok(Some(Box::new(records) as Box<dyn Source>))
-    };
+    let open = records_again(history, setting);
     let starts = [None, directory.savepoint(START).is_ok().then_some(START)];
     starts.iter().enumerate().filter(|(i, start)| *i == 0 || start.is_some()).find_map(|(_, start)| {
         verify(&directory, *start, &open).err().map(|error| format!("verified from {start:?}: {error}"))
