@@ -341,6 +341,19 @@ impl Session {
         Ok((copied.epoch, copied.complete, ids.into_iter().zip(copied.tables).map(frame).collect()))
     }
 
+    /// Makes a savepoint: its name, its epoch and the epoch's punctuation.
+    fn savepoint(
+        &self,
+        py: Python<'_>,
+        name: Option<String>,
+        timeout: Option<f64>,
+    ) -> PyResult<(String, u64, Option<i64>)> {
+        let (deadline, name) = (deadline_of(timeout)?, name.as_deref());
+        let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask_savepoint(name, Some(until)))?)?;
+        let made = self.deny(py, patiently(py, deadline, |until| asked.made(Some(until)))?)?;
+        Ok((made.name, made.epoch, made.complete))
+    }
+
     /// Follows a stream, from a place on if one is given; `waits`: the run waits for the follower where it is slow.
     fn follow(
         &self,

@@ -38,7 +38,7 @@ from .replies import Reply
 from .results import Collected
 from .schema import Event, Row, column, event_time, key
 from .serving import Server
-from .session import AsyncSession, Flushed, Follower, Released, Session, Snapshot
+from .session import AsyncSession, Flushed, Follower, Released, Savepoint, Session, Snapshot
 from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
@@ -69,6 +69,7 @@ __all__ = [
     "Row",
     "RunError",
     "RunSummary",
+    "Savepoint",
     "SchemaError",
     "Server",
     "Session",

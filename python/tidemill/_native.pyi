@@ -57,6 +57,9 @@ class Session:
     def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, int | None, list[Frame]]:
         """Copies of tables after one released epoch, with its number and its punctuation."""
 
+    def savepoint(self, name: str | None, timeout: float | None, /) -> tuple[str, int, int | None]:
+        """Makes a savepoint: its name, its released epoch, and the epoch's punctuation."""
+
     def follow(self, stream: str, after: str | None, waits: bool, events_max: int, /) -> Follower:
         """Follows a stream by its label, from a place on or from now. Raises ``ValueError`` for a text that is no
         place."""

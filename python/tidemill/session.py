@@ -31,7 +31,7 @@ from .times import Time, time_of_microseconds
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["AsyncFollower", "AsyncSession", "Flushed", "Follower", "Released", "Session", "Snapshot"]
+__all__ = ["AsyncFollower", "AsyncSession", "Flushed", "Follower", "Released", "Savepoint", "Session", "Snapshot"]
 
 T = TypeVar("T")
 
@@ -85,6 +85,17 @@ class Flushed:
     and in applications without event times."""
     held: Mapping[str, int] = field(default_factory=dict)
     """By source: events that wait, because of its lateness or because another source has not come as far."""
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A savepoint that a session has made."""
+
+    name: str
+    epoch: int
+    """The released epoch that it is of. It contains everything that was sent before and may pass."""
+    complete_until: Time | int | None = None
+    """Every event with a time below has passed, as ``Snapshot`` says it."""
 
 
 class Follower:
@@ -303,6 +314,16 @@ class Session:
         until = _time(self._app, complete)
         return {name: Snapshot(name, epoch, until, frame) for name, frame in zip(names, frames, strict=True)}
 
+    def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
+        """Makes a savepoint of the state, after an epoch that contains everything that was sent before.
+
+        The run goes on meanwhile. Without a name it is ``epoch-`` and the epoch's number. ``timeout``: seconds; the
+        savepoint may be made after them. Raises ``TimeoutError``, and ``RunError`` without a state, for a name that is
+        taken or none, where the disk is full, and if the run has failed or is over.
+        """
+        made, epoch, complete = self._native.savepoint(name, timeout)
+        return Savepoint(made, epoch, _time(self._app, complete))
+
     def follow(
         self,
         stream: Stream[Any] | str,
@@ -425,6 +446,10 @@ class AsyncSession:
     async def tables(self, *tables: Table[Any] | str, timeout: float | None = None) -> dict[str, Snapshot]:
         """As ``Session.tables``."""
         return await asyncio.to_thread(self._session.tables, *tables, timeout=timeout)
+
+    async def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
+        """As ``Session.savepoint``."""
+        return await asyncio.to_thread(self._session.savepoint, name, timeout=timeout)
 
     def follow(
         self,

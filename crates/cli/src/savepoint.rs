@@ -8,7 +8,8 @@ use crate::text::{count, counted};
 use std::fs::create_dir_all;
 use std::path::Path;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{SinkConnection, WriteParquet, open_state_as_it_is};
+use tidemill_connect::{SinkConnection, WriteParquet, open_state_as_it_is, view_state};
+use tidemill_durability::StateError;
 use tidemill_runtime::{IoFailure, RunError, state_rows};
 
 /// Runs one of its commands; the exit code.
@@ -24,6 +25,13 @@ pub fn savepoint(command: &SavepointCommand) -> u8 {
 }
 
 fn create(state: &Path, name: &str) -> Result<(), JobError> {
+    if let Some(writer) = view_state(state)?.writer() {
+        return Err(JobError::Run(RunError::State(StateError::Refused(format!(
+            "the state {} is in use by {writer}, which alone can make a savepoint now: call savepoint('{name}') of its \
+             session (app.start), end it first, or begin the next run with --savepoint {name}",
+            state.display()
+        )))));
+    }
     let directory = open_state_as_it_is(state)?;
     let logged = directory.has_logged()?;
     let savepoint = directory.create_savepoint(name)?;
@@ -37,7 +45,7 @@ fn create(state: &Path, name: &str) -> Result<(), JobError> {
 }
 
 fn list(state: &Path) -> Result<(), JobError> {
-    let directory = open_state_as_it_is(state)?;
+    let directory = view_state(state)?;
     let savepoints = directory.savepoints()?;
     if savepoints.is_empty() {
         say::out("there are no savepoints");
@@ -69,7 +77,7 @@ fn remove(state: &Path, name: &str) -> Result<(), JobError> {
 }
 
 fn export(state: &Path, name: &str, folder: &Path) -> Result<(), JobError> {
-    let savepoint = open_state_as_it_is(&open_state_as_it_is(state)?.savepoint(name)?.path)?;
+    let savepoint = open_state_as_it_is(&view_state(state)?.savepoint(name)?.path)?;
     let program = recorded_program(&savepoint)?;
     let failed = |name: &str| {
         let name = name.to_owned();

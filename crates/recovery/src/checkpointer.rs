@@ -11,6 +11,7 @@
 //!    ([`crate::buffer_manager`]).
 //! 4. After all sinks have committed the epoch, the checkpoint becomes the newest, and the log before it may be
 //!    removed.
+//!    Where savepoints were asked for, it is kept under their names now ([`crate::savepoints`]).
 //! 5. If there are too many runs, they are merged, and the manifest then names the merged run. With a memory limit,
 //!    runs are merged as they are spilled, and the next checkpoint's manifest names the merged ones.
 //!
@@ -22,6 +23,7 @@ use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, tables, wri
 use crate::control::{Failure, RunError};
 use crate::digest::outputs_by_name;
 use crate::logger::LogState;
+use crate::savepoints::SavepointRequest;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +57,8 @@ pub struct Cut {
     pub whole: bool,
     /// With a memory limit: by table, the runs of rows that changed before the cut and are not in memory.
     pub live: Option<Vec<Arc<Runs>>>,
+    /// The savepoints to keep of it.
+    pub savepoints: Vec<SavepointRequest>,
 }
 
 /// A snapshot that has begun at the end of an epoch, as reported by the committer.
@@ -98,6 +102,10 @@ pub struct Checkpointer {
     pub(crate) failure: Arc<Failure>,
     pub(crate) pace: CopyPace,
     pub(crate) work: Work,
+    /// The savepoints to keep of the checkpoint in progress.
+    pub(crate) savepoints: Vec<SavepointRequest>,
+    /// Whether it found no room on the disk.
+    pub(crate) lacks_room: bool,
     /// A merge of spilled runs.
     pub(crate) merge: Option<LiveMerge>,
     /// Whether there may be more to merge.
@@ -173,11 +181,14 @@ impl Checkpointer {
     }
 
     /// The result of a piece of work; none if there was no disk space for it, or if it failed.
-    fn unless_full<T>(&self, done: Result<T, StateError>) -> Option<T> {
+    fn unless_full<T>(&mut self, done: Result<T, StateError>) -> Option<T> {
         match done {
             Ok(done) => Some(done),
             // The log still has everything; the work is tried again when there may be space.
-            Err(error) if error.is_no_room() => None,
+            Err(error) if error.is_no_room() => {
+                self.lacks_room = true;
+                None
+            }
             Err(error) => {
                 self.failure.set(RunError::State(error));
                 None
@@ -215,7 +226,8 @@ impl Checkpointer {
         self.state.whole.store(!forgets, Ordering::Release);
         self.pace.begin(&*self.environment);
         self.copy_ahead();
-        let Cut { epoch, sources, whole, live } = cut;
+        let Cut { epoch, sources, whole, live, savepoints } = cut;
+        (self.savepoints, self.lacks_room) = (savepoints, false);
         let before = Before::of(&self.directory.lock(), whole, live);
         let (outputs, writer) = (captured.outputs, SnapshotWriter::default());
         self.work = Work::Rows(Writing { epoch, sources, outputs, before, writer });
@@ -254,6 +266,9 @@ impl Checkpointer {
             self.buffers.iter().for_each(|buffers| buffers.forget_cut());
             self.merges = true;
             assert!(self.state.cut.lock().is_none(), "a checkpoint has taken its cut before it ends");
+            let unmade = std::mem::take(&mut self.savepoints).into_iter();
+            // Where the run has failed or ends, nobody is told that there was no room.
+            unmade.filter(|_| self.lacks_room).for_each(SavepointRequest::has_no_room);
             self.state.busy.store(false, Ordering::Release);
         }
         progress
@@ -309,6 +324,10 @@ impl Checkpointer {
             let newest = directory.checkpoint().map(|newest| newest.epoch);
             assert!(newest < Some(epoch), "a checkpoint is newer than the one that it replaces");
             directory.switch(*checkpoint)?;
+            if !self.savepoints.is_empty() {
+                self.log_state.hold(epoch);
+            }
+            std::mem::take(&mut self.savepoints).into_iter().for_each(|savepoint| savepoint.keep(directory));
         }
         if let Some(buffers) = &self.buffers {
             buffers.install(written);

@@ -9,6 +9,7 @@ use crate::digest::{Digests, outputs_by_name};
 use crate::logger::{LogState, note};
 use crate::packed::PackedCodec;
 use crate::replay::Recovery;
+use crate::savepoints::Savepoints;
 use crate::summary::DurabilitySummary;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -42,6 +43,11 @@ pub struct Left {
 }
 
 impl Ending {
+    /// The savepoints of the state.
+    pub fn savepoints(&self) -> Savepoints {
+        Savepoints::of(&self.directory)
+    }
+
     /// Stops the pauses of a checkpoint in progress: nothing else runs any more.
     pub fn hurry(&self) {
         self.checkpoints.presses.store(true, Ordering::Relaxed);
@@ -114,6 +120,7 @@ impl Ending {
         directory.weaken(false)?;
         self.checkpoints.count.fetch_add(1, Ordering::Relaxed);
         log.roll_now()?;
+        self.log_state.held_by(&mut log);
         log.truncate(left.epoch, usize::MAX)?;
         drop(directory);
         match merge(machine, &self.directory) {

@@ -8,6 +8,7 @@ use crate::checkpointer::{CheckpointState, Cut};
 use crate::entry::EpochEntry;
 use crate::intake::Intake;
 use crate::logger::{LogState, Logged};
+use crate::savepoints::SavepointRequest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Log, Planted};
@@ -111,21 +112,27 @@ impl CheckpointTrigger {
         epoch.input.is_digested = true;
     }
 
-    /// Requests a checkpoint at the end of an epoch that was just cut, if one is due.
-    pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate) {
+    /// Whether a checkpoint can be due with the next epoch: none is under way.
+    pub fn is_free(&self) -> bool {
+        !self.checkpoints.busy.load(Ordering::Acquire)
+    }
+
+    /// Requests a checkpoint at the end of an epoch that was just cut, if one is due, or if savepoints of it are wanted.
+    pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate, savepoints: Vec<SavepointRequest>) {
         assert!(!epoch.input.replayed, "no checkpoint is due in a replay");
         let bytes = self.log_state.bytes.load(Ordering::Relaxed);
         assert!(self.bytes <= bytes, "the log only grows");
         let is_long =
             self.events >= self.options.checkpoint_events || bytes - self.bytes >= self.options.checkpoint_log_bytes;
-        if !is_long || self.checkpoints.busy.load(Ordering::Acquire) {
+        assert!(savepoints.is_empty() || self.is_free(), "a savepoint waits for the checkpoint under way");
+        if (!is_long && savepoints.is_empty()) || !self.is_free() {
             return;
         }
         self.checkpoints.busy.store(true, Ordering::Release);
         (self.events, self.bytes) = (0, bytes);
         let whole = self.checkpoints.whole.load(Ordering::Acquire);
         let live = self.buffers.as_ref().map(|buffers| buffers.cut());
-        let cut = Cut { epoch: epoch.number, sources: feed.sources(gate), whole, live };
+        let cut = Cut { epoch: epoch.number, sources: feed.sources(gate), whole, live, savepoints };
         let before = self.checkpoints.cut.lock().replace(cut);
         assert!(before.is_none(), "one checkpoint at a time");
         epoch.input.snapshot_due = Some(SnapshotDue { generation: self.generation, whole });

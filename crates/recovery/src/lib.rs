@@ -46,6 +46,7 @@ mod open;
 mod packed;
 mod parallel;
 mod replay;
+mod savepoints;
 mod summary;
 
 pub use checkpoint::SourceAt;
@@ -65,6 +66,7 @@ pub use logger::{Logged, Logger};
 pub use migrate::{migrate, seed};
 pub use open::{Bells, CommitSide, Durable, GateSide, Parts, Shared};
 pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Start};
+pub use savepoints::{SavepointAnswer, SavepointRequest, Savepoints};
 pub use summary::{DurabilitySummary, MemorySummary};
 
 use std::time::Duration;

@@ -39,6 +39,25 @@ pub struct LogState {
     /// Epochs up to this one are in a checkpoint: their segments may be removed. Written by the checkpointer, taken by
     /// the logger.
     pub truncate: AtomicU64,
+    /// The epoch of the first savepoint that was made in this run, after which the log keeps everything; 0: none was made.
+    /// Written by the checkpointer, before it lets segments go.
+    held: AtomicU64,
+}
+
+impl LogState {
+    /// A savepoint of an epoch is made: later epochs stay in the log.
+    pub(crate) fn hold(&self, epoch: u64) {
+        assert!(epoch > 0, "a run makes savepoints of its epochs");
+        let _ = self.held.compare_exchange(0, epoch, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Makes a log keep what savepoints need of it.
+    pub(crate) fn held_by(&self, log: &mut Log) {
+        match self.held.load(Ordering::Acquire) {
+            0 => {}
+            epoch => log.hold_after(epoch),
+        }
+    }
 }
 
 /// Appends to the log during a run.
@@ -298,8 +317,9 @@ impl Logger {
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.tell();
         self.log().roll()?;
-        let checkpoint = self.state.truncate.swap(0, Ordering::Relaxed);
+        let checkpoint = self.state.truncate.swap(0, Ordering::Acquire);
         if checkpoint > 0 {
+            self.state.held_by(self.log.as_mut().expect("the log has begun"));
             self.log().roll_now()?;
             assert!(self.truncate < checkpoint, "checkpoints come in the order of epochs");
             let durable = self.state.durable.load(Ordering::Acquire);

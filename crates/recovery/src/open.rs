@@ -314,6 +314,8 @@ fn checkpointer(
         failure: on.failure.clone(),
         pace: CopyPace::default(),
         work: Work::Nothing,
+        savepoints: Vec::new(),
+        lacks_room: false,
         merge: None,
         merges: false,
     }

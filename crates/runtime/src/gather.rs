@@ -459,10 +459,14 @@ impl Gatherer {
         let events_max = self.events_max_of_run();
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
         let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
+        let may_keep = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
         let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
         let mut session = SessionState::default();
         if let Some(at_gate) = self.session.as_mut().filter(|_| self.replay.is_none()) {
             let idle = &mut self.idle;
+            if may_keep {
+                at_gate.may_keep();
+            }
             let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed.as_deref_mut(), events_max);
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
@@ -578,12 +582,14 @@ impl Gatherer {
         }
         self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
+        let mut savepoints = Vec::new();
         if let Some(session) = self.session.as_ref().filter(|_| self.replay.is_some()) {
             session.replays(&mut epoch);
         } else if let Some(session) = &mut self.session {
             let boundary = self.agenda.boundary(times_of(&self.gate));
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
-            session.cut(&mut epoch, &self.gate, more_is_due);
+            let is_free = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
+            savepoints = session.cut(&mut epoch, &self.gate, more_is_due, may_be_due && is_free);
         }
         if let Some(durable) = &mut self.durable {
             let side = &mut durable.side;
@@ -597,7 +603,7 @@ impl Gatherer {
                 None => {
                     side.feed.cut(&epoch, &self.gate);
                     if may_be_due {
-                        side.trigger.cut(&mut epoch, &side.feed, &self.gate);
+                        side.trigger.cut(&mut epoch, &side.feed, &self.gate, savepoints);
                     }
                 }
             }

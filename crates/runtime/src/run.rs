@@ -211,7 +211,8 @@ impl Run {
     /// What a session needs of it.
     pub(crate) fn for_session(&self) -> OfRun {
         let committer = self.committer.bell.clone();
-        OfRun { committer, report: self.committer.actor.report(), started: self.started }
+        let savepoints = self.ending.as_ref().map(Ending::savepoints);
+        OfRun { committer, report: self.committer.actor.report(), started: self.started, savepoints }
     }
 
     /// Makes every failure wake all actors, which see it and exit.

@@ -99,6 +99,11 @@ impl Log {
         self.held = epoch;
     }
 
+    /// Keeps the epochs after this one, too.
+    pub fn hold_after(&mut self, epoch: u64) {
+        self.held = Some(self.held.map_or(epoch, |held| held.min(epoch)));
+    }
+
     /// Plants a bug.
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted;

@@ -5,7 +5,7 @@ use crate::inputs::Inputs;
 use crate::session::calls::CallsAtGate;
 use crate::session::link::{Due, Link, Message, Question};
 use std::sync::Arc;
-use tidemill_recovery::LogFeed;
+use tidemill_recovery::{LogFeed, SavepointRequest};
 use tidemill_stages::actor::{Inbox, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
@@ -24,6 +24,8 @@ pub struct AtGate {
     asked: Vec<Question>,
     /// Calls that no epoch has yet.
     calls: CallsAtGate,
+    /// Savepoints that wait for the checkpoint under way. Nothing waits for them.
+    later: Vec<Question>,
 }
 
 /// How a session stands when an epoch is gathered.
@@ -38,17 +40,24 @@ pub struct SessionState {
 impl AtGate {
     /// A session that sends to these sources.
     pub fn new(link: Arc<Link>, messages: Inbox<Message>, sources: Vec<usize>) -> AtGate {
-        AtGate { link, messages: Some(messages), sources, asked: Vec::new(), calls: CallsAtGate::default() }
+        let (asked, later) = (Vec::new(), Vec::new());
+        AtGate { link, messages: Some(messages), sources, asked, later, calls: CallsAtGate::default() }
     }
 
     /// How it stands.
     pub fn state(&self) -> SessionState {
-        SessionState { is_open: self.messages.is_some(), asks: !self.asked.is_empty() }
+        let is_open = self.messages.is_some() || !self.later.is_empty();
+        SessionState { is_open, asks: !self.asked.is_empty() }
     }
 
     /// Whether there are messages that the gate has not taken.
     pub fn has_messages(&self) -> bool {
         self.messages.as_ref().is_some_and(|messages| !messages.is_empty())
+    }
+
+    /// Nothing keeps a checkpoint from being taken: savepoints wait no longer.
+    pub fn may_keep(&mut self) {
+        self.asked.append(&mut self.later);
     }
 
     /// Takes messages: until a question, or until there are enough events for an epoch. An error is the number of a
@@ -110,25 +119,34 @@ impl AtGate {
         epoch.input.wanted.follows = self.link.kept();
     }
 
-    /// Notes what the session wants of an epoch that was just cut. `more_is_due`: something is due that may run now.
-    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool) {
+    /// Notes what the session wants of an epoch that was just cut; the savepoints to keep of it. `more_is_due`: something
+    /// is due that may run now. `may_keep`: a checkpoint may be due with the epoch.
+    pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool, may_keep: bool) -> Vec<SavepointRequest> {
         epoch.input.wanted.follows = self.link.streams();
         let answering = self.calls.cut(epoch);
         self.link.calls(answering);
         let positions = gate.positions();
         let passes = more_is_due || self.sources.iter().any(|&source| gate.may_pass(source));
+        let mut savepoints = Vec::new();
         if !self.asked.is_empty() && !passes {
-            self.answer_with(epoch, positions.iter().map(|position| position.held).collect());
+            if !may_keep {
+                self.later.extend(self.asked.extract_if(.., |question| question.savepoint.is_some()));
+            }
+            savepoints = self.answer_with(epoch, positions.iter().map(|position| position.held).collect());
         }
         self.link.stand(positions);
+        savepoints
     }
 
-    /// The epoch answers all questions.
-    fn answer_with(&mut self, epoch: &mut Epoch, held: Vec<u64>) {
-        for question in self.asked.drain(..) {
+    /// The epoch answers all questions; the savepoints that they want.
+    fn answer_with(&mut self, epoch: &mut Epoch, held: Vec<u64>) -> Vec<SavepointRequest> {
+        let mut savepoints = Vec::new();
+        for mut question in self.asked.drain(..) {
             epoch.input.wanted.tables.extend(&question.tables);
+            savepoints.extend(question.savepoint.take());
             self.link.due(Due { epoch: epoch.number, question, held: held.clone() });
         }
+        savepoints
     }
 
     /// Takes nothing more; by source, the events that were sent and never taken.
@@ -142,6 +160,7 @@ impl AtGate {
         };
         self.asked.clear();
         self.calls = CallsAtGate::default();
+        self.later.clear();
         messages.into_iter().filter_map(untaken).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Why sessions refuse.
 
 use crate::session::place::Place;
+use tidemill_durability::StateError;
 
 /// Why a session cannot do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,12 @@ pub enum SessionError {
         /// The reason, and what to do.
         reason: String,
     },
+    /// The run has no state, of which a savepoint would be.
+    #[error("the run has no state to make a savepoint of: begin it with one")]
+    NoState,
+    /// A savepoint cannot be made.
+    #[error(transparent)]
+    Savepoint(#[from] StateError),
     /// There was no room, or no answer, within the given time.
     #[error("the engine had no room within the given time")]
     Timeout,

@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
+use tidemill_recovery::SavepointRequest;
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::finish::answers::Answers;
@@ -59,6 +60,8 @@ pub enum Message {
 pub struct Question {
     /// The tables to read.
     pub tables: Vec<TableId>,
+    /// The savepoint to keep, of a run with a state.
+    pub savepoint: Option<SavepointRequest>,
     /// Dropped without an answer if the run ends before.
     pub answer: Sender<Answer>,
 }

@@ -2,7 +2,7 @@
 //!
 //! A session's run has the threads of every other run. Beside its sources, events are *sent* to it: [`Session::send`].
 //! Their epochs are cut, logged and released as those of sources. What a session asks ([`Session::flush`],
-//! [`Session::tables`]) is answered with a released epoch, which is whole: it contains everything that was sent before.
+//! [`Session::tables`], [`Session::savepoint`]) is answered with a released epoch, which is whole: it contains everything that was sent before.
 //!
 //! Events that are sent to a source without event time have anchored positions: no other source makes them wait
 //! (`docs/formalism.md`). Events with an event time take their places by it, as those of every source.
@@ -31,10 +31,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_durability::{Savepoint, StateError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId, TableId};
-use tidemill_recovery::{Control, RunError};
+use tidemill_recovery::{Control, RunError, SavepointRequest, Savepoints};
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
@@ -55,6 +56,17 @@ pub struct Flushed {
     pub complete: Option<i64>,
     /// By source, the events that are held back: by lateness, or by another source.
     pub held: Vec<u64>,
+}
+
+/// A savepoint that a session has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavepointMade {
+    /// Its name.
+    pub name: String,
+    /// The released epoch that it is of. It contains everything that was sent before.
+    pub epoch: u64,
+    /// The epoch's punctuation: every event with a time below has passed.
+    pub complete: Option<i64>,
 }
 
 /// A consistent copy of tables. Any number of them may be held.
@@ -88,6 +100,8 @@ pub(crate) struct OfRun {
     pub report: Arc<Mutex<Report>>,
     /// When it began (time of the clock).
     pub started: u64,
+    /// Those of its state, if it has one.
+    pub savepoints: Option<Savepoints>,
 }
 
 /// The thread that watches the run, and its result.
@@ -255,6 +269,25 @@ impl Session {
         self.ask(tables.to_vec(), deadline)?.tables(deadline)
     }
 
+    /// Makes a savepoint of the run's state, of a released epoch that contains everything that was sent before. The run
+    /// goes on meanwhile. Without a name it is `epoch-` and the epoch's number.
+    pub fn savepoint(&self, name: Option<&str>, deadline: Option<Instant>) -> Result<SavepointMade, SessionError> {
+        self.ask_savepoint(name, deadline)?.made(deadline)
+    }
+
+    /// Asks for a savepoint. Waits for room, and not until it is made.
+    pub fn ask_savepoint(&self, name: Option<&str>, deadline: Option<Instant>) -> Result<AskedSavepoint, SessionError> {
+        let savepoints = self.run.savepoints.as_ref().ok_or(SessionError::NoState)?;
+        name.map_or(Ok(()), |name| savepoints.no_savepoint(name))?;
+        let ((answer, answered), (told, made)) = (bounded(1), bounded(1));
+        let answer_savepoint = move |done| _ = told.send(done);
+        let savepoint = SavepointRequest { name: name.map(str::to_owned), answer: Box::new(answer_savepoint) };
+        let question = Question { tables: Vec::new(), savepoint: Some(savepoint), answer };
+        self.message(Message::Ask(question), deadline)?;
+        let asked = Asked { engine: self.engine.clone(), tables: Vec::new(), answered };
+        Ok(AskedSavepoint { asked, released: Mutex::new(None), made })
+    }
+
     /// The counts so far: those of released epochs.
     pub fn summary(&self) -> Summary {
         let mut positions = self.link.positions();
@@ -328,7 +361,7 @@ impl Session {
     pub fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
         let (answer, answered) = bounded(1);
         let asked = Asked { engine: self.engine.clone(), tables: tables.clone(), answered };
-        self.message(Message::Ask(Question { tables, answer }), deadline)?;
+        self.message(Message::Ask(Question { tables, savepoint: None, answer }), deadline)?;
         Ok(asked)
     }
 
@@ -368,13 +401,41 @@ impl Asked {
     }
 
     fn answer(&self, deadline: Option<Instant>) -> Result<Answer, SessionError> {
-        match deadline {
-            None => self.answered.recv().map_err(|_| SessionError::Over),
-            Some(deadline) => self.answered.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
-                true => SessionError::Timeout,
-                false => SessionError::Over,
-            }),
-        }
+        received(&self.answered, deadline)
+    }
+}
+
+/// A savepoint that will be made.
+pub struct AskedSavepoint {
+    asked: Asked,
+    /// Its epoch, once it is released.
+    released: Mutex<Option<Flushed>>,
+    made: Receiver<Result<Savepoint, StateError>>,
+}
+
+impl AskedSavepoint {
+    /// Waits until it is made. After [`SessionError::Timeout`] it may be waited for again.
+    pub fn made(&self, deadline: Option<Instant>) -> Result<SavepointMade, SessionError> {
+        let mut released = self.released.lock();
+        let flushed = match &*released {
+            Some(flushed) => flushed,
+            None => released.insert(self.asked.flushed(deadline)?),
+        };
+        let savepoint = received(&self.made, deadline)??;
+        let epoch = savepoint.manifest.checkpoint.epoch;
+        assert_eq!(epoch, flushed.epoch, "a savepoint is of the epoch that answers the question");
+        Ok(SavepointMade { name: savepoint.name, epoch, complete: flushed.complete })
+    }
+}
+
+/// What comes through a channel until the deadline.
+fn received<T>(channel: &Receiver<T>, deadline: Option<Instant>) -> Result<T, SessionError> {
+    match deadline {
+        None => channel.recv().map_err(|_| SessionError::Over),
+        Some(deadline) => channel.recv_deadline(deadline).map_err(|error| match error.is_timeout() {
+            true => SessionError::Timeout,
+            false => SessionError::Over,
+        }),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod mixed;
 mod readers;
+mod savepoints;
 
 use crate::support::{Kept, Sockets, Subject, table_schema};
 use crate::{configuration, number, watchdog};
@@ -34,7 +35,9 @@ fn start(subject: &Subject, options: Options) -> (Session, Vec<Kept>) {
 
 fn start_on(subject: &Subject, options: Options, durability: Option<Durability>) -> (Session, Vec<Kept>) {
     let engine = Engine::for_session(subject.program.clone(), Logging::default()).expect("it compiles");
-    subject.preload(&engine);
+    if durability.as_ref().is_none_or(|durability| durability.directory.is_new()) {
+        subject.preload(&engine);
+    }
     let kept: Vec<Kept> = subject.program.sinks.iter().map(|_| Kept::default()).collect();
     let request = Request {
         sources: source_streams(&subject.program).iter().map(|_| Box::new(SentSource) as Box<_>).collect(),

@@ -31,16 +31,22 @@ fn check(subject: &Subject, (asked, expected): &Read, what: &str) {
 
 /// A state with frequent checkpoints, and in half of the cases memory for next to no rows.
 fn durable(subject: &Subject, options: &mut Options, random: &mut Random) -> Durability {
+    let machine = SimStorage::new(random.below(1 << 30) as u64);
+    options.memory = random.chance(50).then_some(1);
+    durable_on(&machine, subject, random)
+}
+
+/// A state on a machine, with frequent checkpoints.
+pub fn durable_on(machine: &SimStorage, subject: &Subject, random: &mut Random) -> Durability {
     let how = OpenState {
-        storage: Arc::new(SimStorage::new(random.below(1 << 30) as u64)),
+        storage: Arc::new(machine.clone()),
         path: Path::new("state"),
         holder: "a test",
         id: 7,
         program: Identity::of(&subject.program),
         recorded: None,
     };
-    options.memory = random.chance(50).then_some(1);
-    let directory = StateDirectory::open(how).expect("a new state");
+    let directory = StateDirectory::open(how).expect("a state of the program");
     let checkpoint_events = 1 + random.below(20) as u64;
     Durability { directory, options: DurabilityOptions { checkpoint_events, ..DurabilityOptions::default() } }
 }
