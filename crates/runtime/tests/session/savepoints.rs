@@ -5,6 +5,7 @@ use super::readers::durable_on;
 use super::{close, each_random, source_streams, start_on};
 use crate::support::{Subject, table_schema};
 use arrow_array::RecordBatch;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::StateDirectory;
@@ -14,7 +15,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::TableId;
 use tidemill_reference::Reference;
 use tidemill_runtime::{Options, Session, SessionError, state_rows};
-use tidemill_sim::SimStorage;
+use tidemill_sim::{Fault, SimStorage};
 
 /// A savepoint, and the records that the run had let through by then, of all that were sent.
 struct Kept {
@@ -42,7 +43,14 @@ fn after<'p>(subject: &'p Subject, order: &[usize]) -> Reference<'p> {
 }
 
 /// Sends the records of an order from a place on, a few of one source at a time.
-fn send_all(session: &Session, subject: &Subject, order: &[usize], from: usize, random: &mut Random) {
+/// Fails where the run is over.
+fn send_some(
+    session: &Session,
+    subject: &Subject,
+    order: &[usize],
+    from: usize,
+    random: &mut Random,
+) -> Result<(), SessionError> {
     let (program, sources) = (&subject.program, &subject.history.sources);
     let streams = source_streams(program);
     let mut sent: Vec<usize> =
@@ -51,9 +59,10 @@ fn send_all(session: &Session, subject: &Subject, order: &[usize], from: usize, 
     while let Some(&source) = order.get(at) {
         let alike = order[at..].iter().take_while(|&&of| of == source).count().min(1 + random.below(7));
         let some = &sources[source][sent[source]..sent[source] + alike];
-        session.send(source, &batch_of(&program.streams[streams[source]].schema, some), None).expect("it runs");
+        session.send(source, &batch_of(&program.streams[streams[source]].schema, some), None)?;
         (sent[source], at) = (sent[source] + alike, at + alike);
     }
+    Ok(())
 }
 
 fn same_tables(subject: &Subject, ours: &[RecordBatch], order: &[usize], what: &str) {
@@ -76,7 +85,7 @@ fn goes_on(subject: &Subject, machine: &SimStorage, kept: &Kept, order: &Order, 
     let machine = machine.copy();
     open(&machine).restore_savepoint(&kept.name).expect("it goes back");
     let (session, _) = start_on(subject, Options::default(), Some(durable_on(&machine, subject, random)));
-    send_all(&session, subject, order, kept.passed, random);
+    send_some(&session, subject, order, kept.passed, random).expect("it runs");
     let ids: Vec<TableId> = subject.program.tables.keys().collect();
     let read = session.tables(&ids, None).expect("it runs").tables;
     same_tables(subject, &read, order, what);
@@ -101,6 +110,13 @@ fn look(subject: &Subject, directory: &StateDirectory, name: &str, order: &Order
     Kept { name: name.into(), passed: all }
 }
 
+fn random_order(subject: &Subject, random: &mut Random) -> Order {
+    let sources = subject.history.sources.iter().enumerate();
+    let mut order: Order = sources.flat_map(|(source, records)| vec![source; records.len()]).collect();
+    (1..order.len()).for_each(|last| order.swap(last, random.below(last + 1)));
+    order
+}
+
 #[test]
 fn savepoints_have_their_epochs() {
     let mut made = 0;
@@ -108,13 +124,11 @@ fn savepoints_have_their_epochs() {
         let machine = SimStorage::new(random.below(1 << 30) as u64);
         options.memory = random.chance(50).then_some(1);
         let (session, _) = start_on(&subject, options, Some(durable_on(&machine, &subject, random)));
-        let sources = subject.history.sources.iter().enumerate();
-        let mut order: Order = sources.flat_map(|(source, records)| vec![source; records.len()]).collect();
-        (1..order.len()).for_each(|last| order.swap(last, random.below(last + 1)));
+        let order = random_order(&subject, random);
         let (mut asked, mut sent) = (Vec::new(), 0);
         while sent < order.len() {
             let next = (sent + 1 + random.below(20)).min(order.len());
-            send_all(&session, &subject, &order[..next], sent, random);
+            send_some(&session, &subject, &order[..next], sent, random).expect("it runs");
             sent = next;
             if random.chance(50) {
                 let name = random.chance(50).then(|| format!("number-{}", asked.len()));
@@ -155,6 +169,61 @@ fn savepoints_have_their_epochs() {
         }
     });
     assert!(made > 0, "some savepoints were made");
+}
+
+/// A fault at some call of a run.
+fn fault(random: &mut Random) -> Fault {
+    match random.below(6) {
+        0 | 1 => Fault::CutBefore,
+        2 => Fault::CutAfter,
+        3 => Fault::Refused(ErrorKind::Other),
+        4 => Fault::Half(ErrorKind::StorageFull),
+        _ => Fault::Dropped(ErrorKind::Other),
+    }
+}
+
+#[test]
+fn savepoints_that_were_made_survive_a_crash() {
+    let (mut crashes, mut survived, mut unmade) = (0, 0, 0);
+    each_random(false, |subject, mut options, random, what| {
+        let machine = SimStorage::new(random.below(1 << 30) as u64);
+        options.memory = random.chance(50).then_some(1);
+        let (session, _) = start_on(&subject, options, Some(durable_on(&machine, &subject, random)));
+        let order = random_order(&subject, random);
+        machine.fail(machine.call_count() + random.below(1 + 4 * order.len()), fault(random));
+        let (mut asked, mut sent) = (Vec::new(), 0);
+        while sent < order.len() {
+            let next = (sent + 1 + random.below(10)).min(order.len());
+            if send_some(&session, &subject, &order[..next], sent, random).is_err() {
+                break;
+            }
+            sent = next;
+            if let Ok(savepoint) = session.ask_savepoint(None, None) {
+                asked.push((savepoint, sent));
+            }
+        }
+        let has_failed = !matches!(session.close(&mut || {}), Some(Ok(_)));
+        let made = asked.into_iter().filter_map(|(asked, sent)| Some((asked.made(None).ok()?.name, sent)));
+        let made: Vec<(String, usize)> = made.collect();
+        drop(session);
+        crashes += u32::from(has_failed);
+        machine.heal();
+        machine.cut_power();
+        let directory = open(&machine);
+        for (name, sent) in &made {
+            look(&subject, &directory, name, &order, *sent, what);
+            survived += u32::from(has_failed);
+        }
+        // One that a crash has kept from being made is whole, or is none.
+        for savepoint in directory.savepoints().expect("no fault") {
+            unmade += u32::from(made.iter().all(|(name, _)| *name != savepoint.name));
+            look(&subject, &directory, &savepoint.name, &order, 0, what);
+            let mut log = directory.log_behind(savepoint.manifest.checkpoint.epoch).expect("it is kept");
+            while log.next_epoch().expect("it is whole").is_some() {}
+        }
+    });
+    println!("{crashes} crashes, {survived} savepoints survived, {unmade} were whole and nobody was told");
+    assert!(crashes > 0 && survived > 0);
 }
 
 #[test]
