@@ -126,6 +126,8 @@ def test_a_state_is_read_while_a_run_goes_on_with_it(tmp_path):
             through = epoch
         mill.flush()
         assert "epoch" in command("txn", "show", tmp_path, "deposits:2")
+        missing = command("txn", "show", tmp_path, "deposits:999", code=3)
+        assert f"by what was known to be durable: it is in use by process {os.getpid()}" in missing
         assert "begin: epoch" in command("savepoint", "list", tmp_path)
         refused = command("savepoint", "create", tmp_path, "other", code=3)
         assert "call savepoint('other') of its session" in refused

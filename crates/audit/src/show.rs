@@ -29,9 +29,12 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
         searched.push(format!("{} to {}", epochs.0 + 1, epochs.1));
     }
     let position = position_text(&recorded_program(directory)?, position);
+    let in_use =
+        directory.writer().map(|writer| format!(", by what was known to be durable: it is in use by {writer}"));
     Err(AuditError::Unknown(format!(
-        "{position} is not in the log, which was searched in the epochs {}; a savepoint keeps the log after it",
-        searched.join(", then ")
+        "{position} is not in the log, which was searched in the epochs {}{}; a savepoint keeps the log after it",
+        searched.join(", then "),
+        in_use.unwrap_or_default()
     )))
 }
 
