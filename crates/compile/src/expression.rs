@@ -3,10 +3,12 @@
 use crate::body::Body;
 use crate::helpers;
 use crate::lower::Val;
+use crate::records;
 use crate::window::AGGREGATES;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F64, I8, I64};
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
+use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::typed::{Expr, Node};
 use tidemill_plan::{Aggregate, Cast, CompareOp, FloatOp, ReasonId, TextOp, TextTest, Window, WordOp};
@@ -132,6 +134,16 @@ impl Body<'_, '_> {
                 self.l.call_text(helpers::window_add as *const () as usize, &arguments)
             }
             Node::WindowRead { .. } => self.window_read(expr),
+            Node::WindowNext { window, cell, time, after } => {
+                let cell = self.expr(cell);
+                let (time, after) = (self.expr(time).word, self.expr(after).word);
+                let window = self.window_address(window);
+                let bytes = cell.len.expect("a window is bytes");
+                let arguments = [window, cell.word, bytes, time, after];
+                plain(self.l.call_word(helpers::window_next as *const () as usize, &arguments))
+            }
+            Node::WindowField { cell, at, of, field } => self.window_field(cell, at, (*of, *field), expr.ty),
+            Node::Pack(values) => self.pack(values),
             Node::Len(value) => {
                 let ty = value.ty.ty;
                 let value = self.expr(value);
@@ -176,6 +188,49 @@ impl Body<'_, '_> {
         let word = self.l.scratch(0);
         let null = expr.ty.nullable.then(|| self.l.b.ins().icmp_imm_s(IntCC::Equal, found, 2));
         Val { word: self.l.of_word(word, expr.ty.ty), len: None, null }
+    }
+
+    /// A value of a record. A text is copied: the window may be edited where it is.
+    fn window_field(&mut self, cell: &Expr, at: &Expr, (of, field): (usize, usize), ty: ColumnType) -> Val {
+        let cell = self.expr(cell);
+        let at = self.expr(at).word;
+        let (of, field) = (self.l.int(of as i64), self.l.int(field as i64));
+        let bytes = cell.len.expect("a window is bytes");
+        let kind = self.l.int(match ty.ty {
+            Type::Str => records::STR,
+            Type::Bytes => records::BYTES,
+            _ => records::WORD,
+        });
+        let arguments = [self.l.context, cell.word, bytes, at, of, field, kind];
+        let is_null = self.l.call_word(helpers::window_field as *const () as usize, &arguments);
+        let word = self.l.scratch(0);
+        let len = ty.ty.is_bytes().then(|| self.l.scratch(1));
+        let null = ty.nullable.then(|| self.l.b.ins().ireduce(I8, is_null));
+        Val { word: self.l.of_word(word, ty.ty), len, null }
+    }
+
+    /// Values as a record: three words for each, in memory of the function, as [`records::Given`].
+    fn pack(&mut self, values: &[Expr]) -> Val {
+        let values: Vec<(Val, Type)> = values.iter().map(|value| (self.expr(value), value.ty.ty)).collect();
+        let size = (values.len().max(1) * size_of::<records::Given>()) as u32;
+        let room = self.l.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 3));
+        let room = self.l.b.ins().stack_addr(I64, room, 0);
+        for (index, (value, ty)) in values.iter().enumerate() {
+            let at = index * size_of::<records::Given>();
+            let word = self.l.to_word(value.word, *ty);
+            self.l.store(word, room, at + offset_of!(records::Given, word));
+            let len = match (value.len, ty) {
+                (Some(len), _) => len,
+                (None, Type::Float) => self.l.int(records::NO_TEXT_BUT_FLOAT),
+                (None, _) => self.l.int(records::NO_TEXT),
+            };
+            self.l.store(len, room, at + offset_of!(records::Given, len));
+            let null = value.null.unwrap_or_else(|| self.l.byte(false));
+            let null = self.l.b.ins().uextend(I64, null);
+            self.l.store(null, room, at + offset_of!(records::Given, null));
+        }
+        let count = self.l.int(values.len() as i64);
+        self.l.call_text(helpers::pack as *const () as usize, &[self.l.context, room, count])
     }
 
     fn two_texts(&mut self, left: &Expr, right: &Expr) -> [Value; 4] {

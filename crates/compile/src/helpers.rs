@@ -5,6 +5,7 @@
 
 use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
+use crate::records::{self, Found, Given};
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
 use tidemill_plan::Window;
@@ -175,6 +176,26 @@ helpers! {
         };
         (*context).scratch[0] = word;
         found
+    }
+    /// Where the next record of a window begins.
+    fn window_next(spec: *const Window, w: *const u8, wl: u64, time: i64, after: i64) -> i64 {
+        window::next(&*spec, bytes(w, wl), time, after)
+    }
+    /// A value of a record, in the scratch words: 1 if it is null.
+    fn window_field(context: *mut AccessContext, w: *const u8, wl: u64, at: i64, of: u64, field: u64, kind: i64) -> i64 {
+        let record = window::record(bytes(w, wl), at);
+        match records::field(record, of as usize, field as usize, kind) {
+            Found::Null => { (*context).scratch = [std::ptr::NonNull::<u8>::dangling().as_ptr() as u64, 0]; 1 }
+            Found::Word(word) => { (*context).scratch = [word, 0]; 0 }
+            Found::Text(text) => { leave(&mut *context, &[text]); 0 }
+        }
+    }
+    /// Values as a record.
+    fn pack(context: *mut AccessContext, given: *const Given, count: u64) {
+        let mut record = (*context).take_buffer();
+        records::pack(std::slice::from_raw_parts(given, count as usize), &mut record);
+        leave(&mut *context, &[&record]);
+        (*context).return_buffer(record);
     }
     /// The bytes of the texts of a column, in Arrow form, from `first` to before `end`.
     fn text_column_bytes(column: *const ColumnView, first: u64, end: u64) -> i64 {

@@ -20,6 +20,7 @@ mod lower;
 mod marks;
 mod native;
 mod pipeline;
+mod records;
 mod transaction;
 mod window;
 

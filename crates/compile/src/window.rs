@@ -222,6 +222,7 @@ fn stride(window: &Window) -> Option<usize> {
         Keep::Slices(_) => Some(window.slice_bytes()),
         _ if window.value.is_bytes() => None,
         Keep::Distinct(_) => Some(16),
+        Keep::Records(_) => None,
         Keep::Last(_) => Some(8),
     }
 }
@@ -229,6 +230,9 @@ fn stride(window: &Window) -> Option<usize> {
 /// The slice of now: that of the time, or that of the newest entry where it is later.
 fn now(window: &Window, bytes: &[u8], time: i64) -> i64 {
     let Some(slices) = window.slices() else { return 0 };
+    if let Keep::Records(_) = window.keep {
+        return time.div_euclid(slices.slide);
+    }
     let newest = match stride(window) {
         Some(stride) => bytes.len().checked_sub(stride).map(|at| word(&bytes[at..])),
         None => entries(window, bytes).last().map(|(slice, ..)| slice),
@@ -283,6 +287,11 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             tail.extend_from_slice(&now.to_le_bytes());
             write_item(item, tail);
             Edit { start, gap }
+        }
+        Keep::Records(slices) => {
+            tail.extend_from_slice(&now.to_le_bytes());
+            write_item(item, tail);
+            Edit { start: recent(window, bytes, now, slices.count), gap: bytes.len()..bytes.len() }
         }
         Keep::Last(count) => {
             let len = entries_len(window, bytes);
@@ -357,6 +366,27 @@ fn nth(window: &Window, bytes: &[u8], entry: usize) -> usize {
     }
 }
 
+/// Where the next record begins after the entry at `after`, or the first if that is negative; −1 if there is none.
+pub fn next(window: &Window, bytes: &[u8], time: i64, after: i64) -> i64 {
+    let Keep::Records(slices) = window.keep else { unreachable!("analysis gives windows of records") };
+    let mut rest = entries(window, bytes);
+    if let Ok(after) = usize::try_from(after) {
+        rest.at = after.min(bytes.len());
+        rest.next();
+    }
+    // Below the least number there is no slice.
+    let gone = now(window, bytes, time).checked_sub(slices.count);
+    let mut found = rest.filter(|(slice, ..)| gone.is_none_or(|gone| *slice > gone));
+    found.next().map_or(-1, |(.., start)| start as i64)
+}
+
+/// The record in the entry at `at`.
+pub fn record(bytes: &[u8], at: i64) -> &[u8] {
+    let entry = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    let (len, record) = (entry.get(8..).unwrap_or_default(), entry.get(16..).unwrap_or_default());
+    usize::try_from(word(len)).ok().and_then(|len| record.get(..len)).unwrap_or_default()
+}
+
 /// An aggregate over the last `within` slices or values.
 pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Aggregate) -> Answer {
     let start = match window.keep {
@@ -405,6 +435,7 @@ fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
         Keep::Slices(_) => part.chunks_exact(N::SLICE_BYTES).for_each(|entry| whole.add_entry(&entry[8..])),
         Keep::Last(_) => part.chunks_exact(8).for_each(|value| whole.add(N::read(value))),
         Keep::Distinct(_) => unreachable!("analysis refuses all else of distinct values"),
+        Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
     }
     (whole.count > 0).then_some(whole)
 }

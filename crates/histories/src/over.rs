@@ -53,7 +53,14 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         body.push(stmt(StmtNode::Require { condition: some, reason: "too many".into() }));
     }
     body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
-    TransactionDef { name: name.into(), inputs: vec![input], over: Some(OverDef { by, windows }), roles: vec![], body }
+    TransactionDef {
+        name: name.into(),
+        inputs: vec![input],
+        over: Some(OverDef { by, windows }),
+        join: None,
+        roles: vec![],
+        body,
+    }
 }
 
 fn count() -> Expr {

@@ -28,7 +28,8 @@ pub fn random_window(random: &mut Random, name: String, time: Option<Type>) -> C
 /// Whether values can be added, and aggregates asked for, on an event whose time is of this type.
 pub fn usable(column: &ColumnDef, time: Option<Type>) -> bool {
     match &column.window {
-        None => false,
+        // Records are what joins keep.
+        None | Some(WindowDef::Records { .. }) => false,
         Some(WindowDef::Last(_)) => true,
         Some(WindowDef::Span { span, .. }) => {
             time == Some(if matches!(span, Value::Int(_)) { Type::Int } else { Type::Time })
@@ -42,6 +43,7 @@ pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
     let value = column.ty.ty;
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
     let (part, distinct) = match column.window.as_ref().expect("a windowed column") {
+        WindowDef::Records { .. } => unreachable!("not usable"),
         WindowDef::Last(count) => (WindowPart::Last((count / 2).max(1)), value != Type::Float),
         WindowDef::Span { span, slide, distinct } => {
             let least = match span {

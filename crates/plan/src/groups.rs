@@ -118,7 +118,13 @@ fn keeps_to(program: &Program, roles: &[Role]) -> bool {
 fn is_of_event(expression: &Expr) -> bool {
     let is_varying = matches!(
         expression.node,
-        Node::Element { .. } | Node::Cell { .. } | Node::Exists { .. } | Node::WindowRead { .. } | Node::Local(_)
+        Node::Element { .. }
+            | Node::Cell { .. }
+            | Node::Exists { .. }
+            | Node::WindowRead { .. }
+            | Node::WindowNext { .. }
+            | Node::WindowField { .. }
+            | Node::Local(_)
     );
     !is_varying && expression.children().into_iter().all(is_of_event)
 }

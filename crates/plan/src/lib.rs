@@ -40,7 +40,7 @@ pub use program::{
     bad_schema,
 };
 pub use waves::Waves;
-pub use window::{BANDS, HOME_BAND, Keep, Slices, Window};
+pub use window::{BANDS, HOME_BAND, Keep, Slices, Window, record_nulls};
 
 /// Typed expressions and statements, named apart from the plan's own.
 pub mod typed {

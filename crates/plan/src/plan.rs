@@ -99,6 +99,12 @@ pub enum WindowDef {
         #[serde(default)]
         distinct: bool,
     },
+    /// All records ([`ExprNode::Pack`]) of the last `span`, in slices of `slide`.
+    Records {
+        span: Value,
+        #[serde(default)]
+        slide: Option<Value>,
+    },
     /// The last so many.
     Last(i64),
 }
@@ -226,11 +232,56 @@ pub struct TransactionDef {
     /// roles. The events that its body sees are the closes: the parts of the group, `start` and `end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<OverDef>,
+    /// Where it is there, the transaction runs on what a join of its two inputs gives. It has no roles. The events that its
+    /// body sees have the fields `p.id` of the left side `p` and `a.id` of the right side `a`, and `p.exists`, `a.exists` of a
+    /// side that can be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinDef>,
     /// The rows it may touch.
     #[serde(default)]
     pub roles: Vec<RoleDef>,
     /// What it does.
     pub body: Vec<Stmt>,
+}
+
+/// A join of two streams: the transaction's inputs, the left one first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JoinDef {
+    /// What the body calls the left side.
+    pub left: String,
+    /// What it calls the right side; none where it never sees it ([`JoinHow::Anti`]).
+    #[serde(default)]
+    pub right: Option<String>,
+    /// The key: pairs of values, over the fields of the left event and of the right. None is never equal.
+    pub on: Vec<(Expr, Expr)>,
+    /// How far apart in time events may be.
+    pub bound: JoinBound,
+    /// What becomes of an event without a partner.
+    pub how: JoinHow,
+}
+
+/// How far apart in time the events of a pair may be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinBound {
+    /// By less than this: a `duration`, or an `int` where the event time is one.
+    Within(Value),
+    /// As far as one window, which is tumbling.
+    Over(WindowsDef),
+}
+
+/// What becomes of an event without a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinHow {
+    /// Nothing.
+    Inner,
+    /// One of the left goes out alone.
+    Left,
+    /// One of either side goes out alone.
+    Outer,
+    /// Only those of the left without a partner go out.
+    Anti,
 }
 
 /// The windows over a stream.
@@ -464,6 +515,13 @@ pub enum ExprNode {
         #[serde(default)]
         by: Option<Box<Expr>>,
     },
+    /// Of a column of records: where the first one stands that is not too old, after the one at `after`, or from the oldest
+    /// on where that is −1; −1 if there is none.
+    NextRecord { role: String, column: String, after: Box<Expr> },
+    /// A value of the record at `at` of a column of records: the one of number `field` among `of`, which has this type.
+    RecordField { role: String, column: String, at: Box<Expr>, of: usize, field: usize, ty: ColumnType },
+    /// The values as one record, of type `bytes`.
+    Pack(Vec<Expr>),
     /// `role.exists`
     Exists(String),
     /// `-x`, `not x`

@@ -25,6 +25,8 @@ impl Display for Expr {
         match &self.node {
             ExprNode::Literal(value) => f.write_str(&literal(value)),
             ExprNode::Local(name) => f.write_str(name),
+            // A field of one side of a join.
+            ExprNode::Event(name) if name.contains('.') => f.write_str(name),
             ExprNode::Event(name) => write!(f, "ev.{name}"),
             ExprNode::Element { variable, field } if field.is_empty() => f.write_str(variable),
             ExprNode::Element { variable, field } => write!(f, "{variable}.{field}"),
@@ -45,6 +47,13 @@ impl Display for Expr {
                     (Some(value), None) => write!(f, "{value}.{function}()"),
                     _ => write!(f, "{function}()"),
                 }
+            }
+            ExprNode::NextRecord { role, column, after } => write!(f, "{role}.{column}.next({after})"),
+            ExprNode::RecordField { role, column, at, field, .. } => write!(f, "{role}.{column}[{at}].{field}"),
+            ExprNode::Pack(values) => {
+                f.write_str("pack(")?;
+                list(f, values)?;
+                f.write_str(")")
             }
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),

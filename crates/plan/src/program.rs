@@ -277,6 +277,8 @@ pub enum Bound {
     },
     /// That long after it.
     After(i64),
+    /// That long after it; but a row that was due may stay, and be due again from the next instant on.
+    Again(i64),
     /// The end of time, after all events.
     Never,
     /// No row, but the times of a clock: `origin` and each multiple of `every` before and after it that is after the first
@@ -333,7 +335,7 @@ impl Bound {
                 let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }
-            Bound::After(gap) | Bound::Wakes { after: gap } => time.checked_add(gap),
+            Bound::After(gap) | Bound::Again(gap) | Bound::Wakes { after: gap } => time.checked_add(gap),
             Bound::Never => Some(i64::MAX),
         }
     }
@@ -604,6 +606,14 @@ pub enum Node {
     /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
     /// and `Max` of no values are null.
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
+    /// The values as one record of a window, as [`crate::window`] says; `Bytes`. Never fails.
+    Pack(Vec<Expr>),
+    /// Where in the bytes of a window of records the first entry begins that is in its slices as of `time`, after the one
+    /// that begins at `after`, or from the start where that is negative; −1 if there is none. `Int`.
+    WindowNext { window: Window, cell: Box<Expr>, time: Box<Expr>, after: Box<Expr> },
+    /// The value of number `field`, among `of`, of the record in the entry that begins at `at`. It has the type that it was
+    /// packed with, possibly null there.
+    WindowField { cell: Box<Expr>, at: Box<Expr>, of: usize, field: usize },
     /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
     Len(Box<Expr>),
     /// The operand, a text or bytes, possibly null. Once it is evaluated, its bytes (0 of a null) are counted against a

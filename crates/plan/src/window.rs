@@ -23,11 +23,20 @@
 //! | `Slices` of floats | slice, count, sum of the home band (24 bytes), least, greatest | slice that is not empty |
 //! | | slice, −1 − band, sum of the band (24 bytes), 0, 0 | other band of a slice whose sum is not 0 |
 //! | `Distinct` | slice, value | value, with the last slice it was added in |
+//! | `Records` | slice, record | record of the last slices |
 //! | `Last` | value | of the last values |
 //!
 //! A NaN is always the one of bits 0x7ff8000000000000. The least and the greatest of values with a NaN are NaN; −0 is
 //! less than +0. A value of `Distinct` is new in the newest slice or leaves the bytes as they are; an older entry of it
 //! is taken out, and the new one is put at the end. A text is its length and its bytes.
+//!
+//! # Records
+//!
+//! A window of records has no clock: it is added to at the times of positions, which only go forward. So *now* is the slice
+//! of the time, and old entries are found from the front. A record is its length and its bytes: for each 64 values, or a
+//! part of them, a number with a bit that is 1 for each value that is null, the first value in the lowest bit; then a number
+//! for each value, 0 for a null, of a text where in the record its bytes begin in the lower 32 bits and how many there are
+//! in the upper; then the bytes of the texts.
 //!
 //! # Sums
 //!
@@ -59,6 +68,8 @@ pub enum Keep {
     Slices(Slices),
     /// The distinct values of the last slices.
     Distinct(Slices),
+    /// Every record of the last slices, oldest first.
+    Records(Slices),
     /// The last so many values, whatever their times.
     Last(i64),
 }
@@ -98,9 +109,15 @@ impl fmt::Display for Window {
         match self.keep {
             Keep::Slices(slices) => write!(f, "window of {value} over {slices}"),
             Keep::Distinct(slices) => write!(f, "window of distinct {value} over {slices}"),
+            Keep::Records(slices) => write!(f, "records of {slices}"),
             Keep::Last(count) => write!(f, "window of the last {count} {value}"),
         }
     }
+}
+
+/// Bytes before the values of a record of so many.
+pub fn record_nulls(values: usize) -> usize {
+    8 * values.div_ceil(64)
 }
 
 /// Bands of floats, with those that count NaNs and infinities.
@@ -117,7 +134,7 @@ impl Window {
     /// The slices, where there are any.
     pub fn slices(&self) -> Option<Slices> {
         match self.keep {
-            Keep::Slices(slices) | Keep::Distinct(slices) => Some(slices),
+            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) => Some(slices),
             Keep::Last(_) => None,
         }
     }

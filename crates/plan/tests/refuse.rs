@@ -741,7 +741,7 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
     let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
     let over = Some(OverDef { by, windows });
-    let window = TransactionDef { name: "w".into(), inputs: vec![input], over, roles: vec![], body };
+    let window = TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, roles: vec![], body };
     plan.transactions.push(window);
     match analyze(&plan) {
         Ok(_) => Vec::new(),

@@ -128,6 +128,18 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
             let (cell, time) = (eval(cell)?, as_word(time)?);
             crate::window::read(window, bytes(&cell), time, *within, *aggregate).ok_or(*reason)?
         }
+        Node::WindowNext { window, cell, time, after } => {
+            let (cell, time, after) = (eval(cell)?, as_word(time)?, as_word(after)?);
+            Value::Int(crate::records::next(window, bytes(&cell), time, after))
+        }
+        Node::WindowField { cell, at, of, field } => {
+            let (cell, at) = (eval(cell)?, as_word(at)?);
+            crate::records::field(bytes(&cell), at, *of, *field, expr.ty.ty)
+        }
+        Node::Pack(values) => {
+            let values = values.iter().map(eval).collect::<Result<Vec<_>, _>>()?;
+            Value::Bytes(crate::records::pack(&values))
+        }
         Node::Counted { measure, value, reason } => {
             let value = eval(value)?;
             scope.sums().text(*measure, &value, *reason)?;

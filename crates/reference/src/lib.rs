@@ -26,6 +26,7 @@ mod expression;
 mod flow;
 mod limits;
 pub mod order;
+mod records;
 mod table;
 mod trace;
 mod transaction;

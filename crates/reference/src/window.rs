@@ -39,9 +39,13 @@ impl Entry {
 
 /// The bytes of a window with one more value.
 pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
+    if let (Keep::Records(slices), Value::Bytes(record)) = (window.keep, &value) {
+        return crate::records::add(slices, bytes, time, record);
+    }
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
+        Keep::Records(_) => unreachable!("done above"),
         Keep::Slices(slices) => {
             entries.retain(|entry| is_within(entry, now, slices.count));
             let new = alone(now, value);
@@ -74,6 +78,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
+        Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
         Keep::Slices(_) | Keep::Distinct(_) => entries.retain(|entry| is_within(entry, now, within)),
         Keep::Last(_) => {
             let surplus = (entries.len() as i64 - within).max(0);
@@ -121,6 +126,9 @@ const SHOWN_MAX: usize = 8;
 /// What a window keeps, for people. `show` is the text of one of its values.
 pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> String {
     let entries = decode(window, bytes);
+    if let Keep::Records(_) = window.keep {
+        return format!("{} record{}", entries.len(), if entries.len() == 1 { "" } else { "s" });
+    }
     let Some(first) = entries.first() else { return "an empty window".into() };
     let values = |count: i64| format!("a window of {count} value{}", if count == 1 { "" } else { "s" });
     if let Entry::Single { .. } = first {

@@ -134,11 +134,14 @@ impl Agenda {
         let rows = due_rows(machine, next.stream, Some(boundary).filter(|&boundary| boundary > i64::MIN));
         let rows = rows.map_err(unread)?;
         (next.known, next.since) = (rows.next, None);
-        if rows.events.is_some()
-            && let Bound::Grid { every, .. } = next.due.bound
-        {
-            // Rows of sliding windows stay, and are due again.
-            next.known = [next.known, boundary.checked_add(every)].into_iter().flatten().min();
+        if rows.events.is_some() {
+            // Rows of sliding windows stay, and are due again, as those of joins may be.
+            let again = match next.due.bound {
+                Bound::Grid { every, .. } => boundary.checked_add(every),
+                Bound::Again(_) => boundary.checked_add(1),
+                _ => None,
+            };
+            next.known = [next.known, again].into_iter().flatten().min();
         }
         Ok(rows.events)
     }

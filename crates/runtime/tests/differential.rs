@@ -6,6 +6,7 @@
 
 mod driven;
 mod durable;
+mod join;
 mod limits;
 mod memory;
 mod over;

@@ -64,6 +64,7 @@ pub(super) fn window<const FIELDS: usize>(
         name: name.into(),
         inputs: vec![input],
         over: Some(OverDef { by, windows }),
+        join: None,
         roles: Vec::new(),
         body: vec![Stmt { node: returned, span: None }],
     }

@@ -4,14 +4,12 @@
 //! are windowed columns ([`crate::window`]), whose slices are summed exactly.
 
 use super::fault::{Checked, Fault};
-use super::over::{FRESH, WINDOW, column, set, stmt, when};
+use super::over::{FRESH, WINDOW, column, set, when};
 use super::rewrite::placeless;
 use super::scope::Scope;
 use super::types::zero;
 use crate::build::{cell, local, window};
-use crate::{
-    Aggregate, ColumnDef, Expr, ExprNode, Function, Stmt, StmtNode, WindowDef, WindowFunction, WindowPart, WindowsDef,
-};
+use crate::{Aggregate, ColumnDef, Expr, ExprNode, Function, Stmt, WindowDef, WindowFunction, WindowPart, WindowsDef};
 use tidemill_model::{ColumnType, Type, Value};
 
 /// Slides of the windows that are over no grid: two of them are longer than any.
@@ -424,5 +422,5 @@ fn pure(value: &Expr, scope: &mut Scope<'_>) -> Checked<ColumnType> {
 }
 
 fn add(column: &str, value: Expr) -> Stmt {
-    stmt(StmtNode::Add { role: WINDOW.into(), column: column.into(), value })
+    super::over::add(WINDOW, column, value)
 }

@@ -51,6 +51,11 @@ impl Scope<'_> {
             ExprNode::Window { role, column, part, aggregate } => {
                 self.window(expr, role, column, part.as_ref(), *aggregate)
             }
+            ExprNode::NextRecord { role, column, after } => self.next_record(role, column, after),
+            ExprNode::RecordField { role, column, at, of, field, ty } => {
+                self.record_field(role, column, at, (*of, *field), *ty)
+            }
+            ExprNode::Pack(values) => self.pack(values),
             ExprNode::Exists(role) => self.exists(role),
             ExprNode::Unary { op: UnaryOp::Neg, value } => self.negate(expr, value),
             ExprNode::Unary { op: UnaryOp::Not, value } => Ok(not(self.condition(value)?)),

@@ -18,6 +18,7 @@ mod expressions;
 mod fault;
 mod flow;
 mod functions;
+mod join;
 mod limits;
 mod locals;
 mod over;
@@ -43,7 +44,7 @@ use crate::{
     Table, TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
-use fault::{Fault, check_identifier};
+use fault::{Checked, Fault, check_identifier};
 use flow::FlowNode;
 use over::Lowered;
 use position::PositionTime;
@@ -92,14 +93,20 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
             }
             FlowNode::Transaction(index) => {
                 let def = &plan.transactions[index];
-                let kind = if def.over.is_some() { "window" } else { "transaction" };
-                let typed = match &def.over {
-                    None => check_identifier("transaction", &def.name)
+                let kind = match def {
+                    TransactionDef { join: Some(_), .. } => "join",
+                    TransactionDef { over: Some(_), .. } => "window",
+                    _ => "transaction",
+                };
+                let typed = match (&def.over, &def.join) {
+                    (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions),
+                    (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
+                    (None, None) => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
                         .and_then(|()| wakes.lower(def, &streams, &transactions))
                         .and_then(|def| transaction(&def, ids[index], &mut streams, &tables, None))
                         .map(|one| vec![one]),
-                    Some(over) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
+                    (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
                 match typed {
                     Ok(typed) => {
@@ -141,12 +148,24 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
 /// The number of the first transaction that each of the plan's becomes, and how many there are. The `woken` of rows that
 /// wake come before.
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
-    let widths = plan.transactions.iter().map(|def| if def.over.is_some() { 3 } else { 1 });
+    let widths = plan.transactions.iter().map(|def| if def.over.is_some() || def.join.is_some() { 3 } else { 1 });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
         Some(*end)
     });
     std::iter::once(0).chain(ends).map(|end| TransactionId::from(woken + end)).collect()
+}
+
+/// Checks what a window over a stream and a join have in common.
+fn check_operator(def: &TransactionDef, kind: &str, streams: &Streams<'_>) -> Checked<()> {
+    check_identifier(kind, &def.name)?;
+    if !def.roles.is_empty() {
+        return Err(Fault::new(format!("a {kind} has no roles")).hint("run a transaction on its results"));
+    }
+    if streams.resolve(&StreamRef::Named(def.name.clone())).is_ok() {
+        return Err(Fault::new("a stream has this name").hint("rename one of them"));
+    }
+    Ok(())
 }
 
 /// Types a window over a stream ([`over`]), and enters its tables and streams.
@@ -162,15 +181,8 @@ fn window(
         return Err(Fault::new(format!("it is over {} streams", def.inputs.len())).hint("a window is over one").into());
     };
     let input = streams.input(input)?;
-    if streams.resolve(&StreamRef::Named(def.name.clone())).is_ok() {
-        return Err(Fault::new("a stream has this name").hint("rename one of them").into());
-    }
-    if let Some(later) = position::windows(&streams.list, transactions, input).into_iter().find(|&t| t > first) {
-        let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
-        return Err(Fault::new(format!("it is over results of the window '{name}', which is declared after it"))
-            .hint("declare it after what it takes its events from")
-            .into());
-    }
+    check_operator(def, "window", streams)?;
+    position::check_declared(&streams.list, transactions, input, first, "is over")?;
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, time, streams)?;

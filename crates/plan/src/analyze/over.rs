@@ -15,10 +15,11 @@
 
 use super::cells::{Cells, Kind};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::position::PositionTime;
+use super::rewrite;
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::types::{check_column_type, zero};
-use super::{PositionTime, rewrite};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
@@ -80,10 +81,6 @@ pub(super) fn lower(
     time: Option<PositionTime>,
     streams: &Streams<'_>,
 ) -> Result<Lowered, Unresolved> {
-    check_identifier("window", &def.name)?;
-    if !def.roles.is_empty() {
-        return Err(Fault::new("a window has no roles").hint("run a transaction on its closed windows").into());
-    }
     let stream = &streams.list[input];
     let time = match (time, &over.windows) {
         (None, windows) if !matches!(windows, WindowsDef::Counting { .. }) => {
@@ -106,15 +103,15 @@ pub(super) fn lower(
 
 /// The time of the input's positions.
 #[derive(Clone)]
-struct Clock {
+pub(super) struct Clock {
     /// `Time` or `Int`; none in programs without event times.
-    ty: Option<Type>,
-    field: String,
-    shift: i64,
+    pub ty: Option<Type>,
+    pub field: String,
+    pub shift: i64,
 }
 
 impl Clock {
-    fn of(time: Option<PositionTime>, schema: &Schema) -> Clock {
+    pub fn of(time: Option<PositionTime>, schema: &Schema) -> Clock {
         let Some(PositionTime { field, shift }) = time else {
             return Clock { ty: None, field: String::new(), shift: 0 };
         };
@@ -123,18 +120,27 @@ impl Clock {
     }
 
     /// The time of the event's position, of its own type.
-    fn now(&self) -> Expr {
+    pub fn now(&self) -> Expr {
         let shift = if self.ty == Some(Type::Int) { Value::Int(self.shift) } else { Value::Duration(self.shift) };
         if self.shift == 0 { event(&self.field) } else { event(&self.field) + Expr::from(shift) }
     }
 
     /// The same as an int.
-    fn units(&self) -> Expr {
+    pub fn units(&self) -> Expr {
         match self.ty {
             Some(Type::Time) => event(&self.field).call(Function::TotalMicroseconds, []) + self.shift,
             _ if self.shift == 0 => event(&self.field),
             _ => event(&self.field) + self.shift,
         }
+    }
+
+    /// The first boundary after the event of a grid.
+    pub fn boundary(&self, every: i64, origin: i64) -> Expr {
+        let now = self.units();
+        if origin == 0 {
+            return now.floor_div(every) * every + every;
+        }
+        (now - origin).floor_div(every) * every + (every + origin)
     }
 }
 
@@ -212,6 +218,7 @@ impl Lowering<'_> {
             name,
             inputs: inputs.clone(),
             over: None,
+            join: None,
             roles: vec![self.role(WINDOW, "windows", access, |part| event(&part.name))],
             body,
         };
@@ -293,8 +300,8 @@ impl Lowering<'_> {
         }
         begin.push(set(WINDOW, "first", number.clone()));
         match self.kind {
-            Kind::Tumbling { length, origin } => begin.push(set(WINDOW, &due, self.boundary(length, origin))),
-            Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, &due, self.boundary(every, origin))),
+            Kind::Tumbling { length, origin } => begin.push(set(WINDOW, &due, self.clock.boundary(length, origin))),
+            Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, &due, self.clock.boundary(every, origin))),
             // It is full before, or closes at the end of time.
             Kind::Counting { .. } => begin.push(set(WINDOW, &due, i64::MAX)),
             Kind::Session { .. } => {}
@@ -329,16 +336,14 @@ impl Lowering<'_> {
             let key = vec![0.into()];
             roles.push(RoleDef { name: ORDER.into(), table, key, over: None, access: AccessDef::Create });
         }
-        TransactionDef { name: format!("{}.add", self.name), inputs: vec![self.input.clone()], over: None, roles, body }
-    }
-
-    /// The first boundary after the event.
-    fn boundary(&self, every: i64, origin: i64) -> Expr {
-        let now = self.clock.units();
-        if origin == 0 {
-            return now.floor_div(every) * every + every;
+        TransactionDef {
+            name: format!("{}.add", self.name),
+            inputs: vec![self.input.clone()],
+            over: None,
+            join: None,
+            roles,
+            body,
         }
-        (now - origin).floor_div(every) * every + (every + origin)
     }
 
     /// What becomes of the row when its window has closed.
@@ -401,6 +406,10 @@ pub(super) fn when(condition: Expr, then: Vec<Stmt>) -> Stmt {
     stmt(StmtNode::If { condition, then, otherwise: Vec::new() })
 }
 
-fn assign(name: &str, value: Expr) -> Stmt {
+pub(super) fn add(role: &str, column: &str, value: Expr) -> Stmt {
+    stmt(StmtNode::Add { role: role.into(), column: column.into(), value })
+}
+
+pub(super) fn assign(name: &str, value: Expr) -> Stmt {
     stmt(StmtNode::Assign { name: name.into(), value })
 }

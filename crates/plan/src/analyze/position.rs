@@ -1,5 +1,6 @@
 //! Where the events of a stream hold the time of their position.
 
+use super::fault::{Checked, Fault};
 use crate::program::{Expr, Node, Stmt};
 use crate::{Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
 use typed_index_collections::TiSlice;
@@ -49,6 +50,12 @@ pub(super) fn time(
             })
         }
         Origin::Emitted(id, emit) => {
+            // The pairs of a join hold it as their event time.
+            if let Some(field) = streams[stream].event_time
+                && transactions[*id].as_ref()?.emits[*emit].name.contains('.')
+            {
+                return Some(PositionTime { field, shift: 0 });
+            }
             let (transaction, time) = of_inputs(*id)?;
             passed(&transaction.body, time, &|stmt| match stmt {
                 Stmt::Emit { output, fields } if output == emit => Some(fields),
@@ -59,8 +66,9 @@ pub(super) fn time(
     }
 }
 
-/// The windows from whose closes the events of a stream follow: the transactions that run on their closes first.
-pub(super) fn windows(
+/// The windows and joins from whose results of an instant the events of a stream follow: the transactions that run on these
+/// first.
+fn windows(
     streams: &TiSlice<StreamId, Stream>,
     transactions: &TiSlice<TransactionId, Option<Transaction>>,
     stream: StreamId,
@@ -74,6 +82,23 @@ pub(super) fn windows(
     let mut windows: Vec<_> = transaction.inputs.iter().filter(|input| is_close(input)).map(|_| id).collect();
     windows.extend(transaction.inputs.iter().flat_map(|&input| self::windows(streams, transactions, input)));
     windows
+}
+
+/// Refuses, of an operator whose first transaction is `own`, results of an operator that is declared after it: these stand
+/// after its own in an instant. `does` is how it takes them.
+pub(super) fn check_declared(
+    streams: &TiSlice<StreamId, Stream>,
+    transactions: &TiSlice<TransactionId, Option<Transaction>>,
+    stream: StreamId,
+    own: TransactionId,
+    does: &str,
+) -> Checked<()> {
+    let Some(later) = windows(streams, transactions, stream).into_iter().find(|&t| t > own) else { return Ok(()) };
+    let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
+    // A part of a join has the name of the join and its own.
+    let (kind, name) = name.split_once('.').map_or(("window", name), |(join, _)| ("join", join));
+    Err(Fault::new(format!("it {does} results of the {kind} '{name}', which is declared after it"))
+        .hint("declare it after what it takes its events from"))
 }
 
 /// The first field that holds the time in each record that `record` picks out of a body.

@@ -214,7 +214,8 @@ impl<'a> Streams<'a> {
         Ok(())
     }
 
-    fn map(&mut self, def: &StreamDef, input: StreamId, record: &Record) -> Checked<()> {
+    /// Types and enters a map.
+    pub fn map(&mut self, def: &StreamDef, input: StreamId, record: &Record) -> Checked<()> {
         let stream = &self.list[input];
         let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
         let mut outputs = Outputs::default();

@@ -58,6 +58,7 @@ pub(super) fn ticks(
         name: format!("{name}.next"),
         inputs: vec![StreamRef::Named(name.to_owned())],
         over: None,
+        join: None,
         roles: vec![role],
         body: vec![set("next", "due", units + every)],
     };

@@ -257,6 +257,7 @@ fn enter(
         name,
         inputs: vec![StreamRef::Woken(def.name.clone())],
         over: None,
+        join: None,
         roles: vec![role],
         body: vec![stmt(StmtNode::Delete { role: "row".into() })],
     };

@@ -42,16 +42,19 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
             let slices = slices(name, span, slide.as_ref())?;
             if *distinct { Keep::Distinct(slices) } else { Keep::Slices(slices) }
         }
+        WindowDef::Records { span, slide } => Keep::Records(slices(name, span, slide.as_ref())?),
     };
     let fits = match keep {
         Keep::Slices(_) => value.is_word() || value == Type::Float,
         Keep::Distinct(_) => value.is_word() || value.is_bytes(),
+        Keep::Records(_) => value == Type::Bytes,
         Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
     };
     if fits {
         return Ok(Window { value, keep });
     }
     let hint = match (keep, value) {
+        (Keep::Records(_), _) => "a record is bytes",
         (_, Type::Bool) => "keep an int, as in int(x)",
         (Keep::Distinct(_), _) => "floats that are nearly equal are different; use a Decimal or an int",
         _ => "of texts the distinct ones can be kept: distinct=True",
@@ -128,6 +131,63 @@ impl Scope<'_> {
         Ok(Typed { ty, node: Node::WindowRead { window, cell, time, within, aggregate, reason } })
     }
 
+    /// Where a record of a window stands.
+    pub fn next_record(&mut self, role: &str, column: &str, after: &Expr) -> Checked<Typed> {
+        let (window, cell, time) = self.records(role, column)?;
+        let after = Box::new(self.offset(after)?);
+        let ty = Type::Int.into();
+        Ok(Typed { ty, node: Node::WindowNext { window, cell: Box::new(cell), time: Box::new(time), after } })
+    }
+
+    /// A value of a record of a window.
+    pub fn record_field(
+        &mut self,
+        role: &str,
+        column: &str,
+        at: &Expr,
+        (of, field): (usize, usize),
+        ty: ColumnType,
+    ) -> Checked<Typed> {
+        let (_, cell, _) = self.records(role, column)?;
+        if field >= of || matches!(ty.ty, Type::Null | Type::Duration) {
+            return Err(Fault::new(format!("the value {field} of a record of {of} is {ty}")));
+        }
+        let at = Box::new(self.offset(at)?);
+        Ok(Typed { ty, node: Node::WindowField { cell: Box::new(cell), at, of, field } })
+    }
+
+    /// Values as a record.
+    pub fn pack(&mut self, values: &[Expr]) -> Checked<Typed> {
+        let values = values.iter().map(|value| self.expression(value)).collect::<Checked<Vec<_>>>()?;
+        match values.iter().find(|value| matches!(value.ty.ty, Type::Null | Type::Duration)) {
+            Some(value) => Err(Fault::new(format!("a value of a record is {}", value.ty))),
+            None => Ok(Typed { ty: Type::Bytes.into(), node: Node::Pack(values) }),
+        }
+    }
+
+    /// Where a record stands, as an expression says.
+    fn offset(&mut self, at: &Expr) -> Checked<Typed> {
+        match self.operand(at)? {
+            typed if typed.ty.ty == Type::Int => Ok(typed),
+            typed => Err(Fault::new(format!("a record stands at an int, but {at} is {}", typed.ty)).at(at.span)),
+        }
+    }
+
+    /// A window of records with its cell and the time.
+    fn records(&mut self, role: &str, column: &str) -> Checked<(Window, Typed, Typed)> {
+        if self.site != Site::Body {
+            return Err(Fault::new(format!("{role}.{column} is read outside of a body")));
+        }
+        let (role, element) = self.role(role)?;
+        let column = self.column(role, column)?;
+        let (name, window) = self.window_of(role, column)?;
+        if !matches!(window.keep, Keep::Records(_)) {
+            return Err(Fault::new(format!("{name} is no window of records")));
+        }
+        let time = self.window_time(&name, &window)?;
+        Ok((window, self.read(role, element, column), time))
+    }
+
     /// `role.column`, and its window.
     fn window_of(&self, role: RoleId, column: usize) -> Checked<(String, Window)> {
         let definition = &self.table(role).columns[column];
@@ -167,7 +227,7 @@ impl Scope<'_> {
 fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64> {
     match (part, window.keep) {
         (None, Keep::Last(count)) => Ok(count),
-        (None, Keep::Slices(slices) | Keep::Distinct(slices)) => Ok(slices.count),
+        (None, Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices)) => Ok(slices.count),
         (Some(WindowPart::Last(count)), Keep::Last(all)) if (1..=all).contains(count) => Ok(*count),
         (Some(WindowPart::Last(count)), Keep::Last(all)) => {
             Err(Fault::new(format!("{name} keeps the last {all} values, not {count}"))
@@ -179,7 +239,7 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
             Err(Fault::new(format!("{name} keeps the last values, not a span of time"))
                 .hint(format!("write {name}.last(count), or keep a span")))
         }
-        (Some(WindowPart::Span(span)), Keep::Slices(slices) | Keep::Distinct(slices)) => {
+        (Some(WindowPart::Span(span)), Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices)) => {
             let Span { length, time } = duration(name, span)?;
             let count = length / slices.slide;
             if time == slices.time && length % slices.slide == 0 && count <= slices.count {
@@ -198,6 +258,7 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
     let refuse = |hint: &str| Err(Fault::new(format!("{name} has no {aggregate}()")).hint(hint));
     match (aggregate, window.keep) {
+        (_, Keep::Records(_)) => refuse("records are read one by one"),
         (Aggregate::Distinct, Keep::Slices(_)) => refuse("declare the window with distinct=True"),
         (Aggregate::Distinct, _) if value == Type::Float => {
             refuse("floats that are nearly equal are different; use a Decimal or an int")

@@ -11,7 +11,7 @@ pub struct TransactionBuilder {
 impl TransactionBuilder {
     pub(super) fn new(name: String, inputs: Vec<StreamRef>) -> Self {
         TransactionBuilder {
-            transaction: TransactionDef { name, inputs, over: None, roles: Vec::new(), body: Vec::new() },
+            transaction: TransactionDef { name, inputs, over: None, join: None, roles: Vec::new(), body: Vec::new() },
         }
     }
 

@@ -5,6 +5,11 @@ use crate::program::{Cast, Expr, FloatOp, Node, TextOp, TextTest, WordOp};
 use crate::{Keep, Program, Transaction, Window};
 use tidemill_model::{ListItem, Schema, Type, Value, format_decimal};
 
+/// How a body names a field of its event; one of a join's sides has the name of the side.
+fn field_name(field: &str) -> String {
+    if field.contains('.') { field.to_owned() } else { format!("ev.{field}") }
+}
+
 /// What the indices of an expression are called.
 pub(super) struct Names<'a> {
     event: &'a Schema,
@@ -45,7 +50,7 @@ impl<'a> Names<'a> {
         let atom = |text: String| (text, Level::Atom);
         match &expr.node {
             Node::Const(v) => atom(value(v, expr.ty.ty)),
-            Node::Field(field) => atom(format!("ev.{}", self.event.fields[*field].name)),
+            Node::Field(field) => atom(field_name(&self.event.fields[*field].name)),
             Node::Element { loop_id, column } => atom(self.element(*loop_id, *column)),
             Node::Local(id) => atom(self.body_of().locals[*id].name.clone()),
             Node::Cell { role, column, .. } => atom(self.cell(*role, *column)),
@@ -93,6 +98,13 @@ impl<'a> Names<'a> {
             Node::WindowAdd { cell, value, .. } => {
                 atom(format!("{}.add({})", self.expression(cell), self.expression(value)))
             }
+            Node::WindowNext { cell, after, .. } => {
+                atom(format!("{}.next({})", self.expression(cell), self.expression(after)))
+            }
+            Node::WindowField { cell, at, field, .. } => {
+                atom(format!("{}[{}].{field}", self.expression(cell), self.expression(at)))
+            }
+            Node::Pack(values) => atom(self.call("pack", &Vec::from_iter(values))),
             Node::WindowRead { window, cell, within, aggregate, .. } => {
                 atom(format!("{}{}.{aggregate}()", self.expression(cell), part(window, *within)))
             }

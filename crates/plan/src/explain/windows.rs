@@ -65,6 +65,6 @@ fn kind(due: &Due) -> String {
         (Bound::Grid { every, .. } | Bound::Ticks { every, .. }, _) => format!("tumbling windows of {}", span(every)),
         (Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
         (Bound::Never, _) => "windows by count".into(),
-        (Bound::Wakes { .. }, _) => unreachable!("rows that wake are no windows"),
+        (Bound::Wakes { .. } | Bound::Again(_), _) => unreachable!("what wakes or waits is no window"),
     }
 }

@@ -3,7 +3,7 @@
 
 use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{Cast, Origin, OutputField, Program, TextOp, Transaction, WordOp};
+use tidemill_plan::{Cast, Keep, Origin, OutputField, Program, TextOp, Transaction, WordOp};
 
 /// Panics where the program breaks a promise.
 pub fn verify(program: &Program) {
@@ -221,6 +221,19 @@ impl Check<'_> {
             Node::WindowRead { cell, within, reason, .. } => {
                 assert!(*within > 0 && matches!(cell.node, Node::Cell { .. }));
                 self.reason(*reason);
+            }
+            Node::WindowNext { window, cell, time, after } => {
+                assert!(matches!(window.keep, Keep::Records(_)) && matches!(cell.node, Node::Cell { .. }));
+                assert_eq!((Some(time.ty), ty), (window.slices().map(|s| s.time.into()), Type::Int.into()));
+                self.expr(after, Type::Int.into());
+            }
+            Node::WindowField { cell, at, of, field } => {
+                assert!(field < of && matches!(cell.node, Node::Cell { .. }));
+                self.expr(at, Type::Int.into());
+            }
+            Node::Pack(values) => {
+                assert_eq!(ty, Type::Bytes.into());
+                values.iter().for_each(|value| self.node(value));
             }
             Node::Len(value) => {
                 assert!(value.ty.ty.is_bytes());
