@@ -11,6 +11,7 @@ mod bodies;
 mod data;
 mod expressions;
 mod groups;
+mod join;
 mod over;
 mod plans;
 mod random;

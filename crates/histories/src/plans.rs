@@ -4,6 +4,7 @@
 use crate::ast::*;
 use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
 use crate::expressions::column_type;
+use crate::join::random_join;
 use crate::over::random_over;
 use crate::random::Random;
 use crate::wakes::random_wakes;
@@ -69,6 +70,10 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         if let Some(time) = time.filter(|_| random.chance(35)) {
             built.window(&mut random, &mut plan, time);
         }
+        let mut joins = Random::new(seed ^ 0x10_14 ^ level as u64);
+        if let Some(time) = time.filter(|_| joins.chance(30)) {
+            built.join(&mut joins, &mut plan, time);
+        }
         built.transact(&mut random, &mut plan);
         // Of numbers of their own, so that the rest of a plan is the same with and without.
         let mut own = Random::new(seed ^ 0x3a_4e5);
@@ -80,8 +85,8 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         // An event meets its transactions in another order than they were made.
         let mut shuffled = plan.clone();
         random.shuffle(&mut shuffled.transactions);
-        // Windows may only be over what was declared before.
-        if shuffled.transactions.iter().all(|t| t.over.is_none()) || analyze(&shuffled).is_ok() {
+        // Windows and joins may only be over what was declared before.
+        if shuffled.transactions.iter().all(|t| t.over.is_none() && t.join.is_none()) || analyze(&shuffled).is_ok() {
             plan = shuffled;
         }
     }
@@ -208,6 +213,26 @@ impl Level {
         }
     }
 
+    /// Adds joins, of streams that are near and of any others.
+    fn join(&self, random: &mut Random, plan: &mut Plan, time: Type) {
+        for _ in 0..random.between(1, 2) {
+            let inputs = inputs(plan);
+            let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
+            let Some(left) = random.pick_any(&near) else { return };
+            let right = random.pick(&inputs);
+            let mut both = [(left.stream.clone(), &left.schema), (right.stream.clone(), &right.schema)];
+            if random.chance(50) {
+                both.reverse();
+            }
+            let name = format!("join{}", plan.transactions.len());
+            let Some(join) = random_join(random, &name, both, time) else { continue };
+            plan.transactions.push(join);
+            if analyze(plan).is_err() {
+                plan.transactions.pop();
+            }
+        }
+    }
+
     /// Adds transactions.
     fn transact(&self, random: &mut Random, plan: &mut Plan) {
         let most = match (self.size, self.level) {
@@ -325,7 +350,8 @@ fn level(program: &Program, id: StreamId) -> usize {
     match program.streams[program.streams[id].root].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
             let inputs = program.transactions[t].inputs.iter();
-            1 + inputs.map(|&input| level(program, input)).max().unwrap_or(0)
+            usize::from(!program.transactions[t].is_hidden())
+                + inputs.map(|&input| level(program, input)).max().unwrap_or(0)
         }
         _ => 0,
     }

@@ -9,7 +9,7 @@ use tidemill_plan::{AccessDef, Expr, ExprNode, Plan, Stmt, StmtNode, StreamRef, 
 /// Has transactions wake rows, and a transaction run on those that wake; it may wake them again.
 pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usize) {
     for index in 0..plan.transactions.len() {
-        if plan.transactions[index].over.is_none() && random.chance(50) {
+        if plan.transactions[index].over.is_none() && plan.transactions[index].join.is_none() && random.chance(50) {
             let mut with = plan.transactions[index].clone();
             if let Some(statement) = wake(random, &with, time) {
                 let at = random.below(with.body.len() + 1);

@@ -95,10 +95,10 @@ const KINDS: &[&str] = &[
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
-    "WindowRead min", "WindowRead max", "WindowRead distinct",
+    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "WindowNext", "WindowField", "Pack",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
-    "out closes", "out ticks", "out wakes", "cascade 1", "cascade 2", "several inputs", "several deliveries",
+    "out closes", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "cascade 1", "cascade 2", "several inputs", "several deliveries",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
@@ -142,6 +142,9 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             note("several deliveries".into());
         }
         if !output.is_empty() {
+            if stream.name.ends_with(".pairs") {
+                note("out pairs".into());
+            }
             let origin = format!("{:?}", stream.origin);
             let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());
             note(format!("out {}", &origin[..end]));
@@ -149,6 +152,8 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                 let kind = match due.bound {
                     Bound::Wakes { .. } => "wakes",
                     Bound::Ticks { .. } => "ticks",
+                    _ if stream.name.ends_with(".unmatched") => "unmatched",
+                    _ if stream.name.ends_with(".freed") => "freed",
                     _ => "closes",
                 };
                 note(format!("out {kind}"));
