@@ -7,8 +7,8 @@ use tidemill_plan::build::{
     length, literal, local, max, named, none, record, window, woken,
 };
 use tidemill_plan::{
-    Aggregate, Expr, ExprNode, Limits, OverDef, Span, Stmt, StmtNode, StreamRef, TransactionDef, WindowDef,
-    WindowFunction, WindowPart, WindowsDef, analyze,
+    Aggregate, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Span, Stmt, StmtNode, StreamRef,
+    TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
 };
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
@@ -872,4 +872,75 @@ fn rows_that_cannot_be_woken() {
         taken,
         &["transaction 'other': the role 'r__wakes' has a name of hidden roles; end it otherwise than in '__wakes'"],
     );
+}
+
+/// A join of `s` and `t`, whose function returns one field.
+fn joined(on: [&str; 2], bound: JoinBound, how: JoinHow, returned: &str) -> Vec<String> {
+    let source = |s: tidemill_plan::build::SourceBuilder| {
+        let optional = ColumnType::optional(Type::Int);
+        let more = s.event_time("at", Type::Int).field("n", Type::Int).field("maybe", optional);
+        more.field("x", Type::Float).field("name", Type::Str).field("exists", Type::Bool).list("list", Type::Int)
+    };
+    let mut plan = PlanBuilder::new("p").source("s", source).source("t", source).build();
+    let returned = record([("a", event(returned))]);
+    let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
+    let right = (how != JoinHow::Anti).then(|| "a".to_owned());
+    let join = Some(JoinDef { left: "p".into(), right, on: vec![(event(on[0]), event(on[1]))], bound, how });
+    let inputs = vec![named("s"), named("t")];
+    plan.transactions.push(TransactionDef { name: "j".into(), inputs, over: None, join, roles: vec![], body });
+    match analyze(&plan) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn joins_of_streams() {
+    let ten = || JoinBound::Within(Value::Int(10));
+    let over = JoinBound::Over;
+    let inner = JoinHow::Inner;
+    // Each is right but for one thing.
+    for how in [JoinHow::Inner, JoinHow::Left, JoinHow::Outer, JoinHow::Anti] {
+        assert_eq!(joined(["n", "maybe"], ten(), how, "p.n"), Vec::<String>::new());
+    }
+    let cases = [
+        (
+            joined(["x", "x"], ten(), inner, "p.n"),
+            "the key ev.x of the left side is a float; floats that are nearly equal are different; use an int, a Decimal or a str",
+        ),
+        (
+            joined(["n", "name"], ten(), inner, "p.n"),
+            "the key is ev.n on the left, which is int, and ev.name on the right, which is str; give both one type, in a map of one of the streams",
+        ),
+        (joined(["n", "nn"], ten(), inner, "p.n"), "no event field 'nn'; did you mean 'n'?"),
+        (joined(["n", "n"], ten(), inner, "p.nn"), "no field of 'p' called 'nn'; did you mean 'n'?"),
+        (joined(["n", "n"], ten(), inner, "b.n"), "'b' is no side of the join"),
+        (
+            joined(["n", "n"], ten(), inner, "a.list"),
+            "a.list is a list, which a join does not keep; open it in a transaction before, and join what that emits",
+        ),
+        (
+            joined(["n", "n"], ten(), JoinHow::Left, "a.exists"),
+            "'a.exists' has two meanings: its events have a field 'exists'; rename the field in a map",
+        ),
+        (
+            joined(["n", "n"], JoinBound::Within(Value::Duration(10)), inner, "p.n"),
+            "the event time is an int, but the join is within microseconds(10); give an int",
+        ),
+        (
+            joined(["n", "n"], JoinBound::Within(Value::Int(0)), inner, "p.n"),
+            "the join is within 0; give a duration greater than zero, or an int where the event time is one",
+        ),
+        (
+            joined(["n", "n"], JoinBound::Within(Value::Int(1 << 61)), inner, "p.n"),
+            "the join reaches too far; give a shorter time: what is kept of each event, is kept for so long",
+        ),
+        (
+            joined(["n", "n"], over(WindowsDef::Session { gap: Value::Int(10) }), inner, "p.n"),
+            "a join is over tumbling windows; write over=tm.tumbling(...), or within= for events that are less than so far apart",
+        ),
+    ];
+    for (errors, expected) in cases {
+        assert_eq!(errors, [format!("join 'j': {expected}")]);
+    }
 }

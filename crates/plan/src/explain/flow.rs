@@ -1,6 +1,7 @@
 //! The flow graph: where each stream comes from and where it goes.
 
 use super::expression::Names;
+use super::joins;
 use crate::{Origin, OutputField, Program, StreamId};
 use std::fmt::Write;
 use tidemill_model::Type;
@@ -26,6 +27,12 @@ pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
     let mut readers = Vec::new();
     for stream in &program.streams {
         match stream.origin {
+            Origin::Map { input, .. } if input == id && joins::of_input(stream).is_some() => {
+                let reader = format!("join {}", joins::of_input(stream).unwrap_or_default());
+                if !readers.contains(&reader) {
+                    readers.push(reader);
+                }
+            }
             _ if stream.name.contains('.') => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),

@@ -2,6 +2,7 @@
 
 mod expression;
 mod flow;
+mod joins;
 mod transaction;
 mod windows;
 
@@ -28,6 +29,7 @@ fn account(program: &Program) -> String {
         speculation(&mut text, program);
     }
     windows::windows(&mut text, program);
+    joins::joins(&mut text, program);
     text.push_str("\nflow\n");
     for id in program.streams.keys().filter(|&id| !windows::is_hidden(program, id)) {
         flow::stream(&mut text, program, id);
