@@ -15,8 +15,8 @@ from conftest import PRELUDE, TRANSACTION
 import tidemill as tm
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
-ALLOWING = ("Meaning", "Meaning in a window")
-REFUSING = ("Refused with", "Refused in a window")
+ALLOWING = ("Meaning", "Meaning in a window", "Meaning in a join")
+REFUSING = ("Refused with", "Refused in a window", "Refused in a join")
 ROW = re.compile(r"^\| `(.*?)` \| (.*?)\s*\|$")
 
 
@@ -40,10 +40,18 @@ def t(w):
 """
 
 
+JOIN = """
+@app.join(transfers, transfers, on=("dst", "src"), within="1h", how="left")
+def t(p, a):
+"""
+
+
 def program(code, kind):
     """A module in which the code stands where it belongs."""
     if "window" in kind:
         return PRELUDE + WINDOW + textwrap.indent(code, "    ") + "\n"
+    if "join" in kind:
+        return PRELUDE + JOIN + textwrap.indent(code, "    ") + "\n"
     if code.startswith(("def t(", "async def t(")):
         return f"{PRELUDE}\n@app.transaction(transfers)\n{code}\n"
     if code.startswith(("transfers.", "def two")):

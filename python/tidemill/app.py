@@ -8,12 +8,13 @@ from typing import Any, TypeVar, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
-from .compile import Compiled, Over, compile_transaction, compile_window
+from .compile import Compiled, Joined, Over, compile_join, compile_transaction, compile_window
 from .connectors import Connector
 from .data import is_same
 from .deriving import Derivation, taken
 from .errors import PlanError, RunError
 from .inputs import declared_schema, first_rows, input_of, kept_events
+from .joins import How, On, joining
 from .lateness import Duration, Lateness, idle_of, lateness_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
@@ -24,7 +25,7 @@ from .results import Collected
 from .schema import Event, Row
 from .serving import serve
 from .session import Session
-from .stream import Derived, Source, Stream, StreamWindow, Ticks, Transaction
+from .stream import Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 
@@ -67,6 +68,7 @@ class App:
         self._ticks: dict[str, Ticks] = {}
         self._transactions: dict[str, Transaction] = {}
         self._windows: dict[str, StreamWindow] = {}
+        self._joins: dict[str, StreamJoin] = {}
         self._sinks: dict[str, Output] = {}
         self._collected: dict[str, Collected] = {}
 
@@ -93,9 +95,14 @@ class App:
         """The functions of windows by name."""
         return dict(self._windows)
 
+    @property
+    def joins(self) -> Mapping[str, StreamJoin]:
+        """The functions of joins by name."""
+        return dict(self._joins)
+
     def streams(self) -> list[Stream[Any]]:
-        """All streams: of sources, ticks, filters, maps, transactions and windows, what each of these puts aside, and
-        the rows that wake."""
+        """All streams: of sources, ticks, filters, maps, transactions, windows and joins, what each of these puts aside,
+        and the rows that wake."""
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
@@ -107,6 +114,8 @@ class App:
             streams += [transaction.emitted(name) for name in transaction._emits]
         for window in self._windows.values():
             streams += [window.closed, window.failed]
+        for join in self._joins.values():
+            streams += [join.joined, join.failed]
         woken = (table.woken for table in self.tables.values())
         return streams + [stream for stream in woken if self._plan.schema(stream.label) is not None]
 
@@ -262,6 +271,56 @@ class App:
         return declare
 
     @declaration
+    def join(
+        self,
+        left: Stream[Any],
+        right: Stream[Any],
+        *,
+        on: On,
+        within: Length | None = None,
+        over: Windows | None = None,
+        how: How = "inner",
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Callable[[Callable[..., Any]], StreamJoin]:
+        """Makes a function the one that runs on each pair of an event of one stream and an event of the other.
+
+        ``on`` says what is equal in a pair: a field of both (``"id"``), a field of the left and one of the right event
+        (``("id", "seller")``), several fields of both (``["id", "city"]``), fields of the left event with those of the
+        right (``{"id": "seller", "city": "town"}``); in place of the two fields of a tuple there may be functions of the
+        event. None is equal to nothing. A pair is either ``within`` a time of each other, of less than this
+        (``"1h"``), or in one window: ``over=tm.tumbling("10s")``.
+
+        ``how`` says what becomes of events without a partner. ``"inner"``: nothing; ``"left"``: those of the left stream
+        come with a right event of which all fields are None and ``a.exists`` is false; ``"outer"``: those of both
+        streams; ``"anti"``: only those of the left stream without a partner come, and the function has one parameter.
+
+        The function's parameters are the two events. It is compiled as a transaction's body is and has no rows; what it
+        returns is an event of ``.joined`` (docs/language.md). A pair comes with its later event, an event without a
+        partner when it can have none any more. Raises ``PlanError``, and ``CompileError`` where something cannot be
+        compiled.
+        """
+        for stream in (left, right):
+            if not isinstance(stream, Stream):
+                hint = "write @app.join(people, auctions, on=('id', 'seller'), within='1h')"
+                raise PlanError(f"{type_name(stream)} is not a stream", hint)
+        self._check_own(left, right)
+
+        @declaration
+        def declare(function: Callable[..., Any]) -> StreamJoin:
+            own_name = checked(name or str(getattr(function, "__name__", "")), "join")
+            how_joined = joining(on, over, within, how, f"join '{own_name}'")
+            lists = self._plan.lists(left._analyzed), self._plan.lists(right._analyzed)
+            compiled = compile_join(function, Joined(own_name, (left._ref, right._ref), lists, how_joined))
+            if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
+                return self._joins[own_name]
+            self._forget_transaction(own_name)
+            self._joins[own_name] = StreamJoin(self, own_name, compiled.node, function)
+            return self._joins[own_name]
+
+        return declare
+
+    @declaration
     def every(self, period: Length, *, origin: Length = 0, name: str | None = None, replace: bool = False) -> Ticks:
         """A stream of ticks of event time: one at each multiple of the period, from 1970 UTC or 0 on.
 
@@ -311,6 +370,7 @@ class App:
         """Before another transaction of the plan takes its name."""
         self._transactions.pop(name, None)
         self._windows.pop(name, None)
+        self._joins.pop(name, None)
         if name in self._derived and self._derived[name]._reads:
             del self._derived[name]
 

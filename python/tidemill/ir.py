@@ -168,10 +168,26 @@ CountingDef = TypedDict("CountingDef", {"counting": Counting})
 WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
 OverDef = TypedDict("OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef})
 
+# Joins.
+
+WithinBound = TypedDict("WithinBound", {"within": Value})
+OverBound = TypedDict("OverBound", {"over": WindowsDef})
+JoinBound = WithinBound | OverBound
+JoinDef = TypedDict(
+    "JoinDef", {"left": str, "right": str | None, "on": list[tuple[Expr, Expr]], "bound": JoinBound, "how": str}
+)
+
 RoleDef = TypedDict("RoleDef", {"name": str, "table": str, "key": list[Expr], "over": str | None, "access": str})
 TransactionDef = TypedDict(
     "TransactionDef",
-    {"name": str, "inputs": list[StreamRef], "over": OverDef | None, "roles": list[RoleDef], "body": Body},
+    {
+        "name": str,
+        "inputs": list[StreamRef],
+        "over": OverDef | None,
+        "join": JoinDef | None,
+        "roles": list[RoleDef],
+        "body": Body,
+    },
 )
 SinkDef = TypedDict("SinkDef", {"name": str, "stream": StreamRef})
 

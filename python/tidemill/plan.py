@@ -26,7 +26,8 @@ _KINDS: dict[Kind, str] = {"tables": "table", "streams": "stream", "transactions
 
 def _place(kind: Kind, definition: ir.Definition) -> str:
     """As the analysis says it."""
-    what = "window" if cast(Json, definition).get("over") else _KINDS[kind]
+    of = cast(Json, definition)
+    what = "window" if of.get("over") else "join" if of.get("join") else _KINDS[kind]
     return f"{what} '{definition['name']}'"
 
 

@@ -15,7 +15,7 @@ from .schema import Event, RecordSchema, Row
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Derived", "Source", "Stream", "StreamWindow", "Ticks", "Transaction"]
+__all__ = ["Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
 
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
@@ -207,4 +207,35 @@ class StreamWindow:
     def failed(self) -> Stream[Any]:
         """The parts of the group, ``start``, ``end`` and ``reason``, for windows for which the function failed, or
         aborted with ``tm.require`` or ``tm.abort``."""
+        return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})
+
+
+class StreamJoin:
+    """A compiled function of a join of two streams: what ``@app.join`` makes of a function."""
+
+    def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
+        self._app = app
+        self.name = name
+        self._definition = definition
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+
+    def __repr__(self) -> str:
+        return f"<join {self.name}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Refuses: the function runs on the pairs of its streams' events."""
+        raise TypeError(f"join '{self.name}' is compiled and cannot be called; app.run() runs it")
+
+    @property
+    def joined(self) -> Stream[Any]:
+        """The events that the function returned, each at the position of the later event of its pair; what has no
+        partner, when no event can be one any more."""
+        return Stream(self._app, f"{self.name}.joined", {"committed": self.name})
+
+    @property
+    def failed(self) -> Stream[Any]:
+        """For pairs for which the function failed, or aborted with ``tm.require`` or ``tm.abort``: the fields that it
+        names, as ``p.id`` and ``a.seller``, the time ``at`` of the pair, and ``reason``."""
         return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})

@@ -2,21 +2,24 @@
 
 ``source`` finds the tree of a function in its file; ``scope`` says what a name means; ``expressions``,
 ``calls``, ``aggregates``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``helpers`` puts
-functions in the place of their calls; ``functions`` puts it together, and ``reading`` for filters and maps with roles;
+functions in the place of their calls; ``functions`` puts it together, ``joins`` for joins and ``reading`` for filters and maps with roles;
 ``callers`` finds the call that gives these roles; ``marks`` knows of which file a place is.
 Types are checked by the analysis of the plan, in Rust, which all front ends share.
 Code that is wrong whatever its types are is refused here.
 """
 
 from .functions import Compiled, Over, compile_filter, compile_map, compile_transaction, compile_window
+from .joins import Joined, compile_join
 from .reading import Passed, Reading, compile_reading_filter, compile_reading_map
 
 __all__ = [
     "Compiled",
+    "Joined",
     "Over",
     "Passed",
     "Reading",
     "compile_filter",
+    "compile_join",
     "compile_map",
     "compile_reading_filter",
     "compile_reading_map",

@@ -214,8 +214,9 @@ class Expressions:
     def _name(self, node: ast.Name) -> ir.Expr:
         scope, span = self.scope, self.scope.source.span(node)
         if node.id in scope.events:
-            what = "event" if scope.closed is None else "window"
-            raise self._refuse(node, f"the {what} as a whole is not a value", f"use its fields: {node.id}.name")
+            raise self._refuse(
+                node, f"the {scope.event_kind} as a whole is not a value", f"use its fields: {node.id}.name"
+            )
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
@@ -247,7 +248,7 @@ class Expressions:
         if isinstance(node.value, ast.Name):
             name = node.value.id
             if name in scope.events:
-                return ir.expr({"event": node.attr}, span)
+                return ir.expr({"event": scope.field_of(name, node.attr)}, span)
             if name in scope.roles:
                 if node.attr in ROW_OPERATIONS:
                     raise self._refuse(

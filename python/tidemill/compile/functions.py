@@ -51,7 +51,7 @@ def compile_filter(function: Callable[..., Any], place: str, lists: Collection[s
     """The predicate of a filter: a plan's ``Expr``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Expr]:
-        scope, definition = _of_one_event(function, place, lists)
+        scope, definition = of_one_event(function, place, lists)
         expression = Expressions(scope).translate(expression_of(scope.source, definition))
         return compiled(expression, scope, definition)
 
@@ -62,7 +62,7 @@ def compile_map(function: Callable[..., Any], place: str, lists: Collection[str]
     """The new event of a map: a plan's ``Record``. Raises ``CompileError``."""
 
     def translate() -> Compiled[ir.Record]:
-        scope, definition = _of_one_event(function, place, lists)
+        scope, definition = of_one_event(function, place, lists)
         records = Records(Expressions(scope))
         return compiled(records.translate(expression_of(scope.source, definition)), scope, definition)
 
@@ -107,6 +107,7 @@ def _compile_transaction(
         "name": name,
         "inputs": inputs,
         "over": None,
+        "join": None,
         "roles": definitions,
         "body": statements,
     }
@@ -152,6 +153,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
         "name": over.name,
         "inputs": [over.input],
         "over": {"by": by, "windows": over.windows},
+        "join": None,
         "roles": [],
         "body": Statements(scope).translate(definition.body),
     }
@@ -161,18 +163,18 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
 def _part(part: Field, name: str, lists: Collection[str] | None, window: Scope, definition: ast.FunctionDef) -> ir.Expr:
     """The value of a part of a group."""
     if isinstance(part, str):
-        return ir.expr({"event": part}, window.source.span(_argument(definition, part)))
+        return ir.expr({"event": part}, window.source.span(argument_of(definition, "by", part)))
     place = f"{window.source.place}, '{name}' of its group"
-    scope, of = _of_one_event(part, place, lists, window.context)
+    scope, of = of_one_event(part, place, lists, window.context)
     return Expressions(scope).translate(expression_of(scope.source, of))
 
 
-def _argument(definition: ast.FunctionDef, part: str) -> ast.AST:
-    """Where a part of the group is written, if that can be seen."""
+def argument_of(definition: ast.FunctionDef, keyword: str, name: str) -> ast.AST:
+    """Where a name is written in an argument of the decorator, if that can be seen."""
     calls = [d for d in definition.decorator_list if isinstance(d, ast.Call)]
-    by = next((k.value for call in calls for k in call.keywords if k.arg == "by"), None)
-    nodes = [] if by is None else ast.walk(by)
-    return next((n for n in nodes if isinstance(n, ast.Constant) and n.value == part), by or definition)
+    given = next((k.value for call in calls for k in call.keywords if k.arg == keyword), None)
+    nodes = [] if given is None else ast.walk(given)
+    return next((n for n in nodes if isinstance(n, ast.Constant) and n.value == name), given or definition)
 
 
 def compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
@@ -185,21 +187,25 @@ def compiled(node: N, scope: Scope, definition: Definition) -> Compiled[N]:
     return Compiled(node, head, scope.context.sources)
 
 
-def _of_one_event(
-    function: Callable[..., Any], place: str, lists: Collection[str] | None, window: Context | None = None
+def of_one_event(
+    function: Callable[..., Any],
+    place: str,
+    lists: Collection[str] | None,
+    outer: Context | None = None,
+    kind: str = "group",
 ) -> tuple[Scope, Definition]:
-    """The names of a filter or map, or of a function of the group of a window."""
-    context = window or Context()
+    """The names of a filter or map; with the context ``outer`` of a window or join, of a function of its group or key."""
+    context = outer or Context()
     source, definition = find(function, place)
     source = context.sources.add(source)
     check_signature(source, definition)
     names = parameters(definition)
-    if window is None:
+    if outer is None:
         event = event_of(source, definition, ())
     elif len(names) == 1 and not definition.args.defaults:
         event = names[0].arg
     else:
-        message = "a function of a group takes the event and nothing else"
+        message = f"a function of a {kind} takes the event and nothing else"
         raise source.refuse(definition, message, "write 'lambda e: ...'")
     return Scope(source, cast(FunctionType, function), context, {event}, lists=lists), definition
 

@@ -180,6 +180,8 @@ class Helpers:
             return False
         if scope.is_event(of):
             inner.events.add(name)
+            if of.id in scope.sides:
+                inner.sides[name] = scope.sides[of.id]
         elif of.id in scope.roles:
             inner.roles[name] = scope.roles[of.id]
         elif of.id in scope.elements and name not in inner.locals:

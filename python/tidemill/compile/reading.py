@@ -110,6 +110,7 @@ def _compile(
         "name": of.name,
         "inputs": [of.input],
         "over": None,
+        "join": None,
         "roles": definitions,
         "body": [body(scope, expression_of(scope.source, definition))],
     }

@@ -42,6 +42,9 @@ class Records:
         if self._scope.is_event(node) and self._scope.closed is not None:
             hint = "return what is to be known of it: {'at': w.end, ...}"
             raise self._refuse(node, "the window as a whole cannot be passed on", hint)
+        if self._scope.is_event(node) and self._scope.sides:
+            hint = f"return what is to be known of it: {{'at': {ast.unparse(node)}.at, ...}}"
+            raise self._refuse(node, "the event as a whole cannot be passed on", hint)
         if self._scope.is_event(node):
             hint = "return nothing: a transaction that never returns an event passes its input on"
             raise self._refuse(node, "the event as a whole cannot be passed on", hint)

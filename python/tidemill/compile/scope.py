@@ -107,6 +107,8 @@ class Scope:
     lists: Collection[str] | None = None
     """The list fields of the event, or none if not known."""
     elements: dict[str, Element] = field(default_factory=dict)
+    sides: dict[str, str] = field(default_factory=dict)
+    """Of the function of a join: the names of its events, with the sides of the plan for which they stand."""
     closed: Closed | None = None
     """Of a window function, whose event is the window."""
     values: dict[str, ir.Expr] = field(default_factory=dict)
@@ -143,7 +145,18 @@ class Scope:
             return None
         if isinstance(node, ast.Name) and node.id in self.values:
             return ir.name_of(self.values[node.id], "event")
-        return node.attr if isinstance(node, ast.Attribute) and self.is_event(node.value) else None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and self.is_event(node.value):
+            return self.field_of(node.value.id, node.attr)
+        return None
+
+    def field_of(self, event: str, name: str) -> str:
+        """A field of an event as the plan names it: one of a join's sides has the name of the side too."""
+        return f"{self.sides[event]}.{name}" if event in self.sides else name
+
+    @property
+    def event_kind(self) -> str:
+        """What messages call the event."""
+        return "event" if self.closed is None else "window"
 
     def is_list(self, name: str) -> bool:
         """Whether a field of the event is known to be a list."""

@@ -165,8 +165,9 @@ class Statements:
 
     def _check_name(self, node: ast.AST, name: str) -> None:
         if name in self._scope.events:
-            what = "event" if self._scope.closed is None else "window"
-            raise self._refuse(node, f"'{name}' is the {what} and cannot be assigned to", "use another name")
+            raise self._refuse(
+                node, f"'{name}' is the {self._scope.event_kind} and cannot be assigned to", "use another name"
+            )
         if name in self._scope.roles:
             hint = f"set its columns: {name}.column = ..."
             raise self._refuse(node, f"'{name}' is a row and cannot be assigned to", hint)
@@ -334,6 +335,8 @@ class Statements:
         return value
 
     def _emit(self, node: ast.Expr, call: ast.Call) -> ir.Stmt:
+        if self._scope.sides:
+            raise self._refuse(call, "a join emits nothing but what its function returns", "return the event")
         if self._scope.closed is not None:
             raise self._refuse(call, "a window emits nothing but what its function returns", "return the event")
         first, *rest = self._expressions.calls.arguments(call, "emit", 1, 2)

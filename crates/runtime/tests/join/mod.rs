@@ -86,7 +86,7 @@ impl Case {
             let last = self.last(one.seen.at);
             // Keys in the order of their first event that is alone at this instant.
             let of_key = |other: &&Arrival<'_>| self.last(other.seen.at) == last && other.seen.key == one.seen.key;
-            let first = alone.iter().position(|other| of_key(other)).expect("it is one of them");
+            let first = alone.iter().position(of_key).expect("it is one of them");
             all.push((last, 2, first, sides(one, None)));
         }
         all.sort_by_key(|(time, phase, first, _)| (*time, *phase, *first));

@@ -86,7 +86,6 @@ impl Sides {
         if of.left == right {
             return Err(Fault::new(format!("both sides are called '{right}'")).hint("give them two names"));
         }
-        check_returns(&def.body)?;
         let key = key(of, inputs)?;
         let is_outer = of.how == JoinHow::Outer;
         let waits = matches!(of.how, JoinHow::Left | JoinHow::Anti) || is_outer;
@@ -101,6 +100,7 @@ impl Sides {
             side.fields.sort_by_key(|(name, _)| schema.index_of(name));
             side.name_column();
         }
+        check_returns(&def.body)?;
         Ok(Sides { left, right, key, time })
     }
 
