@@ -258,12 +258,12 @@ def test_what_is_joined_feeds_everything():
         end = max(p["at"], a["at"]) // 20 * 20 + 20
         windows[end, p["id"]] = windows.get((end, p["id"]), 0) + 1
     assert [(r["end"], r["id"], r["n"]) for r in found[2].to_pylist()] == sorted(
-        ((end, id, n) for (end, id), n in windows.items()), key=lambda r: r[0]
+        ((end, who, n) for (end, who), n in windows.items()), key=lambda r: r[0]
     )
     lonely = [
-        (end, id, n)
-        for (end, id), n in windows.items()
-        if not any(a["seller"] == id and abs(a["at"] - (end - 1)) < 20 for a in data[1])
+        (end, who, n)
+        for (end, who), n in windows.items()
+        if not any(a["seller"] == who and abs(a["at"] - (end - 1)) < 20 for a in data[1])
     ]
     assert sorted((r["end"], r["id"], r["n"]) for r in found[3].to_pylist()) == sorted(lonely)
 
@@ -389,3 +389,47 @@ def test_times_and_explain():
     assert "keeps p.user, a.at by key, for seconds(5) and at most twice as long" in text
     assert "an event without a partner comes seconds(5) after it, between epochs: an epoch ends where one may" in text
     assert "-> join next_click" in text
+
+
+def test_fields_that_may_be_missing():
+    class Payment(tm.Event):
+        at: int = tm.event_time()
+        src: str
+        dst: str
+        amount: int
+
+    app = tm.App("joins")
+    payments = app.source(Payment)
+
+    def share(payment, of):
+        return payment.amount * 100 // of.amount
+
+    @app.join(payments, payments, on=("dst", "src"), within=10, how="left")
+    def passed_on(p, a):
+        if not a.exists or a.amount < p.amount:
+            return {"account": p.dst, "came": p.amount, "went": a.amount}
+
+    @app.join(payments, payments, on=("dst", "src"), within=10, how="left")
+    def shares(p, a):
+        return {"percent": share(a, p)}
+
+    found = [app.collect(s) for s in (passed_on.joined, shares.joined, shares.failed)]
+    app.run(
+        {
+            payments: [
+                {"at": 1, "src": "a", "dst": "b", "amount": 10},
+                {"at": 3, "src": "b", "dst": "c", "amount": 4},
+                {"at": 5, "src": "b", "dst": "c", "amount": 12},
+                {"at": 11, "src": "b", "dst": "c", "amount": 1},
+            ]
+        }
+    )
+    rows = [{"account": "b", "came": 10, "went": 4}]
+    rows += [{"account": "c", "came": n, "went": None} for n in (4, 12, 1)]
+    assert found[0].to_pylist() == rows
+    assert found[1].to_pylist() == [{"percent": 40}, {"percent": 120}]
+    failed = found[2].to_pylist()
+    assert [(r["p.amount"], r["a.amount"], r["a.exists"] if "a.exists" in r else None, r["at"]) for r in failed] == [
+        (n, None, False, at + 9) for n, at in ((4, 3), (12, 5), (1, 11))
+    ]
+    assert {r["reason"] for r in failed} == {"None in a.amount"}

@@ -182,6 +182,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "by": [["auction", ev("auction")], ["bidder", ev("bidder")], ["page", ev("page")]],
             "windows": {"tumbling": {"length": {"duration": 10_000_000}, "origin": 0}},
         },
+        "join": None,
         "roles": [],
         "body": [returned([["at", ev("end")]])],
     }

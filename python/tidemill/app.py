@@ -101,8 +101,8 @@ class App:
         return dict(self._joins)
 
     def streams(self) -> list[Stream[Any]]:
-        """All streams: of sources, ticks, filters, maps, transactions, windows and joins, what each of these puts aside,
-        and the rows that wake."""
+        """All streams: of sources, ticks, filters, maps, transactions, windows and joins, what each of these puts
+        aside, and the rows that wake."""
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
@@ -286,14 +286,13 @@ class App:
         """Makes a function the one that runs on each pair of an event of one stream and an event of the other.
 
         ``on`` says what is equal in a pair: a field of both (``"id"``), a field of the left and one of the right event
-        (``("id", "seller")``), several fields of both (``["id", "city"]``), fields of the left event with those of the
-        right (``{"id": "seller", "city": "town"}``); in place of the two fields of a tuple there may be functions of the
-        event. None is equal to nothing. A pair is either ``within`` a time of each other, of less than this
-        (``"1h"``), or in one window: ``over=tm.tumbling("10s")``.
+        (``("id", "seller")``) or two functions of them, several fields of both (``["id", "city"]``), or fields of the
+        left event with those of the right (``{"id": "seller", "city": "town"}``). None is equal to nothing. A pair is
+        ``within`` a time, less than this apart (``"1h"``), or in one window: ``over=tm.tumbling("10s")``.
 
-        ``how`` says what becomes of events without a partner. ``"inner"``: nothing; ``"left"``: those of the left stream
-        come with a right event of which all fields are None and ``a.exists`` is false; ``"outer"``: those of both
-        streams; ``"anti"``: only those of the left stream without a partner come, and the function has one parameter.
+        ``how`` says what becomes of events without a partner. ``"inner"``: nothing. ``"left"``: those of the left
+        stream come with a right event of which all fields are None and ``a.exists`` is false. ``"outer"``: those of
+        both streams. ``"anti"``: only those of the left stream come, and the function has one parameter.
 
         The function's parameters are the two events. It is compiled as a transaction's body is and has no rows; what it
         returns is an event of ``.joined`` (docs/language.md). A pair comes with its later event, an event without a

@@ -23,7 +23,7 @@ On = str | tuple[Key, Key] | list[str] | Mapping[str, str]
 """What is equal in a pair: a field of both, a field of the left and one of the right event, several fields of both, or
 fields of the left event with those of the right."""
 
-_HOWS = ("inner", "left", "outer", "anti")
+_HOWS: tuple[How, ...] = ("inner", "left", "outer", "anti")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Joining:
 
 def joining(on: object, over: object, within: object, how: object, place: str) -> Joining:
     """What a join declares. Raises ``PlanError``."""
-    if how not in _HOWS:
+    known = next((known for known in _HOWS if known == how), None)
+    if known is None:
         raise PlanError(f"how={how!r} is no kind of join", f"there are {', '.join(_HOWS)}", place)
-    return Joining(_keys(on, place), _bound(over, within, place), how)
+    return Joining(_keys(on, place), _bound(over, within, place), known)
 
 
 def _bound(over: object, within: object, place: str) -> ir.JoinBound:

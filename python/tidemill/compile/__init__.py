@@ -2,7 +2,8 @@
 
 ``source`` finds the tree of a function in its file; ``scope`` says what a name means; ``expressions``,
 ``calls``, ``aggregates``, ``records`` and ``statements`` translate; ``roles`` translates keys; ``helpers`` puts
-functions in the place of their calls; ``functions`` puts it together, ``joins`` for joins and ``reading`` for filters and maps with roles;
+functions in the place of their calls; ``functions`` puts it together, ``joins`` for joins, and ``reading`` for filters
+and maps with roles;
 ``callers`` finds the call that gives these roles; ``marks`` knows of which file a place is.
 Types are checked by the analysis of the plan, in Rust, which all front ends share.
 Code that is wrong whatever its types are is refused here.

@@ -194,7 +194,8 @@ def of_one_event(
     outer: Context | None = None,
     kind: str = "group",
 ) -> tuple[Scope, Definition]:
-    """The names of a filter or map; with the context ``outer`` of a window or join, of a function of its group or key."""
+    """The names of a filter or map; with the context ``outer`` of a window or join, of a function of its group or
+    key."""
     context = outer or Context()
     source, definition = find(function, place)
     source = context.sources.add(source)

@@ -222,9 +222,8 @@ impl Side {
         }
         let Some(known) = known else {
             if field == EXISTS {
-                let hint = format!(
-                    "an event without a partner goes out with how=\"left\" or how=\"outer\", so leave '{name}.exists' out"
-                );
+                let hows = if self.number == LEFT { "how=\"outer\"" } else { "how=\"left\" or how=\"outer\"" };
+                let hint = format!("leave '{name}.exists' out; it can be missing with {hows}");
                 return Err(Fault::new(format!("'{name}' is there in every pair of this join")).hint(hint));
             }
             let names = schema.fields.iter().map(|field| field.name.as_str()).filter(|name| !name.contains(' '));
