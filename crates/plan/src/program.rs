@@ -228,7 +228,7 @@ pub enum Origin {
 ///
 /// A row is due at the *boundary* in its column `due`: behind everything with a time below, before everything else. It gives
 /// one event. The transactions on that event delete the row or make it due later. The events of one boundary are in the
-/// order of the column `first`, those of rows that wake in the order of their keys. What closes before an instant comes
+/// order of the column `first`, those of rows without one in the order of their keys. What closes before an instant comes
 /// first, then the ticks of the instant, then the rows that wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
@@ -236,7 +236,7 @@ pub struct Due {
     pub table: TableId,
     /// The column that holds the boundary; an int in units of event time.
     pub due: usize,
-    /// The column that orders rows; an int. Of rows that wake it is `due`.
+    /// The column that orders rows; an int. It is `due` where keys do: of rows that wake, and of those that a join frees.
     pub first: usize,
     /// How the fields of the event are made.
     pub fields: Vec<DueField>,
@@ -314,6 +314,11 @@ impl Due {
     /// Whether these are the ticks of a clock.
     pub fn is_ticks(&self) -> bool {
         matches!(self.bound, Bound::Ticks { .. })
+    }
+
+    /// Whether the rows of a boundary are in the order of their keys.
+    pub fn is_by_key(&self) -> bool {
+        self.first == self.due
     }
 
     /// Whether these are rows that wake.

@@ -18,7 +18,7 @@ impl Reference<'_> {
             return Vec::from_iter(is_due.then_some(tick));
         }
         rows.retain(|row| row[due.due] == Value::Int(boundary));
-        if due.is_wakes() {
+        if due.is_by_key() {
             rows.sort_by(|a, b| by_key(&a[..due.due], &b[..due.due]));
         } else {
             rows.sort_by_key(|row| row[due.first].word());

@@ -55,7 +55,7 @@ pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> R
     if order.is_empty() {
         return Ok(DueRows { events: None, next });
     }
-    if due.is_wakes() {
+    if due.is_by_key() {
         order = by_key(&rows, due.due, &order);
     } else {
         order.sort_unstable_by_key(|&row| first[row as usize]);

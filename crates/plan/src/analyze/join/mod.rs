@@ -158,6 +158,7 @@ impl Lowering<'_> {
 
     fn enter_waits(&self, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
         let mut columns = self.due_columns();
+        columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         columns.push(self.reach.records(WAITING, self.time));
         let table = enter_hidden(&TableDef { name: WAITS.into(), columns, groups: None }, &self.def.name, tables)?;
         let columns = vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
@@ -165,12 +166,11 @@ impl Lowering<'_> {
         Ok(table)
     }
 
-    /// The key, when a row is due, and `first`.
+    /// The key, and when a row is due.
     fn due_columns(&self) -> Vec<ColumnDef> {
         let mut columns: Vec<_> =
             self.sides.key_fields().into_iter().map(|(name, ty)| column(&name, ty, true, None)).collect();
         columns.push(column(&self.reach.due_column(), Type::Int, false, Some(Value::Int(0))));
-        columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         columns
     }
 
@@ -178,11 +178,13 @@ impl Lowering<'_> {
     fn due(&self, part: &str, table: TableId, bound: Bound, streams: &mut Streams<'_>) -> StreamId {
         let keys = self.sides.key_fields();
         let count = keys.len();
+        // What waits is in the order of its events; what is freed shows nothing, and needs any order.
+        let first = if part == "freed" { count } else { count + 1 };
         let mut fields: Vec<_> = (0..count).map(|column| DueField::Part { column, none: None }).collect();
         fields.push(DueField::End);
         let mut schema = Schema { fields: keys.into_iter().map(|(name, ty)| Field::scalar(name, ty.into())).collect() };
         schema.fields.push(Field::scalar("end", self.time.into()));
-        let due = Due { table, due: count, first: count + 1, fields, bound, time: self.time };
+        let due = Due { table, due: count, first, fields, bound, time: self.time };
         let name = self.named(part);
         let origin = Origin::Due(due);
         let new = NewStream { name: name.clone(), schema, event_time: Some(count), origin, root: None };
