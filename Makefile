@@ -88,6 +88,7 @@ bench: machine ## the reports of docs/performance.md, and the workloads of the p
 	cargo run --release -p tidemill-bench -- files
 	cargo run --release -p tidemill-bench -- memory
 	cargo run --release -p tidemill-bench -- windows
+	cargo run --release -p tidemill-bench -- sessions
 	cargo run --release -p tidemill-bench -- grid $(if $(WORKLOADS),--workloads $(WORKLOADS))
 
 figures: $(READY) ## the figures of the papers, docs/figures.md; goes on where it was ended (target/figures)

@@ -42,6 +42,7 @@ mod make;
 mod marks;
 pub mod memory;
 mod nodes;
+mod order;
 mod read_snapshot;
 mod recent;
 mod rows;

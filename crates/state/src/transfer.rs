@@ -5,6 +5,7 @@ use crate::evicted_rows::EvictedError;
 use crate::image::Image;
 use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::layout::EXISTS;
+use crate::order::order_of;
 use crate::rows::{RowAddress, read, write};
 use crate::table::Table;
 use arrow_array::RecordBatch;
@@ -186,13 +187,18 @@ impl Table {
 
     /// Copied rows, none of them a deletion, as a batch of [`Table::schema`], sorted by key.
     pub fn sorted_batch(&self, rows: &Image) -> RecordBatch {
-        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
-        match *self.shape().key.as_slice() {
+        let order = match *self.shape().key.as_slice() {
             [key] if !self.shape().is_text(key) => {
-                order.sort_unstable_by_key(|&row| rows.row(row as usize)[key] as i64)
+                let words: Vec<i64> = (0..rows.len()).map(|row| rows.row(row)[key] as i64).collect();
+                let Some(order) = order_of(&words) else { return self.image_batch(rows) };
+                order
             }
-            _ => order.sort_unstable_by(|&a, &b| rows.compare_keys(a as usize, b as usize)),
-        }
+            _ => {
+                let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+                order.sort_unstable_by(|&a, &b| rows.compare_keys(a as usize, b as usize));
+                order
+            }
+        };
         let mut sorted = Image::with_capacity(self.shape(), rows.bytes());
         order.into_iter().for_each(|row| sorted.push_of(rows, row as usize));
         self.image_batch(&sorted)
