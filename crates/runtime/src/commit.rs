@@ -130,6 +130,7 @@ impl Actor for Committer {
         }
         let mut is_full = self.waits_for_followers();
         while !is_full && let Some(mut epoch) = self.waiting.remove(&self.next) {
+            worked = true;
             self.next += 1;
             self.take(&mut epoch);
             epoch.clear();
@@ -208,10 +209,11 @@ impl Committer {
                 Took::Closed => self.logger_exited = true,
             }
         }
-        // The last epochs may wait for followers. After a failure the log may never end.
+        // The last epochs may wait for followers, one after the other. After a failure some may be missing, and the log
+        // may never end.
         let has_failed = self.on.failure.is_set();
-        let is_held = !has_failed && !self.waiting.is_empty() && self.waits_for_followers();
-        let is_over = self.workers_exited && !is_held && (self.logger_exited || has_failed);
+        let is_taken = self.waiting.is_empty() || has_failed;
+        let is_over = self.workers_exited && is_taken && (self.logger_exited || has_failed);
         if is_over { Event::Over } else { Event::Nothing }
     }
 

@@ -3,13 +3,16 @@
 use crate::session::{close, start};
 use crate::support::{Batches, Kept, Subject};
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_histories::History;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, TransactionBuilder, cell, event, named};
-use tidemill_runtime::{Control, Engine, Options, Request, RunError, SentSource, Session, Sink, Source};
+use tidemill_runtime::{
+    Control, Engine, EpochSize, Followed, Options, Request, RunError, SentSource, Session, Sink, Slow, Source,
+};
 
 /// Both sources write the last number that came to a row, and give the one before.
 fn plan() -> Plan {
@@ -72,6 +75,34 @@ fn what_is_sent_without_a_time_waits_for_none() {
         assert_eq!(given(&subject, &kept, "of_asked.committed"), [(1, 0), (2, 1), (3, 50)], "{workers} workers");
         assert_eq!(given(&subject, &kept, "of_timed.committed"), [(30, 2), (50, 30), (70, 3)], "{workers} workers");
     }
+}
+
+/// The last epochs of a run wait for a follower one after the other.
+#[test]
+fn a_follower_that_is_waited_for_gets_the_last_epochs() {
+    let subject = subject();
+    let (session, _) = start(&subject, Options { workers: 1, epoch: EpochSize::Events(1), ..Options::default() });
+    let stream = session.stream("of_asked.committed").expect("a stream");
+    let following = session.follow(stream, Slow::Waits, 1).expect("it runs");
+    for n in 0..3 {
+        send(&session, &subject, 1, &[n]);
+    }
+    session.stop_sending();
+    // The gate and the workers come to their end, and the committer waits.
+    std::thread::sleep(Duration::from_millis(100));
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut events = 0;
+            while let Followed::Events(released) = following.next(None) {
+                events += released.batch.num_rows();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            events
+        });
+        close(&session);
+        reader.join().expect("no panic")
+    });
+    assert_eq!(read, 3);
 }
 
 fn request(subject: &Subject, asked: Box<dyn Source>) -> Request {
