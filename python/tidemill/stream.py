@@ -179,8 +179,10 @@ class Transaction:
         return Stream(self._app, f"{self.name}.emitted.{name}", ref)
 
 
-class StreamWindow:
-    """A compiled function of windows over a stream: what ``@app.window`` makes of a function."""
+class _OverStreams:
+    """A compiled function over streams, which the engine runs."""
+
+    _kind: str
 
     def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
         self._app = app
@@ -191,11 +193,17 @@ class StreamWindow:
         self.__module__ = function.__module__
 
     def __repr__(self) -> str:
-        return f"<window {self.name}>"
+        return f"<{self._kind} {self.name}>"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Refuses: the function runs on the windows of its stream as they close."""
-        raise TypeError(f"window '{self.name}' is compiled and cannot be called; app.run() runs it")
+        """Refuses: the engine runs the function."""
+        raise TypeError(f"{self._kind} '{self.name}' is compiled and cannot be called; app.run() runs it")
+
+
+class StreamWindow(_OverStreams):
+    """A compiled function of windows over a stream: what ``@app.window`` makes of a function."""
+
+    _kind = "window"
 
     @property
     def closed(self) -> Stream[Any]:
@@ -210,23 +218,10 @@ class StreamWindow:
         return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})
 
 
-class StreamJoin:
+class StreamJoin(_OverStreams):
     """A compiled function of a join of two streams: what ``@app.join`` makes of a function."""
 
-    def __init__(self, app: App, name: str, definition: ir.TransactionDef, function: Callable[..., Any]) -> None:
-        self._app = app
-        self.name = name
-        self._definition = definition
-        self.__wrapped__ = function
-        self.__doc__ = function.__doc__
-        self.__module__ = function.__module__
-
-    def __repr__(self) -> str:
-        return f"<join {self.name}>"
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Refuses: the function runs on the pairs of its streams' events."""
-        raise TypeError(f"join '{self.name}' is compiled and cannot be called; app.run() runs it")
+    _kind = "join"
 
     @property
     def joined(self) -> Stream[Any]:

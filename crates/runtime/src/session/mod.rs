@@ -2,7 +2,8 @@
 //!
 //! A session's run has the threads of every other run. Beside its sources, events are *sent* to it: [`Session::send`].
 //! Their epochs are cut, logged and released as those of sources. What a session asks ([`Session::flush`],
-//! [`Session::tables`], [`Session::savepoint`]) is answered with a released epoch, which is whole: it contains everything that was sent before.
+//! [`Session::tables`], [`Session::savepoint`]) is answered with a released epoch, which is whole: it contains everything
+//! that was sent before.
 //!
 //! Events that are sent to a source without event time have anchored positions: no other source makes them wait
 //! (`docs/formalism.md`). Events with an event time take their places by it, as those of every source.
