@@ -18,8 +18,7 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Se
 /// without holding the interpreter; a producer that needs it takes it.
 pub fn batches_of(object: &Bound<'_, PyAny>) -> PyResult<Batches> {
     if object.hasattr("__arrow_c_stream__")? {
-        let capsule = object.call_method0("__arrow_c_stream__")?;
-        return Ok(Box::new(stream(&capsule)?));
+        return Ok(Box::new(stream_of(object)?));
     }
     if object.hasattr("__arrow_c_array__")? {
         let pair = object.call_method0("__arrow_c_array__")?;
@@ -29,6 +28,11 @@ pub fn batches_of(object: &Bound<'_, PyAny>) -> PyResult<Batches> {
     }
     let kind = object.get_type().name()?.to_string();
     Err(PyTypeError::new_err(format!("{kind} is not Arrow data: it has no __arrow_c_stream__ or __arrow_c_array__")))
+}
+
+/// The batches of an object with `__arrow_c_stream__`, and their schema.
+pub fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamReader> {
+    stream(&object.call_method0("__arrow_c_stream__")?)
 }
 
 /// The content of a capsule of that name.

@@ -1,12 +1,16 @@
 //! The command line over applications in Python files.
 
+use crate::queries::DuckDb;
 use crate::recall::Recall;
 use crate::run::{Given, Signals};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tidemill_cli::{Job, Loader, Output, Purpose};
 use tidemill_connect::WriteNull;
+use tidemill_runtime::Session;
+use tidemill_server::Queries;
 
 /// The files of a new application. `NAME` in them is its name.
 const TEMPLATE: [(&str, &str); 4] = [
@@ -47,6 +51,10 @@ impl Loader for PythonLoader {
     fn interrupted(&mut self) -> bool {
         let mut signals = Signals::default();
         signals.interrupted()
+    }
+
+    fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>> {
+        Some(Arc::new(DuckDb(session.clone())))
     }
 
     fn template(&self, name: &str) -> Vec<(PathBuf, String)> {

@@ -1,7 +1,7 @@
 //! Rows that Python holds, as Arrow record batches with the PyCapsule interface. Nothing is copied
 //! on the way out, but for [`Frame::__arrow_c_array__`] of several batches, which joins them.
 
-use crate::run::run_error;
+use crate::run::error_of;
 use crate::values::{ToPython, dict_of};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{arrow_schema, rows};
 use tidemill_plan::TableId;
-use tidemill_runtime::{BadRecord, Engine, RunError};
+use tidemill_runtime::{BadRecord, Engine, LateTable};
 
 /// Rows of one schema, in canonical Arrow form.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -29,6 +29,8 @@ enum Content {
     Batches(Vec<RecordBatch>),
     /// A table at the end of its run. Its rows are copied when they are first read, as a large table may never be.
     Table(Arc<Engine>, TableId),
+    /// A table of a running session, likewise.
+    Late(LateTable),
 }
 
 impl Frame {
@@ -42,22 +44,26 @@ impl Frame {
         Frame { schema, content: Mutex::new(Content::Table(engine, table)), bad: Vec::new() }
     }
 
+    /// A frame of a table of a running session, after an epoch.
+    pub fn late(schema: Schema, table: LateTable) -> Self {
+        Frame { schema, content: Mutex::new(Content::Late(table)), bad: Vec::new() }
+    }
+
     /// The batches.
     fn batches(&self, py: Python<'_>) -> PyResult<Vec<RecordBatch>> {
         // Never wait for the lock with the interpreter held: its owner may be waiting for that.
-        py.detach(|| self.loaded()).map_err(|error| run_error(py, &error))
+        py.detach(|| self.loaded()).map_err(|error| error_of(py, "RunError", (error,)))
     }
 
-    fn loaded(&self) -> Result<Vec<RecordBatch>, RunError> {
+    fn loaded(&self) -> Result<Vec<RecordBatch>, String> {
         let mut content: MutexGuard<'_, Content> = self.content.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Content::Table(engine, table) = &*content {
-            let batch = engine.table(*table)?;
-            *content = Content::Batches(vec![batch]);
-        }
-        match &*content {
-            Content::Batches(batches) => Ok(batches.clone()),
-            Content::Table(..) => unreachable!("replaced above"),
-        }
+        let batches = match &*content {
+            Content::Batches(batches) => return Ok(batches.clone()),
+            Content::Table(engine, table) => vec![engine.table(*table).map_err(|error| error.to_string())?],
+            Content::Late(table) => vec![table.rows().map_err(|error| error.to_string())?],
+        };
+        *content = Content::Batches(batches.clone());
+        Ok(batches)
     }
 
     /// All rows as one batch.

@@ -10,6 +10,7 @@ mod edges;
 mod frame;
 mod own;
 mod plan;
+mod queries;
 mod recall;
 mod records;
 mod run;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
 use tidemill_connect::{Registry, Spec, SpecError};
 use tidemill_model::Schema;
-use tidemill_runtime::{Control, Engine, RunError, Sink, Source, Summary};
+use tidemill_runtime::{Control, Engine, Sink, Source, Summary};
 
 /// The results of a run.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -134,11 +134,6 @@ fn refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
 pub fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
     let error = py.import("tidemill.errors").and_then(|m| m.getattr(class)).and_then(|c| c.call1(arguments));
     error.map_or_else(|error| error, PyErr::from_value)
-}
-
-/// The exception for a run that failed.
-pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
-    error_of(py, "RunError", (error.to_string(),))
 }
 
 /// The exception for a failure, unless Python code raised one itself.

@@ -1,9 +1,12 @@
 //! A server of a session, for Python.
 
+use crate::queries::DuckDb;
 use crate::run::error_of;
 use crate::session::{SIGNALS, Session};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_server::{Limits, ServeOptions};
 
 /// A server.
@@ -13,7 +16,7 @@ pub struct Server {
     session: Arc<tidemill_runtime::Session>,
 }
 
-/// Serves a session. `limits`: calls, connections, bytes of a body.
+/// Serves a session. `limits`: calls, connections, bytes of a body, rows of a query; and seconds of a query.
 #[pyfunction]
 pub fn serve(
     py: Python<'_>,
@@ -21,13 +24,18 @@ pub fn serve(
     host: String,
     port: u16,
     insecure: bool,
-    limits: (usize, usize, usize),
+    limits: (usize, usize, usize, usize, f64),
 ) -> PyResult<Server> {
-    let (calls_max, connections_max, body_bytes_max) = limits;
-    let limits = Limits { calls_max, connections_max, body_bytes_max, ..Limits::default() };
+    let (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max) = limits;
+    let query_time_max = Duration::try_from_secs_f64(query_seconds_max)
+        .map_err(|_| PyValueError::new_err(format!("query_seconds_max={query_seconds_max} is no number of seconds")))?;
+    let limits =
+        Limits { calls_max, connections_max, body_bytes_max, query_rows_max, query_time_max, ..Limits::default() };
     let session = session.get().session.clone();
     let served = session.clone();
-    let started = py.detach(|| tidemill_server::Server::start(served, ServeOptions { host, port, insecure, limits }));
+    let options = ServeOptions { host, port, insecure, limits };
+    let engine = Arc::new(DuckDb(session.clone()));
+    let started = py.detach(|| tidemill_server::Server::start_with(served, options, Some(engine)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
     Ok(Server { server, session })
 }

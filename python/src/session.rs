@@ -19,7 +19,10 @@ use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
-use tidemill_runtime::{Answered, Control, Followed, Following, NoPlace, Procedure, Reply, SessionError, Slow};
+use tidemill_plan::TableId;
+use tidemill_runtime::{
+    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, SessionError, Slow,
+};
 
 const OVER: &str = "the session is over; app.start() begins another one";
 
@@ -67,6 +70,21 @@ fn given(py: Python<'_>, item: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<V
         py.detach(|| canonical(&batch, schema)).map_err(|failure| error_of(py, "SchemaError", (failure.message,)))
     };
     batches.into_iter().map(canonical).collect()
+}
+
+/// The tables that users declared.
+pub(crate) fn declared_tables(session: &tidemill_runtime::Session) -> Vec<TableId> {
+    let tables = session.engine().program().tables.iter_enumerated();
+    tables.filter(|(_, table)| !table.is_hidden).map(|(id, _)| id).collect()
+}
+
+/// Tables that were asked for, by name.
+pub(crate) fn frames(session: &tidemill_runtime::Session, ids: &[TableId], reads: ReadsAt) -> BTreeMap<String, Frame> {
+    let program = session.engine().program();
+    let frame = |(&id, late): (&TableId, LateTable)| {
+        (program.tables[id].name.clone(), Frame::late(table_schema(&program.tables[id]), late))
+    };
+    ids.iter().zip(reads.tables).map(frame).collect()
 }
 
 /// Starts a `tidemill._engine.Job` as a session.
@@ -339,6 +357,15 @@ impl Session {
         let program = self.session.engine().program();
         let frame = |(id, batch)| Frame::new(table_schema(&program.tables[id]), vec![batch], Vec::new());
         Ok((copied.epoch, copied.complete, ids.into_iter().zip(copied.tables).map(frame).collect()))
+    }
+
+    /// All tables after one released epoch by name, to be copied when they are read; and its number and punctuation.
+    fn reads(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, Option<i64>, BTreeMap<String, Frame>)> {
+        let deadline = deadline_of(timeout)?;
+        let wanted = declared_tables(&self.session);
+        let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask(wanted.clone(), Some(until)))?)?;
+        let reads = self.deny(py, patiently(py, deadline, |until| asked.reads(Some(until)))?)?;
+        Ok((reads.epoch, reads.complete, frames(&self.session, &wanted, reads)))
     }
 
     /// Makes a savepoint: its name, its epoch and the epoch's punctuation.

@@ -160,8 +160,11 @@ def start(job: Job) -> NativeSession:
     return _native.start(job)
 
 
-def serve(session: NativeSession, host: str, port: int, insecure: bool, limits: tuple[int, int, int]) -> NativeServer:
-    """Serves a session over HTTP. ``limits``: calls, connections, bytes of a body. Raises ``RunError``."""
+def serve(
+    session: NativeSession, host: str, port: int, insecure: bool, limits: tuple[int, int, int, int, float]
+) -> NativeServer:
+    """Serves a session over HTTP. ``limits``: calls, connections, bytes of a body, rows of a query; and seconds of a
+    query. Raises ``RunError``."""
     return _native.serve(session, host, port, insecure, limits)
 
 

@@ -57,6 +57,9 @@ class Session:
     def tables(self, names: list[str], timeout: float | None, /) -> tuple[int, int | None, list[Frame]]:
         """Copies of tables after one released epoch, with its number and its punctuation."""
 
+    def reads(self, timeout: float | None, /) -> tuple[int, int | None, dict[str, Frame]]:
+        """All tables after one released epoch, copied when they are read, with its number and its punctuation."""
+
     def savepoint(self, name: str | None, timeout: float | None, /) -> tuple[str, int, int | None]:
         """Makes a savepoint: its name, its released epoch, and the epoch's punctuation."""
 
@@ -95,7 +98,9 @@ class Server:
     def stop(self) -> None:
         """Answers what is under way, and ends."""
 
-def serve(session: Session, host: str, port: int, insecure: bool, limits: tuple[int, int, int], /) -> Server:
+def serve(
+    session: Session, host: str, port: int, insecure: bool, limits: tuple[int, int, int, int, float], /
+) -> Server:
     """Serves a session over HTTP. Raises ``tidemill.RunError``."""
 
 class Follower:

@@ -22,7 +22,7 @@ __all__ = ["Client", "connect"]
 _SILENT_MAX = 30.0
 """Seconds after which a connection is not used again: the server closes silent ones."""
 
-_ABORTED, _NOT_FOUND, _WRONG = 409, 404, (400, 422)
+_FOUND, _ABORTED, _NOT_FOUND, _WRONG = 200, 409, 404, (400, 422)
 
 
 class Client:
@@ -88,6 +88,14 @@ class Client:
             raise RunError(f"{self._url} answers {status}: {answer['error']}")
         return answer
 
+    def sql(self, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """The rows that a query over the tables gives, with values as in JSON Lines."""
+        asked = json.dumps({"sql": query, "parameters": parameters}, default=_json).encode()
+        status, text = self._text("POST", "/query", asked)
+        if status != _FOUND:
+            raise RunError(f"{self._url} answers {status}: {_object(text).get('error', 'nothing more')}")
+        return [json.loads(line) for line in text.splitlines()]
+
     def close(self) -> None:
         """Closes the connections."""
         with self._lock:
@@ -96,6 +104,10 @@ class Client:
             connection.close()
 
     def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
+        status, text = self._text(method, path, body)
+        return status, _object(text)
+
+    def _text(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         connection = self._connection()
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -110,10 +122,7 @@ class Client:
         else:
             with self._lock:
                 self._free.append((time.monotonic(), connection))
-        try:
-            return response.status, cast("dict[str, Any]", json.loads(text))
-        except ValueError:
-            return response.status, {"error": text.decode(errors="replace")}
+        return response.status, text
 
     def _connection(self) -> HTTPConnection:
         with self._lock:
@@ -131,6 +140,14 @@ def connect(url: str, *, timeout: float | None = None) -> Client:
     ``timeout``: seconds that an answer may take.
     """
     return Client(url, timeout)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """What was answered as JSON; anything else is an error."""
+    try:
+        return cast("dict[str, Any]", json.loads(text))
+    except ValueError:
+        return {"error": text.decode(errors="replace")}
 
 
 def _json(value: object) -> object:

@@ -23,6 +23,7 @@ from .replies import Reply, result_of
 from .results import Rows
 from .schema import Event
 from .serving import Server
+from .sql import Parameters, Queried, connected, queried
 from .stream import Source, Stream, Transaction
 from .summary import RunSummary
 from .table import Table
@@ -257,13 +258,15 @@ class Session:
         calls_max: int = 10_000,
         connections_max: int = 1_000,
         body_bytes_max: int = 1 << 20,
+        query_rows_max: int = 100_000,
+        query_seconds_max: float = 30.0,
     ) -> Server:
         """Serves the session over HTTP, on any free port unless one is given; use it in a ``with`` block.
 
         The limits are those of ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be
         served: one that other machines reach needs ``insecure=True``, since nobody is asked who he is.
         """
-        limits = (calls_max, connections_max, body_bytes_max)
+        limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
         return Server(_engine.serve(self._native, host, port, insecure, limits))
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
@@ -313,6 +316,27 @@ class Session:
         epoch, complete, frames = self._native.tables(names, timeout)
         until = _time(self._app, complete)
         return {name: Snapshot(name, epoch, until, frame) for name, frame in zip(names, frames, strict=True)}
+
+    def sql(self, query: str, parameters: Parameters | None = None, *, timeout: float | None = None) -> Queried:
+        """The rows that a query over the tables gives, after an epoch that contains everything that was sent before.
+
+            mill.sql("select owner, sum(balance) as total from accounts where balance > ? group by all", [0])
+
+        DuckDB answers it (``pip install 'tidemill[sql]'``), on this thread, while the run goes on; a table that the
+        query does not name is not read. ``tidemill_epoch()`` is the number of the epoch. ``timeout``: seconds, each for
+        the epoch and for the query. Raises ``RunError`` where the query is wrong or takes too long, and without DuckDB.
+        """
+        epoch, complete, tables = self._native.reads(timeout)
+        return Queried(epoch, _time(self._app, complete), queried(tables, epoch, query, parameters, timeout=timeout))
+
+    def duckdb(self, *tables: Table[Any] | str, timeout: float | None = None) -> Any:
+        """A ``duckdb`` connection with a view of each table after one epoch, or of those that are given.
+
+        The rows are copied now, and do not change: ask for another connection to see what came after. Needs DuckDB.
+        """
+        copies = self.tables(*tables, timeout=timeout)
+        epoch = next(iter(copies.values())).epoch if copies else self.flush(timeout=timeout).epoch
+        return connected({name: copy._rows() for name, copy in copies.items()}, epoch)
 
     def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
         """Makes a savepoint of the state, after an epoch that contains everything that was sent before.
@@ -446,6 +470,14 @@ class AsyncSession:
     async def tables(self, *tables: Table[Any] | str, timeout: float | None = None) -> dict[str, Snapshot]:
         """As ``Session.tables``."""
         return await asyncio.to_thread(self._session.tables, *tables, timeout=timeout)
+
+    async def sql(self, query: str, parameters: Parameters | None = None, *, timeout: float | None = None) -> Queried:
+        """``Session.sql``."""
+        return await _on_own_thread(lambda: self._session.sql(query, parameters, timeout=timeout))
+
+    async def duckdb(self, *tables: Table[Any] | str, timeout: float | None = None) -> Any:
+        """``Session.duckdb``."""
+        return await _on_own_thread(lambda: self._session.duckdb(*tables, timeout=timeout))
 
     async def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
         """As ``Session.savepoint``."""

@@ -4,6 +4,7 @@ use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, pars
 use crate::options::RunOptions;
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
 use tidemill_server::{Limits, PORT, ServeOptions};
@@ -291,6 +292,12 @@ pub struct ServeArguments {
     /// The most bytes of a request's body.
     #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Server")]
     body_bytes_max: usize,
+    /// The longest that a query may run.
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().query_time_max.as_secs(), help_heading = "Server")]
+    query_seconds_max: u64,
+    /// The most rows that a query may give.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().query_rows_max, help_heading = "Server")]
+    query_rows_max: usize,
 }
 
 /// A stream, and a number of events.
@@ -305,7 +312,10 @@ impl ServeArguments {
     /// Where and how to serve.
     pub fn options(&self) -> ServeOptions {
         let &ServeArguments { port, insecure, calls_max, connections_max, body_bytes_max, .. } = self;
-        let limits = Limits { calls_max, connections_max, body_bytes_max, ..Limits::default() };
+        let &ServeArguments { query_seconds_max, query_rows_max, .. } = self;
+        let query_time_max = Duration::from_secs(query_seconds_max);
+        let limits =
+            Limits { calls_max, connections_max, body_bytes_max, query_time_max, query_rows_max, ..Limits::default() };
         ServeOptions { host: self.host.clone(), port, insecure, limits }
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::Job;
 use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_runtime::Session;
+use tidemill_server::Queries;
 
 /// The purpose for which an application is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,9 @@ pub trait Loader {
 
     /// Whether the user has asked to stop since the last call.
     fn interrupted(&mut self) -> bool;
+
+    /// What answers queries over a session's tables, if there is something.
+    fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>>;
 
     /// The files of a new application of that name, with their texts; paths are relative to its folder.
     fn template(&self, name: &str) -> Vec<(PathBuf, String)>;

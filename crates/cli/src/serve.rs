@@ -77,7 +77,8 @@ fn execute<L: Loader>(
         ready.notes.iter().for_each(|note| say::err(note));
     }
     let session = Arc::new(ready.start(Arc::new(Control::default()), &mut || {})?);
-    let server = Server::start(session.clone(), arguments.options()).map_err(Failed::Serve)?;
+    let engine = loader.queries(&session);
+    let server = Server::start_with(session.clone(), arguments.options(), engine).map_err(Failed::Serve)?;
     if !quiet {
         if arguments.options().insecure {
             say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");

@@ -34,7 +34,9 @@ pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Released, Slow};
 pub use session::link::SentSource;
 pub use session::place::{NoPlace, Place};
-pub use session::{Asked, AskedSavepoint, Calling, Flushed, Following, SavepointMade, Session, TablesAt};
+pub use session::{
+    Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, ReadsAt, SavepointMade, Session, TablesAt,
+};
 pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,

@@ -5,10 +5,11 @@ use crate::answer::{self, Answer};
 use crate::asks::Asks;
 use crate::calls::{Calls, Refused};
 use crate::follow::{Hubs, NotRead};
+use crate::queries::{Asking, NotAsked, Query, QueryError};
 use crate::{Limits, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::ACCEPT;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
@@ -39,6 +40,7 @@ pub struct Shared {
     pub session: Arc<Session>,
     pub calls: Arc<Calls>,
     pub asks: Arc<Asks>,
+    pub queries: Asking,
     pub hubs: Hubs,
     pub limits: Limits,
     /// Whether only this machine reaches the server.
@@ -166,7 +168,8 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
     match path[..] {
         ["call", name] if is(Method::POST) => call(shared, name, request).await,
         ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
-        ["call", _] | ["stream", _] => answer::method("POST"),
+        ["query"] if is(Method::POST) => query(shared, request).await,
+        ["call", _] | ["stream", _] | ["query"] => answer::method("POST"),
         _ if !is(Method::GET) => answer::method("GET"),
         [] => answer::whole(StatusCode::OK, answer::JSON, index::text(&shared.session, &shared.calls)),
         ["health"] => health(shared),
@@ -278,6 +281,60 @@ async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer
         Ok(Err(why)) => answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
         Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     }
+}
+
+/// What a query's body may be, as JSON.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    sql: String,
+    parameters: Option<serde_json::Value>,
+}
+
+async fn query(shared: &Shared, request: Request<Incoming>) -> Answer {
+    if shared.stopping.load(Ordering::Acquire) {
+        return answer::later(CLOSING);
+    }
+    let (is_arrow, is_json) = (accepts_arrow(&request), is_json(&request));
+    let text = match body(shared, request).await {
+        Ok(text) => text,
+        Err(refused) => return refused,
+    };
+    let asked = if is_json {
+        serde_json::from_slice(&text)
+            .map_err(|error| format!("{error}; give {{\"sql\": \"...\", \"parameters\": [...]}}"))
+    } else {
+        let text = String::from_utf8(text.into()).map_err(|_| "the query is not UTF-8".to_owned());
+        text.map(|sql| Asked { sql, parameters: None })
+    };
+    let Asked { sql, parameters } = match asked {
+        Ok(asked) => asked,
+        Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
+    };
+    let parameters = parameters.map(|parameters| parameters.to_string());
+    match shared.queries.ask(Query { sql, parameters, is_plain: !is_arrow }).await {
+        Ok(queried) if is_arrow => answer::rows(queried.epoch, answer::ARROW, rows::arrow_of(&queried)),
+        Ok(queried) => match rows::lines_of(&queried) {
+            Ok(lines) => answer::rows(queried.epoch, answer::JSON_LINES, lines),
+            Err(why) => answer::error(StatusCode::BAD_REQUEST, &why),
+        },
+        Err(NotAsked::Busy) => {
+            answer::later(&format!("{} queries wait for their answers; try again", shared.limits.queries_max))
+        }
+        Err(NotAsked::Failed(error)) => {
+            let (status, why) = match error {
+                QueryError::Refused(why) => (StatusCode::BAD_REQUEST, why),
+                QueryError::NoEngine(why) => (StatusCode::NOT_IMPLEMENTED, why),
+                QueryError::Over(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            };
+            answer::error(status, &why)
+        }
+    }
+}
+
+fn is_json(request: &Request<Incoming>) -> bool {
+    let content = request.headers().get(CONTENT_TYPE).and_then(|content| content.to_str().ok());
+    content.is_some_and(|content| content.split(';').next().map(str::trim) == Some(answer::JSON))
 }
 
 fn busy(shared: &Shared) -> Answer {

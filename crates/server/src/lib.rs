@@ -2,7 +2,8 @@
 //!
 //! One thread serves all connections (`http`, on `tokio`); it never waits for the engine. Others stand between it and
 //! the session: one sends calls and one takes their replies (`calls`), one asks for tables and sends what is pushed
-//! (`asks`), and one follows each stream that has readers (`follow`). Nothing below this crate knows of `async`.
+//! (`asks`), and one follows each stream that has readers (`follow`). SQL is answered by an engine that the server is
+//! given (`queries`), on a thread for each query. Nothing below this crate knows of `async`.
 //!
 //! # Invariant
 //!
@@ -18,6 +19,7 @@ mod follow;
 mod http;
 mod index;
 mod metrics;
+mod queries;
 mod rows;
 mod slots;
 
@@ -26,6 +28,8 @@ use calls::Calls;
 use follow::Hubs;
 use http::{Listening, Shared};
 use parking_lot::Mutex;
+use queries::Asking;
+pub use queries::{Queried, Queries, Query, QueryError, QueryLimits};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -45,6 +49,12 @@ pub struct Limits {
     pub calls_max: usize,
     /// Reads and pushes that are not answered yet.
     pub asks_max: usize,
+    /// Queries that are not answered yet.
+    pub queries_max: usize,
+    /// How long a query may run.
+    pub query_time_max: Duration,
+    /// Rows that a query may give.
+    pub query_rows_max: usize,
     /// Open connections.
     pub connections_max: usize,
     /// Readers of streams.
@@ -62,6 +72,9 @@ impl Default for Limits {
         Limits {
             calls_max: 10_000,
             asks_max: 1_000,
+            queries_max: 4,
+            query_time_max: Duration::from_secs(30),
+            query_rows_max: 100_000,
             connections_max: 1_000,
             readers_max: 100,
             body_bytes_max: 1 << 20,
@@ -127,6 +140,15 @@ pub struct Server {
 impl Server {
     /// Begins to serve a session.
     pub fn start(session: Arc<Session>, options: ServeOptions) -> Result<Server, ServeError> {
+        Server::start_with(session, options, None)
+    }
+
+    /// The same, with an engine that answers queries.
+    pub fn start_with(
+        session: Arc<Session>,
+        options: ServeOptions,
+        engine: Option<Arc<dyn Queries>>,
+    ) -> Result<Server, ServeError> {
         let ServeOptions { host, port, insecure, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -143,7 +165,9 @@ impl Server {
         let (calls, mut threads) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
         threads.push(asking);
+        let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
         let shared = Arc::new(Shared {
+            queries: Asking::new(engine, limits.queries_max, of_query),
             hubs: Hubs::new(session.clone(), limits.readers_max),
             session,
             calls,

@@ -36,6 +36,7 @@ pub fn text(shared: &Shared) -> String {
         ("tidemill_calls_total", "counter", "Calls made.", calls.made.load(Ordering::Relaxed)),
         ("tidemill_calls_refused_total", "counter", "Calls over the limit.", calls.refused.load(Ordering::Relaxed)),
         ("tidemill_calls_in_flight", "gauge", "Calls without a reply yet.", calls.in_flight() as u64),
+        ("tidemill_queries_in_flight", "gauge", "Queries without an answer yet.", shared.queries.under_way() as u64),
         ("tidemill_connections", "gauge", "Open connections.", shared.connections.load(Ordering::Relaxed) as u64),
         ("tidemill_stream_readers", "gauge", "Readers of streams.", shared.hubs.readers() as u64),
     ];

@@ -1,11 +1,13 @@
 //! Rows of tables as responses.
 
 use crate::asks::TableAt;
+use crate::queries::Queried;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
-use tidemill_connect::{JsonRows, parse_time};
+use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
+use tidemill_connect::{JsonRows, canonical, parse_time};
 use tidemill_model::arrow::value_at;
-use tidemill_model::{Schema, Type, Value};
+use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Schema, Type, Value};
 use tidemill_plan::Table;
 
 /// The schema of a table's rows.
@@ -27,11 +29,54 @@ pub fn lines(table: &Table, at: &TableAt) -> Vec<u8> {
 
 /// All rows as an Arrow stream.
 pub fn arrow(at: &TableAt) -> Vec<u8> {
-    let written = StreamWriter::try_new(Vec::new(), &at.rows.schema()).and_then(|mut writer| {
-        writer.write(&at.rows)?;
+    stream(&at.rows.schema(), std::slice::from_ref(&at.rows))
+}
+
+fn stream(schema: &ArrowSchema, batches: &[RecordBatch]) -> Vec<u8> {
+    let written = StreamWriter::try_new(Vec::new(), schema).and_then(|mut writer| {
+        batches.iter().try_for_each(|batch| writer.write(batch))?;
         writer.into_inner()
     });
     written.expect("memory takes everything")
+}
+
+/// The rows of a query as an Arrow stream.
+pub fn arrow_of(queried: &Queried) -> Vec<u8> {
+    stream(&queried.schema, &queried.batches)
+}
+
+/// The rows of a query, a JSON object a line; or why they cannot be written.
+pub fn lines_of(queried: &Queried) -> Result<Vec<u8>, String> {
+    let columns = queried.schema.fields().iter().map(|field| Ok((field.name().as_str(), column_type(field)?)));
+    let schema = Schema::scalars(columns.collect::<Result<Vec<_>, String>>()?);
+    let rows = JsonRows::new(&schema);
+    let mut out = Vec::new();
+    for batch in &queried.batches {
+        let batch = canonical(batch, &schema).map_err(|failure| failure.message)?;
+        let written = rows.of(&batch);
+        for row in 0..batch.num_rows() {
+            written.write(&mut out, row);
+            out.push(b'\n');
+        }
+    }
+    Ok(out)
+}
+
+/// Tidemill's type for a plain column of Arrow's.
+fn column_type(field: &Field) -> Result<ColumnType, String> {
+    let ty = match field.data_type() {
+        DataType::Boolean => Type::Bool,
+        DataType::Int64 => Type::Int,
+        DataType::Float64 => Type::Float,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Type::Str,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Type::Bytes,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Type::Time,
+        &DataType::Decimal128(digits, scale) if digits <= DECIMAL_DIGITS_MAX && scale >= 0 => {
+            Type::Decimal { digits, scale: scale.unsigned_abs() }
+        }
+        other => return Err(format!("column '{}' is {other}, which is not written as JSON; cast it", field.name())),
+    };
+    Ok(ColumnType::optional(ty))
 }
 
 /// The row of a key as a JSON object, if there is one.

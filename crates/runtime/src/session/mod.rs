@@ -81,6 +81,36 @@ pub struct TablesAt {
     pub tables: Vec<RecordBatch>,
 }
 
+/// Tables as they were after an epoch, of which nothing is copied yet.
+pub struct ReadsAt {
+    /// The released epoch.
+    pub epoch: u64,
+    /// Its punctuation: every event with a time below has passed.
+    pub complete: Option<i64>,
+    /// The tables in the order in which they were asked for.
+    pub tables: Vec<LateTable>,
+}
+
+/// A table as it was after an epoch. Its rows are copied when they are asked for. Until then, epochs save the rows that
+/// they are about to change: do not hold it for long.
+#[derive(Clone)]
+pub struct LateTable {
+    name: String,
+    read: Arc<TableRead>,
+}
+
+impl LateTable {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rows, sorted by key. They are copied and sorted on the caller's thread, while epochs run.
+    pub fn rows(&self) -> Result<RecordBatch, SessionError> {
+        self.read.rows().map_err(|reason| SessionError::Table { table: self.name.clone(), reason })
+    }
+}
+
 /// A running application.
 pub struct Session {
     engine: Arc<Engine>,
@@ -391,14 +421,17 @@ impl Asked {
 
     /// The same, with the tables that were asked for.
     pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
-        let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
-        // Rows are copied and sorted here, on the caller's thread, while epochs run.
-        let read = |(table, &id): (Arc<TableRead>, &TableId)| {
-            let name = || self.engine.program().tables[id].name.clone();
-            table.rows().map_err(|reason| SessionError::Table { table: name(), reason })
-        };
-        let tables = tables.into_iter().zip(&self.tables).map(read).collect::<Result<_, _>>()?;
+        let ReadsAt { epoch, complete, tables } = self.reads(deadline)?;
+        let tables = tables.iter().map(LateTable::rows).collect::<Result<_, _>>()?;
         Ok(TablesAt { epoch, complete, tables })
+    }
+
+    /// The same, without copies.
+    pub fn reads(&self, deadline: Option<Instant>) -> Result<ReadsAt, SessionError> {
+        let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
+        let name = |id: TableId| self.engine.program().tables[id].name.clone();
+        let late = |(read, &id): (Arc<TableRead>, &TableId)| LateTable { name: name(id), read };
+        Ok(ReadsAt { epoch, complete, tables: tables.into_iter().zip(&self.tables).map(late).collect() })
     }
 
     fn answer(&self, deadline: Option<Instant>) -> Result<Answer, SessionError> {

@@ -1,0 +1,101 @@
+//! SQL over the tables, by an engine that the server is given.
+
+use crate::slots::{Slot, Slots};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+
+/// Answers queries over the tables of a session after one released epoch, which contains each call that was answered
+/// before.
+pub trait Queries: Send + Sync {
+    /// The rows of one query. Called on a thread that may wait.
+    fn query(&self, query: &Query, limits: QueryLimits) -> Result<Queried, QueryError>;
+}
+
+/// A query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Its text.
+    pub sql: String,
+    /// The values of its parameters: a JSON array or object.
+    pub parameters: Option<String>,
+    /// Whether all columns are to be of Tidemill's types; otherwise they are as the engine has them.
+    pub is_plain: bool,
+}
+
+/// What a query may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryLimits {
+    /// How long it may run.
+    pub time_max: Duration,
+    /// How many rows it may give.
+    pub rows_max: usize,
+}
+
+/// The rows of a query.
+pub struct Queried {
+    /// The epoch after which the tables were read.
+    pub epoch: u64,
+    /// The columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: Vec<RecordBatch>,
+}
+
+/// Why a query was not answered, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryError {
+    /// It is wrong, or would take too much.
+    Refused(String),
+    /// There is no engine for it here.
+    NoEngine(String),
+    /// The run is over, or cannot be read.
+    Over(String),
+}
+
+/// The engine, and the places of those who ask it.
+pub struct Asking {
+    engine: Option<Arc<dyn Queries>>,
+    slots: Slots,
+    limits: QueryLimits,
+}
+
+/// What cannot even be asked.
+pub enum NotAsked {
+    /// Too many queries are under way.
+    Busy,
+    /// It was asked, without success.
+    Failed(QueryError),
+}
+
+impl Asking {
+    /// Asks an engine, if there is one, a number of queries at once.
+    pub fn new(engine: Option<Arc<dyn Queries>>, at_once: usize, limits: QueryLimits) -> Asking {
+        Asking { engine, slots: Slots::new(at_once), limits }
+    }
+
+    /// The number of queries that are under way.
+    pub fn under_way(&self) -> usize {
+        self.slots.taken()
+    }
+
+    /// Asks it on a thread of its own. It runs to its end even if nobody waits for it any more.
+    pub async fn ask(&self, query: Query) -> Result<Queried, NotAsked> {
+        let Some(engine) = self.engine.clone() else {
+            return Err(NotAsked::Failed(QueryError::NoEngine("this server has no SQL".into())));
+        };
+        let slot: Slot = self.slots.take().ok_or(NotAsked::Busy)?;
+        let limits = self.limits;
+        let asked = spawn_blocking(move || {
+            let answer = engine.query(&query, limits);
+            drop(slot);
+            answer
+        });
+        match asked.await {
+            Ok(answer) => answer.map_err(NotAsked::Failed),
+            Err(_) => Err(NotAsked::Failed(QueryError::Over("the query's thread has failed".into()))),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+"""SQL over the tables after one epoch, by the user's DuckDB: ``mill.sql``, ``mill.duckdb``, the server's ``/query``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ._engine import Frame
+from .errors import RunError
+from .results import Rows
+from .times import Time
+
+__all__ = ["Parameters", "Queried", "QueryError", "answered", "connected", "queried"]
+
+Parameters = Sequence[object] | Mapping[str, object]
+"""Values for ``?`` or ``$1`` in order, or for ``$name``."""
+
+_SEALED = {
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "python_enable_replacements": False,
+}
+"""Nothing but the tables can be reached: no files, no network, no variables of the program."""
+
+_PLAIN = {
+    "boolean": "boolean",
+    "tinyint": "bigint",
+    "smallint": "bigint",
+    "integer": "bigint",
+    "bigint": "bigint",
+    "utinyint": "bigint",
+    "usmallint": "bigint",
+    "uinteger": "bigint",
+    "ubigint": "bigint",
+    "hugeint": "bigint",
+    "uhugeint": "bigint",
+    "float": "double",
+    "double": "double",
+    "varchar": "varchar",
+    "blob": "blob",
+    "timestamp with time zone": "timestamptz",
+    "timestamp": "timestamptz",
+    "timestamp_s": "timestamptz",
+    "timestamp_ms": "timestamptz",
+    "timestamp_ns": "timestamptz",
+}
+"""The type of Tidemill's, in DuckDB's words, that values of a type are written as. All others become text."""
+
+_DIGITS_MAX = 18
+
+
+class QueryError(RunError):
+    """A query was not answered: it is wrong, or it would take too much."""
+
+
+class Queried(Rows):
+    """The rows that a query gives, with the types that DuckDB gives them."""
+
+    def __init__(self, epoch: int, complete_until: Time | int | None, frame: Frame) -> None:
+        self.epoch = epoch
+        """The number of the epoch after which the tables were read."""
+        self.complete_until = complete_until
+        """Every event with a time below has passed, as ``Snapshot`` says it."""
+        self._frame = frame
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of a query after epoch {self.epoch}>"
+
+
+class _Result:
+    """A :class:`~tidemill._engine.Frame` of the rows that a connection keeps."""
+
+    table = "tidemill.result"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def _relation(self) -> Any:
+        return self._connection.table(self.table)
+
+    def __arrow_c_stream__(self, requested_schema: object = None, /) -> object:
+        return self._relation().__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return int(self._relation().shape[0])
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        relation = self._relation()
+        names = relation.columns
+        return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
+
+
+def _duckdb() -> Any:
+    try:
+        return importlib.import_module("duckdb")
+    except ImportError:
+        raise RunError("SQL needs DuckDB, which is not installed; pip install 'tidemill[sql]'") from None
+
+
+def connected(tables: Mapping[str, Frame], epoch: int, config: Mapping[str, Any] | None = None) -> Any:
+    """A connection to a DuckDB of its own in memory, with a view of each table.
+
+    ``tidemill_epoch()`` is the number of the epoch. A view reads its frame when it is queried.
+    """
+    connection = _duckdb().connect(":memory:", config=dict(config or {}))
+    for name, frame in tables.items():
+        connection.register(name, frame)
+    connection.execute(f"create macro tidemill_epoch() as {epoch}::bigint")
+    return connection
+
+
+def queried(
+    tables: Mapping[str, Frame],
+    epoch: int,
+    query: str,
+    parameters: Parameters | None = None,
+    *,
+    timeout: float | None = None,
+    rows_max: int | None = None,
+    threads: int | None = None,
+) -> _Result:
+    """The rows of one query, which reaches nothing but the tables.
+
+    ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
+    have. Raises ``QueryError``, and ``RunError`` without DuckDB.
+    """
+    duckdb = _duckdb()
+    config = _SEALED if threads is None else {**_SEALED, "threads": threads}
+    connection = connected(tables, epoch, config)
+    # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
+    connection.execute("create schema tidemill; set TimeZone = 'UTC'; set lock_configuration = true")
+    with _told(duckdb, connection, timeout):
+        _check(duckdb, connection, query)
+        given = list(parameters) if isinstance(parameters, Sequence) else dict(parameters or {})
+        relation = connection.sql(query, params=given or None)
+        if rows_max is not None:
+            relation = relation.limit(rows_max + 1)
+        relation.create(_Result.table)
+    result = _Result(connection)
+    if rows_max is not None and len(result) > rows_max:
+        raise QueryError(f"the query gives more than {rows_max} rows; add a limit, or aggregate them")
+    return result
+
+
+def _check(duckdb: Any, connection: Any, query: str) -> None:
+    """Refuses what is not one query."""
+    statements = connection.extract_statements(query)
+    if len(statements) != 1:
+        raise QueryError(f"{len(statements)} statements were given; give one query")
+    kind = statements[0].type
+    if kind != duckdb.StatementType.SELECT:
+        raise QueryError(
+            f"{kind.name} is not answered: tables are read with SELECT, and changed by the application's transactions "
+            "alone"
+        )
+
+
+@contextmanager
+def _told(duckdb: Any, connection: Any, timeout: float | None) -> Iterator[None]:
+    """Interrupts the connection after ``timeout`` seconds, and says what went wrong in words of its own."""
+    is_late = threading.Event()
+
+    def interrupt() -> None:
+        is_late.set()
+        connection.interrupt()
+
+    timer = threading.Timer(timeout, interrupt) if timeout is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    except duckdb.Error as error:
+        if is_late.is_set():
+            raise QueryError(f"the query took more than {timeout:g} seconds") from None
+        raise QueryError(_first_line(error)) from None
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _first_line(error: Exception) -> str:
+    """What DuckDB says, without the picture of the place that follows it."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def answered(
+    tables: Mapping[str, Frame],
+    epoch: int,
+    query: str,
+    parameters: str | None,
+    is_plain: bool,
+    limits: tuple[float, int],
+) -> Frame:
+    """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds and rows.
+
+    ``is_plain``: with columns of Tidemill's types. Raises ``QueryError`` for a number that none of them holds.
+    """
+    given = None if parameters is None else json.loads(parameters)
+    if given is not None and not isinstance(given, (list, dict)):
+        raise QueryError("the parameters are neither a list nor an object")
+    timeout, rows_max = limits
+    threads = max(1, (os.cpu_count() or 1) // 4)
+    result = queried(tables, epoch, query, given, timeout=timeout, rows_max=rows_max, threads=threads)
+    return _plain(result) if is_plain else result
+
+
+def _plain(result: _Result) -> Frame:
+    relation = result._relation()
+    listed = [
+        f"{_quoted(name)}::{_plain_type(kind)} as {_quoted(name)}"
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+    ]
+    with _told(_duckdb(), result._connection, None):
+        relation.project(", ".join(listed)).create(_Plain.table)
+    return _Plain(result._connection)
+
+
+class _Plain(_Result):
+    table = "tidemill.plain"
+
+
+def _plain_type(kind: Any) -> str:
+    if kind.id == "decimal":
+        digits, scale = (value for _, value in kind.children)
+        return f"decimal({min(digits, _DIGITS_MAX)}, {scale})" if scale <= _DIGITS_MAX else "varchar"
+    return _PLAIN.get(kind.id, "varchar")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
