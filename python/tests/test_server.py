@@ -495,3 +495,126 @@ def test_curl(tmp_path):
         reply = json.loads(curl("-d", '{"account": "ada", "amount": 10}', f"{url}/call/deposit"))
         assert reply["committed"] == {"account": "ada", "balance": 10}
         assert json.loads(curl(f"{url}/tables/accounts/ada")) == {"id": "ada", "balance": 10}
+
+
+def test_a_client_pushes(module):
+    app = module(PUSHED, prelude="").app
+    with served(app) as (mill, server), tm.connect(server.url) as client:
+        epoch = client.push("votes", [{"choice": "tea"}, {"choice": "milk"}, {"choice": "tea"}])
+        assert mill.table("choices").epoch >= epoch
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 2}
+        with pytest.raises(tm.SchemaError, match="line 2, field 'choice': "):
+            client.push("votes", [{"choice": "tea"}, {"choice": 7}])
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 2}
+        with pytest.raises(tm.PlanError, match="no source 'nothing'|sources: votes"):
+            client.push("nothing", [])
+
+
+PUSHED = """
+import tidemill as tm
+
+class Choice(tm.Row):
+    name: str = tm.key()
+    votes: int = 0
+
+class Vote(tm.Event):
+    choice: str
+
+app = tm.App("votes")
+choices = app.table(Choice)
+votes = app.source(Vote)
+
+@app.transaction(votes)
+def vote(ev, c=choices.row("choice", create=True)):
+    c.votes += 1
+    return {"choice": c.name, "votes": c.votes}
+"""
+
+
+def test_a_client_follows_and_goes_on(module):
+    app = module(PUSHED, prelude="").app
+    with served(app, keep={"vote.committed": 1000}) as (_, server), tm.connect(server.url) as client:
+        with client.follow("vote.committed") as events:
+            client.push("votes", [{"choice": "tea"} for _ in range(5)])
+            seen = [next(events) for _ in range(3)]
+            assert [event["votes"] for event in seen] == [1, 2, 3]
+            assert events.position == seen[-1].position
+        client.push("votes", [{"choice": "tea"}])
+        with client.follow("vote.committed", after=seen[-1].position) as events:
+            assert [next(events)["votes"] for _ in range(3)] == [4, 5, 6]
+        with pytest.raises(tm.PlanError, match="no stream 'nothing'"):
+            client.follow("nothing")
+    assert list(events) == []
+
+
+def test_a_client_is_told_what_is_gone(module):
+    app = module(PUSHED, prelude="").app
+    with served(app, keep={"vote.committed": 3}) as (_, server), tm.connect(server.url) as client:
+        for _ in range(10):
+            client.push("votes", [{"choice": "tea"}])
+        with pytest.raises(tm.GoneError) as gone:
+            client.follow("vote.committed", after="0.0")
+        with client.follow("vote.committed", after=gone.value.kept) as events:
+            assert [next(events)["votes"] for _ in range(3)] == [8, 9, 10]
+
+
+def test_the_events_of_a_stream_are_put_together_from_any_parts():
+    from tidemill.exchange import Events
+
+    whole = b':\n\nid: 1.1\ndata: {"n":1}\n\nevent: missed\ndata: {"events":7}\n\n:\r\n\r\nid: 2.1\ndata: {"n":2}\n\n'
+    for size in range(1, len(whole)):
+        events, seen = Events("s"), []
+        for start in range(0, len(whole), size):
+            events.feed(whole[start : start + size])
+            while True:
+                try:
+                    if (event := events.next()) is None:
+                        break
+                    seen.append((event.position, event["n"]))
+                except tm.MissedError as missed:
+                    seen.append(missed.events)
+        assert seen == [("1.1", 1), 7, ("2.1", 2)], size
+
+
+def test_an_asynchronous_client(app):
+    async def main(url):
+        async with tm.connect(url) as client:
+            events = await client.follow("deposit.committed")
+            replies = await asyncio.gather(*(client.deposit(account="ada", amount=1) for _ in range(300)))
+            assert sorted(reply["balance"] for reply in replies) == list(range(1, 301))
+            assert await client.row("accounts", "ada") == {"id": "ada", "balance": 300}
+            assert await client.row("accounts", "bob") is None
+            with pytest.raises(tm.Aborted, match="amount must be positive"):
+                await client.deposit(account="ada", amount=0)
+            with pytest.raises(tm.SchemaError, match="field 'amount'"):
+                await client.deposit(account="ada")
+            with pytest.raises(tm.PlanError, match="no procedure 'withdraw'"):
+                await client.withdraw(account="ada")
+            with pytest.raises(tm.PlanError, match="no stream"):
+                await client.follow("nothing")
+            seen = [(await anext(events))["balance"] for _ in range(300)]
+            assert seen == list(range(1, 301))
+            # A call that is given up takes its connection with it.
+            waiting = asyncio.ensure_future(client.deposit(account="eve", amount=1))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            assert (await client.deposit(account="bob", amount=2))["balance"] == 2
+        with pytest.raises(tm.RunError, match="no answer from"):
+            async with tm.connect("http://127.0.0.1:1") as client:
+                await client.deposit(account="ada", amount=1)
+
+    with served(app) as (_, server):
+        asyncio.run(main(server.url))
+
+
+def test_an_asynchronous_client_sees_the_end(app):
+    async def main(mill, server):
+        async with tm.connect(server.url) as client:
+            async with await client.follow("deposit.committed") as events:
+                await client.deposit(account="ada", amount=1)
+                assert (await anext(events))["balance"] == 1
+                await asyncio.to_thread(server.stop)
+                assert [event async for event in events] == []
+
+    with served(app) as (mill, server):
+        asyncio.run(main(mill, server))

@@ -1,28 +1,30 @@
-"""A client of a served application: ``tm.connect(url)``. It needs the standard library alone."""
+"""Clients of a served application: ``tm.connect(url)``. They need the standard library alone."""
 
 from __future__ import annotations
 
-import base64
-import decimal
-import json
+import asyncio
 import threading
 import time
-from collections.abc import Callable
-from datetime import datetime, timezone
+from collections.abc import Awaitable, Callable, Iterable
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import TracebackType
-from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
-from .errors import PlanError, RunError, SchemaError
-from .replies import Reply, result_of
+from . import exchange
+from .errors import RunError
+from .exchange import Answer, Request, Streamed
+from .replies import Reply
 
-__all__ = ["Client", "connect"]
+__all__ = ["AsyncClient", "AsyncStreaming", "Client", "Streaming", "connect"]
+
+T = TypeVar("T")
 
 _SILENT_MAX = 30.0
 """Seconds after which a connection is not used again: the server closes silent ones."""
 
-_FOUND, _ABORTED, _NOT_FOUND, _WRONG = 200, 409, 404, (400, 422)
+_LINE_MAX = 1 << 26
+"""Bytes of the longest line that an asynchronous client reads."""
 
 
 class Client:
@@ -31,16 +33,16 @@ class Client:
     A call raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are wrong, ``PlanError``
     where there is no such procedure, and ``RunError`` where the server cannot be reached or refuses. If a connection
     fails during a call, the call may have run or not.
+
+    ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
-        place = urlsplit(url)
-        if place.scheme != "http" or not place.hostname:
-            raise RunError(f"{url!r} is not where an application is served; give http://ADDRESS:PORT")
-        self._host, self._port, self._timeout = place.hostname, place.port or 80, timeout
-        self._url = url
+        self._place = _place(url)
+        self._url, self._timeout = url, timeout
         self._free: list[tuple[float, HTTPConnection]] = []
         self._lock = threading.Lock()
+        self._asynchronous: AsyncClient | None = None
 
     def __repr__(self) -> str:
         return f"<client of {self._url}>"
@@ -52,6 +54,16 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._asynchronous = AsyncClient(self._url, self._timeout)
+        return self._asynchronous
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._asynchronous is not None:
+            await self._asynchronous.close()
 
     def __getattr__(self, name: str) -> Callable[..., Reply]:
         if name.startswith("_"):
@@ -65,36 +77,39 @@ class Client:
 
     def call(self, procedure: str, /, **fields: Any) -> Reply:
         """Calls a transaction by its name."""
-        body = json.dumps(fields, default=_json).encode()
-        status, answer = self._ask("POST", f"/call/{quote(procedure, safe='')}", body)
-        if status == _ABORTED:
-            return result_of(answer["epoch"], None, (answer["aborted"], answer["seen"]))
-        if status in _WRONG:
-            field = f"field '{answer['field']}': " if "field" in answer else ""
-            raise SchemaError(f"{field}{answer['error']}")
-        if status == _NOT_FOUND:
-            raise PlanError(answer["error"])
-        if "committed" not in answer:
-            raise RunError(f"{self._url} answers {status}: {answer.get('error', 'nothing more')}")
-        return result_of(answer["epoch"], answer["committed"], None)
+        return exchange.reply(self._ask(exchange.call(procedure, fields)))
+
+    def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+        """Sends events to a source without a connector; all of them, or none where one is wrong.
+
+        They are in the history when it returns: the number of an epoch that follows them. Raises ``SchemaError`` for a
+        wrong event, and as a call does.
+        """
+        return exchange.pushed(self._ask(exchange.push(source, events)))
 
     def row(self, table: str, *key: object) -> dict[str, Any] | None:
         """The row of a table by its key; ``None`` if there is none."""
-        parts = [quote(table, safe=""), *(quote(_text(part), safe="") for part in key)]
-        status, answer = self._ask("GET", "/tables/" + "/".join(parts), None)
-        if status == _NOT_FOUND and "no row" in answer["error"]:
-            return None
-        if "error" in answer:
-            raise RunError(f"{self._url} answers {status}: {answer['error']}")
-        return answer
+        return exchange.row(self._ask(exchange.ask_row(table, key)))
 
     def sql(self, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """The rows that a query over the tables gives, with values as in JSON Lines."""
-        asked = json.dumps({"sql": query, "parameters": parameters}, default=_json).encode()
-        status, text = self._text("POST", "/query", asked)
-        if status != _FOUND:
-            raise RunError(f"{self._url} answers {status}: {_object(text).get('error', 'nothing more')}")
-        return [json.loads(line) for line in text.splitlines()]
+        return exchange.rows(self._ask(exchange.query(query, parameters)))
+
+    def follow(self, stream: str, after: str | None = None) -> Streaming:
+        """The events of a stream as they are released, from now on or after a position, until the server ends.
+
+        Raises ``GoneError`` where the events after the position are not kept any more.
+        """
+        connection = self._new()
+        try:
+            response = self._sent(connection, exchange.follow(stream, after))
+            if response.status != exchange.FOUND:
+                raise exchange.no_stream(Answer(self._url, response.status, response.read()), stream, after)
+        except BaseException:
+            connection.close()
+            raise
+        # Its headers are here, so it follows from now on.
+        return Streaming(stream, connection, lambda: self._read(response.read1))
 
     def close(self) -> None:
         """Closes the connections."""
@@ -103,26 +118,33 @@ class Client:
         for _, connection in free:
             connection.close()
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
-        status, text = self._text(method, path, body)
-        return status, _object(text)
-
-    def _text(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _ask(self, request: Request) -> Answer:
         connection = self._connection()
         try:
-            headers = {"Content-Type": "application/json"} if body is not None else {}
-            connection.request(method, path, body, headers)
-            response: HTTPResponse = connection.getresponse()
-            text = response.read()
-        except (OSError, HTTPException) as error:
+            response = self._sent(connection, request)
+            text = self._read(response.read)
+        except BaseException:
             connection.close()
-            raise RunError(f"no answer from {self._url}: {error or type(error).__name__}") from error
+            raise
         if response.will_close:
             connection.close()
         else:
             with self._lock:
                 self._free.append((time.monotonic(), connection))
-        return response.status, text
+        return Answer(self._url, response.status, text)
+
+    def _sent(self, connection: HTTPConnection, request: Request) -> HTTPResponse:
+        def send() -> HTTPResponse:
+            connection.request(request.method, request.path, request.body, request.headers)
+            return connection.getresponse()
+
+        return self._read(send)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except (OSError, HTTPException) as error:
+            raise _unreachable(self._url, error) from error
 
     def _connection(self) -> HTTPConnection:
         with self._lock:
@@ -131,35 +153,245 @@ class Client:
                 if time.monotonic() - since < _SILENT_MAX:
                     return connection
                 connection.close()
-        return HTTPConnection(self._host, self._port, timeout=self._timeout)
+        return self._new()
+
+    def _new(self) -> HTTPConnection:
+        return HTTPConnection(self._place.hostname or "", self._place.port or 80, timeout=self._timeout)
+
+
+class Streaming:
+    """The events of a stream: an iterator of :class:`~tidemill.exchange.Streamed`. Leaving its ``with`` block, or
+    ``close``, ends it.
+
+    Raises ``MissedError`` where events were left out because this reader was too slow; it may be read on after that.
+    """
+
+    def __init__(self, stream: str, connection: HTTPConnection, read: Callable[[], bytes]) -> None:
+        self._stream, self._connection, self._read = stream, connection, read
+        self._events = exchange.Events(stream)
+        self.position: str | None = None
+        """The position after the last event that was read: ``follow(stream, after=...)`` goes on there."""
+
+    def __repr__(self) -> str:
+        return f"<events of {self._stream}>"
+
+    def __enter__(self) -> Streaming:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Streaming:
+        return self
+
+    def __next__(self) -> Streamed:
+        while (event := self._events.next()) is None:
+            part = self._read()
+            if not part:
+                self.close()
+                raise StopIteration
+            self._events.feed(part)
+        self.position = event.position
+        return event
+
+    def close(self) -> None:
+        """Follows no more."""
+        self._connection.close()
+
+
+class AsyncClient:
+    """The same for ``asyncio``: its methods are awaited, and what is awaited together is on its way together.
+
+    It belongs to one event loop. ``connections_max``: the most connections for calls and reads; more wait.
+    """
+
+    def __init__(self, url: str, timeout: float | None = None, connections_max: int = 64) -> None:
+        self._place = _place(url)
+        self._url, self._timeout = url, timeout
+        self._free: list[tuple[float, _Connection]] = []
+        self._room = asyncio.Semaphore(connections_max)
+
+    def __repr__(self) -> str:
+        return f"<client of {self._url}>"
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Reply]]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        async def call(**fields: Any) -> Reply:
+            return await self.call(name, **fields)
+
+        call.__name__ = name
+        return call
+
+    async def call(self, procedure: str, /, **fields: Any) -> Reply:
+        """``Client.call``."""
+        return exchange.reply(await self._ask(exchange.call(procedure, fields)))
+
+    async def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+        """``Client.push``."""
+        return exchange.pushed(await self._ask(exchange.push(source, events)))
+
+    async def row(self, table: str, *key: object) -> dict[str, Any] | None:
+        """``Client.row``."""
+        return exchange.row(await self._ask(exchange.ask_row(table, key)))
+
+    async def sql(self, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """``Client.sql``."""
+        return exchange.rows(await self._ask(exchange.query(query, parameters)))
+
+    async def follow(self, stream: str, after: str | None = None) -> AsyncStreaming:
+        """``Client.follow``: ``async for event in await client.follow(stream)``."""
+        connection = await self._new()
+        try:
+            status, headers = await self._waited(connection.ask(self._host(), exchange.follow(stream, after)))
+            if status != exchange.FOUND:
+                text = await self._waited(connection.body(headers))
+                raise exchange.no_stream(Answer(self._url, status, text), stream, after)
+        except BaseException:
+            connection.close()
+            raise
+        return AsyncStreaming(stream, connection, lambda: self._waited(connection.chunk()))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        free, self._free = self._free, []
+        for _, connection in free:
+            connection.close()
+
+    async def _ask(self, request: Request) -> Answer:
+        async with self._room:
+            connection = self._idle() or await self._new()
+            try:
+                status, headers = await self._waited(connection.ask(self._host(), request))
+                text = await self._waited(connection.body(headers))
+            except BaseException:
+                # Also where the caller waits no longer: the rest of the answer is nobody's.
+                connection.close()
+                raise
+            if headers.get("connection", "").lower() == "close":
+                connection.close()
+            else:
+                self._free.append((time.monotonic(), connection))
+            return Answer(self._url, status, text)
+
+    def _host(self) -> str:
+        return self._place.netloc
+
+    def _idle(self) -> _Connection | None:
+        while self._free:
+            since, connection = self._free.pop()
+            if time.monotonic() - since < _SILENT_MAX and not connection.is_closed():
+                return connection
+            connection.close()
+        return None
+
+    async def _new(self) -> _Connection:
+        opening = asyncio.open_connection(self._place.hostname, self._place.port or 80, limit=_LINE_MAX)
+        return _Connection(*await self._waited(opening))
+
+    async def _waited(self, what: Awaitable[Any]) -> Any:
+        try:
+            return await asyncio.wait_for(what, self._timeout)
+        except asyncio.TimeoutError as error:
+            raise _unreachable(self._url, "timed out") from error
+        except (OSError, EOFError, ValueError) as error:
+            raise _unreachable(self._url, error) from error
+
+
+class AsyncStreaming:
+    """``Streaming`` for ``async for``."""
+
+    def __init__(self, stream: str, connection: _Connection, read: Callable[[], Awaitable[bytes]]) -> None:
+        self._stream, self._connection, self._read = stream, connection, read
+        self._events = exchange.Events(stream)
+        self.position: str | None = None
+        """As ``Streaming.position``."""
+
+    def __repr__(self) -> str:
+        return f"<events of {self._stream}>"
+
+    async def __aenter__(self) -> AsyncStreaming:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> AsyncStreaming:
+        return self
+
+    async def __anext__(self) -> Streamed:
+        while (event := self._events.next()) is None:
+            part = await self._read()
+            if not part:
+                self.close()
+                raise StopAsyncIteration
+            self._events.feed(part)
+        self.position = event.position
+        return event
+
+    def close(self) -> None:
+        """Follows no more."""
+        self._connection.close()
+
+
+class _Connection:
+    """One request at a time, by HTTP 1.1."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def ask(self, host: str, request: Request) -> tuple[int, dict[str, str]]:
+        """Sends a request: the status and the headers of its response."""
+        headers = {"Host": host, **request.headers}
+        if request.body is not None:
+            headers["Content-Length"] = str(len(request.body))
+        lines = [f"{request.method} {request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode() + (request.body or b""))
+        await self._writer.drain()
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in head[1:] if line)
+        return int(head[0].split(" ", 2)[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    async def body(self, headers: dict[str, str]) -> bytes:
+        """All of a response."""
+        if headers.get("transfer-encoding", "").lower() != "chunked":
+            return await self._reader.readexactly(int(headers.get("content-length", 0)))
+        chunks = []
+        while chunk := await self.chunk():
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def chunk(self) -> bytes:
+        """The next part of a response that comes in parts; nothing at its end."""
+        size = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
+        return (await self._reader.readexactly(size + 2))[:-2]
+
+    def is_closed(self) -> bool:
+        return self._reader.at_eof() or self._writer.is_closing()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def connect(url: str, *, timeout: float | None = None) -> Client:
     """A client of the application that is served at ``url``, such as ``http://127.0.0.1:8740``.
 
-    ``timeout``: seconds that an answer may take.
+    With ``async with tm.connect(url) as client`` its methods are awaited. ``timeout``: seconds that an answer may take.
     """
     return Client(url, timeout)
 
 
-def _object(text: bytes) -> dict[str, Any]:
-    """What was answered as JSON; anything else is an error."""
-    try:
-        return cast("dict[str, Any]", json.loads(text))
-    except ValueError:
-        return {"error": text.decode(errors="replace")}
+def _place(url: str) -> SplitResult:
+    place = urlsplit(url)
+    if place.scheme != "http" or not place.hostname:
+        raise RunError(f"{url!r} is not where an application is served; give http://ADDRESS:PORT")
+    return place
 
 
-def _json(value: object) -> object:
-    """How values are written that JSON has no form for."""
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    raise SchemaError(f"{type(value).__name__} is no value of a field")
-
-
-def _text(value: object) -> str:
-    return str(_json(value)) if isinstance(value, datetime) else str(value)
+def _unreachable(url: str, error: object) -> RunError:
+    return RunError(f"no answer from {url}: {str(error) or type(error).__name__}")

@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use tidemill_connect::json_string;
-use tidemill_runtime::BadRecord;
+use tidemill_runtime::{BadRecord, Place};
 
 /// The number of the epoch that rows were read after.
 pub const EPOCH: HeaderName = HeaderName::from_static("tidemill-epoch");
@@ -56,6 +56,11 @@ pub fn later(text: &str) -> Answer {
     response
 }
 
+/// 410, with the first place that may be read after, if there is one.
+pub fn gone(text: &str, kept: Option<Place>) -> Answer {
+    whole(StatusCode::GONE, JSON, error_text(text, kept.map(|kept| ("kept", kept.to_string())), None))
+}
+
 /// 405.
 pub fn method(allowed: &'static str) -> Answer {
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this is asked for with {allowed}"));
@@ -66,15 +71,16 @@ pub fn method(allowed: &'static str) -> Answer {
 /// 400 for what is no JSON object, 422 for one that is wrong in a field.
 pub fn bad(bad: &BadRecord) -> Answer {
     let status = if bad.column.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
-    whole(status, JSON, error_text(&bad.reason, bad.column.as_deref(), bad.line))
+    whole(status, JSON, error_text(&bad.reason, bad.column.clone().map(|field| ("field", field)), bad.line))
 }
 
-fn error_text(text: &str, field: Option<&str>, line: Option<u64>) -> Vec<u8> {
+/// `{"error": ...}`, with another member and a line if it is about them.
+fn error_text(text: &str, member: Option<(&str, String)>, line: Option<u64>) -> Vec<u8> {
     let mut body = b"{\"error\":".to_vec();
     json_string(&mut body, text);
-    if let Some(field) = field {
-        body.extend_from_slice(b",\"field\":");
-        json_string(&mut body, field);
+    if let Some((name, value)) = member {
+        body.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        json_string(&mut body, &value);
     }
     if let Some(line) = line {
         body.extend_from_slice(format!(",\"line\":{line}").as_bytes());

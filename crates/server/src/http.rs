@@ -409,7 +409,8 @@ fn stream(shared: &Shared, name: &str, request: &Request<Incoming>) -> Answer {
             answer::error(StatusCode::SERVICE_UNAVAILABLE, &SessionError::Over.to_string())
         }
         Err(NotRead::Refused(error)) => {
-            answer::error(StatusCode::GONE, &format!("{error}; read it from now on, without Last-Event-ID"))
+            let kept = if let SessionError::Gone { kept, .. } = &error { Some(*kept) } else { None };
+            answer::gone(&format!("{error}; read it from now on, without Last-Event-ID"), kept)
         }
     }
 }

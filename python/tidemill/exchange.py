@@ -1,0 +1,203 @@
+"""What clients and the server say to each other (docs/server.md): requests to send, answers to read."""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, cast
+from urllib.parse import quote
+
+from .errors import GoneError, MissedError, PlanError, RunError, SchemaError
+from .replies import Reply, result_of
+
+FOUND = 200
+_NOT_FOUND, _ABORTED, _GONE, _WRONG = 404, 409, 410, (400, 422)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request over HTTP."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The whole response of a server."""
+
+    url: str
+    status: int
+    text: bytes
+
+    def object(self) -> dict[str, Any]:
+        """The JSON object that it is. Anything else is an error."""
+        try:
+            return cast("dict[str, Any]", json.loads(self.text))
+        except ValueError:
+            return {"error": self.text.decode(errors="replace")}
+
+    def failure(self) -> RunError:
+        """Of a server that does not do what it was asked for."""
+        return RunError(f"{self.url} answers {self.status}: {self.object().get('error', 'nothing more')}")
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """An event of a stream: ``event["amount"]`` is one of its values, as in JSON Lines."""
+
+    value: dict[str, Any]
+    position: str
+    """The position after it, such as ``7.2``: its epoch, and a number of the epoch's events."""
+
+    def __getitem__(self, field: str) -> Any:
+        return self.value[field]
+
+
+class Events:
+    """Puts the events of a stream together from its bytes (server-sent events)."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._clear()
+
+    def _clear(self) -> None:
+        self._kind, self._position, self._data = "", "", ""
+
+    def feed(self, part: bytes) -> None:
+        """Adds what has come."""
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        self._lines.extend(lines)
+
+    def next(self) -> Streamed | None:
+        """The next event that is whole, if there is one. Raises ``MissedError``, and goes on after it."""
+        while self._lines:
+            name, _, value = self._lines.popleft().decode().rstrip("\r").partition(":")
+            value = value.removeprefix(" ")
+            if name == "event":
+                self._kind = value
+            elif name == "id":
+                self._position = value
+            elif name == "data":
+                self._data += value
+            elif not name and not value and self._data:
+                kind, position, data = self._kind, self._position, json.loads(self._data)
+                self._clear()
+                if kind == "missed":
+                    raise MissedError(self._stream, data["events"])
+                return Streamed(data, position)
+        return None
+
+
+def call(procedure: str, fields: Mapping[str, Any]) -> Request:
+    """To call a transaction."""
+    return _post(f"/call/{quote(procedure, safe='')}", _json(fields))
+
+
+def reply(answer: Answer) -> Reply:
+    """The reply to a call. Raises ``Aborted``, ``SchemaError``, ``PlanError``, ``RunError``."""
+    said = _accepted(answer)
+    if answer.status == _ABORTED:
+        return result_of(said["epoch"], None, (said["aborted"], said["seen"]))
+    if "committed" not in said:
+        raise answer.failure()
+    return result_of(said["epoch"], said["committed"], None)
+
+
+def push(source: str, events: Iterable[Mapping[str, Any]]) -> Request:
+    """To push events into a source."""
+    return _post(f"/stream/{quote(source, safe='')}", b"\n".join(_json(event) for event in events))
+
+
+def pushed(answer: Answer) -> int:
+    """The epoch that follows what was pushed. Raises as :func:`reply`."""
+    said = _accepted(answer)
+    if answer.status != FOUND:
+        raise answer.failure()
+    return cast(int, said["epoch"])
+
+
+def ask_row(table: str, key: Iterable[object]) -> Request:
+    """To ask for the row of a key."""
+    parts = [quote(table, safe=""), *(quote(_text(part), safe="") for part in key)]
+    return Request("GET", "/tables/" + "/".join(parts))
+
+
+def row(answer: Answer) -> dict[str, Any] | None:
+    """The row, if there is one. Raises ``RunError``."""
+    said = answer.object()
+    if answer.status == _NOT_FOUND and "no row" in said["error"]:
+        return None
+    if answer.status != FOUND:
+        raise answer.failure()
+    return said
+
+
+def query(sql: str, parameters: list[Any] | dict[str, Any] | None) -> Request:
+    """To ask for the rows of a query."""
+    return _post("/query", _json({"sql": sql, "parameters": parameters}))
+
+
+def rows(answer: Answer) -> list[dict[str, Any]]:
+    """The rows of a query. Raises ``RunError``."""
+    if answer.status != FOUND:
+        raise answer.failure()
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def follow(stream: str, after: str | None) -> Request:
+    """To follow a stream."""
+    headers = {} if after is None else {"Last-Event-ID": after}
+    return Request("GET", f"/streams/{quote(stream, safe='')}", None, headers)
+
+
+def no_stream(answer: Answer, stream: str, after: str | None) -> Exception:
+    """Why a stream is not followed."""
+    said = answer.object()
+    if answer.status == _GONE and after is not None and "kept" in said:
+        return GoneError(stream, after, said["kept"])
+    return PlanError(said["error"]) if answer.status == _NOT_FOUND else answer.failure()
+
+
+def _accepted(answer: Answer) -> dict[str, Any]:
+    """What a server says that found nothing wrong with the request."""
+    said = answer.object()
+    if answer.status in _WRONG:
+        places = [f"{name} {said[name]!r}" for name in ("line", "field") if name in said]
+        place = ", ".join(places) + ": " if places else ""
+        raise SchemaError(f"{place}{said['error']}")
+    if answer.status == _NOT_FOUND:
+        raise PlanError(said["error"])
+    return said
+
+
+def _post(path: str, body: bytes) -> Request:
+    return Request("POST", path, body, {"Content-Type": "application/json"})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, default=_written).encode()
+
+
+def _written(value: object) -> object:
+    """How values are written that JSON has no form for."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise SchemaError(f"{type(value).__name__} is no value of a field")
+
+
+def _text(value: object) -> str:
+    return str(_written(value)) if isinstance(value, datetime) else str(value)
