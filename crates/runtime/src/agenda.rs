@@ -22,7 +22,6 @@ pub struct Agenda {
 }
 
 struct Next {
-    stream: StreamId,
     due: Due,
     /// The least boundary of a row when they were looked at last; the least of all before that.
     known: Option<i64>,
@@ -79,8 +78,8 @@ impl Agenda {
     /// Before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
         let next = |&stream: &StreamId| {
-            let due = due_of(machine, stream).clone();
-            Next { stream, due, known: None, since: None, is_known: false }
+            let due = due_of(&machine.program, stream).clone();
+            Next { due, known: None, since: None, is_known: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
@@ -131,7 +130,7 @@ impl Agenda {
         let next = &mut self.dues[due];
         next.is_known = true;
         // The first look is at no time.
-        let rows = due_rows(machine, next.stream, Some(boundary).filter(|&boundary| boundary > i64::MIN));
+        let rows = due_rows(machine, due, Some(boundary).filter(|&boundary| boundary > i64::MIN));
         let rows = rows.map_err(unread)?;
         (next.known, next.since) = (rows.next, None);
         if rows.events.is_some() {

@@ -14,6 +14,7 @@ use tidemill_plan::{Groups, Program, StreamId, TableId};
 use tidemill_recovery::{Control, Durability, RunError, migrate, seed};
 use tidemill_stages::access::shape::EpochShape;
 use tidemill_stages::digest::committed_streams;
+use tidemill_stages::due;
 use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{Sink, Source};
 use tidemill_stages::machine::{Logging, Machine};
@@ -83,15 +84,18 @@ impl Engine {
         let code = Code::compile(&program, &wanted)?;
         let wiring = Wiring::of(&program, &code);
         let tables = program.tables.iter().map(Table::new).collect();
+        let due_rows = due::indexes(&program, &wiring, &tables);
         let groups = Groups::of(&program);
-        Ok(Engine { machine: Arc::new(Machine { program, code, wiring, groups, tables, logging }) })
+        let machine = Machine { program, code, wiring, groups, tables, due_rows, logging };
+        Ok(Engine { machine: Arc::new(machine) })
     }
 
     /// The same application with empty tables. Panics during a run.
     pub fn with_empty_tables(self) -> Engine {
         let machine = Arc::into_inner(self.machine).expect("no run goes on");
         let tables = machine.program.tables.iter().map(Table::new).collect();
-        Engine { machine: Arc::new(Machine { tables, ..machine }) }
+        let due_rows = due::indexes(&machine.program, &machine.wiring, &tables);
+        Engine { machine: Arc::new(Machine { tables, due_rows, ..machine }) }
     }
 
     /// The program.
@@ -102,6 +106,11 @@ impl Engine {
     /// The number of compiled functions and their size in bytes.
     pub fn code_size(&self) -> (usize, usize) {
         (self.machine.code.function_count, self.machine.code.code_bytes)
+    }
+
+    /// How many rows and entries of indexes were looked at to find what is due.
+    pub fn looked_at(&self) -> u64 {
+        self.machine.due_rows.iter().map(|rows| rows.lock().looked_at()).sum()
     }
 
     /// Inserts rows into a table: a batch in canonical form. Call it between runs only.

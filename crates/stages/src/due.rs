@@ -1,17 +1,20 @@
 //! What is due at a time: rows of tables whose time has come, as events of a root ([`tidemill_plan::Due`]).
 
 use crate::machine::Machine;
+use crate::wiring::Wiring;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
 use arrow_ord::sort::{SortColumn, lexsort_to_indices};
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
-use tidemill_state::EvictedError;
+use tidemill_plan::{Bound, Due, DueField, Origin, Program, StreamId, TableId};
+use tidemill_state::{Earliest, EvictedError, RowsAt, Table};
+use typed_index_collections::TiVec;
 
 /// A cut of what is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,37 +34,45 @@ pub struct DueRows {
 }
 
 /// The declaration of a stream of what is due.
-pub fn due_of(machine: &Machine, stream: StreamId) -> &Due {
-    match &machine.program.streams[stream].origin {
+pub fn due_of(program: &Program, stream: StreamId) -> &Due {
+    match &program.streams[stream].origin {
         Origin::Due(due) => due,
         _ => unreachable!("a stream of what is due"),
     }
 }
 
-/// The rows that are due at a boundary; without one, only the least boundary is found. No epoch may be prepared or
-/// accessed meanwhile.
-pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
-    let due = due_of(machine, stream);
-    let table = &machine.tables[due.table];
-    if let Bound::Ticks { every, .. } = due.bound {
+/// By stream of what is due, what finds its rows.
+pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Mutex<Earliest>> {
+    let index = |&stream: &StreamId| {
+        let due = due_of(program, stream);
+        Mutex::new(Earliest::new(&tables[due.table], due.due))
+    };
+    wiring.dues.iter().map(index).collect()
+}
+
+/// The rows of a stream that are due at a boundary, given by its index into [`Wiring::dues`]; without a boundary, only the
+/// least one is found. No epoch may be prepared or accessed meanwhile.
+pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
+    let stream = machine.wiring.dues[due];
+    let of = due_of(&machine.program, stream);
+    let table = &machine.tables[of.table];
+    if let Bound::Ticks { every, .. } = of.bound {
         return Ok(tick(machine, stream, boundary, every, table.image_batch(&table.copy_all()?)));
     }
-    let rows = table.image_batch(&table.copy_all()?);
-    let at = rows.column(due.due).as_primitive::<Int64Type>().values();
-    let first = rows.column(due.first).as_primitive::<Int64Type>().values();
-    assert!(at.iter().all(|&at| boundary.is_none_or(|boundary| at >= boundary)), "what is due runs at its time");
-    let next = at.iter().copied().filter(|&at| boundary != Some(at)).min();
-    let mut order: Vec<u32> = (0..at.len() as u32).filter(|&row| boundary == Some(at[row as usize])).collect();
-    if order.is_empty() {
+    let RowsAt { rows, next } = machine.due_rows[due].lock().take(table, boundary)?;
+    if rows.is_empty() {
         return Ok(DueRows { events: None, next });
     }
-    if due.is_by_key() {
-        order = by_key(&rows, due.due, &order);
+    let (rows, due) = (table.image_batch(&rows), of);
+    let order = if due.is_by_key() {
+        by_key(&rows, due.due)
     } else {
+        let first = rows.column(due.first).as_primitive::<Int64Type>().values();
+        let mut order = Vec::from_iter(0..first.len() as u32);
         order.sort_unstable_by_key(|&row| first[row as usize]);
-    }
+        UInt32Array::from(order)
+    };
     let boundary = boundary.expect("rows are due at a boundary");
-    let order = UInt32Array::from(order);
     let column = |field: &DueField| part(due, field, &rows, &order, boundary);
     let schema = arrow_schema(&machine.program.streams[stream].schema);
     let columns = due.fields.iter().map(column).collect();
@@ -69,20 +80,15 @@ pub fn due_rows(machine: &Machine, stream: StreamId, boundary: Option<i64>) -> R
     Ok(DueRows { events: Some(events), next })
 }
 
-/// The rows in the order of their keys, which are the first columns.
-fn by_key(rows: &RecordBatch, keys: usize, order: &[u32]) -> Vec<u32> {
-    let chosen = UInt32Array::from(order.to_vec());
-    let column = |key: usize| SortColumn {
-        values: take(rows.column(key), &chosen, None).expect("rows of the table"),
-        options: None,
-    };
-    let sorted = lexsort_to_indices(&Vec::from_iter((0..keys).map(column)), None).expect("keys can be compared");
-    sorted.values().iter().map(|&at| order[at as usize]).collect()
+/// The order of rows by their keys, which are the first columns.
+fn by_key(rows: &RecordBatch, keys: usize) -> UInt32Array {
+    let column = |key: usize| SortColumn { values: rows.column(key).clone(), options: None };
+    lexsort_to_indices(&Vec::from_iter((0..keys).map(column)), None).expect("keys can be compared")
 }
 
 /// The tick of a boundary. The row holds the next; if it is before, those between are left out.
 fn tick(machine: &Machine, stream: StreamId, boundary: Option<i64>, every: i64, rows: RecordBatch) -> DueRows {
-    let due = due_of(machine, stream);
+    let due = due_of(&machine.program, stream);
     let next = rows.column(due.due).as_primitive::<Int64Type>().values().first().copied();
     let Some(boundary) = boundary.filter(|&boundary| next.is_none_or(|next| next <= boundary)) else {
         return DueRows { events: None, next };

@@ -3,10 +3,11 @@
 use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
 use crate::wiring::{InputId, InputWiring, Wiring};
+use parking_lot::Mutex;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
 use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
-use tidemill_state::Table;
+use tidemill_state::{Earliest, Table};
 use typed_index_collections::TiVec;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
@@ -33,6 +34,9 @@ pub struct Machine {
     pub groups: Groups,
     /// Its tables.
     pub tables: TiVec<TableId, Table>,
+    /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary. The worker that accesses an epoch notes the
+    /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
+    pub due_rows: Vec<Mutex<Earliest>>,
     /// Which data a durable run logs.
     pub logging: Logging,
 }

@@ -19,7 +19,7 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `evicted`, `evicted_rows`, `direct`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
+//! `blob`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
 //! `read_snapshot`, `rows`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -27,6 +27,7 @@
 pub mod blob;
 mod copies;
 mod direct;
+mod earliest;
 mod evict;
 mod evicted;
 mod evicted_rows;
@@ -53,6 +54,7 @@ mod table;
 mod text_bytes;
 mod transfer;
 
+pub use earliest::{Earliest, RowsAt};
 pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use evicted::TableMemory;
 pub use evicted_rows::{EvictedError, EvictedRows, Found, NOWHERE, PinnedRows};

@@ -308,3 +308,25 @@ fn windows_by_count_close_behind_all_times() {
         assert_eq!(subject.difference(&outcome), None);
     }
 }
+
+/// Sessions that are open at once cost nothing when others close.
+#[test]
+fn a_close_does_not_look_at_what_stays_open() {
+    let looked_at = |open: i64| {
+        let plan = program(&WindowsDef::Session { gap: Value::Int(open) }, true);
+        // Each group has one event, and from `open` on one session closes with each.
+        let event = |at: i64| vec![Value::Int(at), Value::Int(at), Value::Null, Value::Int(at)];
+        let history = History { plan, preload: vec![], sources: vec![(0..open + 400).map(event).collect()] };
+        let program = tidemill_plan::analyze(&history.plan).expect("a valid plan");
+        let engine = Engine::new(program.clone()).expect("it compiles");
+        let subject = Subject { program, history, expected: Default::default() };
+        let outcome = subject.run(&engine, Options { workers: 2, ..Options::default() }, 64);
+        assert_eq!(outcome.counts[1].0, open as u64 + 400, "every session has closed");
+        engine.looked_at() as i64
+    };
+    for open in [200, 4_000] {
+        let events = open + 400;
+        let looked_at = looked_at(open);
+        assert!(looked_at <= 8 * events, "{looked_at} rows and entries were looked at for {events} sessions");
+    }
+}

@@ -4,8 +4,8 @@
 //! [`cascade`] follows one event at a time if a transaction feeds another that shares tables with it; [`waves`] runs
 //! transactions that follow others without sharing a table. Under a parallel policy the workers run the epoch
 //! [`together`], in one [`part`], or in one part for each [group](grouping) of transactions that share no row;
-//! [`versions`] holds the values of operations that run apart from their transactions. After an epoch a [`snapshot`] for a
-//! checkpoint may begin, and snapshots to [`read`].
+//! [`versions`] holds the values of operations that run apart from their transactions. After an epoch the rows
+//! that it [`touched`] are noted, and a [`snapshot`] for a checkpoint may begin, and snapshots to [`read`].
 
 pub mod cascade;
 pub mod costs;
@@ -18,5 +18,6 @@ pub mod shape;
 pub mod snapshot;
 pub mod stage;
 pub mod together;
+pub mod touched;
 pub mod versions;
 pub mod waves;

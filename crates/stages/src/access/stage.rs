@@ -11,7 +11,7 @@ use crate::access::scheduling::Scheduling;
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
-use crate::access::{cascade, waves};
+use crate::access::{cascade, touched, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
@@ -99,6 +99,7 @@ impl AccessStage {
             self.account(&mut epoch);
         }
         waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
+        touched::note(&self.machine, &epoch);
         let over = self.environment.now();
         epoch.accessed.breakdown.useful += over - end;
         epoch.times.access = over - start;

@@ -8,6 +8,7 @@ use crate::epoch::{Changes, Epoch, Omission};
 use crate::machine::Machine;
 use crate::wiring::{InputEvent, InputId};
 use std::ops::Range;
+use tidemill_plan::TableId;
 use tidemill_state::{Generation, RowAddress, Table};
 
 /// Transactions of an epoch.
@@ -57,6 +58,7 @@ fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
 /// Marks or saves, or both, the rows that transactions write.
 fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generation>, saves: bool) {
     each_written(machine, epoch, of, |table, rows| {
+        let table = &machine.tables[table];
         #[allow(unsafe_code)]
         // SAFETY: the rows of a role are slots of its table, and no transaction that touches them runs.
         unsafe {
@@ -70,8 +72,8 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generat
     });
 }
 
-/// The rows of the roles that transactions write.
-fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(&Table, &[RowAddress])) {
+/// The rows of the roles that transactions write, with their table.
+pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(TableId, &[RowAddress])) {
     let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
     let input = &epoch.work.inputs[id];
     if input.len == 0 {
@@ -87,6 +89,6 @@ fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: im
                 starts[0] as usize..starts[1] as usize
             }
         };
-        each(&machine.tables[role.table], &input.rows[r][range]);
+        each(role.table, &input.rows[r][range]);
     }
 }
