@@ -61,6 +61,22 @@ class Window(Generic[T]):
         """How many different values there are."""
         raise _body_only("distinct()")
 
+    def variance(self) -> float | None:
+        """The variance of a sample, as ``statistics.variance``: of a window that keeps the last values. None of one."""
+        raise _body_only("variance()")
+
+    def stddev(self) -> float | None:
+        """The root of ``variance()``, as ``statistics.stdev``."""
+        raise _body_only("stddev()")
+
+    def pvariance(self) -> float | None:
+        """The variance of all there is, as ``statistics.pvariance``: of a window that keeps the last values."""
+        raise _body_only("pvariance()")
+
+    def pstddev(self) -> float | None:
+        """The root of ``pvariance()``, as ``statistics.pstdev``."""
+        raise _body_only("pstddev()")
+
 
 @dataclass(frozen=True)
 class WindowSpec:

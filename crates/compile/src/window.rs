@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use tidemill_exact::{BANDS, HOME, Int192, Sum, quotient};
+use tidemill_exact::{BANDS, HOME, Int192, Moments, Of, Population, Sum, quotient};
 use tidemill_model::Type;
 use tidemill_plan::{Aggregate, Keep, Window};
 use tidemill_state::blob::Edit;
@@ -28,8 +28,18 @@ pub enum Answer {
 }
 
 /// By number, as compiled code names them.
-pub const AGGREGATES: [Aggregate; 6] =
-    [Aggregate::Count, Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max, Aggregate::Distinct];
+pub const AGGREGATES: [Aggregate; 10] = [
+    Aggregate::Count,
+    Aggregate::Sum,
+    Aggregate::Mean,
+    Aggregate::Min,
+    Aggregate::Max,
+    Aggregate::Distinct,
+    Aggregate::Variance,
+    Aggregate::Stddev,
+    Aggregate::Pvariance,
+    Aggregate::Pstddev,
+];
 
 const _: () = assert!(BANDS == tidemill_plan::BANDS && HOME == tidemill_plan::HOME_BAND, "bands of the format");
 
@@ -199,7 +209,7 @@ impl<'a> Iterator for Entries<'a> {
         }
         let len = match self.window.keep {
             Keep::Slices(_) => self.window.slice_bytes() - 8,
-            _ if self.window.value.is_bytes() => {
+            _ if self.window.has_lengths() => {
                 let len = usize::try_from(word(rest)).ok()?;
                 rest = rest.get(8..)?;
                 len
@@ -220,9 +230,9 @@ fn entries<'a>(window: &'a Window, bytes: &'a [u8]) -> Entries<'a> {
 fn stride(window: &Window) -> Option<usize> {
     match window.keep {
         Keep::Slices(_) => Some(window.slice_bytes()),
-        _ if window.value.is_bytes() => None,
+        _ if window.has_lengths() => None,
         Keep::Distinct(_) => Some(16),
-        Keep::Records(_) => None,
+        Keep::Records(_) | Keep::Moments(_) => None,
         Keep::Last(_) => Some(8),
     }
 }
@@ -293,12 +303,31 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             write_item(item, tail);
             Edit { start: recent(window, bytes, now, slices.count), gap: bytes.len()..bytes.len() }
         }
+        Keep::Moments(slices) => {
+            let start = recent(window, bytes, now, slices.count);
+            let last = entries(window, &bytes[start..]).last().filter(|(slice, ..)| *slice == now);
+            let mut moments = last.and_then(|(_, known, _)| Moments::read(known)).unwrap_or_default();
+            add_to_moments(&mut moments, item);
+            tail.extend_from_slice(&now.to_le_bytes());
+            let mut written = Vec::new();
+            moments.write(&mut written);
+            write_item(Item::Text(&written), tail);
+            Edit { start, gap: last.map_or(bytes.len(), |(.., at)| start + at)..bytes.len() }
+        }
         Keep::Last(count) => {
             let len = entries_len(window, bytes);
             let surplus = usize::try_from(len as i64 + 1 - count).unwrap_or(0);
             write_item(item, tail);
             Edit { start: nth(window, bytes, surplus), gap: bytes.len()..bytes.len() }
         }
+    }
+}
+
+fn add_to_moments(moments: &mut Moments, item: Item<'_>) {
+    match item {
+        Item::Float(value) => moments.add(value),
+        Item::Word(value) => moments.add_word(value),
+        Item::Text(_) => unreachable!("analysis refuses moments of texts"),
     }
 }
 
@@ -398,6 +427,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     };
     let part = &bytes[start..];
     match (aggregate, window.keep) {
+        _ if aggregate.is_spread() => spread(window, part, aggregate),
         (Aggregate::Distinct, Keep::Distinct(_)) => Answer::Word(entries_len(window, part) as i64),
         (Aggregate::Distinct, _) => {
             let mut values: Vec<&[u8]> = entries(window, part).map(|(_, value, _)| value).collect();
@@ -428,6 +458,33 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     }
 }
 
+/// A variance or standard deviation.
+fn spread(window: &Window, part: &[u8], aggregate: Aggregate) -> Answer {
+    let mut whole = Moments::default();
+    match window.keep {
+        Keep::Moments(_) => {
+            let slices = entries(window, part).filter_map(|(_, known, _)| Moments::read(known));
+            slices.for_each(|moments| whole.merge(&moments));
+        }
+        _ => part.chunks_exact(8).for_each(|value| match window.value {
+            Type::Float => whole.add(f64::read(value)),
+            _ => whole.add_word(word(value)),
+        }),
+    }
+    let of = match window.value {
+        Type::Float => Of::Floats,
+        Type::Decimal { scale, .. } => Of::Words { scale },
+        _ => Of::Words { scale: 0 },
+    };
+    let found = match aggregate {
+        Aggregate::Variance => whole.variance(of, Population::Sample),
+        Aggregate::Pvariance => whole.variance(of, Population::Whole),
+        Aggregate::Stddev => whole.deviation(of, Population::Sample),
+        _ => whole.deviation(of, Population::Whole),
+    };
+    found.map_or(Answer::Null, Answer::Float)
+}
+
 /// Of all values; none where there are none.
 fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
     let mut whole = Summary::of_none();
@@ -436,6 +493,7 @@ fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
         Keep::Last(_) => part.chunks_exact(8).for_each(|value| whole.add(N::read(value))),
         Keep::Distinct(_) => unreachable!("analysis refuses all else of distinct values"),
         Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
+        Keep::Moments(_) => unreachable!("analysis refuses all else of moments"),
     }
     (whole.count > 0).then_some(whole)
 }

@@ -1,4 +1,4 @@
-//! Sums of floats without error. A sum is a function of the *multiset* of its values: neither the order in which they
+//! Sums of floats without error, and variances ([`Moments`]). A sum is a function of the *multiset* of its values: neither the order in which they
 //! were added, nor how they were grouped and merged, nor what was added and subtracted again can be seen in it.
 //!
 //! > The sum of floats is their exact real sum, rounded once, half to even. No values: 0. A zero sum is +0. A NaN, or
@@ -26,9 +26,11 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod int192;
+mod moments;
 mod round;
 mod sum;
 
 pub use int192::Int192;
+pub use moments::{Moments, Of, Population};
 pub use round::quotient;
 pub use sum::{BANDS, HOME, Sum};

@@ -22,7 +22,28 @@ pub(crate) fn nearest(negative: bool, magnitude: &[u64], unit: i32, rest: bool) 
     if negative { -float } else { float }
 }
 
-/// `float` × 2^`exponent`, where `float` is at least 2^63 and the result is a float or too large for one.
+/// (`magnitude` + less than 1 where there is a `rest`) × 2^`unit`, rounded once, half to even, also below 2^-1022. It has at
+/// least 54 bits, or is 0.
+pub(crate) fn round(magnitude: &[u64], unit: i32, rest: bool) -> f64 {
+    let bit = |at: i64| magnitude[at as usize / 64] >> (at % 64) & 1;
+    let Some(limb) = magnitude.iter().rposition(|&limb| limb != 0) else {
+        assert!(!rest, "less than a unit is not rounded");
+        return 0.0;
+    };
+    let high = 64 * limb as i64 + 63 - i64::from(magnitude[limb].leading_zeros());
+    // A float has 53 bits, none of them below 2^-1074.
+    let lowest = (high - 52).max(-1074 - i64::from(unit));
+    assert!(lowest > 0, "too few bits");
+    if lowest > high + 1 {
+        return 0.0;
+    }
+    let mut float = (lowest..=high).rev().fold(0, |bits, at| bits << 1 | bit(at));
+    let more = rest || (0..lowest - 1).any(|at| bit(at) == 1);
+    float += u64::from(bit(lowest - 1) == 1 && (more || float % 2 == 1));
+    scaled(float as f64, lowest as i32 + unit)
+}
+
+/// `float` × 2^`exponent`, where the result is a float or too large for one.
 fn scaled(float: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
     // In two steps, of which the first is exact: 2^exponent alone may not be a float.

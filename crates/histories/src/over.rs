@@ -93,6 +93,9 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         Type::Bool => functions.extend([F::Any, F::All]),
         _ => functions.push(F::Distinct),
     }
+    if matches!(ty, Type::Int | Type::Decimal { .. } | Type::Float) {
+        functions.extend([F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
+    }
     let ordered: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty != Type::Bool).map(|(name, _)| *name).collect();
     let by = random.pick_any(&ordered).filter(|_| random.chance(25)).map(|by| Box::new(event(by)));
     let function = match by {

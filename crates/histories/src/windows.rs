@@ -30,6 +30,7 @@ pub fn usable(column: &ColumnDef, time: Option<Type>) -> bool {
     match &column.window {
         // Records are what joins keep.
         None | Some(WindowDef::Records { .. }) => false,
+        Some(WindowDef::Moments { .. }) => unreachable!("no column is declared so"),
         Some(WindowDef::Last(_)) => true,
         Some(WindowDef::Span { span, .. }) => {
             time == Some(if matches!(span, Value::Int(_)) { Type::Int } else { Type::Time })
@@ -43,7 +44,7 @@ pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
     let value = column.ty.ty;
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
     let (part, distinct) = match column.window.as_ref().expect("a windowed column") {
-        WindowDef::Records { .. } => unreachable!("not usable"),
+        WindowDef::Records { .. } | WindowDef::Moments { .. } => unreachable!("not usable"),
         WindowDef::Last(count) => (WindowPart::Last((count / 2).max(1)), value != Type::Float),
         WindowDef::Span { span, slide, distinct } => {
             let least = match span {
@@ -54,6 +55,7 @@ pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
         }
     };
     let only_distinct = matches!(column.window, Some(WindowDef::Span { distinct: true, .. }));
+    let is_last = matches!(column.window, Some(WindowDef::Last(_)));
     let optional = ColumnType::optional;
     let mean = if value == Type::Int { Type::Float } else { value };
     let all = [
@@ -63,6 +65,10 @@ pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
         (Mean, optional(mean), number && !only_distinct),
         (Min, optional(value), !value.is_bytes() && !only_distinct),
         (Max, optional(value), !value.is_bytes() && !only_distinct),
+        (Variance, optional(Type::Float), number && is_last),
+        (Stddev, optional(Type::Float), number && is_last),
+        (Pvariance, optional(Type::Float), number && is_last),
+        (Pstddev, optional(Type::Float), number && is_last),
     ];
     let visible = |(aggregate, ty, _), part: Option<&WindowPart>| {
         let (role, column) = (role.to_owned(), column.name.clone());

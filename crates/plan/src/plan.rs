@@ -105,6 +105,12 @@ pub enum WindowDef {
         #[serde(default)]
         slide: Option<Value>,
     },
+    /// Count, sum and sum of squares of those of the last `span`, in slices of `slide`: for variances.
+    Moments {
+        span: Value,
+        #[serde(default)]
+        slide: Option<Value>,
+    },
     /// The last so many.
     Last(i64),
 }
@@ -135,6 +141,21 @@ pub enum Aggregate {
     Max,
     /// How many different ones there are.
     Distinct,
+    /// The variance of a sample, a float; `None` of fewer than two.
+    Variance,
+    /// The standard deviation of a sample, a float; `None` of fewer than two.
+    Stddev,
+    /// The variance of a population, a float; `None` of none.
+    Pvariance,
+    /// The standard deviation of a population, a float; `None` of none.
+    Pstddev,
+}
+
+impl Aggregate {
+    /// Whether it is a variance or a standard deviation.
+    pub fn is_spread(self) -> bool {
+        matches!(self, Aggregate::Variance | Aggregate::Stddev | Aggregate::Pvariance | Aggregate::Pstddev)
+    }
 }
 
 /// A stream with a name of its own.
@@ -345,6 +366,14 @@ pub enum WindowFunction {
     Any,
     /// Whether all values, `bool`s, are true.
     All,
+    /// The variance of a sample; `None` of fewer than two values.
+    Variance,
+    /// The standard deviation of a sample; `None` of fewer than two values.
+    Stddev,
+    /// The variance of a population; `None` of no values.
+    Pvariance,
+    /// The standard deviation of a population; `None` of no values.
+    Pstddev,
 }
 
 /// A row (or, over a list field, a row per element) that a transaction may touch.

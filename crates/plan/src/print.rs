@@ -202,6 +202,10 @@ impl Display for Aggregate {
             Aggregate::Min => "min",
             Aggregate::Max => "max",
             Aggregate::Distinct => "distinct",
+            Aggregate::Variance => "variance",
+            Aggregate::Stddev => "stddev",
+            Aggregate::Pvariance => "pvariance",
+            Aggregate::Pstddev => "pstddev",
         })
     }
 }
@@ -221,6 +225,10 @@ impl Display for WindowFunction {
             WindowFunction::Distinct => "distinct",
             WindowFunction::Any => "any",
             WindowFunction::All => "all",
+            WindowFunction::Variance => "variance",
+            WindowFunction::Stddev => "stddev",
+            WindowFunction::Pvariance => "pvariance",
+            WindowFunction::Pstddev => "pstddev",
         })
     }
 }

@@ -24,6 +24,7 @@
 //! | | slice, −1 − band, sum of the band (24 bytes), 0, 0 | other band of a slice whose sum is not 0 |
 //! | `Distinct` | slice, value | value, with the last slice it was added in |
 //! | `Records` | slice, record | record of the last slices |
+//! | `Moments` | slice, length, moments | slice that is not empty |
 //! | `Last` | value | of the last values |
 //!
 //! A NaN is always the one of bits 0x7ff8000000000000. The least and the greatest of values with a NaN are NaN; −0 is
@@ -37,6 +38,13 @@
 //! part of them, a number with a bit that is 1 for each value that is null, the first value in the lowest bit; then a number
 //! for each value, 0 for a null, of a text where in the record its bytes begin in the lower 32 bits and how many there are
 //! in the upper; then the bytes of the texts.
+//!
+//! # Moments
+//!
+//! Of a slice: how many values there are, how many of them are NaN or infinite, the sum of the others and that of their
+//! squares. Both sums are whole numbers: of floats in units of 2^−1074 and 2^−2148, of words in units of 1. A sum is how
+//! many of its low limbs of 64 bits are 0, how many limbs follow, and these, the least first, in two's complement: as few
+//! as there can be, none of 0.
 //!
 //! # Sums
 //!
@@ -70,6 +78,8 @@ pub enum Keep {
     Distinct(Slices),
     /// Every record of the last slices, oldest first.
     Records(Slices),
+    /// Count, sum and sum of squares of each of the last slices.
+    Moments(Slices),
     /// The last so many values, whatever their times.
     Last(i64),
 }
@@ -110,6 +120,7 @@ impl fmt::Display for Window {
             Keep::Slices(slices) => write!(f, "window of {value} over {slices}"),
             Keep::Distinct(slices) => write!(f, "window of distinct {value} over {slices}"),
             Keep::Records(slices) => write!(f, "records of {slices}"),
+            Keep::Moments(slices) => write!(f, "moments of {value} over {slices}"),
             Keep::Last(count) => write!(f, "window of the last {count} {value}"),
         }
     }
@@ -134,9 +145,16 @@ impl Window {
     /// The slices, where there are any.
     pub fn slices(&self) -> Option<Slices> {
         match self.keep {
-            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) => Some(slices),
+            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices) => {
+                Some(slices)
+            }
             Keep::Last(_) => None,
         }
+    }
+
+    /// Whether an entry says how long it is.
+    pub fn has_lengths(&self) -> bool {
+        self.value.is_bytes() || matches!(self.keep, Keep::Moments(_))
     }
 
     /// Whether bytes are what a cell of this column may hold, as far as its shape goes.
@@ -158,7 +176,7 @@ impl Window {
                 at += 8;
             }
             at += match number(at) {
-                Some(len) if self.value.is_bytes() => match usize::try_from(len) {
+                Some(len) if self.has_lengths() => match usize::try_from(len) {
                     Ok(len) if len <= bytes.len() => 8 + len,
                     _ => return false,
                 },
@@ -166,7 +184,11 @@ impl Window {
             };
             entries += 1;
         }
-        let most = if let Keep::Last(count) = self.keep { count } else { i64::MAX };
+        let most = match self.keep {
+            Keep::Last(count) => count,
+            Keep::Moments(slices) => slices.count,
+            _ => i64::MAX,
+        };
         at == bytes.len() && entries <= most
     }
 

@@ -601,6 +601,7 @@ fn windows(fill: impl FnOnce(&mut Block)) -> PlanBuilder {
                 .window("ticks", Type::Int, span(Value::Int(60), None, false))
                 .window("last", Type::Float, WindowDef::Last(3))
                 .window("names", Type::Str, WindowDef::Last(3))
+                .window("spread", Type::Int, WindowDef::Moments { span: Value::Duration(60), slide: None })
                 .column_or("n", Type::Int, Value::Int(0))
         })
         .source("s", |s| s.field("id", Type::Int).field("x", Type::Float).event_time("at", Type::Time))
@@ -646,6 +647,17 @@ fn windows_that_are_asked_wrongly() {
         "r.cars has no count(); it keeps each value once: ask for distinct(), or declare a second window",
     );
     refuse_window(|b| b.assign("x", ask("names", None, Sum)), "r.names has no sum(); only numbers have one");
+    refuse_window(|b| b.assign("x", ask("names", None, Stddev)), "r.names has no stddev(); only numbers have one");
+    refuse_window(
+        |b| b.assign("x", ask("speed", None, Variance)),
+        "r.speed has no variance(); it keeps no squares: keep the last values, or take windows over a stream",
+    );
+    for other in [Count, Distinct] {
+        refuse_window(
+            |b| b.assign("x", ask("spread", None, other)),
+            &format!("r.spread has no {other}(); it keeps what variances need: declare a second window"),
+        );
+    }
     refuse_window(|b| b.assign("x", ask("names", None, Min)), "r.names has no min(); only numbers and times have one");
     refuse_window(
         |b| b.assign("x", ask("last", None, Distinct)),
@@ -783,6 +795,10 @@ fn windows_over_streams() {
         (
             windowed(&[], sliding(10, 5), named("s"), asked(F::First, "n")),
             "window 'w': sliding windows have no first() of this; tumbling windows have, and windows of sessions and counts",
+        ),
+        (
+            windowed(&[], ten(), named("s"), asked(F::Pvariance, "flag")),
+            "window 'w': w.ev.flag.pvariance() is asked of bool; only numbers have it",
         ),
         (
             windowed(&[], ten(), named("s"), asked(F::Sum, "flag")),

@@ -25,6 +25,7 @@ mod exact;
 mod expression;
 mod flow;
 mod limits;
+mod moments;
 pub mod order;
 mod records;
 mod table;

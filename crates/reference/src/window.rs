@@ -2,6 +2,7 @@
 //! `tidemill_plan`'s `window`. Sums of floats are in `exact`.
 
 use crate::exact::{Exact, quotient};
+use crate::moments::{self, Moments};
 use std::cmp::Ordering;
 use tidemill_model::{Type, Value};
 use tidemill_plan::{Aggregate, BANDS, HOME_BAND, Keep, Window};
@@ -42,10 +43,13 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
     if let (Keep::Records(slices), Value::Bytes(record)) = (window.keep, &value) {
         return crate::records::add(slices, bytes, time, record);
     }
+    if let Keep::Moments(slices) = window.keep {
+        return moments::add(slices, bytes, time, &value);
+    }
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
-        Keep::Records(_) => unreachable!("done above"),
+        Keep::Records(_) | Keep::Moments(_) => unreachable!("done above"),
         Keep::Slices(slices) => {
             entries.retain(|entry| is_within(entry, now, slices.count));
             let new = alone(now, value);
@@ -75,10 +79,14 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
 
 /// An aggregate; none where a sum does not fit 64 bits.
 pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Aggregate) -> Option<Value> {
+    if let Keep::Moments(slices) = window.keep {
+        return Some(spread(&moments::within(slices, bytes, time, within), window, aggregate));
+    }
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
         Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
+        Keep::Moments(_) => unreachable!("answered above"),
         Keep::Slices(_) | Keep::Distinct(_) => entries.retain(|entry| is_within(entry, now, within)),
         Keep::Last(_) => {
             let surplus = (entries.len() as i64 - within).max(0);
@@ -98,6 +106,10 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
         assert_eq!(aggregate, Aggregate::Count, "analysis refuses all else of texts");
         return Some(Value::Int(entries.len() as i64));
     }
+    if aggregate.is_spread() {
+        let values = entries.iter().map(|entry| Moments::of(single(entry)));
+        return Some(spread(&values.fold(Moments::default(), |a, b| a.plus(&b)), window, aggregate));
+    }
     let whole = entries.iter().map(as_slice).reduce(|a, b| merged(&a, &b));
     let Some(Entry::Slice { count, sum, least, greatest, .. }) = whole else {
         return Some(match (aggregate, window.value) {
@@ -116,8 +128,12 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
         (Aggregate::Mean, Sum::Words(sum)) => Value::Decimal(half_even(sum, count.into())),
         (Aggregate::Min, _) => least,
         (Aggregate::Max, _) => greatest,
-        (Aggregate::Distinct, _) => unreachable!("answered above"),
+        (_, _) => unreachable!("answered above"),
     })
+}
+
+fn spread(moments: &Moments, window: &Window, aggregate: Aggregate) -> Value {
+    moments.read(aggregate, window.value).map_or(Value::Null, Value::Float)
 }
 
 /// Most values of a window that are shown one by one.
@@ -125,6 +141,11 @@ const SHOWN_MAX: usize = 8;
 
 /// What a window keeps, for people. `show` is the text of one of its values.
 pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> String {
+    if let Keep::Moments(slices) = window.keep {
+        let moments = moments::within(slices, bytes, i64::MIN, slices.count);
+        let deviation = spread(&moments, window, Aggregate::Pstddev);
+        return format!("moments of values (population deviation {deviation:?})");
+    }
     let entries = decode(window, bytes);
     if let Keep::Records(_) = window.keep {
         return format!("{} record{}", entries.len(), if entries.len() == 1 { "" } else { "s" });

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from .expressions import Expressions
 
 # Of the values of a field.
-_OF_FIELD = ("count", "sum", "mean", "min", "max", "first", "last", "distinct", "any", "all")
+_OF_FIELD = (
+    *("count", "sum", "mean", "min", "max", "first", "last", "distinct", "any", "all"),
+    *("variance", "stddev", "pvariance", "pstddev"),
+)
 # Of the events: which one's fields are asked for, by the name in the plan.
 _PICKS = {"argmax": "arg_max", "argmin": "arg_min"}
 _OTHER_NAMES = {
@@ -32,6 +35,10 @@ _OTHER_NAMES = {
     "unique": "distinct",
     "minimum": "min",
     "maximum": "max",
+    "var": "variance",
+    "std": "stddev",
+    "stdev": "stddev",
+    "pstdev": "pstddev",
     "arg_max": "argmax",
     "arg_min": "argmin",
     "max_by": "argmax",

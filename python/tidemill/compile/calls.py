@@ -45,7 +45,7 @@ _METHODS = {
     "timestamp": ("total_seconds", 0),
     "total_microseconds": ("total_microseconds", 0),
 }
-_AGGREGATES = ("count", "sum", "mean", "min", "max", "distinct")
+_AGGREGATES = ("count", "sum", "mean", "min", "max", "distinct", "variance", "stddev", "pvariance", "pstddev")
 _DURATIONS = {times.microseconds, times.milliseconds, times.seconds, times.minutes, times.hours, times.days}
 _STATEMENTS = {bodies.require: "tm.require", bodies.abort: "tm.abort", bodies.emit: "tm.emit"}
 _UNREPEATABLE = {"time", "random", "datetime", "uuid", "secrets", "os"}

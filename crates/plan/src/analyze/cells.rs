@@ -117,6 +117,8 @@ enum What {
     Values,
     /// Distinct values by slices.
     Distinct,
+    /// Sums of values and of their squares by slices.
+    Moments,
 }
 
 /// The columns of a window's table that its aggregates need.
@@ -156,7 +158,7 @@ impl Cells {
 
     /// The columns.
     pub fn columns(&self) -> impl Iterator<Item = ColumnDef> {
-        let order = self.is_sliding().then(|| self.windowed("order", Type::Int, false));
+        let order = self.is_sliding().then(|| self.windowed("order", Type::Int, What::Values));
         order.into_iter().chain(self.cells.iter().map(|cell| cell.definition.clone()))
     }
 
@@ -264,6 +266,10 @@ impl Cells {
                 let name = self.column(What::Distinct, Some(value), None, ty);
                 window(WINDOW, &name, None, Aggregate::Distinct)
             }
+            F::Variance => self.spread(value, ty, Aggregate::Variance),
+            F::Stddev => self.spread(value, ty, Aggregate::Stddev),
+            F::Pvariance => self.spread(value, ty, Aggregate::Pvariance),
+            F::Pstddev => self.spread(value, ty, Aggregate::Pstddev),
             F::ArgMin | F::ArgMax => {
                 return Err(Fault::new(format!("{surface} does not say by what")).hint("write w.argmax(\"field\")"));
             }
@@ -282,7 +288,7 @@ impl Cells {
         use WindowFunction as F;
         let is_number = matches!(ty.ty, Type::Int | Type::Float | Type::Decimal { .. });
         let fits = match function {
-            F::Sum | F::Mean => is_number,
+            F::Sum | F::Mean | F::Variance | F::Stddev | F::Pvariance | F::Pstddev => is_number,
             F::Min | F::Max => is_number || ty.ty == Type::Time,
             F::Any | F::All => ty.ty == Type::Bool,
             F::Distinct => ty.ty != Type::Float && ty.ty != Type::Bool,
@@ -305,7 +311,14 @@ impl Cells {
         window(WINDOW, &name, None, aggregate)
     }
 
-    /// The same, of which a window without events has none.
+    /// A variance or standard deviation. A window by count keeps its values.
+    fn spread(&mut self, value: Expr, ty: ColumnType, aggregate: Aggregate) -> Expr {
+        let what = if matches!(self.kind, Kind::Counting { .. }) { What::Values } else { What::Moments };
+        let name = self.column(what, Some(value), None, ty);
+        window(WINDOW, &name, None, aggregate)
+    }
+
+    /// The same as [`Cells::values`], of which a window without events has none.
     fn never_null(&mut self, ty: ColumnType, value: Expr, aggregate: Aggregate) -> Expr {
         let read = self.values(value, ty, aggregate);
         if ty.nullable { read } else { ExprNode::OrZero(Box::new(read)).into() }
@@ -343,6 +356,7 @@ impl Cells {
             What::All => "all",
             What::Values => "values",
             What::Distinct => "distinct",
+            What::Moments => "moments",
         };
         let mut name = kept.to_owned();
         for of in by.into_iter().chain(value) {
@@ -390,17 +404,23 @@ impl Cells {
                 (definition, there(vec![when(meets, put)]))
             }
             What::Values if ty.ty == Type::Bool => {
-                (self.windowed(name, Type::Int, false), there(vec![add(name, present().call(Function::Int, []))]))
+                (self.windowed(name, Type::Int, what), there(vec![add(name, present().call(Function::Int, []))]))
             }
-            What::Values => (self.windowed(name, ty.ty, false), there(vec![add(name, present())])),
-            What::Distinct => (self.windowed(name, ty.ty, true), there(vec![add(name, present())])),
+            What::Values | What::Distinct | What::Moments => {
+                (self.windowed(name, ty.ty, what), there(vec![add(name, present())]))
+            }
         }
     }
 
     /// A windowed column over the window.
-    fn windowed(&self, name: &str, ty: Type, distinct: bool) -> ColumnDef {
-        let spans =
-            |length, slide| WindowDef::Span { span: self.span(length), slide: Some(self.span(slide)), distinct };
+    fn windowed(&self, name: &str, ty: Type, what: What) -> ColumnDef {
+        let spans = |length, slide| {
+            let (span, slide) = (self.span(length), Some(self.span(slide)));
+            match what {
+                What::Moments => WindowDef::Moments { span, slide },
+                _ => WindowDef::Span { span, slide, distinct: what == What::Distinct },
+            }
+        };
         let of = match self.kind {
             Kind::Tumbling { length, .. } => spans(length, length),
             Kind::Sliding { length, every, .. } => spans(length, every),

@@ -42,12 +42,14 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
             let slices = slices(name, span, slide.as_ref())?;
             if *distinct { Keep::Distinct(slices) } else { Keep::Slices(slices) }
         }
+        WindowDef::Moments { span, slide } => Keep::Moments(slices(name, span, slide.as_ref())?),
         WindowDef::Records { span, slide } => Keep::Records(slices(name, span, slide.as_ref())?),
     };
     let fits = match keep {
         Keep::Slices(_) => value.is_word() || value == Type::Float,
         Keep::Distinct(_) => value.is_word() || value.is_bytes(),
         Keep::Records(_) => value == Type::Bytes,
+        Keep::Moments(_) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
         Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
     };
     if fits {
@@ -55,6 +57,7 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
     }
     let hint = match (keep, value) {
         (Keep::Records(_), _) => "a record is bytes",
+        (Keep::Moments(_), _) => "only numbers have variances",
         (_, Type::Bool) => "keep an int, as in int(x)",
         (Keep::Distinct(_), _) => "floats that are nearly equal are different; use a Decimal or an int",
         _ => "of texts the distinct ones can be kept: distinct=True",
@@ -227,7 +230,9 @@ impl Scope<'_> {
 fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64> {
     match (part, window.keep) {
         (None, Keep::Last(count)) => Ok(count),
-        (None, Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices)) => Ok(slices.count),
+        (None, Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices)) => {
+            Ok(slices.count)
+        }
         (Some(WindowPart::Last(count)), Keep::Last(all)) if (1..=all).contains(count) => Ok(*count),
         (Some(WindowPart::Last(count)), Keep::Last(all)) => {
             Err(Fault::new(format!("{name} keeps the last {all} values, not {count}"))
@@ -239,7 +244,10 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
             Err(Fault::new(format!("{name} keeps the last values, not a span of time"))
                 .hint(format!("write {name}.last(count), or keep a span")))
         }
-        (Some(WindowPart::Span(span)), Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices)) => {
+        (
+            Some(WindowPart::Span(span)),
+            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices),
+        ) => {
             let Span { length, time } = duration(name, span)?;
             let count = length / slices.slide;
             if time == slices.time && length % slices.slide == 0 && count <= slices.count {
@@ -259,6 +267,9 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
     let refuse = |hint: &str| Err(Fault::new(format!("{name} has no {aggregate}()")).hint(hint));
     match (aggregate, window.keep) {
         (_, Keep::Records(_)) => refuse("records are read one by one"),
+        (_, Keep::Moments(_)) if !aggregate.is_spread() => {
+            refuse("it keeps what variances need: declare a second window")
+        }
         (Aggregate::Distinct, Keep::Slices(_)) => refuse("declare the window with distinct=True"),
         (Aggregate::Distinct, _) if value == Type::Float => {
             refuse("floats that are nearly equal are different; use a Decimal or an int")
@@ -266,6 +277,11 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
         (Aggregate::Distinct, _) => Ok(Type::Int.into()),
         (_, Keep::Distinct(_)) => refuse("it keeps each value once: ask for distinct(), or declare a second window"),
         (Aggregate::Count, _) => Ok(Type::Int.into()),
+        (_, Keep::Slices(_)) if aggregate.is_spread() => {
+            refuse("it keeps no squares: keep the last values, or take windows over a stream")
+        }
+        (_, _) if aggregate.is_spread() && number => Ok(ColumnType::optional(Type::Float)),
+        (_, _) if aggregate.is_spread() => refuse("only numbers have one"),
         (Aggregate::Sum | Aggregate::Mean, _) if !number => refuse("only numbers have one"),
         (Aggregate::Min | Aggregate::Max, _) if value.is_bytes() => refuse("only numbers and times have one"),
         (Aggregate::Sum, _) => Ok(match value {
@@ -273,6 +289,6 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
             other => other.into(),
         }),
         (Aggregate::Mean, _) if value == Type::Int => Ok(ColumnType::optional(Type::Float)),
-        (Aggregate::Mean | Aggregate::Min | Aggregate::Max, _) => Ok(ColumnType::optional(value)),
+        (_, _) => Ok(ColumnType::optional(value)),
     }
 }

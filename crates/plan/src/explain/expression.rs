@@ -198,7 +198,7 @@ impl<'a> Names<'a> {
 /// The part of a window, where it is not the whole.
 fn part(window: &Window, within: i64) -> String {
     match window.keep {
-        Keep::Slices(slices) | Keep::Distinct(slices) if within < slices.count => {
+        Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Moments(slices) if within < slices.count => {
             format!(".window({})", slices.span(within))
         }
         Keep::Last(count) if within < count => format!(".last({within})"),
