@@ -28,7 +28,9 @@ use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
 pub use depth::{BLOCK_DEPTH_MAX, EXPRESSION_DEPTH_MAX, with_deep_stack};
 pub use error::PlanError;
-pub use explain::{explain, expression_text, warnings};
+pub use explain::{
+    Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, explain, expression_text, shown_streams, warnings,
+};
 pub use groups::{GROUPS_MAX, GroupOf, Groups};
 pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};

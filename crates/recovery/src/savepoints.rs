@@ -9,6 +9,7 @@
 //! in step 3 leaves a directory without a manifest, which is no savepoint, and the run goes on.
 
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use tidemill_durability::{Savepoint, StateDirectory, StateError};
 
@@ -46,6 +47,11 @@ pub struct Savepoints(Weak<Mutex<StateDirectory>>);
 impl Savepoints {
     pub(crate) fn of(directory: &Arc<Mutex<StateDirectory>>) -> Savepoints {
         Savepoints(Arc::downgrade(directory))
+    }
+
+    /// The directory of the state, as long as the run goes on.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.0.upgrade().map(|directory| directory.lock().path().to_owned())
     }
 
     /// Refuses a name under which no savepoint can be made.

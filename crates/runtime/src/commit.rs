@@ -160,7 +160,7 @@ impl Committer {
             side,
         });
         Committer {
-            report: Arc::new(Mutex::new(Report::new(&on.machine.program, &on.machine.groups))),
+            report: Arc::new(Mutex::new(Report::new(&on.machine.program, &on.machine.groups, &on.machine.wiring))),
             sinks: sinks.into_iter().map(Some).collect(),
             finished,
             free: Some(free),
@@ -265,7 +265,7 @@ impl Committer {
     /// Takes a finished epoch's results; without durability, writes them.
     fn take(&mut self, epoch: &mut Epoch) {
         if !epoch.input.replayed {
-            self.report.lock().add(epoch, &self.on.machine.wiring);
+            self.report.lock().add(epoch, &self.on.machine.wiring, self.on.environment.now());
             let records = self.records.as_mut().filter(|_| !self.on.failure.is_set());
             let added = records
                 .map_or(Ok(()), |records| records.add(epoch, &self.on.machine.groups, self.on.environment.as_ref()));

@@ -14,6 +14,7 @@ mod engine;
 mod gather;
 mod idle;
 mod inputs;
+mod live;
 mod options;
 mod pace;
 mod pipeline;
@@ -26,6 +27,7 @@ mod summary;
 
 pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
 pub use engine::{Engine, Request};
+pub use live::{Contention, Live, LiveEpoch};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
@@ -59,3 +61,4 @@ pub use tidemill_stages::io::{
     BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress,
 };
 pub use tidemill_stages::machine::Logging;
+pub use tidemill_stages::tasks::UnderWay;

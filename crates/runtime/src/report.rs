@@ -1,5 +1,6 @@
 //! The counters of a run in progress.
 
+use crate::live::{Live, Notes};
 use crate::summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,
@@ -10,13 +11,14 @@ use tidemill_schedule::Breakdown;
 use tidemill_stages::access::grouping::Scheduled;
 use tidemill_stages::epoch::{Epoch, Sampled};
 use tidemill_stages::gate::SourcePosition;
+use tidemill_stages::tasks::UnderWay;
 use tidemill_stages::wiring::Wiring;
 use typed_index_collections::{TiVec, ti_vec};
 
 /// The longest latency that is distinguished, nanoseconds: an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
 
-fn seconds(nanoseconds: u64) -> f64 {
+pub(crate) fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
@@ -36,12 +38,14 @@ pub struct Report {
     latency: Histogram<u64>,
     stages: StageSummary,
     access: Breakdown,
+    notes: Notes,
 }
 
 impl Report {
     /// All counts are zero.
-    pub fn new(program: &Program, groups: &Groups) -> Self {
+    pub fn new(program: &Program, groups: &Groups, wiring: &Wiring) -> Self {
         let sources = program.sources().count();
+        let latency = Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes");
         Report {
             events: 0,
             epochs: 0,
@@ -52,14 +56,16 @@ impl Report {
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
             sampled: ti_vec![Sampled::default(); program.transactions.len()],
-            latency: Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes"),
+            notes: Notes::new(program, wiring, &latency),
+            latency,
             stages: StageSummary::default(),
             access: Breakdown::default(),
         }
     }
 
     /// Adds a finished epoch.
-    pub fn add(&mut self, epoch: &Epoch, wiring: &Wiring) {
+    pub fn add(&mut self, epoch: &Epoch, wiring: &Wiring, now: u64) {
+        self.notes.add(epoch, now);
         self.events += epoch.input.events as u64;
         self.epochs += 1;
         epoch.accessed.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
@@ -91,7 +97,9 @@ impl Report {
     /// Adds events whose results were released, by their arrival times.
     pub fn released(&mut self, arrivals: &[(u64, u64)], now: u64) {
         for &(arrived, events) in arrivals {
-            self.latency.saturating_record_n(now.saturating_sub(arrived), events);
+            let latency = now.saturating_sub(arrived);
+            self.latency.saturating_record_n(latency, events);
+            self.notes.released(latency, events, now);
         }
     }
 
@@ -129,12 +137,17 @@ impl Report {
             policies: self.policies.clone(),
             seconds,
             events_per_second: if elapsed == 0 { 0.0 } else { self.events as f64 / seconds },
-            latency: self.latency(),
+            latency: LatencySummary::of(&self.latency),
             stage_seconds: self.stages,
             access_seconds: self.access_seconds(),
             stopped,
             durability: None,
         }
+    }
+
+    /// What the run does at the moment.
+    pub fn live(&self, program: &Program, wiring: &Wiring, under_way: UnderWay) -> Live {
+        self.notes.live(program, wiring, under_way)
     }
 
     fn access_seconds(&self) -> WorkerSummary {
@@ -181,15 +194,18 @@ impl Report {
         let named = program.streams.iter().zip(&self.failed).filter(|(_, count)| **count > 0);
         named.map(|(stream, count)| FailedSummary { stream: stream.name.clone(), events: *count }).collect()
     }
+}
 
-    fn latency(&self) -> LatencySummary {
-        let ms = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1e6;
+impl LatencySummary {
+    /// Of latencies in nanoseconds.
+    pub(crate) fn of(latencies: &Histogram<u64>) -> LatencySummary {
+        let ms = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e6;
         LatencySummary {
             p50_ms: ms(0.5),
             p95_ms: ms(0.95),
             p99_ms: ms(0.99),
             p999_ms: ms(0.999),
-            max_ms: self.latency.max() as f64 / 1e6,
+            max_ms: latencies.max() as f64 / 1e6,
         }
     }
 }

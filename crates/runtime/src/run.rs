@@ -212,7 +212,8 @@ impl Run {
     pub(crate) fn for_session(&self) -> OfRun {
         let committer = self.committer.bell.clone();
         let savepoints = self.ending.as_ref().map(Ending::savepoints);
-        OfRun { committer, report: self.committer.actor.report(), started: self.started, savepoints }
+        let (pipeline, report) = (self.pipeline.clone(), self.committer.actor.report());
+        OfRun { committer, report, pipeline, started: self.started, savepoints }
     }
 
     /// Makes every failure wake all actors, which see it and exit.

@@ -12,6 +12,8 @@ use tidemill_runtime::{BadRecord, Place};
 
 /// The number of the epoch that rows were read after.
 pub const EPOCH: HeaderName = HeaderName::from_static("tidemill-epoch");
+/// The number of rows that the whole table had.
+pub const ROWS: HeaderName = HeaderName::from_static("tidemill-rows");
 
 pub const JSON: &str = "application/json";
 pub const JSON_LINES: &str = "application/x-ndjson";

@@ -2,11 +2,11 @@
 
 use crate::access::refusal;
 use crate::answer::{self, Answer};
-use crate::asks::Asks;
-use crate::calls::{Calls, Refused};
-use crate::follow::{Hubs, NotRead};
-use crate::queries::{Asking, NotAsked, Query, QueryError};
-use crate::{Limits, index, metrics, rows};
+use crate::calls::Refused;
+use crate::follow::NotRead;
+use crate::queries::{NotAsked, Query, QueryError};
+use crate::shared::Shared;
+use crate::{console, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -19,13 +19,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
-use tidemill_runtime::{BadRecord, Place, Session, SessionError};
+use tidemill_runtime::{BadRecord, Place, SessionError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -34,29 +34,6 @@ const OVER: &str = "the run is over: whether this was done is known to the next 
 const CLOSING: &str = "the server is about to end; ask again when it is back";
 /// The pause after a connection could not be accepted, for lack of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// What all requests share.
-pub struct Shared {
-    pub session: Arc<Session>,
-    pub calls: Arc<Calls>,
-    pub asks: Arc<Asks>,
-    pub queries: Asking,
-    pub hubs: Hubs,
-    pub limits: Limits,
-    /// Whether only this machine reaches the server.
-    pub only_loopback: bool,
-    /// Whether the server is about to end.
-    pub stopping: AtomicBool,
-    pub connections: AtomicUsize,
-}
-
-impl Shared {
-    /// Takes no more.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.hubs.stop();
-    }
-}
 
 /// A server before it begins.
 pub struct Listening {
@@ -168,9 +145,11 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
     match path[..] {
         ["call", name] if is(Method::POST) => call(shared, name, request).await,
         ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
+        ["console", ref rest @ ..] => console::respond(shared, rest, request.method(), request.uri()).await,
         ["query"] if is(Method::POST) => query(shared, request).await,
         ["call", _] | ["stream", _] | ["query"] => answer::method("POST"),
         _ if !is(Method::GET) => answer::method("GET"),
+        [] if console::is_wanted(request.headers()) => console::page(),
         [] => answer::whole(StatusCode::OK, answer::JSON, index::text(&shared.session, &shared.calls)),
         ["health"] => health(shared),
         ["metrics"] => answer::whole(StatusCode::OK, answer::PROMETHEUS, metrics::text(shared)),
@@ -358,6 +337,10 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
             }
         }
     };
+    let part = match (console::number(request.uri(), "offset"), console::number(request.uri(), "limit")) {
+        (Ok(offset), Ok(limit)) => (offset, limit),
+        (Err(why), _) | (_, Err(why)) => return answer::error(StatusCode::BAD_REQUEST, &why),
+    };
     let id = shared.session.table(name).expect("it is there");
     let Some(asked) = shared.asks.table(id) else { return busy(shared) };
     let at = match asked.await {
@@ -365,14 +348,18 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
         Ok(Err(why)) => return answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
         Err(_) => return answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     };
-    match wanted {
+    let count = at.rows.num_rows();
+    let at = if wanted.is_none() { rows::part(at, part) } else { at };
+    let mut response = match wanted {
         Some(key) => match rows::row(table, &at, &key) {
             Some(row) => answer::rows(at.epoch, answer::JSON, row),
             None => no_row(table, at.epoch),
         },
         None if accepts_arrow(request) => answer::rows(at.epoch, answer::ARROW, rows::arrow(&at)),
         None => answer::rows(at.epoch, answer::JSON_LINES, rows::lines(table, &at)),
-    }
+    };
+    response.headers_mut().insert(answer::ROWS, count.into());
+    response
 }
 
 fn no_row(table: &Table, epoch: u64) -> Answer {

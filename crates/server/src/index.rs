@@ -3,7 +3,7 @@
 use crate::calls::Calls;
 use tidemill_connect::json_string;
 use tidemill_model::Schema;
-use tidemill_plan::{Origin, Program, Stream, Table};
+use tidemill_plan::{Program, Stream, Table, shown_streams};
 use tidemill_runtime::Session;
 
 /// The tables that users declared.
@@ -11,10 +11,9 @@ pub fn tables(program: &Program) -> impl Iterator<Item = &Table> {
     program.tables.iter().filter(|table| !table.is_hidden)
 }
 
-/// The streams that may be read: sources, and what transactions put out.
+/// The streams that may be read: those that users declared, and what transactions put out.
 pub fn streams(program: &Program) -> impl Iterator<Item = &Stream> {
-    let is_shown = |stream: &&Stream| !matches!(stream.origin, Origin::Due(_)) && !stream.name.contains(".add");
-    program.streams.iter().filter(is_shown)
+    shown_streams(program).map(|id| &program.streams[id])
 }
 
 /// The sources that events can be pushed into.

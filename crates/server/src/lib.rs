@@ -3,7 +3,7 @@
 //! One thread serves all connections (`http`, on `tokio`); it never waits for the engine. Others stand between it and
 //! the session: one sends calls and one takes their replies (`calls`), one asks for tables and sends what is pushed
 //! (`asks`), and one follows each stream that has readers (`follow`). SQL is answered by an engine that the server is
-//! given (`queries`), on a thread for each query. Nothing below this crate knows of `async`.
+//! given (`queries`), on a thread for each query. The `console` is a page for browsers, and what it asks for. Nothing below this crate knows of `async`.
 //!
 //! # Invariant
 //!
@@ -15,74 +15,38 @@ mod access;
 mod answer;
 mod asks;
 mod calls;
+mod console;
 mod follow;
 mod http;
 mod index;
+mod limits;
 mod metrics;
 mod queries;
 mod rows;
+mod shared;
 mod slots;
 
 use asks::Asks;
 use calls::Calls;
+use console::refused::Tails;
 use follow::Hubs;
-use http::{Listening, Shared};
+use http::Listening;
+pub use limits::Limits;
 use parking_lot::Mutex;
 use queries::Asking;
 pub use queries::{Queried, Queries, Query, QueryError, QueryLimits};
+use shared::Shared;
+use slots::Slots;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tidemill_runtime::Session;
 use tokio::sync::watch;
 
 /// The port if none is given.
 pub const PORT: u16 = 8740;
-
-/// How much may be on its way at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Calls that are not answered yet.
-    pub calls_max: usize,
-    /// Reads and pushes that are not answered yet.
-    pub asks_max: usize,
-    /// Queries that are not answered yet.
-    pub queries_max: usize,
-    /// How long a query may run.
-    pub query_time_max: Duration,
-    /// Rows that a query may give.
-    pub query_rows_max: usize,
-    /// Open connections.
-    pub connections_max: usize,
-    /// Readers of streams.
-    pub readers_max: usize,
-    /// Bytes of a request's body.
-    pub body_bytes_max: usize,
-    /// How long a connection may be silent, and a request's body may take.
-    pub silence_max: Duration,
-    /// How long the end waits for requests that are under way.
-    pub drain_max: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            calls_max: 10_000,
-            asks_max: 1_000,
-            queries_max: 4,
-            query_time_max: Duration::from_secs(30),
-            query_rows_max: 100_000,
-            connections_max: 1_000,
-            readers_max: 100,
-            body_bytes_max: 1 << 20,
-            silence_max: Duration::from_secs(60),
-            drain_max: Duration::from_secs(10),
-        }
-    }
-}
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -169,6 +133,8 @@ impl Server {
         let shared = Arc::new(Shared {
             queries: Asking::new(engine, limits.queries_max, of_query),
             hubs: Hubs::new(session.clone(), limits.readers_max),
+            tails: Tails::new(session.clone()),
+            recalls: Slots::new(1),
             session,
             calls,
             asks,

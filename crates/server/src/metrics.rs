@@ -1,6 +1,6 @@
 //! Counts in the text format of Prometheus.
 
-use crate::http::Shared;
+use crate::shared::Shared;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 

@@ -15,6 +15,14 @@ fn schema(table: &Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|column| (column.name.as_str(), column.ty)))
 }
 
+/// The rows from a number on, and at most so many.
+pub fn part(at: TableAt, (offset, limit): (Option<u64>, Option<u64>)) -> TableAt {
+    let count = at.rows.num_rows();
+    let within = |number: Option<u64>, of: usize| number.map_or(of, |number| of.min(number.try_into().unwrap_or(of)));
+    let offset = within(Some(offset.unwrap_or(0)), count);
+    TableAt { rows: at.rows.slice(offset, within(limit, count - offset)), ..at }
+}
+
 /// All rows, a JSON object a line.
 pub fn lines(table: &Table, at: &TableAt) -> Vec<u8> {
     let rows = JsonRows::new(&schema(table));

@@ -14,6 +14,7 @@
 //! worker leaves only after the last (`tests/loom.rs` explores all interleavings of small runs).
 
 use crate::sync::{Condvar, Mutex};
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -48,6 +49,21 @@ pub enum NoTask {
     Yet,
     /// There will be none.
     Ever,
+}
+
+/// The number of epochs between the gate and the committer, by what is to be done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnderWay {
+    /// To be prepared.
+    pub gathered: usize,
+    /// Being prepared.
+    pub preparing: usize,
+    /// To be accessed.
+    pub prepared: usize,
+    /// Being accessed: one at most.
+    pub accessing: usize,
+    /// To be finished.
+    pub accessed: usize,
 }
 
 /// The epochs between the gate and the committer, by what is to be done with them.
@@ -126,6 +142,18 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
     /// Whether no epoch is under way.
     pub fn is_idle(&self) -> bool {
         self.state.lock().is_empty()
+    }
+
+    /// How many epochs are under way.
+    pub fn under_way(&self) -> UnderWay {
+        let state = self.state.lock();
+        UnderWay {
+            gathered: state.gathered.len(),
+            preparing: state.preparing,
+            prepared: state.prepared.len(),
+            accessing: usize::from(state.accessing),
+            accessed: state.accessed.len(),
+        }
     }
 
     /// The next task of a worker; if it `waits`, blocks until there is one. `now` gives the time in nanoseconds.

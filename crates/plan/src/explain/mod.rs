@@ -2,11 +2,13 @@
 
 mod expression;
 mod flow;
+mod graph;
 mod joins;
 mod transaction;
 mod windows;
 
 use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
+pub use graph::{Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, shown_streams};
 use std::fmt::Write;
 
 /// A readable account of the whole program.

@@ -20,6 +20,8 @@ pub(crate) mod place;
 pub use calling::Calling;
 
 use crate::engine::{Engine, Request};
+use crate::live::Live;
+use crate::pipeline::Pipeline;
 use crate::report::Report;
 use crate::run::Run;
 use crate::session::error::SessionError;
@@ -30,6 +32,7 @@ use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_durability::{Savepoint, StateError};
@@ -129,6 +132,8 @@ pub(crate) struct OfRun {
     pub committer: Arc<Bell>,
     /// The counts so far.
     pub report: Arc<Mutex<Report>>,
+    /// Its workers' tasks.
+    pub pipeline: Arc<Pipeline>,
     /// When it began (time of the clock).
     pub started: u64,
     /// Those of its state, if it has one.
@@ -184,6 +189,11 @@ impl Session {
     /// The application.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// The directory of its state, if it has one and goes on.
+    pub fn state(&self) -> Option<PathBuf> {
+        self.run.savepoints.as_ref()?.path()
     }
 
     /// Progress counters of the run.
@@ -325,6 +335,12 @@ impl Session {
         positions.resize_with(self.sources.len(), Default::default);
         let elapsed = self.environment.now() - self.run.started;
         self.run.report.lock().summary(self.engine.program(), &positions, false, elapsed)
+    }
+
+    /// What the run does at the moment, of released epochs.
+    pub fn live(&self) -> Live {
+        let under_way = self.run.pipeline.tasks().under_way();
+        self.run.report.lock().live(self.engine.program(), &self.engine.machine.wiring, under_way)
     }
 
     /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it

@@ -1,0 +1,208 @@
+//! What a run does at the moment, for those who watch it: the last epochs, recent latencies, the flow along the edges of
+//! the program's graph.
+//!
+//! The committer notes a few numbers per epoch. Texts are made when somebody asks.
+
+use crate::report::seconds;
+use crate::summary::LatencySummary;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::VecDeque;
+use tidemill_plan::{Program, TransactionId};
+use tidemill_schedule::Choice;
+use tidemill_stages::epoch::Epoch;
+use tidemill_stages::tasks::UnderWay;
+use tidemill_stages::wiring::{InputId, Wiring};
+use tidemill_txn::{Cut, Survey};
+use typed_index_collections::{TiVec, ti_vec};
+
+/// The number of epochs that are remembered.
+const EPOCHS: usize = 100;
+/// Recent latencies are those of this time and of as much before, nanoseconds.
+const RECENT: u64 = 5_000_000_000;
+
+/// What a run does at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Live {
+    /// The last epochs that were finished, oldest first.
+    pub epochs: Vec<LiveEpoch>,
+    /// Of the last five to ten seconds in which there were results.
+    pub latency: LatencySummary,
+    /// By transaction and by its input: the events so far.
+    pub inputs: Vec<Vec<u64>>,
+    /// By sink: the events so far.
+    pub sinks: Vec<u64>,
+    /// The contention among the transactions of recent epochs, if they were surveyed.
+    pub contention: Option<Contention>,
+    /// The epochs between the gate and the committer.
+    pub under_way: UnderWay,
+}
+
+/// A finished epoch. Times are seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LiveEpoch {
+    /// Its number.
+    pub epoch: u64,
+    /// Events of sources.
+    pub events: u64,
+    /// Transactions.
+    pub transactions: u64,
+    /// Those that aborted.
+    pub aborted: u64,
+    /// The policy; where groups were scheduled separately, of the one with most transactions.
+    pub policy: String,
+    /// Why.
+    pub why: String,
+    /// Groups that were scheduled separately.
+    pub groups: usize,
+    /// From the arrival of its oldest event until the gate had room for it.
+    pub waited: f64,
+    /// In its stages; access as wall time.
+    pub prepare: f64,
+    /// See there.
+    pub access: f64,
+    /// See there.
+    pub finish: f64,
+    /// From the arrival of its oldest event until it was finished.
+    pub took: f64,
+}
+
+/// How much of the work has to be done one after the other, by a sample of an epoch's transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Contention {
+    /// Transactions of the sample.
+    pub transactions: u32,
+    /// Their accesses to rows.
+    pub operations: u32,
+    /// The rows that they touch.
+    pub rows: u32,
+    /// The accesses to the row with most.
+    pub longest: u32,
+    /// The share of the work on the critical path, where each row sees its transactions one after the other.
+    pub critical: f64,
+    /// The same where reads of a row run beside each other.
+    pub critical_of_writes: f64,
+    /// The same where transactions are taken apart.
+    pub critical_of_parts: f64,
+}
+
+/// What is remembered of an epoch.
+struct Noted {
+    epoch: LiveEpoch,
+    choice: Option<Choice>,
+}
+
+/// Notes what [`Live`] says.
+pub struct Notes {
+    epochs: VecDeque<Noted>,
+    /// Latencies of now, and of the time before.
+    latency: [Histogram<u64>; 2],
+    /// When the first of them began.
+    turned: u64,
+    inputs: TiVec<InputId, u64>,
+    sinks: Vec<u64>,
+    survey: Option<Survey>,
+}
+
+impl Notes {
+    /// Nothing yet.
+    pub fn new(program: &Program, wiring: &Wiring, latency: &Histogram<u64>) -> Notes {
+        Notes {
+            epochs: VecDeque::with_capacity(EPOCHS),
+            latency: [latency.clone(), latency.clone()],
+            turned: 0,
+            inputs: ti_vec![0; wiring.inputs.len()],
+            sinks: vec![0; program.sinks.len()],
+            survey: None,
+        }
+    }
+
+    /// Notes a finished epoch.
+    pub fn add(&mut self, epoch: &Epoch, now: u64) {
+        for (events, input) in self.inputs.iter_mut().zip(&epoch.work.inputs) {
+            *events += input.len as u64;
+        }
+        for (events, batches) in self.sinks.iter_mut().zip(&epoch.finished.outputs) {
+            *events += batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+        }
+        self.survey = epoch.accessed.survey.or(self.survey);
+        if self.epochs.len() == EPOCHS {
+            self.epochs.pop_front();
+        }
+        self.epochs.push_back(Noted::of(epoch, now));
+    }
+
+    /// Notes the latency of events.
+    pub fn released(&mut self, latency: u64, events: u64, now: u64) {
+        if now.saturating_sub(self.turned) > RECENT {
+            self.latency.swap(0, 1);
+            self.latency[0].reset();
+            self.turned = now;
+        }
+        self.latency[0].saturating_record_n(latency, events);
+    }
+
+    /// What is known so far.
+    pub fn live(&self, program: &Program, wiring: &Wiring, under_way: UnderWay) -> Live {
+        let mut inputs: TiVec<TransactionId, Vec<u64>> =
+            program.transactions.iter().map(|transaction| vec![0; transaction.inputs.len()]).collect();
+        for (wired, events) in wiring.inputs.iter().zip(&self.inputs) {
+            inputs[wired.transaction][wired.input] = *events;
+        }
+        let mut latency = self.latency[0].clone();
+        latency.add(&self.latency[1]).expect("both have the same bounds");
+        Live {
+            epochs: self.epochs.iter().map(Noted::told).collect(),
+            latency: LatencySummary::of(&latency),
+            inputs: inputs.raw,
+            sinks: self.sinks.clone(),
+            contention: self.survey.as_ref().map(Contention::of),
+            under_way,
+        }
+    }
+}
+
+impl Noted {
+    fn of(epoch: &Epoch, now: u64) -> Noted {
+        let most = epoch.accessed.scheduled.iter().max_by_key(|scheduled| scheduled.transactions);
+        let opened = epoch.input.opened;
+        let arrived = epoch.input.arrivals.iter().map(|(arrived, _)| *arrived).min().unwrap_or(opened);
+        let epoch = LiveEpoch {
+            epoch: epoch.number,
+            events: epoch.input.events as u64,
+            transactions: epoch.transactions() as u64,
+            aborted: epoch.aborted(),
+            groups: epoch.accessed.scheduled.len(),
+            waited: seconds(opened.saturating_sub(arrived)),
+            prepare: seconds(epoch.times.prepare),
+            access: seconds(epoch.times.access),
+            finish: seconds(epoch.times.finish),
+            took: seconds(now.saturating_sub(arrived)),
+            ..LiveEpoch::default()
+        };
+        Noted { epoch, choice: most.map(|scheduled| scheduled.choice) }
+    }
+
+    fn told(&self) -> LiveEpoch {
+        let text = |of: fn(&Choice) -> String| self.choice.as_ref().map(of).unwrap_or_default();
+        LiveEpoch {
+            policy: text(|choice| choice.method.to_string()),
+            why: text(|choice| choice.reason.to_string()),
+            ..self.epoch.clone()
+        }
+    }
+}
+
+impl Contention {
+    fn of(survey: &Survey) -> Contention {
+        Contention {
+            transactions: survey.transactions,
+            operations: survey.chains.operations,
+            rows: survey.chains.chains(),
+            longest: survey.chains.longest,
+            critical: survey.paths(Cut::InPlace).critical,
+            critical_of_writes: survey.paths(Cut::Whole).critical,
+            critical_of_parts: survey.paths(Cut::Parts).critical,
+        }
+    }
+}

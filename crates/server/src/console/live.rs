@@ -1,0 +1,99 @@
+//! How the program runs: counts so far, from which the page makes rates, and what happened last.
+
+use super::describe;
+use super::refused::Event;
+use crate::shared::Shared;
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use tidemill_connect::json_string;
+use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId};
+use tidemill_runtime::{Live, Summary};
+
+/// One document about the run. `after`: the number of the last refused event that the page has.
+pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
+    let session = &shared.session;
+    let program = session.engine().program();
+    let (summary, live) = (session.summary(), session.live());
+    let refused = shared.tails.after(after, || describe::refused(program).collect());
+    let edges: Vec<Option<u64>> =
+        FlowGraph::of(program).edges.iter().map(|edge| events(program, &summary, &live, edge.carried)).collect();
+    let transactions: Vec<&_> = summary.transactions.iter().filter(|of| !of.name.contains('.')).collect();
+    let (control, calls) = (session.control(), &shared.calls);
+    let document = json!({
+        "seconds": summary.seconds,
+        "over": session.is_over(),
+        "events": summary.events,
+        "epochs": summary.epochs,
+        "sources": summary.sources,
+        "transactions": transactions,
+        "failed": summary.failed,
+        "edges": edges,
+        "latency": live.latency,
+        "latency_so_far": summary.latency,
+        "stages": summary.stage_seconds,
+        "access": summary.access_seconds,
+        "policies": summary.policies,
+        "recent": live.epochs,
+        "contention": live.contention,
+        "under_way": live.under_way,
+        "waits": {
+            "log": control.log_waits.load(Ordering::Relaxed),
+            "sink": control.sink_waits.load(Ordering::Relaxed),
+        },
+        "calls": {
+            "made": calls.made.load(Ordering::Relaxed),
+            "refused": calls.refused.load(Ordering::Relaxed),
+            "in_flight": calls.in_flight(),
+        },
+        "connections": shared.connections.load(Ordering::Relaxed),
+        "readers": shared.hubs.readers(),
+    });
+    with_refused(document.to_string(), &refused)
+}
+
+/// The document with one more entry. The events are JSON already, whose fields and digits are left as they are.
+fn with_refused(document: String, refused: &[Event]) -> Vec<u8> {
+    let mut out = document.into_bytes();
+    assert_eq!(out.pop(), Some(b'}'), "an object ends so");
+    out.extend_from_slice(b",\"refused\":[");
+    for (place, event) in refused.iter().enumerate() {
+        out.extend_from_slice(if place == 0 { b"" } else { b"," });
+        out.extend_from_slice(
+            format!("{{\"number\":{},\"epoch\":{},\"stream\":", event.number, event.epoch).as_bytes(),
+        );
+        json_string(&mut out, &event.stream);
+        out.extend_from_slice(b",\"event\":");
+        out.extend_from_slice(&event.fields);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// The events that have gone along an edge, where they are counted.
+fn events(program: &Program, summary: &Summary, live: &Live, carried: Carried) -> Option<u64> {
+    match carried {
+        Carried::Input(_, transaction, input) | Carried::Wakes(_, transaction, input) => {
+            Some(live.inputs[usize::from(transaction)][input])
+        }
+        Carried::Output(_, sink) => Some(live.sinks[sink]),
+        Carried::Events(stream) => of_stream(program, summary, stream),
+        Carried::Reads | Carried::Writes => None,
+    }
+}
+
+/// The events of a stream, where they are counted.
+fn of_stream(program: &Program, summary: &Summary, stream: StreamId) -> Option<u64> {
+    match program.streams[stream].origin {
+        Origin::Source { .. } => {
+            let name = &program.streams[stream].name;
+            summary.sources.iter().find(|source| source.name == *name).map(|source| source.events)
+        }
+        // A transaction that returns a record may return none.
+        Origin::Committed(of) if program.transactions[of].committed.passes_event => {
+            Some(summary.transactions[usize::from(of)].committed)
+        }
+        Origin::Aborted(of) => Some(summary.transactions[usize::from(of)].aborted),
+        _ => None,
+    }
+}

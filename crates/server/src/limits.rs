@@ -1,0 +1,45 @@
+//! How much clients may make pile up.
+
+use std::time::Duration;
+
+/// How much may be on its way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls that are not answered yet.
+    pub calls_max: usize,
+    /// Reads and pushes that are not answered yet.
+    pub asks_max: usize,
+    /// Queries that are not answered yet.
+    pub queries_max: usize,
+    /// How long a query may run.
+    pub query_time_max: Duration,
+    /// Rows that a query may give.
+    pub query_rows_max: usize,
+    /// Open connections.
+    pub connections_max: usize,
+    /// Readers of streams.
+    pub readers_max: usize,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// How long a connection may be silent, and a request's body may take.
+    pub silence_max: Duration,
+    /// How long the end waits for requests that are under way.
+    pub drain_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            calls_max: 10_000,
+            asks_max: 1_000,
+            queries_max: 4,
+            query_time_max: Duration::from_secs(30),
+            query_rows_max: 100_000,
+            connections_max: 1_000,
+            readers_max: 100,
+            body_bytes_max: 1 << 20,
+            silence_max: Duration::from_secs(60),
+            drain_max: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What all requests share.
+
+use crate::asks::Asks;
+use crate::calls::Calls;
+use crate::console::refused::Tails;
+use crate::follow::Hubs;
+use crate::limits::Limits;
+use crate::queries::Asking;
+use crate::slots::Slots;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tidemill_runtime::Session;
+
+/// What all requests share.
+pub struct Shared {
+    pub session: Arc<Session>,
+    pub calls: Arc<Calls>,
+    pub asks: Arc<Asks>,
+    pub queries: Asking,
+    pub hubs: Hubs,
+    /// The last events that were refused, for the console.
+    pub tails: Tails,
+    /// Who makes a savepoint or reads the log: one at a time.
+    pub recalls: Slots,
+    pub limits: Limits,
+    /// Whether only this machine reaches the server.
+    pub only_loopback: bool,
+    /// Whether the server is about to end.
+    pub stopping: AtomicBool,
+    pub connections: AtomicUsize,
+}
+
+impl Shared {
+    /// Takes no more.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.hubs.stop();
+        self.tails.stop();
+    }
+}
