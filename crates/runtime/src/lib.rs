@@ -27,7 +27,7 @@ mod summary;
 
 pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
 pub use engine::{Engine, Request};
-pub use live::{Contention, Live, LiveEpoch};
+pub use live::{Contention, HotRow, Live, LiveEpoch};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};

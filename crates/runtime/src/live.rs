@@ -7,9 +7,12 @@ use crate::report::seconds;
 use crate::summary::LatencySummary;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::collections::VecDeque;
-use tidemill_plan::{Program, TransactionId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use tidemill_model::Value;
+use tidemill_plan::{Program, TableId, TransactionId};
 use tidemill_schedule::Choice;
+use tidemill_stages::access::hot::Touched;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::tasks::UnderWay;
 use tidemill_stages::wiring::{InputId, Wiring};
@@ -18,6 +21,10 @@ use typed_index_collections::{TiVec, ti_vec};
 
 /// The number of epochs that are remembered.
 const EPOCHS: usize = 100;
+/// The accesses of a sample.
+const TOUCHED_MAX: usize = 2048;
+/// The hot rows that are told.
+const HOT_MAX: usize = 10;
 /// Recent latencies are those of this time and of as much before, nanoseconds.
 const RECENT: u64 = 5_000_000_000;
 
@@ -34,6 +41,9 @@ pub struct Live {
     pub sinks: Vec<u64>,
     /// The contention among the transactions of recent epochs, if they were surveyed.
     pub contention: Option<Contention>,
+    /// The rows that are touched most, by a sample of the accesses of recent epochs that were looked at; most first.
+    #[serde(skip)]
+    pub hot: Vec<HotRow>,
     /// The epochs between the gate and the committer.
     pub under_way: UnderWay,
 }
@@ -65,6 +75,17 @@ pub struct LiveEpoch {
     pub finish: f64,
     /// From the arrival of its oldest event until it was finished.
     pub took: f64,
+}
+
+/// A row that many transactions touch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotRow {
+    /// Its table.
+    pub table: TableId,
+    /// Its key.
+    pub key: Vec<Value>,
+    /// Its share of all accesses.
+    pub share: f64,
 }
 
 /// How much of the work has to be done one after the other, by a sample of an epoch's transactions.
@@ -102,6 +123,7 @@ pub struct Notes {
     inputs: TiVec<InputId, u64>,
     sinks: Vec<u64>,
     survey: Option<Survey>,
+    touched: VecDeque<Touched>,
 }
 
 impl Notes {
@@ -114,6 +136,7 @@ impl Notes {
             inputs: ti_vec![0; wiring.inputs.len()],
             sinks: vec![0; program.sinks.len()],
             survey: None,
+            touched: VecDeque::new(),
         }
     }
 
@@ -126,6 +149,9 @@ impl Notes {
             *events += batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         }
         self.survey = epoch.accessed.survey.or(self.survey);
+        self.touched.extend(epoch.accessed.touched.iter().cloned());
+        let too_many = self.touched.len().saturating_sub(TOUCHED_MAX);
+        self.touched.drain(..too_many);
         if self.epochs.len() == EPOCHS {
             self.epochs.pop_front();
         }
@@ -157,9 +183,30 @@ impl Notes {
             inputs: inputs.raw,
             sinks: self.sinks.clone(),
             contention: self.survey.as_ref().map(Contention::of),
+            hot: Vec::new(),
             under_way,
         }
     }
+
+    /// The sample of the rows that were touched.
+    pub fn touched(&self) -> Vec<Touched> {
+        self.touched.iter().cloned().collect()
+    }
+}
+
+/// The rows that were touched more than once in a sample, most first.
+pub fn hottest(sample: &[Touched]) -> Vec<HotRow> {
+    let mut counts: BTreeMap<String, (&Touched, usize)> = BTreeMap::new();
+    for touched in sample {
+        counts.entry(format!("{touched:?}")).or_insert((touched, 0)).1 += 1;
+    }
+    let mut counts: Vec<(&Touched, usize)> = counts.into_values().filter(|(_, count)| *count > 1).collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    counts.truncate(HOT_MAX);
+    let share = |count| count as f64 / sample.len() as f64;
+    let row =
+        |(touched, count): (&Touched, usize)| HotRow { table: touched.0, key: touched.1.clone(), share: share(count) };
+    counts.into_iter().map(row).collect()
 }
 
 impl Noted {

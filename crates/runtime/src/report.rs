@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use tidemill_plan::{Groups, Program, TransactionId};
 use tidemill_schedule::Breakdown;
 use tidemill_stages::access::grouping::Scheduled;
+use tidemill_stages::access::hot::Touched;
 use tidemill_stages::epoch::{Epoch, Sampled};
 use tidemill_stages::gate::SourcePosition;
 use tidemill_stages::tasks::UnderWay;
@@ -148,6 +149,11 @@ impl Report {
     /// What the run does at the moment.
     pub fn live(&self, program: &Program, wiring: &Wiring, under_way: UnderWay) -> Live {
         self.notes.live(program, wiring, under_way)
+    }
+
+    /// The sample of the rows that were touched.
+    pub fn touched(&self) -> Vec<Touched> {
+        self.notes.touched()
     }
 
     fn access_seconds(&self) -> WorkerSummary {

@@ -2,6 +2,7 @@
 //! finished epoch is cleared and filled again, so that a steady flow allocates little.
 
 use crate::access::grouping::{Grouping, Scheduled, within};
+use crate::access::hot::Touched;
 use crate::access::read::TableRead;
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
@@ -92,6 +93,8 @@ pub struct Wanted {
     pub tables: Vec<TableId>,
     /// The inputs whose events have callers that wait for their outcomes; each once.
     pub answers: Vec<InputId>,
+    /// Whether a sample of the rows that it touches is wanted.
+    pub touched: bool,
 }
 
 /// What the gate puts into an epoch.
@@ -193,6 +196,8 @@ pub struct Accessed {
     pub saves: bool,
     /// The tables that a session wanted, as they are after this epoch.
     pub tables: Vec<Arc<TableRead>>,
+    /// The sample of the rows that it touched, if it was wanted.
+    pub touched: Vec<Touched>,
 }
 
 impl Accessed {

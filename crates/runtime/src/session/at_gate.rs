@@ -123,6 +123,7 @@ impl AtGate {
     /// is due that may run now. `may_keep`: a checkpoint may be due with the epoch.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate, more_is_due: bool, may_keep: bool) -> Vec<SavepointRequest> {
         epoch.input.wanted.follows = self.link.streams();
+        epoch.input.wanted.touched = self.link.is_looked_at();
         let answering = self.calls.cut(epoch);
         self.link.calls(answering);
         let positions = gate.positions();

@@ -15,6 +15,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_plan::{StreamId, TableId};
 use tidemill_recovery::SavepointRequest;
@@ -26,6 +27,9 @@ use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of messages that a session may be ahead of the gate.
 const MESSAGES_AHEAD: usize = 64;
+
+/// The number of epochs of which a sample is taken after somebody looked.
+const SAMPLES: u32 = 64;
 
 /// A source that nothing is read from: a session sends its events.
 pub struct SentSource;
@@ -114,6 +118,8 @@ pub struct Link {
     /// The calls whose epochs are cut and not yet durable, in order.
     calls: Mutex<VecDeque<Answering>>,
     followers: Mutex<Followers>,
+    /// Of so many more epochs a sample of the rows that they touch is wanted. Written by those who look, and by the gate.
+    samples: AtomicU32,
     /// By source: its position after the last epoch that was cut.
     positions: Mutex<Vec<SourcePosition>>,
 }
@@ -232,6 +238,18 @@ impl Link {
     /// By source: its position after the last epoch that was cut; empty before the first.
     pub fn positions(&self) -> Vec<SourcePosition> {
         self.positions.lock().clone()
+    }
+
+    /// A sample of the rows that an epoch touches is wanted, of the next few epochs.
+    pub fn look(&self) {
+        self.samples.store(SAMPLES, Ordering::Relaxed);
+    }
+
+    /// Whether it is wanted of the next epoch.
+    pub fn is_looked_at(&self) -> bool {
+        let left = self.samples.load(Ordering::Relaxed);
+        self.samples.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
     }
 
     /// Notes the positions of the sources after an epoch was cut.

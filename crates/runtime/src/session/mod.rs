@@ -20,7 +20,7 @@ pub(crate) mod place;
 pub use calling::Calling;
 
 use crate::engine::{Engine, Request};
-use crate::live::Live;
+use crate::live::{Live, hottest};
 use crate::pipeline::Pipeline;
 use crate::report::Report;
 use crate::run::Run;
@@ -337,10 +337,15 @@ impl Session {
         self.run.report.lock().summary(self.engine.program(), &positions, false, elapsed)
     }
 
-    /// What the run does at the moment, of released epochs.
+    /// What the run does at the moment, of released epochs. The rows that are touched are sampled in the next few.
     pub fn live(&self) -> Live {
+        self.link.look();
         let under_way = self.run.pipeline.tasks().under_way();
-        self.run.report.lock().live(self.engine.program(), &self.engine.machine.wiring, under_way)
+        let report = self.run.report.lock();
+        let live = report.live(self.engine.program(), &self.engine.machine.wiring, under_way);
+        let touched = report.touched();
+        drop(report);
+        Live { hot: hottest(&touched), ..live }
     }
 
     /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it

@@ -3,11 +3,12 @@
 use super::describe;
 use super::refused::Event;
 use crate::shared::Shared;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
-use tidemill_connect::json_string;
+use tidemill_connect::{json_string, time_text};
+use tidemill_model::{Type, Value as Datum, format_decimal};
 use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId};
-use tidemill_runtime::{Live, Summary};
+use tidemill_runtime::{HotRow, Live, Summary};
 
 /// One document about the run. `after`: the number of the last refused event that the page has.
 pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
@@ -35,6 +36,7 @@ pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
         "policies": summary.policies,
         "recent": live.epochs,
         "contention": live.contention,
+        "hot": live.hot.iter().map(|row| hot(program, row)).collect::<Vec<_>>(),
         "under_way": live.under_way,
         "waits": {
             "log": control.log_waits.load(Ordering::Relaxed),
@@ -49,6 +51,18 @@ pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
         "readers": shared.hubs.readers(),
     });
     with_refused(document.to_string(), &refused)
+}
+
+/// A row that many transactions touch; its key as text.
+fn hot(program: &Program, row: &HotRow) -> Value {
+    let table = &program.tables[row.table];
+    let key = table.key.iter().zip(&row.key).map(|(&column, value)| match (value, table.columns[column].ty.ty) {
+        (Datum::Str(text), _) => text.clone(),
+        (Datum::Decimal(unscaled), Type::Decimal { scale, .. }) => format_decimal(*unscaled, scale),
+        (Datum::Time(time), _) => time_text(*time),
+        (other, _) => other.to_string(),
+    });
+    json!({"table": table.name, "key": key.collect::<Vec<_>>(), "share": row.share})
 }
 
 /// The document with one more entry. The events are JSON already, whose fields and digits are left as they are.

@@ -11,7 +11,7 @@ use crate::access::scheduling::Scheduling;
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
-use crate::access::{cascade, touched, waves};
+use crate::access::{cascade, hot, touched, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
@@ -106,6 +106,9 @@ impl AccessStage {
         if let Some(due) = epoch.input.snapshot_due.take() {
             begin_snapshots(&self.machine, due);
             epoch.accessed.has_snapshot = true;
+        }
+        if epoch.input.wanted.touched {
+            epoch.accessed.touched = hot::touched(&self.machine, &epoch);
         }
         epoch.accessed.tables = begin_reads(&self.machine, &epoch.input.wanted.tables);
         epoch

@@ -26,7 +26,7 @@ export function epochs() {
       fill(pressure, backPressure(rates));
       fill(chart, bars(rates.now.recent));
       fill(policies, byPolicy(rates));
-      fill(contention, contended(rates.now.contention));
+      fill(contention, contended(rates.now.contention), hottest(rates.now.hot));
       fill(last, oneByOne(rates.now.recent.slice(-12).reverse()));
     },
   };
@@ -121,6 +121,14 @@ function contended(survey) {
       row("transactions are taken apart", survey.critical_of_parts),
     ], [1, 2]),
   ];
+}
+
+/** The rows that are touched most. */
+function hottest(hot) {
+  if (hot.length === 0) return element("p", { class: "hint" }, "No row stands out. (Programs that follow each event through are not sampled.)");
+  const rows = hot.map(({ table: of, key, share }) =>
+    [element("a", { href: `#tables/${encodeURIComponent(of)}` }, of), key.join(", "), percent(share)]);
+  return [element("p", {}, "The hottest rows, by a sample of the last epochs:"), table(["table", "key", "share of all accesses"], rows, [2])];
 }
 
 function oneByOne(recent) {

@@ -1,0 +1,49 @@
+//! The rows that an epoch's transactions touch, by a sample of their accesses: which rows are hot.
+
+use crate::epoch::Epoch;
+use crate::machine::Machine;
+use tidemill_model::Value;
+use tidemill_model::arrow::value_at;
+use tidemill_plan::{Origin, StreamId, TableId};
+use tidemill_state::{Image, RowAddress, Table};
+
+/// The accesses of a sample.
+const SAMPLE: usize = 16;
+
+/// A row that was touched: its table and its key.
+pub type Touched = (TableId, Vec<Value>);
+
+/// The rows of some accesses, evenly spread over those of an epoch; of transactions on sources, as what follows them may
+/// run event by event. Call it while no transaction runs: between the access of an epoch and that of the next.
+pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
+    let mut sampled: Vec<(TableId, RowAddress)> = Vec::new();
+    let step = (epoch.operations() / SAMPLE).max(1);
+    let mut next = epoch.number as usize % step;
+    let on_source = |root: StreamId| matches!(machine.program.streams[root].origin, Origin::Source { .. });
+    for (id, input) in epoch.work.inputs.iter_enumerated() {
+        if input.len == 0 || machine.wiring.cascades || !on_source(machine.wiring.inputs[id].root) {
+            continue;
+        }
+        for (role, rows) in machine.input(id).roles().iter().zip(&input.rows) {
+            let of_role = rows.iter().skip(next).step_by(step).filter(|&&row| row != 0);
+            if !machine.program.tables[role.table].is_hidden {
+                sampled.extend(of_role.map(|&row| (role.table, row)));
+            }
+            next = (next + step - rows.len() % step) % step;
+        }
+    }
+    sampled.iter().filter_map(|&(id, row)| Some((id, key(&machine.tables[id], row)?))).collect()
+}
+
+/// The key of a row, if it exists.
+fn key(table: &Table, row: RowAddress) -> Option<Vec<Value>> {
+    let mut image = Image::new(table.shape());
+    #[allow(unsafe_code)]
+    // SAFETY: prepare found this row of the table for this epoch, and by the caller's contract no transaction runs.
+    unsafe {
+        table.copy_row(row, &mut image);
+    }
+    let definition = table.definition();
+    let batch = image.exists(0).then(|| table.image_batch(&image))?;
+    Some(definition.key.iter().map(|&c| value_at(batch.column(c), definition.columns[c].ty.ty, 0)).collect())
+}
