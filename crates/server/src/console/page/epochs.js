@@ -100,7 +100,7 @@ function bars(recent) {
 function byPolicy(rates) {
   const { policies } = rates.now;
   const all = policies.reduce((sum, of) => sum + of.transactions, 0) || 1;
-  const rows = policies.map((of) => [of.group ? `${of.policy} (${of.group})` : of.policy, short(of.epochs), percent(of.transactions / all), short(of.redone), of.why]);
+  const rows = policies.map((of) => [of.group ? `${of.policy} (${of.group})` : of.policy, short(of.epochs), percent(of.transactions / all), short(of.redone), element("span", { class: "why" }, of.why)]);
   return table(["policy", "epochs", "transactions", "run again", "the last reason"], rows, [1, 2, 3]);
 }
 
@@ -111,7 +111,7 @@ function contended(survey) {
       "No epoch was surveyed. They are as soon as there are several workers, access is the bottleneck and its operations are worth sharing out.");
   }
   const best = (share) => share > 0 ? `${short(1 / share)} times` : "–";
-  const row = (name, share) => [name, percent(share), best(share)];
+  const row = (name, share) => [element("span", { class: "why" }, name), percent(share), best(share)];
   const { transactions, operations, rows, longest } = survey;
   return [
     element("p", {}, `A sample of ${whole(transactions)} transactions made ${whole(operations)} accesses to ${whole(rows)} rows; the hottest row had ${whole(longest)} of them, ${percent(longest / Math.max(1, operations))}.`),

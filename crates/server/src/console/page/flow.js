@@ -18,6 +18,7 @@ export function flow(program) {
   const details = element("section", { class: "card details" });
   const hint = element("p", { class: "hint" },
     "Numbers on the edges are events per second. Dashed: tables that are read (thin) or written. Choose a node for more.");
+  const told = element("div");
   const root = element("div", {}, card(null, drawing, hint), details);
   const edges = merged(program);
   let graph = null;
@@ -26,17 +27,24 @@ export function flow(program) {
   function draw(rates) {
     graph = drawnGraph(program, edges, drawing.clientWidth < NARROW_MAX, (node) => {
       chosen = node;
-      graph.choose(chosen);
+      introduce();
       tell(rates);
     });
-    graph.choose(chosen);
+    introduce();
     fill(drawing, graph.root);
   }
 
-  function tell(rates) {
-    if (chosen < 0) return details.replaceChildren();
+  /** What does not change of the node that was chosen. */
+  function introduce() {
+    graph.choose(chosen);
     const node = program.nodes[chosen];
-    fill(details, element("h2", {}, element("small", {}, node.kind), " ", node.name), facts(program, node, rates), streams(program, node));
+    details.hidden = !node;
+    if (node) fill(details, element("h2", {}, element("small", {}, node.kind), " ", node.name), told, streams(program, node));
+  }
+
+  function tell(rates) {
+    const node = program.nodes[chosen];
+    if (node) fill(told, facts(program, node, rates));
   }
 
   return {
@@ -107,7 +115,10 @@ function drawnGraph(program, edges, isNarrow, choose) {
   const [w, h] = isNarrow ? [size[1], size[0]] : size;
   const marker = (id) => drawn("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" },
     drawn("path", { d: "M0,0L8,4L0,8Z", class: "arrow" }));
-  const lines = edges.map((edge, place) => line(edge, placed.ways[place].map(point), along, isNarrow));
+  // Where more edges part than meet, they are apart at their ends.
+  const count = (end, node) => edges.filter((edge) => edge.streams.length > 0 && edge[end] === node).length;
+  const isLate = (edge) => count("from", edge.from) > count("to", edge.to);
+  const lines = edges.map((edge, place) => line(edge, placed.ways[place].map(point), along, isNarrow, isLate(edge)));
   const boxes = program.nodes.map((node, place) => box(node, point(placed.nodes[place]), width, () => choose(place)));
   const root = drawn("svg", { viewBox: `-2 -2 ${w + 4} ${h + 4}`, width: w + 4, role: "group", "aria-label": "Flow graph" },
     drawn("defs", {}, marker("arrow")), lines.map((of) => of.path), boxes.map((of) => of.root), lines.map((of) => of.label));
@@ -121,8 +132,8 @@ function drawnGraph(program, edges, isNarrow, choose) {
   };
 }
 
-/** An edge: a curve through its points, and its rate. */
-function line(edge, points, along, isNarrow) {
+/** An edge: a curve through its points, and its rate, in the middle of the first part or of the last. */
+function line(edge, points, along, isNarrow, isLabelledLate) {
   const isBack = points[0][isNarrow ? 1 : 0] > points.at(-1)[isNarrow ? 1 : 0];
   const shift = (point, by) => isNarrow ? [point[0], point[1] + by] : [point[0] + by, point[1]];
   const half = isBack ? -along / 2 : along / 2;
@@ -136,8 +147,7 @@ function line(edge, points, along, isNarrow) {
   const isRefused = edge.streams.length > 0 && edge.streams.every((name) => /\.(aborted|late|bad|failed)$/.test(name));
   const path = drawn("path", { d, class: `edge ${edge.kind}${isRefused ? " refused" : ""}`, "marker-end": edge.streams.length ? "url(#arrow)" : null },
     drawn("title", {}, edge.streams.join(", ") || edge.kind));
-  // In the middle of the last part, where edges from one node have parted.
-  const [a, b] = [all.at(-2), all.at(-1)];
+  const [a, b] = isLabelledLate ? all.slice(-2) : all;
   const label = drawn("text", { class: "rate", x: (a[0] + b[0]) / 2, y: (a[1] + b[1]) / 2 + 3.5 });
   const rate = (value) => {
     say(label, value == null ? "" : perSecond(value));
