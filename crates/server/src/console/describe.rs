@@ -4,31 +4,13 @@ use crate::index;
 use crate::shared::Shared;
 use serde_json::{Value, json};
 use tidemill_model::{Field, FieldType, Schema};
-use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId, shown_streams};
+use tidemill_plan::{Carried, Column, FlowEdge, FlowGraph, Origin, Program, StreamId, Table, shown_streams};
 
 /// The program as JSON.
 pub fn text(shared: &Shared) -> String {
     let session = &shared.session;
     let program = session.engine().program();
     let graph = FlowGraph::of(program);
-    let edges: Vec<Value> = graph
-        .edges
-        .iter()
-        .map(|edge| {
-            let (kind, stream) = carried(edge.carried);
-            let stream = stream.map(|stream| &program.streams[stream].name);
-            json!({"from": edge.from, "to": edge.to, "kind": kind, "stream": stream})
-        })
-        .collect();
-    let tables: Vec<Value> = index::tables(program)
-        .map(|table| {
-            let columns = table.columns.iter().enumerate().map(|(place, column)| {
-                let ty = column.window.as_ref().map_or_else(|| column.ty.to_string(), ToString::to_string);
-                json!({"name": column.name, "type": ty, "key": table.key.contains(&place)})
-            });
-            json!({"name": table.name, "columns": columns.collect::<Vec<_>>()})
-        })
-        .collect();
     let procedures = shared.calls.procedures();
     let procedures: Vec<Value> =
         procedures.map(|(name, schema)| json!({"name": name, "fields": fields(&schema)})).collect();
@@ -44,8 +26,8 @@ pub fn text(shared: &Shared) -> String {
     json!({
         "application": program.name,
         "nodes": graph.nodes,
-        "edges": edges,
-        "tables": tables,
+        "edges": graph.edges.iter().map(|edge| edge_of(program, edge)).collect::<Vec<_>>(),
+        "tables": index::tables(program).map(table_of).collect::<Vec<_>>(),
         "procedures": procedures,
         "streams": streams,
         "refused": refused,
@@ -53,6 +35,20 @@ pub fn text(shared: &Shared) -> String {
         "has_state": session.state().is_some(),
     })
     .to_string()
+}
+
+fn edge_of(program: &Program, edge: &FlowEdge) -> Value {
+    let (kind, stream) = carried(edge.carried);
+    let stream = stream.map(|stream| &program.streams[stream].name);
+    json!({"from": edge.from, "to": edge.to, "kind": kind, "stream": stream})
+}
+
+fn table_of(table: &Table) -> Value {
+    let column = |(place, column): (usize, &Column)| {
+        let ty = column.window.as_ref().map_or_else(|| column.ty.to_string(), ToString::to_string);
+        json!({"name": column.name, "type": ty, "key": table.key.contains(&place)})
+    };
+    json!({"name": table.name, "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>()})
 }
 
 /// The streams of events that were refused: late and bad ones, those that failed in a filter or map, aborts.

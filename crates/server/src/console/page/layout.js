@@ -29,9 +29,9 @@ export function layout(count, edges, sizes, gap, most = Infinity) {
 /** The edges but those that close a circle. */
 function withoutCircles(count, edges) {
   const after = Array.from({ length: count }, () => []);
-  const reaches = (from, to) => from === to || after[from].some((next) => reaches(next, to));
+  const reaches = (from, to, seen) => from === to || !seen.has(from) && seen.add(from) && after[from].some((next) => reaches(next, to, seen));
   return edges.filter(({ from, to }) => {
-    const fits = !reaches(to, from);
+    const fits = !reaches(to, from, new Set());
     if (fits) after[from].push(to);
     return fits;
   });

@@ -47,9 +47,8 @@ export function card(title, ...children) {
 /** A count in few characters: 1,234, 56.7 k, 8.9 M. */
 export function short(count) {
   if (count == null || Number.isNaN(count)) return "–";
-  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e4]]) {
-    const by = unit === "k" ? 1e3 : size;
-    if (count >= size) return `${digits(count / by)} ${unit}`;
+  for (const [unit, size, from] of [["G", 1e9, 1e9], ["M", 1e6, 1e6], ["k", 1e3, 1e4]]) {
+    if (count >= from) return `${digits(count / size)} ${unit}`;
   }
   return count < 100 && !Number.isInteger(count) ? digits(count) : Math.round(count).toLocaleString("en");
 }

@@ -11,9 +11,6 @@ export class Rates {
   series = {};
 
   add(document) {
-    const last = this.now;
-    // The server was started again.
-    if (last && document.seconds < last.seconds) Object.assign(this, { documents: [], series: {} });
     this.documents.push(document);
     if (this.documents.length > MOST) this.documents.shift();
   }
@@ -32,8 +29,8 @@ export class Rates {
   of(count, seconds = SPAN) {
     if (!this.now) return null;
     const [now, before] = [this.now, this.before(seconds)];
-    const [new_, old] = [count(now), count(before)];
-    return now.seconds > before.seconds && new_ != null && old != null ? (new_ - old) / (now.seconds - before.seconds) : null;
+    const [last, first] = [count(now), count(before)];
+    return now.seconds > before.seconds && last != null && first != null ? (last - first) / (now.seconds - before.seconds) : null;
   }
 
   /** Notes the value of a figure, and gives all so far. */
