@@ -275,7 +275,7 @@ def test_hot_rows_are_named_while_somebody_looks(module):
             mill.send("deposits", [{"branch": "north", "since": since, "amount": 1}])
             mill.flush()
         hot = live(server.url)["hot"]
-        assert [(row["table"], row["key"]) for row in hot] == [("accounts", ["north", "2026-01-01T00:00:00Z"])]
+        assert [(row["table"], row["key"]) for row in hot] == [("accounts", ["north", "2026-01-01T00:00:00.000000Z"])]
         assert hot[0]["share"] == pytest.approx(0.75)
         for _ in range(70):
             mill.flush()
