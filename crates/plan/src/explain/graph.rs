@@ -124,8 +124,8 @@ impl FlowGraph {
         let to = self.node(kind, owner);
         for (number, &input) in transaction.inputs.iter().enumerate() {
             let declared = declared(program, input);
-            // A window's function takes what its own parts give.
-            if kind == NodeKind::Transaction || is_part {
+            // The function of a window or join takes what its own parts give, and these what is due of it.
+            if (kind == NodeKind::Transaction || is_part) && is_shown(program, declared) {
                 let wakes = matches!(&program.streams[declared].origin, Origin::Due(due) if due.is_wakes());
                 let carried = if wakes { Carried::Wakes } else { Carried::Input };
                 self.from(program, declared, to, carried(declared, id, number));
@@ -170,11 +170,12 @@ impl FlowGraph {
 
 /// The streams that a user knows: all but those that windows, joins, ticks and wakes are made of.
 pub fn shown_streams(program: &Program) -> impl Iterator<Item = StreamId> {
-    let is_shown = |id: &StreamId| {
-        let is_ticks = matches!(&program.streams[*id].origin, Origin::Due(due) if due.is_ticks());
-        is_ticks || !is_hidden(program, *id)
-    };
-    program.streams.keys().filter(is_shown)
+    program.streams.keys().filter(|&id| is_shown(program, id))
+}
+
+fn is_shown(program: &Program, id: StreamId) -> bool {
+    let is_ticks = matches!(&program.streams[id].origin, Origin::Due(due) if due.is_ticks());
+    is_ticks || !is_hidden(program, id)
 }
 
 /// Whether the transaction of this name is one, or the function of a window or a join.
