@@ -334,9 +334,9 @@ mod tests {
         let table = |slide| {
             let keep = Keep::Slices(Slices { count: 5, slide, time: Type::Int });
             let window = Some(Window { value: Type::Int, keep });
-            let key = Column { name: "id".into(), ty: Type::Int.into(), default: None, window: None, was: None };
+            let key = Column::new("id", Type::Int);
             let default = Some(Value::Bytes(Vec::new()));
-            let column = Column { name: "w".into(), ty: Type::Bytes.into(), default, window, was: None };
+            let column = Column { default, window, ..Column::new("w", Type::Bytes) };
             Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None, is_hidden: false }
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
@@ -348,11 +348,9 @@ mod tests {
     /// A table of ints, the first of which is the key: names, and names that they had. All but the key have a default.
     fn ints<const N: usize>(columns: [(&str, Option<&str>); N]) -> Table {
         let column = |(c, (name, was)): (usize, (&str, Option<&str>))| Column {
-            name: name.into(),
-            ty: Type::Int.into(),
             default: (c > 0).then_some(Value::Int(0)),
-            window: None,
             was: was.map(Into::into),
+            ..Column::new(name, Type::Int)
         };
         let columns = columns.into_iter().enumerate().map(column).collect();
         Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false }

@@ -279,13 +279,7 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
         (Type::Str, Keep::Last(3), true),
     ];
     for (value, keep, is_read) in windows {
-        let column = |name: &str, ty: Type, window| Column {
-            name: name.into(),
-            ty: ty.into(),
-            default: None,
-            window,
-            was: None,
-        };
+        let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
         let table = Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false };
         let program = Identity { tables: vec![table], ..program() };

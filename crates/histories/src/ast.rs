@@ -1,6 +1,6 @@
 //! Short names for building plans.
 
-use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
+use tidemill_model::{Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
     AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Function, OriginDef, Plan, Record, RoleDef, Stmt,
@@ -149,23 +149,15 @@ pub fn give_back(fields: Vec<(&str, Expr)>) -> Stmt {
 }
 
 pub fn key(name: &str, ty: Type) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ColumnType::required(ty), key: true, default: None, window: None, was: None }
+    ColumnDef { key: true, ..ColumnDef::new(name, ty) }
 }
 
 pub fn column(name: &str, ty: Type, default: Value) -> ColumnDef {
-    ColumnDef {
-        name: name.into(),
-        ty: ColumnType::required(ty),
-        key: false,
-        default: Some(default),
-        window: None,
-        was: None,
-    }
+    ColumnDef { default: Some(default), ..ColumnDef::new(name, ty) }
 }
 
 pub fn windowed(name: &str, value: Type, window: WindowDef) -> ColumnDef {
-    let ty = ColumnType::required(value);
-    ColumnDef { name: name.into(), ty, key: false, default: None, window: Some(window), was: None }
+    ColumnDef { window: Some(window), ..ColumnDef::new(name, value) }
 }
 
 pub fn table(name: &str, columns: Vec<ColumnDef>) -> TableDef {

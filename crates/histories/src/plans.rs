@@ -112,7 +112,7 @@ fn random_table(random: &mut Random, number: usize, time: Option<Type>) -> Table
     for index in 0..random.between(1, 5) {
         let ty = ColumnType { ty: column_type(random), nullable: random.chance(25) };
         let default = (has_defaults || random.chance(50)).then(|| random_default(random, ty));
-        columns.push(ColumnDef { name: format!("c{index}"), ty, key: false, default, window: None, was: None });
+        columns.push(ColumnDef { default, ..ColumnDef::new(format!("c{index}"), ty) });
     }
     if random.chance(30) {
         for index in 0..random.between(1, 2) {

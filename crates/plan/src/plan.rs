@@ -85,6 +85,13 @@ pub struct ColumnDef {
     pub was: Option<String>,
 }
 
+impl ColumnDef {
+    /// A column that is no part of the key, and says nothing else about itself.
+    pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> ColumnDef {
+        ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None, was: None }
+    }
+}
+
 /// Which of the values added to a windowed column are kept. Spans are a `duration`, or an `int` where the event
 /// time is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

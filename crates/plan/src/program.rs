@@ -143,6 +143,13 @@ pub struct Column {
     pub was: Option<String>,
 }
 
+impl Column {
+    /// A column that says nothing else about itself.
+    pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> Column {
+        Column { name: name.into(), ty: ty.into(), default: None, window: None, was: None }
+    }
+}
+
 /// A stream of events of one schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stream {

@@ -104,13 +104,7 @@ struct Subject {
 impl Subject {
     /// A table with this many rows, all evicted.
     fn new(count: u64) -> Subject {
-        let column = |name: &str, ty| Column {
-            name: name.into(),
-            ty: ColumnType::required(ty),
-            default: None,
-            window: None,
-            was: None,
-        };
+        let column = |name: &str, ty| Column::new(name, ColumnType::required(ty));
         let columns = vec![column("key", Type::Str), column("value", Type::Int)];
         let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false });
         let store = Arc::new(Store::default());

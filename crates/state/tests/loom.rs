@@ -30,7 +30,7 @@ fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> thread
 
 fn numbers() -> Arc<Table> {
     let ty = ColumnType::required(Type::Int);
-    let column = |name: &str| Column { name: name.into(), ty, default: None, window: None, was: None };
+    let column = |name: &str| Column::new(name, ty);
     let columns = vec![column("key"), column("value")];
     Arc::new(Table::new(&Definition { name: "numbers".into(), columns, key: vec![0], groups: None, is_hidden: false }))
 }

@@ -12,8 +12,7 @@ use tidemill_state::{
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
     let columns = keys.chain(others.iter().copied()).enumerate();
-    let columns =
-        columns.map(|(i, ty)| Column { name: format!("c{i}"), ty, default: None, window: None, was: None }).collect();
+    let columns = columns.map(|(i, ty)| Column::new(format!("c{i}"), ty)).collect();
     Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None, is_hidden: false }
 }
 
@@ -586,13 +585,7 @@ fn windows_that_are_none_are_refused() {
         (Type::Int, Keep::Last(2), vec![0; 9], false),
     ] {
         let window = Window { value, keep };
-        let column = |name: &str, ty: Type, window| Column {
-            name: name.into(),
-            ty: ty.into(),
-            default: None,
-            window,
-            was: None,
-        };
+        let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
         let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);

@@ -96,14 +96,7 @@ pub fn lists_of_all_lengths() -> History {
 /// Everybody has somebody above, found through the row of whoever asks, and so on to the top; who is above
 /// whom changes all the time, and some have nobody. The key of a note is a text in the row of the second.
 pub fn dependent_keys() -> History {
-    let above = ColumnDef {
-        name: "above".into(),
-        ty: ColumnType::optional(Type::Int),
-        key: false,
-        default: Some(Value::Null),
-        window: None,
-        was: None,
-    };
+    let above = ColumnDef { default: Some(Value::Null), ..ColumnDef::new("above", ColumnType::optional(Type::Int)) };
     let people = vec![
         key("id", Type::Int),
         above,
@@ -226,14 +219,7 @@ pub fn comes_and_goes() -> History {
     let columns = vec![
         key("id", Type::Str),
         column("n", Type::Int, Value::Int(7)),
-        ColumnDef {
-            name: "note".into(),
-            ty: ColumnType::optional(Type::Str),
-            key: false,
-            default: None,
-            window: None,
-            was: None,
-        },
+        ColumnDef::new("note", ColumnType::optional(Type::Str)),
     ];
     let given = |n: i64| insert("r", vec![("note", text("given")), ("n", int(n))]);
     let kinds: Vec<Vec<Stmt>> = vec![

@@ -7,22 +7,8 @@ use tidemill_model::{ColumnType, ListItem, Schema, Type, Value};
 use tidemill_plan::{AccessDef, ColumnDef, CompareOp, Expr, ExprNode, Stmt, TableDef};
 
 fn cells() -> TableDef {
-    let text = |name: &str| ColumnDef {
-        name: name.into(),
-        ty: ColumnType::optional(Type::Str),
-        key: false,
-        default: None,
-        window: None,
-        was: None,
-    };
-    let number = ColumnDef {
-        name: "m".into(),
-        ty: ColumnType::optional(Type::Int),
-        key: false,
-        default: Some(Value::Null),
-        window: None,
-        was: None,
-    };
+    let text = |name: &str| ColumnDef::new(name, ColumnType::optional(Type::Str));
+    let number = ColumnDef { default: Some(Value::Null), ..ColumnDef::new("m", ColumnType::optional(Type::Int)) };
     let columns = vec![key("id", Type::Int), column("n", Type::Int, Value::Int(0)), number, text("t"), text("u")];
     table("cells", columns)
 }

@@ -391,7 +391,7 @@ impl Lowering<'_> {
 }
 
 pub(super) fn column(name: &str, ty: impl Into<ColumnType>, key: bool, default: Option<Value>) -> ColumnDef {
-    ColumnDef { name: name.into(), ty: ty.into(), key, default, window: None, was: None }
+    ColumnDef { key, default, ..ColumnDef::new(name, ty) }
 }
 
 pub(super) fn stmt(node: StmtNode) -> Stmt {

@@ -64,9 +64,13 @@ fn column(def: &ColumnDef) -> Checked<Column> {
             .hint("say the name that it had before, or leave it out"));
     }
     if let Some(window) = &def.window {
-        let ty = Type::Bytes.into();
         let default = Some(Value::Bytes(Vec::new()));
-        return Ok(Column { name: def.name.clone(), ty, default, window: Some(windows::declared(def, window)?), was });
+        return Ok(Column {
+            default,
+            window: Some(windows::declared(def, window)?),
+            was,
+            ..Column::new(&def.name, Type::Bytes)
+        });
     }
     if def.key {
         check_key(def)?;
@@ -76,7 +80,7 @@ fn column(def: &ColumnDef) -> Checked<Column> {
         None if def.ty.nullable => Some(Value::Null),
         None => None,
     };
-    Ok(Column { name: def.name.clone(), ty: def.ty, default, window: None, was })
+    Ok(Column { default, was, ..Column::new(&def.name, def.ty) })
 }
 
 fn check_key(def: &ColumnDef) -> Checked<()> {

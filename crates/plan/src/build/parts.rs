@@ -16,36 +16,22 @@ impl TableBuilder {
 
     /// Adds a key column.
     pub fn key(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: true, default: None, window: None, was: None })
+        self.push(ColumnDef { key: true, ..ColumnDef::new(name, ty) })
     }
 
     /// Adds a column without a default (a nullable one is `None` by default).
     pub fn column(self, name: impl Into<String>, ty: impl Into<ColumnType>) -> Self {
-        self.push(ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None, was: None })
+        self.push(ColumnDef::new(name, ty))
     }
 
     /// Adds a column with a default.
     pub fn column_or(self, name: impl Into<String>, ty: impl Into<ColumnType>, default: Value) -> Self {
-        self.push(ColumnDef {
-            name: name.into(),
-            ty: ty.into(),
-            key: false,
-            default: Some(default),
-            window: None,
-            was: None,
-        })
+        self.push(ColumnDef { default: Some(default), ..ColumnDef::new(name, ty) })
     }
 
     /// Adds a windowed column, whose values are of that type.
     pub fn window(self, name: impl Into<String>, value: impl Into<ColumnType>, window: WindowDef) -> Self {
-        self.push(ColumnDef {
-            name: name.into(),
-            ty: value.into(),
-            key: false,
-            default: None,
-            window: Some(window),
-            was: None,
-        })
+        self.push(ColumnDef { window: Some(window), ..ColumnDef::new(name, value) })
     }
 
     /// The column that was added last had this name in an earlier version of the schema: a state that is migrated keeps

@@ -111,15 +111,8 @@ pub fn events() -> StreamDef {
 
 /// A program with the table `cells`.
 pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Program {
-    let id = ColumnDef { name: "id".into(), ty: Type::Int.into(), key: true, default: None, window: None, was: None };
-    let n = ColumnDef {
-        name: "n".into(),
-        ty: Type::Int.into(),
-        key: false,
-        default: Some(Value::Int(5)),
-        window: None,
-        was: None,
-    };
+    let id = ColumnDef { key: true, ..ColumnDef::new("id", Type::Int) };
+    let n = ColumnDef { default: Some(Value::Int(5)), ..ColumnDef::new("n", Type::Int) };
     let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n], groups: None }];
     let plan = Plan { tables, streams, transactions, ..PlanBuilder::new("test").build() };
     analyze(&plan).unwrap_or_else(|errors| panic!("{errors:#?}"))

@@ -86,7 +86,7 @@ impl Scene {
         history.preload.push(((history.plan.tables.len() - 1).into(), vec![vec![Value::Int(1)], vec![Value::Int(2)]]));
         migrated.plan.schema_version += 1;
         let (name, ty, default) = ("added".to_owned(), ColumnType::required(Type::Int), Some(Value::Int(7)));
-        migrated.plan.tables[0].columns.push(ColumnDef { name, ty, key: false, default, window: None, was: None });
+        migrated.plan.tables[0].columns.push(ColumnDef { default, ..ColumnDef::new(name, ty) });
         migrated.preload.iter_mut().filter(|(table, _)| *table == 0.into()).for_each(|(_, rows)| {
             rows.iter_mut().for_each(|row| row.push(Value::Int(7)));
         });
