@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from datetime import datetime
+from types import FunctionType
 from typing import Any
 
 from .errors import SchemaError
@@ -51,6 +52,11 @@ class AnnotationReader:
         self._lists_allowed = lists_allowed
         self._namespaces = namespaces
         self._allowed = EVENT_TYPES if lists_allowed else ROW_TYPES
+
+    def of_function(self, function: FunctionType) -> AnnotationReader:
+        """The same for the annotations of a function's parameters, which refer to names where it was defined."""
+        owner = function.__name__ if function.__name__.isidentifier() else self._owner
+        return AnnotationReader(owner, False, (function.__globals__, self._namespaces[1]))
 
     def field_type(self, name: str, annotation: object) -> FieldType | WindowType:
         """The type of a field. Raises ``SchemaError``, or ``UnresolvedError`` for a forward reference."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
-from .compile import Compiled, Joined, Over, compile_join, compile_transaction, compile_window
+from .compile import Compiled, Joined, Over, compile_conversions, compile_join, compile_transaction, compile_window
 from .connectors import Connector
 from .data import is_same
 from .deriving import Derivation, taken
@@ -134,11 +134,13 @@ class App:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{own_name}'")
         table: Table[R] = Table(self, own_name, schema, rows)
+        conversions = compile_conversions(own_name, schema)
+        definition = table._definition({column: compiled.node for column, compiled in conversions.items()})
 
         def same() -> bool:
             return is_same(self._tables[own_name]._given, rows)
 
-        if self._plan.add("tables", table._definition(), replace=replace, is_same=same):
+        if self._plan.add("tables", definition, conversions=conversions, replace=replace, is_same=same):
             self._tables[own_name] = table
         return self._tables[own_name]
 

@@ -120,9 +120,18 @@ SpanWindow = TypedDict("SpanWindow", {"span": Value, "slide": Value | None, "dis
 SpanWindowDef = TypedDict("SpanWindowDef", {"span": SpanWindow})
 LastWindowDef = TypedDict("LastWindowDef", {"last": int})
 WindowDef = SpanWindowDef | LastWindowDef
+ConvertDef = TypedDict("ConvertDef", {"from": ColumnType, "body": list[Stmt], "value": Expr})
 PlainColumn = TypedDict(
     "PlainColumn",
-    {"name": str, "type": Type, "nullable": bool, "key": bool, "default": Value | None, "was": str | None},
+    {
+        "name": str,
+        "type": Type,
+        "nullable": bool,
+        "key": bool,
+        "default": Value | None,
+        "was": str | None,
+        "convert": ConvertDef | None,
+    },
 )
 WindowColumn = TypedDict(
     "WindowColumn",

@@ -40,6 +40,11 @@ def type_name(value: object) -> str:
     return "None" if value is None else a(type(value).__name__)
 
 
+def conversion_place(table: str, column: str) -> str:
+    """What messages call the function that converts a column."""
+    return f"conversion '{table}.{column}'"
+
+
 def checked(name: str, place: str) -> str:
     """The name, if it can stand in a program. Raises ``PlanError``."""
     if not isinstance(name, str) or not name.isidentifier():

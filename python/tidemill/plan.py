@@ -6,13 +6,14 @@ was written; one that is refused leaves the plan as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
 from .compile.marks import remove_marks
 from .deep import with_room
 from .errors import PlanError
+from .names import conversion_place
 
 if TYPE_CHECKING:
     from .compile.functions import Compiled
@@ -108,12 +109,14 @@ class PlanBuilder:
         definition: ir.Definition,
         compiled: Compiled[Any] | None = None,
         *,
+        conversions: Mapping[str, Compiled[Any]] | None = None,
         replace: bool = False,
         is_same: Callable[[], bool] = lambda: True,
         shown: str | None = None,
     ) -> bool:
-        """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any; ``shown`` is what
-        messages call it, where that is not what the plan does.
+        """Adds a declaration of the kind. ``compiled`` is the function that it was made from, if any; ``conversions``
+        are those of a table's columns, by their names; ``shown`` is what messages call it, where that is not what the
+        plan does.
 
         What is declared again as it was, such as by a notebook's cell that runs again, is left as it is; then the
         answer is False. ``is_same`` says whether what is not in the plan, such as the rows of a table, is as it was
@@ -125,29 +128,33 @@ class PlanBuilder:
         place = _place(kind, definition)
         at = next((i for i, d in enumerate(declared) if d["name"] == name), len(declared))
         before = declared[at : at + 1]
+        functions = {conversion_place(name, column): of for column, of in (conversions or {}).items()}
+        if compiled is not None:
+            functions[place] = compiled
         if before and _is_same(before[0], definition) and is_same():
             return False
         if before and not replace:
             raise _declared_otherwise(shown or place)
         declared[at : at + 1] = [definition]
         try:
-            self._check(place, compiled)
-            if compiled is not None and len(compiled.sources.all) > 1:
+            self._check(place, functions)
+            if any(len(function.sources.all) > 1 for function in functions.values()):
                 remove_marks(definition)
         except Exception:
             declared[at : at + 1] = before
             raise
         return True
 
-    def _check(self, place: str, compiled: Compiled[Any] | None) -> None:
+    def _check(self, place: str, functions: Mapping[str, Compiled[Any]]) -> None:
         program, errors = _engine.analyze(self._plan)
         if program is not None:
             self._program = program
             return
         # The plan was right before, so an error at another place has its cause in this declaration too.
-        error = next((e for e in errors if e["place"] == place), errors[0])
-        if compiled is not None and error["place"] == place:
-            raise compiled.error(error["span"], error["message"], error["hint"])
+        error = next((e for e in errors if e["place"] == place or e["place"] in functions), errors[0])
+        function = functions.get(error["place"])
+        if function is not None:
+            raise function.error(error["span"], error["message"], error["hint"])
         raise PlanError(error["message"], error["hint"], error["place"])
 
     def _stream(self, label: str) -> Json:

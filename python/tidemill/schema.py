@@ -12,7 +12,7 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import ir
@@ -48,6 +48,8 @@ class _Mark:
     groups: int | None = None
     default: object = MISSING
     was: str | None = None
+    convert: object = None
+    old: object = None
 
 
 def key(groups: int | None = None, *, was: str | None = None) -> Any:
@@ -64,19 +66,39 @@ def key(groups: int | None = None, *, was: str | None = None) -> Any:
     return _Mark("key", groups, was=was)
 
 
-def column(*, default: Any = MISSING, was: str | None = None) -> Any:
+def column(
+    *,
+    default: Any = MISSING,
+    was: str | None = None,
+    convert: Callable[[Any], Any] | None = None,
+    old: Any = None,
+) -> Any:
     """A column of a ``Row``: ``balance: int = tm.column(default=0, was="saldo")``.
 
     ``default`` is the value of a row that nothing was written to, as after ``=`` alone. ``was`` is the column's name in
     an earlier version of the schema: a state that has no column of its own name, and has that one, keeps its values
     when the version of the application is raised.
+
+    ``convert`` is how values of another type become values of this one then: ``cents: int = tm.column(was="amount",
+    convert=to_cents)``, where ``def to_cents(amount: float)`` is compiled like a helper of a transaction. Its parameter
+    has the type that the column had, which ``old=float`` says of a lambda; where that has no None, None stays None. If
+    it fails for a row, the state is left as it is.
     """
-    return _Mark("column", default=default, was=was)
+    return _Mark("column", default=default, was=was, convert=convert, old=old)
 
 
 def event_time() -> Any:
     """Marks the field of an ``Event`` that says when it happened: a ``tm.Time`` or an ``int``."""
     return _Mark("event_time")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How the values of a column become values of another type."""
+
+    function: FunctionType
+    old: ScalarType
+    """The type of the values that it takes."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +116,16 @@ class FieldSpec:
     """Of a key column that says into how many groups rows fall."""
     was: str | None = None
     """Of a column: its name in an earlier version of the schema."""
+    conversion: Conversion | None = None
+    """Of a column that had another type in an earlier version of the schema."""
 
     @property
     def has_default(self) -> bool:
         """Whether a default was given."""
         return self.default is not MISSING
 
-    def to_column(self) -> ir.ColumnDef:
-        """The plan's ``ColumnDef``. Scalars only, which the class has checked."""
+    def to_column(self, convert: ir.ConvertDef | None = None) -> ir.ColumnDef:
+        """The plan's ``ColumnDef``, with the conversion that was compiled. Scalars only, as the class has checked."""
         assert isinstance(self.type, ScalarType)
         if self.window is not None:
             ty, spec = self.window
@@ -124,6 +148,7 @@ class FieldSpec:
             "key": self.key,
             "default": default,
             "was": self.was,
+            "convert": convert,
         }
 
     def to_json(self) -> ir.Field:
@@ -345,8 +370,38 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
     if isinstance(value, _Mark):
         if cls._tidemill_kind != "row":
             raise SchemaError(f"{place} is declared with tm.column(...), which events do not have", "write '= value'")
-        value = value.default
+        conversion = _conversion(place, reader, value)
+        return FieldSpec(name, ty, default=_default(place, ty, value.default), was=was, conversion=conversion)
     return FieldSpec(name, ty, default=_default(place, ty, value), was=was)
+
+
+def _conversion(place: str, reader: AnnotationReader, mark: _Mark) -> Conversion | None:
+    """How a column is converted, if it is. Raises ``SchemaError``."""
+    function = mark.convert
+    if function is None and mark.old is not None:
+        raise SchemaError(f"{place} says what type it had, and not how it is converted", "write convert=function")
+    if function is None:
+        return None
+    if not isinstance(function, FunctionType):
+        message = f"{place} is converted by {function!r}, which has no Python source"
+        raise SchemaError(message, "write a def or a lambda")
+    says = list(inspect.get_annotations(function).items())
+    takes = next((annotation for name, annotation in says if name != "return"), None)
+    own = reader.of_function(function)
+    types = [own.field_type(function.__name__, takes)] if takes is not None else []
+    types += [reader.field_type("old", mark.old)] if mark.old is not None else []
+    if not types:
+        hint = f"annotate its parameter: def {_name(function)}(value: float); or write old=float beside it"
+        raise SchemaError(f"{place} is converted by a function that does not say what type it takes", hint)
+    if types[0] != types[-1]:
+        raise SchemaError(f"{place} is converted by a function of {types[0]}, and had the type {types[-1]} by old=")
+    if not isinstance(types[0], ScalarType):
+        raise SchemaError(f"{place} is converted from {types[0]}, which no function converts")
+    return Conversion(function, types[0])
+
+
+def _name(function: FunctionType) -> str:
+    return "convert" if function.__name__ == "<lambda>" else function.__name__
 
 
 def _default(place: str, ty: FieldType, value: object) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import ir
@@ -46,9 +46,9 @@ class Table(Rows, Generic[R]):
             self._initial = list(self._initial)
         return self._initial
 
-    def _definition(self) -> ir.TableDef:
-        """The plan's ``TableDef``."""
-        columns = [f.to_column() for f in self._schema.fields]
+    def _definition(self, conversions: Mapping[str, ir.ConvertDef]) -> ir.TableDef:
+        """The plan's ``TableDef``, given the conversions of its columns as they were compiled."""
+        columns = [f.to_column(conversions.get(f.name)) for f in self._schema.fields]
         return {"name": self.name, "columns": columns, "groups": self._schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:

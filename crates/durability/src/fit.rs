@@ -5,8 +5,8 @@
 //! The other permitted changes depend on the version of the schema, which the program states explicitly. Under the same
 //! version, tables and sources must be identical. Under a raised version these may differ:
 //!
-//! - a table: new columns that have a default or may be `None`; wider types; another order of columns; columns that say
-//!   what they were called before; fewer columns;
+//! - a table: new columns that have a default or may be `None`; wider types; other types, of columns that say how values
+//!   are converted; another order of columns; columns that say what they were called before; fewer columns;
 //! - a source: new fields that may be `None`; wider types; removed fields; another order;
 //! - new tables and new sources, fewer tables, and another order of tables and sources.
 //!
@@ -17,7 +17,7 @@
 
 use crate::manifest::{Identity, SourceIdentity};
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
-use tidemill_plan::{Column, Table};
+use tidemill_plan::{Column, Conversion, Table};
 
 /// How a state fits a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +105,15 @@ pub fn taken_over(rows: &Table, table: &Table) -> Vec<Option<usize>> {
     from
 }
 
+/// How a column converts the values of a column that it takes over, if a function does it: where the type is another, or
+/// where the function says what became of the values under the new name.
+pub fn conversion_of<'a>(before: &Column, column: &'a Column) -> Option<&'a Conversion> {
+    column
+        .convert
+        .as_ref()
+        .filter(|_| before.window.is_none() && (before.ty != column.ty || before.name != column.name))
+}
+
 /// The differences.
 #[derive(Default)]
 struct Changes {
@@ -187,8 +196,14 @@ impl Changes {
             if before.name != column.name {
                 self.allow(format!("table {name}: {} becomes {}", before.name, column.name));
             }
-            if !new.key.contains(&c) {
-                self.ty(&format!("table {name}"), &column.name, before.ty, column.ty);
+            match conversion_of(before, column) {
+                _ if new.key.contains(&c) => {}
+                Some(conversion) => self.conversion(name, before, column, conversion),
+                None => {
+                    let is_plain = before.window.is_none() && column.window.is_none();
+                    let hint = if is_plain { "; a function given as convert= can convert it" } else { "" };
+                    self.ty(&format!("table {name}"), &column.name, before.ty, column.ty, hint);
+                }
             }
             if before.window != column.window {
                 let text = |column: &Column| column.window.map_or("no window".into(), |window| window.to_string());
@@ -222,12 +237,25 @@ impl Changes {
         }
     }
 
+    /// A column whose values a function converts.
+    fn conversion(&mut self, table: &str, before: &Column, column: &Column, conversion: &Conversion) {
+        let (name, was, from, is) = (&column.name, before.ty, conversion.from, column.ty);
+        let takes = format!("table {table}: {name} is {was} in the state, and its function takes {from}");
+        match was.nullable && !from.nullable {
+            _ if !widens(ColumnType { nullable: false, ..was }, ColumnType { nullable: false, ..from }) => {
+                self.refuse(takes);
+            }
+            true if !is.nullable => self.refuse(format!("{takes}: None stays None, which {is} cannot be")),
+            _ => self.allow(format!("table {table}: {name}: {was} is converted to {is} by its function, row by row")),
+        }
+    }
+
     /// A column or field that is in both.
-    fn ty(&mut self, of: &str, name: &str, was: ColumnType, is: ColumnType) {
+    fn ty(&mut self, of: &str, name: &str, was: ColumnType, is: ColumnType, hint: &str) {
         match was == is {
             true => {}
             false if widens(was, is) => self.allow(format!("{of}: {name}: {was} becomes {is}")),
-            false => self.refuse(format!("{of}: {name} is {was} in the state, and {is} in the program")),
+            false => self.refuse(format!("{of}: {name} is {was} in the state, and {is} in the program{hint}")),
         }
     }
 
@@ -285,7 +313,7 @@ impl Changes {
     fn fields(&mut self, of: &str, old: &[(String, ColumnType)], new: &[(String, ColumnType)]) {
         for (name, was) in old {
             match new.iter().find(|(other, _)| other == name) {
-                Some((_, is)) => self.ty(of, name, *was, *is),
+                Some((_, is)) => self.ty(of, name, *was, *is, ""),
                 None => self.allow(format!("{of}: {name}: {was} goes")),
             }
         }
@@ -400,6 +428,58 @@ mod tests {
         assert!(why.contains("table t: c was aa by the program; the state has neither"), "{why}");
         let rows = table_fits(&state.tables[0], &tables()[0]);
         assert_eq!(rows, Err("table t: b: int is in the state, not in the program".into()), "a seed loses nothing");
+    }
+
+    #[test]
+    fn a_function_converts_what_it_takes() {
+        use tidemill_plan::build::{PlanBuilder, literal};
+        let table = |name: &str, ty: ColumnType, from: Option<ColumnType>| {
+            let plan = PlanBuilder::new("p").table("t", |t| {
+                let t = t.key("id", Type::Int).column(name, ty);
+                match from {
+                    Some(from) if name != "a" => t.was("a").convert(from, Vec::new(), literal(1)),
+                    Some(from) => t.convert(from, Vec::new(), literal(1)),
+                    None => t,
+                }
+            });
+            tidemill_plan::analyze(&plan.build()).expect("it is sound").tables.raw.remove(0)
+        };
+        let (int, float, text) = (Type::Int.into(), Type::Float.into(), Type::Str.into());
+        let optional = ColumnType::optional;
+        let lines = |old: &Table, new: &Table| {
+            let mut changes = Changes::default();
+            changes.table(old, new);
+            (changes.allowed, [changes.refused, changes.dropped].concat())
+        };
+        let becomes = "table t: a becomes b".to_owned();
+        let converted = |name: &str, was: &str, is: &str| {
+            format!("table t: {name}: {was} is converted to {is} by its function, row by row")
+        };
+        let old = table("a", text, None);
+        let (allowed, refused) = lines(&old, &table("b", int, Some(text)));
+        assert_eq!((allowed, refused.len()), (vec![becomes.clone(), converted("b", "str", "int")], 0));
+        // Under its own name, and where None is given to it.
+        assert_eq!(lines(&old, &table("a", int, Some(text))).0, [converted("a", "str", "int")]);
+        assert_eq!(lines(&old, &table("a", int, Some(optional(Type::Str)))).0, [converted("a", "str", "int")]);
+        // A function of a renamed column runs where the types are equal, too.
+        assert_eq!(lines(&table("a", int, None), &table("b", int, Some(int))).0[1], converted("b", "int", "int"));
+        // What was converted stays as it is.
+        let new = table("b", int, Some(text));
+        assert_eq!(lines(&new, &new), (vec![], vec![]));
+        let (_, refused) = lines(&old, &table("b", int, Some(float)));
+        assert_eq!(refused, ["table t: b is str in the state, and its function takes float"]);
+        let maybe = table("a", optional(Type::Str), None);
+        let (_, refused) = lines(&maybe, &table("b", int, Some(text)));
+        assert_eq!(
+            refused,
+            ["table t: b is str | None in the state, and its function takes str: None stays None, which int cannot be"]
+        );
+        assert!(lines(&maybe, &table("b", optional(Type::Int), Some(text))).1.is_empty());
+        let (_, refused) = lines(&old, &table("a", int, None));
+        assert_eq!(
+            refused,
+            ["table t: a is str in the state, and int in the program; a function given as convert= can convert it"]
+        );
     }
 
     #[test]

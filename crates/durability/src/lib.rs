@@ -21,7 +21,7 @@ mod view;
 pub use blocks::{BlockFile, BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
-pub use fit::{Fit, table_fits, taken_over};
+pub use fit::{Fit, conversion_of, table_fits, taken_over};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{Block, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState, TableState};
 pub use nodes::NodeRange;

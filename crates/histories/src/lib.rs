@@ -8,6 +8,7 @@ mod adversarial;
 mod apart;
 mod ast;
 mod bodies;
+mod conversions;
 mod data;
 mod expressions;
 mod groups;
@@ -20,6 +21,7 @@ mod windows;
 
 pub use adversarial::adversarial;
 pub use apart::random_apart_plan;
+pub use conversions::conversion_plans;
 pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
 pub use groups::random_group_plan;
 pub use plans::{PlanSize, random_plan};

@@ -83,12 +83,42 @@ pub struct ColumnDef {
     /// Its name in an earlier version of the schema, whose values it takes over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
+    /// How the values that it takes over become values of `ty`, where they were of another type. A column of the key or a
+    /// windowed one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convert: Option<ConvertDef>,
+}
+
+/// A function of one value, for each row of a state that is migrated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvertDef {
+    /// The type of the value that it takes: in statements and expressions, the `Event` field [`ConvertDef::VALUE`].
+    /// Where it cannot be None, None stays None.
+    pub from: ColumnType,
+    /// What it does first. There are no rows, no emissions and no returns; what aborts refuses the migration.
+    #[serde(default)]
+    pub body: Vec<Stmt>,
+    /// What it gives after that: a value that fits the column's type.
+    pub value: Expr,
+}
+
+impl ConvertDef {
+    /// What the value is called.
+    pub const VALUE: &str = "value";
 }
 
 impl ColumnDef {
     /// A column that is no part of the key, and says nothing else about itself.
     pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> ColumnDef {
-        ColumnDef { name: name.into(), ty: ty.into(), key: false, default: None, window: None, was: None }
+        ColumnDef {
+            name: name.into(),
+            ty: ty.into(),
+            key: false,
+            default: None,
+            window: None,
+            was: None,
+            convert: None,
+        }
     }
 }
 

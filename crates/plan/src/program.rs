@@ -141,12 +141,25 @@ pub struct Column {
     /// Its name in an earlier version of the schema: a state that has no column of its own name migrates that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
+    /// How a state's values of another type become values of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convert: Option<Conversion>,
+}
+
+/// A function of one value, as a program of one transaction: from events of a row's number and a value of the type
+/// `from` to events of the row's number and the converted value, or to an abort.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conversion {
+    /// What it takes. Where it cannot be None, None stays None.
+    pub from: ColumnType,
+    /// It has one source and no tables. Its sinks are the committed and the aborted events.
+    pub program: Box<Program>,
 }
 
 impl Column {
     /// A column that says nothing else about itself.
     pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> Column {
-        Column { name: name.into(), ty: ty.into(), default: None, window: None, was: None }
+        Column { name: name.into(), ty: ty.into(), default: None, window: None, was: None, convert: None }
     }
 }
 

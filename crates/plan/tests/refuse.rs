@@ -3,12 +3,12 @@
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use tidemill_plan::Function::{self, *};
 use tidemill_plan::build::{
-    Block, PlanBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed, if_else, late,
-    length, literal, local, max, named, none, record, window, woken,
+    Block, PlanBuilder, TableBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed,
+    if_else, late, length, literal, local, max, named, none, record, window, woken,
 };
 use tidemill_plan::{
-    Aggregate, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Span, Stmt, StmtNode, StreamRef,
-    TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
+    Aggregate, ConvertDef, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Span, Stmt, StmtNode,
+    StreamRef, TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
 };
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
@@ -65,6 +65,58 @@ fn columns_that_had_other_names() {
     let program = analyze(&table(["key", "number"]).build()).expect("it is sound");
     let was = program.tables.raw[0].columns.iter().map(|column| column.was.as_deref());
     assert_eq!(was.collect::<Vec<_>>(), [Some("key"), Some("number")]);
+}
+
+#[test]
+fn columns_that_are_converted() {
+    let value = || event(ConvertDef::VALUE);
+    let plan = |convert: &dyn Fn(TableBuilder) -> TableBuilder| {
+        PlanBuilder::new("p").table("t", |t| convert(t.key("id", Type::Int))).source("s", |s| s.field("n", Type::Int))
+    };
+    let column = |ty: Type, from: Type, body: Vec<Stmt>, given: Expr| {
+        plan(&move |t| t.column("c", ty).was("b").convert(from, body.clone(), given.clone()))
+    };
+    refuse(
+        plan(&|t| t.key("k", Type::Int).was("n").convert(Type::Str, vec![], 1)),
+        &["conversion 't.k': 'k' is part of the key, which no function converts; keys keep their types: keep a table \
+           with the other key beside this one"],
+    );
+    refuse(
+        plan(&|t| t.window("w", Type::Int, WindowDef::Last(3)).convert(Type::Str, vec![], 1)),
+        &["conversion 't.w': 'w' is a windowed column, which no function converts; give the new window a name of its \
+           own: it begins empty"],
+    );
+    refuse(
+        plan(&|t| t.column("c", Type::Int).convert(Type::Int, vec![], value() + 1)),
+        &["conversion 't.c': 'c' is int before and after: nothing says whether it was converted; rename it, and say \
+           what it was"],
+    );
+    let returns = StmtNode::Return { record: None };
+    refuse(
+        column(Type::Int, Type::Str, vec![Stmt { node: returns, span: None }], 1.into()),
+        &["conversion 't.c': a conversion returns at its end; what it gives is one value"],
+    );
+    let emits = StmtNode::Emit { name: "x".into(), record: record([("n", value())]) };
+    refuse(
+        column(Type::Int, Type::Str, vec![Stmt { node: emits, span: None }], 1.into()),
+        &["conversion 't.c': a conversion emits nothing; what it gives is one value"],
+    );
+    // It sees the value, and neither rows nor their number.
+    for (unseen, why) in [
+        (event("row"), "no event field 'row'; known: value"),
+        (cell("t", "id"), "role 't'"),
+        (value() + 1, "str + int has no meaning, in ev.value + 1"),
+    ] {
+        let found = errors(column(Type::Int, Type::Str, vec![], unseen));
+        assert!(found.len() == 1 && found[0].starts_with("conversion 't.c': "), "{found:?}");
+        assert!(found[0].contains(why), "{found:?} for {why}");
+    }
+    let found = errors(column(Type::Int, Type::Float, vec![], value()));
+    assert!(found[0].contains("float") && found[0].contains("int"), "{found:?}");
+    let program = analyze(&column(Type::Float, Type::Int, vec![], value()).build()).expect("it is sound");
+    let conversion = program.tables.raw[0].columns[1].convert.as_ref().expect("it was declared");
+    assert_eq!(conversion.from, Type::Int.into());
+    assert_eq!(conversion.program.sinks.len(), 2);
 }
 
 /// Refuses a map to `value = expr`, at a place.

@@ -3,26 +3,32 @@
 //!
 //! The rows pass through memory once, and the result is a checkpoint of the same epoch. The switch of the manifest is
 //! the single step that makes the state belong to the new program.
+//!
+//! A column that has a function is converted before its rows are put into their table ([`converted`]). A value that the
+//! function refuses ends the migration before anything is written.
 
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::control::RunError;
+use crate::convert::{Converts, converted, refused, widen};
 use crate::history::state_rows;
 use crate::lateness::MarkOf;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
-use tidemill_durability::{StateDirectory, StateError, table_fits, taken_over};
-use tidemill_model::arrow::{array_of, arrow_schema, conform};
-use tidemill_model::{FieldType, Schema, Type, Value};
-use tidemill_plan::{Origin, Program, Stream, Table as Definition};
+use tidemill_durability::{StateDirectory, StateError, conversion_of, table_fits, taken_over};
+use tidemill_model::arrow::{array_of, arrow_field, arrow_schema};
+use tidemill_model::{Field, FieldType, Schema, Type, Value};
+use tidemill_plan::{Column, Origin, Program, Stream, Table as Definition};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, Table};
 
-/// The largest int up to which all ints convert exactly to a float.
-const EXACT_FLOAT_MAX: i64 = 1 << 53;
-
 /// Writes a checkpoint of the state for the program of `machine`, which the state was opened for. New tables contain
 /// their initial rows on entry, and the others are empty.
-pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine) -> Result<(), RunError> {
+pub fn migrate(
+    directory: &mut StateDirectory,
+    old: &Program,
+    machine: &Machine,
+    converts: Converts,
+) -> Result<(), RunError> {
     let (new, tables) = (&machine.program, &machine.tables);
     let epoch = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
     if directory.has_logged()? {
@@ -33,7 +39,7 @@ pub fn migrate(directory: &mut StateDirectory, old: &Program, machine: &Machine)
     for (definition, rows) in old.tables.iter().zip(state_rows(directory, old)?) {
         let table = tables.iter().find(|table| table.definition().name == definition.name);
         let Some(table) = table else { continue }; // It is dropped.
-        take_over(&rows, definition, table)?;
+        take_over(rows, definition, table, converts)?;
     }
     let streams = |program: &Program| -> Vec<Stream> {
         program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).cloned().collect()
@@ -73,7 +79,12 @@ fn keep_mark(mut at: SourceAt, old: &Stream, new: &Stream) -> SourceAt {
 }
 
 /// Loads the rows of a state into the tables of the same names.
-pub fn seed(from: &StateDirectory, of: &Program, tables: &[Table]) -> Result<Vec<(String, usize)>, RunError> {
+pub fn seed(
+    from: &StateDirectory,
+    of: &Program,
+    tables: &[Table],
+    converts: Converts,
+) -> Result<Vec<(String, usize)>, RunError> {
     let mut seeded = Vec::new();
     for (definition, rows) in of.tables.iter().zip(state_rows(from, of)?) {
         let Some(table) = tables.iter().find(|table| table.definition().name == definition.name) else { continue };
@@ -81,24 +92,27 @@ pub fn seed(from: &StateDirectory, of: &Program, tables: &[Table]) -> Result<Vec
         table_fits(definition, table.definition()).map_err(|why| {
             RunError::State(StateError::Refused(format!("{} cannot be seeded from: {why}", from.path().display())))
         })?;
-        take_over(&rows, definition, table)?;
         seeded.push((name.clone(), rows.num_rows()));
+        take_over(rows, definition, table, converts)?;
     }
     Ok(seeded)
 }
 
 /// Puts rows of a state into a table.
-fn take_over(rows: &RecordBatch, definition: &Definition, table: &Table) -> Result<(), RunError> {
+fn take_over(rows: RecordBatch, definition: &Definition, table: &Table, converts: Converts) -> Result<(), RunError> {
     let columns = &table.definition().columns;
     let defaults: Vec<_> = columns.iter().map(|column| column.default.clone()).collect();
     let from = taken_over(definition, table.definition());
-    let rows = convert(rows, &table.schema(), &from, &defaults);
+    let mut rows = rows;
+    for (column, from) in columns.iter().zip(&from) {
+        let Some((from, before)) = from.map(|from| (from, &definition.columns[from])) else { continue };
+        let Some(conversion) = conversion_of(before, column) else { continue };
+        let values = converted(&rows, definition, from, conversion, converts)?;
+        rows = replaced(&rows, from, column, values);
+    }
+    let rows = convert(&rows, &table.schema(), &from, &defaults);
     let rows = rows.map_err(|why| refused("table", &definition.name, &why))?;
     table.preload(&rows).map_err(|error| refused("table", &definition.name, &error.to_string()))
-}
-
-fn refused(kind: &str, name: &str, why: &str) -> RunError {
-    RunError::State(StateError::Refused(format!("{kind} {name} cannot be migrated: {why}")))
 }
 
 /// Converts rows to another schema. `from`: by field, the column that it takes over, which is widened, or none: then it
@@ -114,16 +128,7 @@ fn convert(
     let mut columns = Vec::new();
     for ((field, from), default) in schema.fields.iter().zip(from).zip(defaults) {
         let column = match (*from, &field.ty) {
-            (Some(index), ty) => {
-                if is_float(ty) {
-                    exact(batch.column(index)).map_err(|value| {
-                        format!("{value} in {} is beyond 2^53 and has no float of its own", field.name)
-                    })?;
-                }
-                let one = named(batch.column(index), batch.schema().field(index), &field.name);
-                let conformed = conform(&one, &Schema { fields: vec![field.clone()] });
-                conformed.map_err(|error| error.to_string())?.column(0).clone()
-            }
+            (Some(index), _) => widen(batch.column(index), field)?,
             (None, FieldType::Scalar(ty)) => constant(ty.ty, default.as_ref(), batch.num_rows()),
             (None, FieldType::List(_)) => return Err(format!("the list {} is new", field.name)),
         };
@@ -133,27 +138,19 @@ fn convert(
     RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options).map_err(|error| error.to_string())
 }
 
-/// A column alone, under another name.
-fn named(column: &ArrayRef, field: &arrow_schema::Field, name: &str) -> RecordBatch {
-    let field = field.clone().with_name(name);
-    RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(vec![field])), vec![column.clone()])
-        .expect("it is that column")
-}
-
-fn is_float(ty: &FieldType) -> bool {
-    matches!(ty, FieldType::Scalar(ty) if ty.ty == Type::Float)
+/// The rows with other values in a column, of another column's type.
+fn replaced(rows: &RecordBatch, at: usize, column: &Column, values: ArrayRef) -> RecordBatch {
+    let mut fields: Vec<_> = rows.schema().fields().to_vec();
+    let name = fields[at].name().clone();
+    fields[at] = Arc::new(arrow_field(&Field::scalar(name, column.ty)));
+    let mut columns = rows.columns().to_vec();
+    columns[at] = values;
+    let schema = Arc::new(arrow_schema::Schema::new(fields));
+    RecordBatch::try_new(schema, columns).expect("there is a value of the column's type for each row")
 }
 
 fn constant(ty: Type, value: Option<&Value>, rows: usize) -> ArrayRef {
     array_of(ty, &vec![value.cloned().unwrap_or(Value::Null); rows])
-}
-
-/// Whether all ints of a column convert exactly to a float; otherwise returns one that does not.
-fn exact(column: &ArrayRef) -> Result<(), i64> {
-    use arrow_array::cast::AsArray;
-    let Some(ints) = column.as_primitive_opt::<arrow_array::types::Int64Type>() else { return Ok(()) };
-    let inexact = |value: &i64| value.unsigned_abs() > EXACT_FLOAT_MAX.unsigned_abs();
-    ints.iter().flatten().find(inexact).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! An application (program, code and tables) and its runs.
 
 use crate::agenda::unread;
+use crate::convert::converts;
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
 use crate::run::Run;
@@ -120,15 +121,15 @@ impl Engine {
 
     /// Migrates a state of an earlier version of the program to this version. New tables get the rows that these tables
     /// have; the log must have no entries after the state's checkpoint. Afterwards the tables contain the rows of the
-    /// state.
+    /// state. Fails, and leaves the state as it was, if a column has a function that refuses one of its values.
     pub fn migrate(&self, directory: &mut StateDirectory, old: &Program) -> Result<(), RunError> {
-        migrate(directory, old, &self.machine)
+        migrate(directory, old, &self.machine, converts)
     }
 
     /// Loads the rows of a state or savepoint of the program `of` into the tables of the same names; returns the names
     /// and the numbers of rows. Fails if columns do not fit.
     pub fn seed(&self, from: &StateDirectory, of: &Program) -> Result<Vec<(String, usize)>, RunError> {
-        seed(from, of, &self.machine.tables.raw)
+        seed(from, of, &self.machine.tables.raw, converts)
     }
 
     /// The rows of a table, sorted by key. Call it between runs only. Fails if evicted rows cannot be read.

@@ -9,6 +9,7 @@
 
 mod agenda;
 mod commit;
+mod convert;
 mod cutter;
 mod engine;
 mod gather;

@@ -11,6 +11,13 @@ pub(super) struct Fault {
     span: Option<Span>,
 }
 
+impl From<PlanError> for Fault {
+    /// What is wrong with a plan that stands for a part of another.
+    fn from(PlanError { message, hint, span, .. }: PlanError) -> Self {
+        Fault { message, hint, span }
+    }
+}
+
 /// A result of a check.
 pub(super) type Checked<T> = Result<T, Fault>;
 

@@ -14,6 +14,7 @@ mod carry;
 mod cells;
 mod coerce;
 mod comparison;
+mod conversion;
 mod expressions;
 mod fault;
 mod flow;
@@ -40,8 +41,8 @@ mod whole;
 mod windows;
 
 use crate::{
-    CommittedOutput, EmitOutput, Origin, OriginDef, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef,
-    Table, TableId, Transaction, TransactionDef, TransactionId, depth,
+    ColumnDef, CommittedOutput, Conversion, ConvertDef, EmitOutput, Limits, Origin, OriginDef, OverDef, Plan,
+    PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
@@ -71,6 +72,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     if !errors.is_empty() {
         return Err(errors);
     }
+    conversions(plan, &mut tables, &mut errors);
     let mut streams = Streams::new(plan);
     let (mut wakes, woken) = Wakes::enter(plan, &mut streams, &mut tables, &mut errors);
     let ids = ids(plan, woken.len());
@@ -137,6 +139,30 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     };
     whole::connect(&mut program);
     Ok(program)
+}
+
+/// Types the functions of columns. Each is a place of its own: it has a source text, which its table has not.
+fn conversions(plan: &Plan, tables: &mut TiSlice<TableId, Table>, errors: &mut Vec<PlanError>) {
+    for (def, table) in plan.tables.iter().zip(tables) {
+        for (of, column) in def.columns.iter().zip(&mut table.columns) {
+            let Some(convert) = &of.convert else { continue };
+            match conversion(of, convert, plan.limits) {
+                Ok(conversion) => column.convert = Some(conversion),
+                Err(fault) => errors.push(fault.of("conversion", &format!("{}.{}", def.name, of.name))),
+            }
+        }
+    }
+}
+
+fn conversion(column: &ColumnDef, convert: &ConvertDef, limits: Limits) -> Checked<Conversion> {
+    conversion::check(column, convert)?;
+    let typed = |is_numbered| {
+        let plan = conversion::plan(column, convert, limits, is_numbered);
+        analyze(&plan).map_err(|errors| Fault::from(errors.into_iter().next().expect("a refusal has a reason")))
+    };
+    // The function does not see the number of the row.
+    typed(false)?;
+    Ok(Conversion { from: convert.from, program: Box::new(typed(true)?) })
 }
 
 fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<PlanError>) {

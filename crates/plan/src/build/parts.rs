@@ -1,6 +1,6 @@
 //! Tables, sources and records.
 
-use crate::{ColumnDef, Expr, KeyGroupsDef, OriginDef, Record, TableDef, WindowDef};
+use crate::{ColumnDef, ConvertDef, Expr, KeyGroupsDef, OriginDef, Record, Stmt, TableDef, WindowDef};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Value};
 
 /// A table in the making.
@@ -39,6 +39,14 @@ impl TableBuilder {
     pub fn was(mut self, name: impl Into<String>) -> Self {
         let column = self.table.columns.last_mut().expect("a column is added before it is said what it was");
         column.was = Some(name.into());
+        self
+    }
+
+    /// The column that was added last converts what it takes over by a function of the `Event` field
+    /// [`ConvertDef::VALUE`], of the type `from`: statements, and the value after them.
+    pub fn convert(mut self, from: impl Into<ColumnType>, body: Vec<Stmt>, value: impl Into<Expr>) -> Self {
+        let column = self.table.columns.last_mut().expect("a column is added before it is said how it is converted");
+        column.convert = Some(ConvertDef { from: from.into(), body, value: value.into() });
         self
     }
 

@@ -2,6 +2,7 @@
 //! end. State and outputs must be those of one uninterrupted run.
 
 mod abnormal;
+mod conversions;
 mod lateness;
 mod pieces;
 
@@ -402,6 +403,14 @@ fn events_beyond_the_limits_recover() {
             engine = endure(&subject, engine, seed);
         }
     }
+}
+
+/// The state of a history on a machine, after a run to its end.
+fn run_to_end(history: History, machine: &SimStorage) {
+    let subject = Subject::new(history);
+    let engine = Engine::new(subject.program.clone()).expect("it compiles");
+    let trial = Trial::new(&subject, machine.clone(), &mut Random::new(0));
+    trial.live(&engine, Options::default(), 10, None, DurabilityOptions::default()).expect("no fault");
 }
 
 /// Sums of a hundred amounts.

@@ -16,8 +16,8 @@ use tidemill_audit::recorded_program;
 use tidemill_durability::{Fit, Identity, OpenState, StateDirectory, Storage, read_all};
 use tidemill_histories::History;
 use tidemill_model::{ColumnType, Type, Value};
-use tidemill_plan::build::PlanBuilder;
-use tidemill_plan::{ColumnDef, analyze};
+use tidemill_plan::build::{PlanBuilder, event};
+use tidemill_plan::{ColumnDef, ConvertDef, Function, Plan, analyze};
 use tidemill_runtime::{Engine, RunError, state_rows};
 use tidemill_sim::{Call, Fault, SimStorage};
 
@@ -59,7 +59,8 @@ fn found(machine: &SimStorage) -> Result<Found, RunError> {
 /// The call of a command that fails, and how; `None`: no call.
 type Faulted = Option<(usize, Fault)>;
 
-/// A history, and the same with another column in its table and without a table that nothing uses.
+/// A history, and the same with another column in its table, without a table that nothing uses, and with a column of
+/// another such table converted.
 struct Scene {
     expected: Expected,
     migrated: Expected,
@@ -77,13 +78,35 @@ fn compile(history: &History) -> Engine {
     Engine::new(program).expect("random plans compile")
 }
 
+/// A table that nothing uses, and the same with a column that had other values.
+fn amounts(is_converted: bool) -> Plan {
+    PlanBuilder::new("amounts")
+        .table("amounts", |t| match t.key("id", Type::Int) {
+            t if is_converted => {
+                let cents = (event(ConvertDef::VALUE) * 100.0).call(Function::Round, []);
+                t.column("cents", Type::Int).was("amount").convert(Type::Float, Vec::new(), cents)
+            }
+            t => t.column("amount", Type::Float),
+        })
+        .build()
+}
+
 impl Scene {
     fn new() -> Scene {
         let (_, mut history, setting) = history(EVENTS_MIN);
         let mut migrated = history.clone();
+        let table = |history: &History| (history.plan.tables.len() - 1).into();
+        for (history, is_converted) in [(&mut history, false), (&mut migrated, true)] {
+            history.plan.tables.extend(amounts(is_converted).tables);
+            let amount = |id: i64| match is_converted {
+                true => Value::Int(100 * id),
+                false => Value::Float(id as f64),
+            };
+            history.preload.push((table(history), (0..100).map(|id| vec![Value::Int(id), amount(id)]).collect()));
+        }
         let dropped = PlanBuilder::new("dropped").table("dropped", |t| t.key("id", Type::Int)).build();
         history.plan.tables.extend(dropped.tables);
-        history.preload.push(((history.plan.tables.len() - 1).into(), vec![vec![Value::Int(1)], vec![Value::Int(2)]]));
+        history.preload.push((table(&history), vec![vec![Value::Int(1)], vec![Value::Int(2)]]));
         migrated.plan.schema_version += 1;
         let (name, ty, default) = ("added".to_owned(), ColumnType::required(Type::Int), Some(Value::Int(7)));
         migrated.plan.tables[0].columns.push(ColumnDef { default, ..ColumnDef::new(name, ty) });
