@@ -8,7 +8,7 @@ use tidemill_state::{EXISTS, Earliest, KeyColumn, Keys, RowAddress, Table};
 
 fn numbers() -> Table {
     let ty = ColumnType::required(Type::Int);
-    let column = |name: &str| Column { name: name.into(), ty, default: None, window: None, was: None };
+    let column = |name: &str| Column::new(name, ty);
     Table::new(&Definition {
         name: "numbers".into(),
         columns: vec![column("key"), column("value")],
