@@ -7,7 +7,7 @@ use crate::edges::{Collection, Raised};
 use crate::frame::Frame;
 use crate::recall::Recall;
 use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise};
-use crate::values::{ToPython, dict_of};
+use crate::values::{ToPython, dict_of, row_of};
 use arrow_array::RecordBatch;
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::arrow::rows;
-use tidemill_model::{Schema, Value};
-use tidemill_plan::TableId;
+use tidemill_model::{Schema, Type, Value};
+use tidemill_plan::{Column, Table, TableId};
 use tidemill_runtime::{
-    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, SessionError, Slow,
+    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, SessionError, Slow, Wish,
 };
 
 const OVER: &str = "the session is over; app.start() begins another one";
@@ -253,6 +253,25 @@ impl Session {
     }
 }
 
+/// The values of a key, or a `PlanError`.
+fn key_of(py: Python<'_>, table: &Table, given: &[Bound<'_, PyAny>]) -> PyResult<Vec<Value>> {
+    let columns: Vec<&Column> = table.key.iter().map(|&column| &table.columns[column]).collect();
+    let refused =
+        |message: String, hint: String| error_of(py, "PlanError", (message, hint, format!("table '{}'", table.name)));
+    if given.len() != columns.len() {
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let message = format!("the key has {} columns, not {}", columns.len(), given.len());
+        return Err(refused(message, format!("give one value for each of: {}", names.join(", "))));
+    }
+    if let Some(float) = columns.iter().find(|column| column.ty.ty == Type::Float) {
+        let message = format!("key column '{}' is a float, which cannot be asked for", float.name);
+        return Err(refused(message, "read the whole table".into()));
+    }
+    let schema = Schema::scalars(columns.iter().map(|column| (column.name.as_str(), column.ty.ty.into())));
+    row_of(py, &schema, given)?
+        .map_err(|(place, reason)| refused(format!("key column '{}': {reason}", columns[place].name), String::new()))
+}
+
 #[pymethods]
 impl Session {
     /// Sends an Arrow object or a [`Frame`] to a source: the number of events sent in time, and whether these are all.
@@ -366,6 +385,28 @@ impl Session {
         let asked = self.deny(py, patiently(py, deadline, |until| self.session.ask(wanted.clone(), Some(until)))?)?;
         let reads = self.deny(py, patiently(py, deadline, |until| asked.reads(Some(until)))?)?;
         Ok((reads.epoch, reads.complete, frames(&self.session, &wanted, reads)))
+    }
+
+    /// The row of a key as a dict, if there is one.
+    fn row<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        key: Vec<Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let deadline = deadline_of(timeout)?;
+        let id = self.deny(py, self.session.table(name))?;
+        let table = &self.session.engine().program().tables[id];
+        let key = key_of(py, table, &key)?;
+        let wishes = vec![Wish { table: id, keys: Some(vec![key]) }];
+        let asked =
+            self.deny(py, patiently(py, deadline, |until| self.session.ask_to_read(wishes.clone(), Some(until)))?)?;
+        let copied = self.deny(py, patiently(py, deadline, |until| asked.tables(Some(until)))?)?;
+        let schema = table_schema(table);
+        let found = rows(&copied.tables[0], &schema);
+        let convert = ToPython::new(py)?;
+        found.first().map(|row| dict_of(&convert, &schema, row)).transpose()
     }
 
     /// Makes a savepoint: its name, its epoch and the epoch's punctuation.

@@ -46,6 +46,15 @@ pub fn batch_from_columns(
     Ok(Frame::new(schema, vec![batch], bad))
 }
 
+/// A row of Python values, or the column that does not fit and why.
+pub fn row_of(
+    py: Python<'_>,
+    schema: &Schema,
+    cells: &[Bound<'_, PyAny>],
+) -> PyResult<Result<Vec<Value>, (usize, String)>> {
+    Ok(FromPython::new(py)?.row(schema, cells))
+}
+
 /// A record as text, as far as its values have one.
 fn shown(schema: &Schema, cells: &[Bound<'_, PyAny>]) -> String {
     let cell = |(field, value): (&tidemill_model::Field, &Bound<'_, PyAny>)| {

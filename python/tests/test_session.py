@@ -604,3 +604,44 @@ def test_tables_larger_than_the_memory_limit_are_copied_whole(tmp_path):
     assert copied["id"].to_pylist() == list(range(rows))
     doubled = [2 * n if n < 100_000 else n for n in range(rows)]
     assert copied["sum"].to_pylist() == doubled
+
+
+class Seat(tm.Row):
+    hall: str = tm.key()
+    number: int = tm.key()
+    free: bool = True
+    taken: int = 0
+
+
+class Take(tm.Event):
+    hall: str
+    number: int
+
+
+@pytest.mark.parametrize("memory", [None, "32MiB"])
+def test_a_row_is_read_as_it_is_after_what_was_sent(tmp_path, memory):
+    app = tm.App("seats")
+    seats = app.table(Seat)
+    takes = app.source(Take)
+
+    @app.transaction(takes)
+    def take(ev, s=seats.row("hall", "number", create=True)):
+        s.taken += 1
+
+    options = {} if memory is None else {"memory": memory, "state": tmp_path / "state"}
+    count = 1_000 if memory is None else 600_000
+    with app.start(workers=1, **options) as mill:
+        for numbers in (range(count), range(0, count, 7)):
+            mill.send(takes, pa.table({"hall": ["a"] * len(numbers), "number": numbers}))
+        for number in (0, 1, 7, count - 1, count // 2):
+            row = {"hall": "a", "number": number, "free": True, "taken": 2 if number % 7 == 0 else 1}
+            assert mill.row(seats, "a", number) == row
+        assert mill.row(seats, "b", 0) is None
+        assert mill.row(seats, "a", -1) is None
+        with pytest.raises(
+            tm.PlanError, match="the key has 2 columns, not 1; give one value for each of: hall, number"
+        ):
+            mill.row(seats, "a")
+        with pytest.raises(tm.PlanError, match="key column 'number'"):
+            mill.row(seats, "a", "x")
+    assert memory is None or mill.close().durability.memory.evicted > 0

@@ -60,6 +60,9 @@ class Session:
     def reads(self, timeout: float | None, /) -> tuple[int, int | None, dict[str, Frame]]:
         """All tables after one released epoch, copied when they are read, with its number and its punctuation."""
 
+    def row(self, name: str, key: list[object], timeout: float | None, /) -> dict[str, Any] | None:
+        """The row of a key, if there is one."""
+
     def savepoint(self, name: str | None, timeout: float | None, /) -> tuple[str, int, int | None]:
         """Makes a savepoint: its name, its released epoch, and the epoch's punctuation."""
 

@@ -338,6 +338,13 @@ class Session:
         epoch = next(iter(copies.values())).epoch if copies else self.flush(timeout=timeout).epoch
         return connected({name: copy._rows() for name, copy in copies.items()}, epoch)
 
+    def row(self, table: Table[Any] | str, *key: object, timeout: float | None = None) -> dict[str, Any] | None:
+        """The row of a key, such as ``mill.row(accounts, "ada")``, after everything that was sent before.
+
+        A value for each column of the key; ``None`` if there is no such row. The table is not copied.
+        """
+        return self._native.row(self._table(table), list(key), timeout)
+
     def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
         """Makes a savepoint of the state, after an epoch that contains everything that was sent before.
 
@@ -478,6 +485,10 @@ class AsyncSession:
     async def duckdb(self, *tables: Table[Any] | str, timeout: float | None = None) -> Any:
         """``Session.duckdb``."""
         return await _on_own_thread(lambda: self._session.duckdb(*tables, timeout=timeout))
+
+    async def row(self, table: Table[Any] | str, *key: object, timeout: float | None = None) -> dict[str, Any] | None:
+        """As ``Session.row``."""
+        return await asyncio.to_thread(self._session.row, table, *key, timeout=timeout)
 
     async def savepoint(self, name: str | None = None, *, timeout: float | None = None) -> Savepoint:
         """As ``Session.savepoint``."""

@@ -99,6 +99,11 @@ impl PinnedRows for Pinned {
             Ok(())
         })
     }
+
+    fn get(&self, keys: &Image) -> Result<Found, EvictedError> {
+        let Pinned(runs) = self;
+        Ok(runs.get(keys)?)
+    }
 }
 
 /// Tracks which part of the state is in memory, and how much memory it may take.

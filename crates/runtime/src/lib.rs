@@ -50,6 +50,7 @@ pub use tidemill_recovery::{
     checkpoint_rows, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
+pub use tidemill_stages::access::read::Wish;
 pub use tidemill_stages::access::scheduling::{Policies, Scheduling};
 pub use tidemill_stages::access::shape::EpochShape;
 pub use tidemill_stages::actor::{Bell, Progress};

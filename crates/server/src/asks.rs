@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use tidemill_model::Value;
 use tidemill_plan::TableId;
-use tidemill_runtime::Session;
+use tidemill_runtime::{Session, Wish};
 use tokio::sync::oneshot;
 
 /// The interval at which the thread looks whether it is to end.
@@ -22,13 +23,13 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct TableAt {
     /// The epoch.
     pub epoch: u64,
-    /// All rows, sorted by key.
+    /// All rows, sorted by key, or the one that was asked for, if it is there.
     pub rows: RecordBatch,
 }
 
 /// Something to ask the session for, and who waits for it. An error says in words why it cannot be done.
 enum Ask {
-    Table(TableId, oneshot::Sender<Result<TableAt, String>>, Slot),
+    Read(Wish, oneshot::Sender<Result<TableAt, String>>, Slot),
     Push(usize, RecordBatch, oneshot::Sender<Result<u64, String>>, Slot),
 }
 
@@ -51,8 +52,17 @@ impl Asks {
 
     /// The rows of a table after the next epoch; none if too much is asked at once.
     pub fn table(&self, table: TableId) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
+        self.read(Wish::whole(table))
+    }
+
+    /// The row of a key after the next epoch, if there is one; the table is not copied. None as above.
+    pub fn row(&self, table: TableId, key: Vec<Value>) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
+        self.read(Wish { table, keys: Some(vec![key]) })
+    }
+
+    fn read(&self, wish: Wish) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
         let (to, answer) = oneshot::channel();
-        let ask = Ask::Table(table, to, self.slots.take()?);
+        let ask = Ask::Read(wish, to, self.slots.take()?);
         // Without the thread the channel is closed without an answer.
         let _ = self.asks.send(ask);
         Some(answer)
@@ -82,14 +92,16 @@ impl Asks {
 
 /// Sends what is pushed, and answers with one epoch after that.
 fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
-    let (mut reads, mut pushes, mut tables) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reads, mut pushes, mut wishes) = (Vec::new(), Vec::new(), Vec::<Wish>::new());
     for ask in asks {
         match ask {
-            Ask::Table(table, to, slot) => {
-                if !tables.contains(&table) {
-                    tables.push(table);
+            Ask::Read(wish, to, slot) => {
+                // Those who read a whole table share it.
+                let shared = wishes.iter().position(|other| wish.keys.is_none() && *other == wish);
+                reads.push((shared.unwrap_or(wishes.len()), to, slot));
+                if shared.is_none() {
+                    wishes.push(wish);
                 }
-                reads.push((table, to, slot));
             }
             Ask::Push(source, events, to, slot) => match session.send(source, &events, None) {
                 Ok(_) => pushes.push((to, slot)),
@@ -97,10 +109,9 @@ fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
             },
         }
     }
-    match session.tables(&tables, None) {
+    match session.read(wishes, None) {
         Ok(at) => {
-            for (table, to, _slot) in reads {
-                let place = tables.iter().position(|&other| other == table).expect("it was asked for");
+            for (place, to, _slot) in reads {
                 let _ = to.send(Ok(TableAt { epoch: at.epoch, rows: at.tables[place].clone() }));
             }
             pushes.into_iter().for_each(|(to, _slot)| _ = to.send(Ok(at.epoch)));

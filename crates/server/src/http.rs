@@ -342,7 +342,11 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
         (Err(why), _) | (_, Err(why)) => return answer::error(StatusCode::BAD_REQUEST, &why),
     };
     let id = shared.session.table(name).expect("it is there");
-    let Some(asked) = shared.asks.table(id) else { return busy(shared) };
+    let asked = match &wanted {
+        Some(key) => shared.asks.row(id, key.clone()),
+        None => shared.asks.table(id),
+    };
+    let Some(asked) = asked else { return busy(shared) };
     let at = match asked.await {
         Ok(Ok(at)) => at,
         Ok(Err(why)) => return answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),

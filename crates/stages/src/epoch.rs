@@ -3,7 +3,7 @@
 
 use crate::access::grouping::{Grouping, Scheduled, within};
 use crate::access::hot::Touched;
-use crate::access::read::TableRead;
+use crate::access::read::{TableRead, Wish};
 use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
 use crate::due::DueCut;
@@ -18,7 +18,7 @@ use arrow_array::RecordBatch;
 use std::ops::Range;
 use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
-use tidemill_plan::{Program, StreamId, TableId, TransactionId};
+use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_schedule::Breakdown;
 use tidemill_state::Generation;
 use tidemill_txn::Survey;
@@ -89,8 +89,8 @@ pub struct StageTimes {
 pub struct Wanted {
     /// The streams that are followed.
     pub follows: Arc<[StreamId]>,
-    /// The tables to read after its access; a table may be there several times.
-    pub tables: Vec<TableId>,
+    /// What to read of tables after its access; a table may be there several times.
+    pub tables: Vec<Wish>,
     /// The inputs whose events have callers that wait for their outcomes; each once.
     pub answers: Vec<InputId>,
     /// Whether a sample of the rows that it touches is wanted.

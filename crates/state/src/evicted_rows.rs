@@ -31,4 +31,7 @@ pub trait EvictedRows: Send + Sync {
 pub trait PinnedRows: Send + Sync {
     /// Passes all of these rows to `each`, each row once. May also pass rows of keys that had a slot.
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError>;
+
+    /// The rows of these keys.
+    fn get(&self, keys: &Image) -> Result<Found, EvictedError>;
 }

@@ -19,8 +19,9 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`, `nodes`,
-//! `read_snapshot`, `rows`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on these invariants.
+//! `blob`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`,
+//! `nodes`, `point_read`, `read_snapshot`, `rows`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on
+//! these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -44,6 +45,7 @@ mod marks;
 pub mod memory;
 mod nodes;
 mod order;
+mod point_read;
 mod read_snapshot;
 mod recent;
 mod rows;
@@ -64,6 +66,7 @@ pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};
 pub use load::Filled;
 pub use marks::Generation;
+pub use point_read::PointRead;
 pub use read_snapshot::ReadSnapshot;
 pub use recent::RecentKeys;
 pub use rows::RowAddress;

@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +12,7 @@ use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
     EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE,
-    PinnedRows, ReadSnapshot, Removal, RowAddress, RowShape, Table, Victims, Wrongly, blob,
+    PinnedRows, PointRead, ReadSnapshot, Removal, RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
 /// The rows of a checkpoint: key to value; all of them exist.
@@ -51,18 +51,26 @@ fn push(image: &mut Image, key: &str, value: u64) {
     image.push([EXISTS, 0, value], |_| key.as_bytes());
 }
 
+fn key_of(keys: &Image, row: usize) -> String {
+    String::from_utf8(keys.text(row, 1).to_vec()).expect("UTF-8")
+}
+
+fn found(rows: &BTreeMap<String, u64>, keys: &Image, empty: &Image) -> Found {
+    let mut found = Found { rows: empty.clone(), places: vec![NOWHERE; keys.len()] };
+    for row in 0..keys.len() {
+        let key = key_of(keys, row);
+        if let Some(&value) = rows.get(&key) {
+            found.places[row] = found.rows.len() as u32;
+            push(&mut found.rows, &key, value);
+        }
+    }
+    found
+}
+
 impl EvictedRows for Store {
     fn get(&self, keys: &Image) -> Found {
-        let mut found = Found { rows: self.image(), places: vec![NOWHERE; keys.len()] };
-        for row in 0..keys.len() {
-            let key = String::from_utf8(keys.text(row, 1).to_vec()).expect("UTF-8");
-            if let Some(&value) = self.rows.lock().get(&key) {
-                found.places[row] = found.rows.len() as u32;
-                push(&mut found.rows, &key, value);
-            }
-            self.asked.lock().push(key);
-        }
-        found
+        self.asked.lock().extend((0..keys.len()).map(|row| key_of(keys, row)));
+        found(&self.rows.lock(), keys, &self.image())
     }
 
     fn pin(&self) -> Arc<dyn PinnedRows> {
@@ -90,6 +98,10 @@ impl PinnedRows for Pinned {
             each(image);
         }
         Ok(())
+    }
+
+    fn get(&self, keys: &Image) -> Result<Found, EvictedError> {
+        Ok(found(&self.rows, keys, &self.empty))
     }
 }
 
@@ -206,6 +218,22 @@ impl Subject {
         (unsafe { self.table.begin_read() }, self.model.clone())
     }
 
+    /// Reads the rows of some keys as they are now.
+    fn read_keys(&self, keys: &[u64]) -> (PointRead, BTreeMap<String, u64>) {
+        let names: Vec<[Value; 1]> = keys.iter().map(|&key| [Value::Str(name(key))]).collect();
+        let image = self.table.key_image(names.iter().map(|key| &key[..]));
+        let of_keys = |(key, _): &(&String, &u64)| keys.iter().any(|&wanted| name(wanted) == **key);
+        let model = self.model.iter().filter(of_keys).map(|(key, &value)| (key.clone(), value)).collect();
+        // SAFETY: nothing runs.
+        (unsafe { self.table.read_keys(&image) }, model)
+    }
+
+    /// Whether the rows of keys are those of then.
+    fn has_rows_of_then(&self, (read, model): &(PointRead, BTreeMap<String, u64>)) -> bool {
+        let rows = read.rows().expect("the store reads");
+        is_of(&self.table, &self.table.sorted_batch(&rows), model)
+    }
+
     /// Whether what was begun to be read has the content of then.
     fn is_as_then(&self, (snapshot, model): &(Arc<ReadSnapshot>, BTreeMap<String, u64>)) -> bool {
         let read = self.table.read(snapshot).expect("the store reads");
@@ -287,7 +315,7 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
         random.set(random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
         (random.get() >> 33) % n
     };
-    let (mut subject, mut reads) = (Subject::new(300), VecDeque::new());
+    let (mut subject, mut reads, mut points) = (Subject::new(300), VecDeque::new(), VecDeque::new());
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..60 {
             let mut changes: BTreeMap<u64, Option<u64>> = BTreeMap::new();
@@ -303,6 +331,13 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
             {
                 return false;
             }
+            let keys: BTreeSet<u64> = (0..below(6)).map(|_| below(500)).collect();
+            points.push_back(subject.read_keys(&keys.into_iter().collect::<Vec<_>>()));
+            if let Some(read) = points.pop_front_if(|_| below(2) == 0)
+                && !subject.has_rows_of_then(&read)
+            {
+                return false;
+            }
             if below(3) == 0 {
                 subject.checkpoint();
             }
@@ -312,7 +347,8 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
                 unsafe { subject.table.fit_indexes(below(1_000) as usize) };
             }
         }
-        subject.holds() && reads.iter().all(|read| subject.is_as_then(read))
+        let points_hold = points.iter().all(|read| subject.has_rows_of_then(read));
+        points_hold && subject.holds() && reads.iter().all(|read| subject.is_as_then(read))
     }));
     ran.unwrap_or(false)
 }

@@ -244,6 +244,10 @@ impl PinnedRows for Nowhere {
     fn each(&self, _each: &mut dyn FnMut(Image)) -> Result<(), EvictedError> {
         Ok(())
     }
+
+    fn get(&self, keys: &Image) -> Result<Found, EvictedError> {
+        Ok(EvictedRows::get(self, keys))
+    }
 }
 
 /// Rows that two threads looked up at once are not evicted first.

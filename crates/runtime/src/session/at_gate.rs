@@ -143,7 +143,7 @@ impl AtGate {
     fn answer_with(&mut self, epoch: &mut Epoch, held: Vec<u64>) -> Vec<SavepointRequest> {
         let mut savepoints = Vec::new();
         for mut question in self.asked.drain(..) {
-            epoch.input.wanted.tables.extend(&question.tables);
+            epoch.input.wanted.tables.extend(question.tables.iter().cloned());
             savepoints.extend(question.savepoint.take());
             self.link.due(Due { epoch: epoch.number, question, held: held.clone() });
         }

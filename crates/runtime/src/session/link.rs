@@ -17,9 +17,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_plan::{StreamId, TableId};
+use tidemill_plan::StreamId;
 use tidemill_recovery::SavepointRequest;
-use tidemill_stages::access::read::TableRead;
+use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::finish::answers::Answers;
 use tidemill_stages::gate::SourcePosition;
@@ -62,8 +62,8 @@ pub enum Message {
 
 /// A question about the run after everything that was sent before.
 pub struct Question {
-    /// The tables to read.
-    pub tables: Vec<TableId>,
+    /// What to read of tables.
+    pub tables: Vec<Wish>,
     /// The savepoint to keep, of a run with a state.
     pub savepoint: Option<SavepointRequest>,
     /// Dropped without an answer if the run ends before.

@@ -40,7 +40,7 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId, TableId};
 use tidemill_recovery::{Control, RunError, SavepointRequest, Savepoints};
-use tidemill_stages::access::read::TableRead;
+use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::io::SourceBatch;
@@ -307,7 +307,13 @@ impl Session {
 
     /// Tables as they are after one released epoch, which contains everything that was sent before.
     pub fn tables(&self, tables: &[TableId], deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
-        self.ask(tables.to_vec(), deadline)?.tables(deadline)
+        self.read(tables.iter().map(|&table| Wish::whole(table)).collect(), deadline)
+    }
+
+    /// The same, also of single rows, which costs no copy of their tables: for each wish the rows that there are, sorted
+    /// by key. Panics if a key has not the types of its table's key, or has floats.
+    pub fn read(&self, wishes: Vec<Wish>, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
+        self.ask_to_read(wishes, deadline)?.tables(deadline)
     }
 
     /// Makes a savepoint of the run's state, of a released epoch that contains everything that was sent before. The run
@@ -411,9 +417,15 @@ impl Session {
     /// Asks for an epoch that contains everything that was sent before, and for copies of tables after it. Waits for
     /// room, and not for the answer.
     pub fn ask(&self, tables: Vec<TableId>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
+        self.ask_to_read(tables.into_iter().map(Wish::whole).collect(), deadline)
+    }
+
+    /// The same for [`Session::read`].
+    pub fn ask_to_read(&self, wishes: Vec<Wish>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
         let (answer, answered) = bounded(1);
-        let asked = Asked { engine: self.engine.clone(), tables: tables.clone(), answered };
-        self.message(Message::Ask(Question { tables, savepoint: None, answer }), deadline)?;
+        let tables = wishes.iter().map(|wish| wish.table).collect();
+        let asked = Asked { engine: self.engine.clone(), tables, answered };
+        self.message(Message::Ask(Question { tables: wishes, savepoint: None, answer }), deadline)?;
         Ok(asked)
     }
 
