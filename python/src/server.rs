@@ -23,6 +23,7 @@ pub fn serve(
     session: &Bound<'_, Session>,
     host: String,
     port: u16,
+    postgres_port: Option<u16>,
     insecure: bool,
     limits: (usize, usize, usize, usize, f64),
 ) -> PyResult<Server> {
@@ -33,7 +34,7 @@ pub fn serve(
         Limits { calls_max, connections_max, body_bytes_max, query_rows_max, query_time_max, ..Limits::default() };
     let session = session.get().session.clone();
     let served = session.clone();
-    let options = ServeOptions { host, port, insecure, limits };
+    let options = ServeOptions { host, port, postgres_port, insecure, limits };
     let engine = Arc::new(DuckDb(session.clone()));
     let started = py.detach(|| tidemill_server::Server::start_with(served, options, Some(engine)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
@@ -51,6 +52,12 @@ impl Server {
     #[getter]
     fn url(&self) -> String {
         format!("http://{}", self.server.address())
+    }
+
+    /// Where clients of PostgreSQL connect to.
+    #[getter]
+    fn postgres_url(&self) -> Option<String> {
+        self.server.postgres_url(&self.session.engine().program().name)
     }
 
     /// Waits until the run of the session is over.

@@ -161,11 +161,16 @@ def start(job: Job) -> NativeSession:
 
 
 def serve(
-    session: NativeSession, host: str, port: int, insecure: bool, limits: tuple[int, int, int, int, float]
+    session: NativeSession,
+    host: str,
+    port: int,
+    postgres_port: int | None,
+    insecure: bool,
+    limits: tuple[int, int, int, int, float],
 ) -> NativeServer:
-    """Serves a session over HTTP. ``limits``: calls, connections, bytes of a body, rows of a query; and seconds of a
-    query. Raises ``RunError``."""
-    return _native.serve(session, host, port, insecure, limits)
+    """Serves a session. ``limits``: calls, connections, bytes of a body, rows of a query; and seconds of a query.
+    Raises ``RunError``."""
+    return _native.serve(session, host, port, postgres_port, insecure, limits)
 
 
 def close(session: NativeSession) -> Outcome:

@@ -95,6 +95,10 @@ class Server:
     def url(self) -> str:
         """Where it is served."""
 
+    @property
+    def postgres_url(self) -> str | None:
+        """Where clients of PostgreSQL connect to."""
+
     def wait(self) -> None:
         """Waits until the run of the session is over. Raises what a signal's handler raises."""
 
@@ -102,9 +106,15 @@ class Server:
         """Answers what is under way, and ends."""
 
 def serve(
-    session: Session, host: str, port: int, insecure: bool, limits: tuple[int, int, int, int, float], /
+    session: Session,
+    host: str,
+    port: int,
+    postgres_port: int | None,
+    insecure: bool,
+    limits: tuple[int, int, int, int, float],
+    /,
 ) -> Server:
-    """Serves a session over HTTP. Raises ``tidemill.RunError``."""
+    """Serves a session over HTTP and to clients of PostgreSQL. Raises ``tidemill.RunError``."""
 
 class Follower:
     """A reader of a stream."""

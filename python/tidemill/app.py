@@ -23,7 +23,7 @@ from .own import SinkConnector
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Row
-from .serving import serve
+from .serving import Place, serve
 from .session import Session
 from .stream import Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
@@ -582,15 +582,26 @@ class App:
         return stream, next((s._analyzed for s in self.streams() if s.label == stream), stream)
 
     def serve(
-        self, host: str = "127.0.0.1", port: int = 8740, *, insecure: bool = False, quiet: bool = False, **options: Any
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8740,
+        *,
+        postgres: bool = True,
+        postgres_port: int | None = None,
+        insecure: bool = False,
+        quiet: bool = False,
+        **options: Any,
     ) -> RunSummary:
         """Starts the application and serves it over HTTP, until Ctrl-C or SIGTERM (docs/server.md).
+
+        Clients of PostgreSQL are served on a port of their own, unless ``postgres`` is ``False``: 5433, or any that is
+        free if ``port`` is 0.
 
         Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
         ``start``. Only addresses of this machine are served, unless ``insecure`` allows others: nobody is asked who he
         is. Raises what ``start`` raises, and ``RunError`` where the address cannot be served.
         """
-        return serve(self, host, port, insecure, quiet, options)
+        return serve(self, Place(host, port, postgres, postgres_port, insecure), quiet, options)
 
     def _keep(self, outcome: Outcome) -> None:
         """Keeps the results of a run where users look for them."""

@@ -1,4 +1,4 @@
-"""Serving a session over HTTP (docs/server.md)."""
+"""Serving a session over HTTP and to clients of PostgreSQL (docs/server.md)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from .summary import RunSummary
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Server", "serve"]
+__all__ = ["Place", "Server", "serve"]
+
+POSTGRES_PORT = 5433
 
 
 class Server:
@@ -26,6 +29,8 @@ class Server:
         self._native = native
         self.url = native.url
         """Where it is served, such as ``http://127.0.0.1:8740``."""
+        self.postgres_url = native.postgres_url
+        """Where clients of PostgreSQL connect to, such as ``postgresql://127.0.0.1:5433/bank``, if they are served."""
 
     def __repr__(self) -> str:
         return f"<server on {self.url}>"
@@ -43,13 +48,31 @@ class Server:
         self._native.stop()
 
 
-def serve(app: App, host: str, port: int, insecure: bool, quiet: bool, options: Mapping[str, Any]) -> RunSummary:
+@dataclass(frozen=True)
+class Place:
+    """Where an application is served."""
+
+    host: str
+    port: int
+    postgres: bool
+    postgres_port: int | None
+    insecure: bool
+
+
+def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> RunSummary:
     """``App.serve``."""
+    # One who wants any port has several servers, perhaps.
+    default = POSTGRES_PORT if place.port else 0
+    postgres_port = default if place.postgres_port is None else place.postgres_port
     with interruptible(), app.start(**options) as mill:
         try:
-            with mill.serve(host, port, insecure=insecure) as server:
+            served = mill.serve(
+                place.host, place.port, postgres=place.postgres, postgres_port=postgres_port, insecure=place.insecure
+            )
+            with served as server:
                 if not quiet:
-                    sys.stderr.write(f"serving {app.name} on {server.url}\n")
+                    postgres = f" and {server.postgres_url}" if server.postgres_url else ""
+                    sys.stderr.write(f"serving {app.name} on {server.url}{postgres}\n")
                 server._native.wait()
         except KeyboardInterrupt:
             pass

@@ -254,6 +254,8 @@ class Session:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        postgres: bool = True,
+        postgres_port: int = 0,
         insecure: bool = False,
         calls_max: int = 10_000,
         connections_max: int = 1_000,
@@ -263,11 +265,14 @@ class Session:
     ) -> Server:
         """Serves the session over HTTP, on any free port unless one is given; use it in a ``with`` block.
 
+        So are clients of PostgreSQL, on a port of their own, unless ``postgres`` is ``False``.
+
         The limits are those of ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be
         served: one that other machines reach needs ``insecure=True``, since nobody is asked who he is.
         """
         limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
-        return Server(_engine.serve(self._native, host, port, insecure, limits))
+        native = _engine.serve(self._native, host, port, postgres_port if postgres else None, insecure, limits)
+        return Server(native)
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
         """Promises that no event of a source with a time below will be sent any more.

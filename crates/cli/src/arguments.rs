@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
-use tidemill_server::{Limits, PORT, ServeOptions};
+use tidemill_server::{Limits, PORT, POSTGRES_PORT, ServeOptions};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -70,13 +70,14 @@ Examples:
 
 const SERVE_HELP: &str = "\
 Transactions on the events of app.requests(...) are called: POST /call/NAME with a JSON object. GET / says what there
-is. Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
+is. Clients of PostgreSQL call them as functions: SELECT * FROM deposit('ada', 10). Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
 Nobody is asked who he is. So only addresses of this machine are served, unless '--insecure' allows others.
 
 Examples:
   tidemill serve bank.py --state ./state
   curl -d '{\"account\": \"ada\", \"amount\": 10}' http://127.0.0.1:8740/call/deposit
-  curl http://127.0.0.1:8740/tables/accounts/ada";
+  curl http://127.0.0.1:8740/tables/accounts/ada
+  psql -h 127.0.0.1 -p 5433 -c \"SELECT * FROM deposit('ada', 10)\"";
 
 const VERIFY_HELP: &str = "\
 Begins at the newest checkpoint, or at a savepoint, which keeps the log after it.
@@ -277,19 +278,25 @@ pub struct ServeArguments {
     /// The port; 0 for any that is free.
     #[arg(long, value_name = "N", default_value_t = PORT, help_heading = "Server")]
     port: u16,
+    /// The port for clients of PostgreSQL; 0 for any that is free, as with '--port 0' [default: 5433].
+    #[arg(long, value_name = "N", conflicts_with = "no_postgres", help_heading = "Server")]
+    postgres_port: Option<u16>,
+    /// Do not serve clients of PostgreSQL.
+    #[arg(long, help_heading = "Server")]
+    no_postgres: bool,
     /// Allow an address that other machines reach: anybody there can call.
     #[arg(long, help_heading = "Server")]
     insecure: bool,
     /// The most calls without a reply; more are refused with 503.
     #[arg(long, value_name = "N", default_value_t = Limits::default().calls_max, help_heading = "Server")]
     calls_max: usize,
-    /// The most open connections.
+    /// The most open connections of each protocol.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Server")]
     connections_max: usize,
     /// Keep the last N events of a stream in memory: a reader that was cut off goes on after the last one that it has.
     #[arg(long, value_name = "STREAM=N", value_parser = parse_kept, help_heading = "Server")]
     pub keep: Vec<(String, usize)>,
-    /// The most bytes of a request's body.
+    /// The most bytes of a request's body, or of a message.
     #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Server")]
     body_bytes_max: usize,
     /// The longest that a query may run.
@@ -316,7 +323,10 @@ impl ServeArguments {
         let query_time_max = Duration::from_secs(query_seconds_max);
         let limits =
             Limits { calls_max, connections_max, body_bytes_max, query_time_max, query_rows_max, ..Limits::default() };
-        ServeOptions { host: self.host.clone(), port, insecure, limits }
+        // One who wants any port has several servers, perhaps.
+        let postgres_port = self.postgres_port.unwrap_or(if port == 0 { 0 } else { POSTGRES_PORT });
+        let postgres_port = (!self.no_postgres).then_some(postgres_port);
+        ServeOptions { host: self.host.clone(), port, postgres_port, insecure, limits }
     }
 }
 

@@ -83,7 +83,9 @@ fn execute<L: Loader>(
         if arguments.options().insecure {
             say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");
         }
-        say::err(&format!("serving {} on http://{}", session.engine().program().name, server.address()));
+        let name = &session.engine().program().name;
+        let postgres = server.postgres_url(name).map(|url| format!(" and {url}")).unwrap_or_default();
+        say::err(&format!("serving {name} on http://{}{postgres}", server.address()));
     }
     while !loader.interrupted() && !session.is_over() {
         thread::sleep(TICK);

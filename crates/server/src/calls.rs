@@ -1,12 +1,18 @@
 //! Calls on their way: from requests to batches for the engine, and from outcomes to replies.
 //!
 //! 1. A request's object is decoded into the next batch of its procedure ([`Calls::call`]); a wrong one is refused here.
-//! 2. The thread that sends takes the batches of all procedures and sends them. While it waits for room, the next ones grow:
-//!    so the more calls there are, the less each costs.
-//! 3. The thread that replies gets the outcomes, writes them as JSON and wakes the requests that wait.
+//! 2. The thread that sends takes all batches and sends them. While it waits for room, the next ones grow: so the more
+//!    calls there are, the less each costs.
+//! 3. The thread that replies gets the outcomes and wakes the requests that wait; those of HTTP get JSON.
 //!
 //! A request that has gone meanwhile changes nothing for the others; its call runs, and keeps its place until it is
 //! answered.
+//!
+//! # Order
+//!
+//! Batches are sent in the order of their numbers. A client that makes calls without waiting for replies says in which
+//! batch its last call is ([`Turn`]); its next one goes into that batch or a later one. So its calls run in the order in
+//! which they were made, also if they are of several procedures.
 
 use crate::slots::{Slot, Slots};
 use arrow_array::cast::AsArray;
@@ -51,6 +57,7 @@ pub enum Refused {
 pub struct Calls {
     session: Arc<Session>,
     procedures: Vec<Named>,
+    next: Mutex<Next>,
     slots: Slots,
     /// To the thread that sends: there is something.
     wake: Sender<()>,
@@ -63,24 +70,65 @@ pub struct Calls {
     pub refused: AtomicU64,
 }
 
-/// A procedure, with the calls that are not sent yet.
+/// A procedure.
 struct Named {
     name: String,
     procedure: Procedure,
-    next: Mutex<Next>,
     text: ReplyText,
 }
 
-/// The next batch of a procedure.
+/// The number of the batch that has the last call of a client; nothing may overtake that call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn(u64);
+
+/// The batches that are not sent yet.
+#[derive(Default)]
 struct Next {
+    /// In the order of their numbers.
+    batches: Vec<NextBatch>,
+    /// The number of batches so far.
+    count: u64,
+    /// By procedure: decoders that are free.
+    free: Vec<Vec<JsonRecords>>,
+}
+
+/// Calls of one procedure that will be sent together.
+struct NextBatch {
+    number: u64,
+    procedure: usize,
     records: JsonRecords,
     waiting: Vec<Waiting>,
 }
 
 /// A request that waits for its reply.
 struct Waiting {
-    to: oneshot::Sender<Reply>,
+    to: To,
     slot: Slot,
+}
+
+/// How a request wants its reply.
+enum To {
+    Text(oneshot::Sender<Reply>),
+    Columns(oneshot::Sender<Made>),
+}
+
+/// The outcome of a call, in columns.
+#[derive(Debug)]
+pub struct Made {
+    answered: Answered,
+    at: usize,
+}
+
+impl Made {
+    /// The outcome, with its row in what [`Made::answered`] has.
+    pub fn outcome(&self) -> Outcome {
+        self.answered.outcomes()[self.at]
+    }
+
+    /// This call and those that were answered with it.
+    pub fn answered(&self) -> &Answered {
+        &self.answered
+    }
 }
 
 /// Calls that were sent together.
@@ -95,14 +143,14 @@ impl Calls {
     pub fn start(session: Arc<Session>, calls_max: usize) -> io::Result<(Arc<Calls>, Vec<JoinHandle<()>>)> {
         let named = |procedure: Procedure| {
             let transaction = &session.engine().program().transactions[procedure.transaction];
-            let next =
-                Next { records: JsonRecords::new(&session.source_schema(procedure.source)), waiting: Vec::new() };
-            let text = ReplyText::of(&session, procedure);
-            Named { name: transaction.name.clone(), procedure, next: Mutex::new(next), text }
+            Named { name: transaction.name.clone(), procedure, text: ReplyText::of(&session, procedure) }
         };
+        let procedures: Vec<Named> = session.procedures().map(named).collect();
+        let free = procedures.iter().map(|_| Vec::new()).collect();
         let (wake, woken) = bounded(1);
         let calls = Arc::new(Calls {
-            procedures: session.procedures().map(named).collect(),
+            procedures,
+            next: Mutex::new(Next { free, ..Next::default() }),
             session: session.clone(),
             slots: Slots::new(calls_max),
             wake,
@@ -132,27 +180,58 @@ impl Calls {
 
     /// Calls a procedure. The receiver gets the reply; it is closed without one if the run ends before.
     pub fn call(&self, name: &str, object: &[u8]) -> Result<oneshot::Receiver<Reply>, Refused> {
-        let Some(named) = self.procedures.iter().find(|named| named.name == name) else {
+        let Some(procedure) = self.procedures.iter().position(|named| named.name == name) else {
             let why = self.session.procedure(name).map_or_else(|error| error.to_string(), |_| "it is hidden".into());
             return Err(Refused::Unknown(why));
         };
+        let (to, reply) = oneshot::channel();
+        self.make(procedure, object, &mut Turn::default(), To::Text(to))?;
+        Ok(reply)
+    }
+
+    /// Calls a procedure by its place in [`Calls::procedures`]. The call runs after the one of this turn. The receiver is
+    /// as above.
+    pub fn call_after(
+        &self,
+        procedure: usize,
+        object: &[u8],
+        turn: &mut Turn,
+    ) -> Result<oneshot::Receiver<Made>, Refused> {
+        let (to, made) = oneshot::channel();
+        self.make(procedure, object, turn, To::Columns(to))?;
+        Ok(made)
+    }
+
+    fn make(&self, procedure: usize, object: &[u8], turn: &mut Turn, to: To) -> Result<(), Refused> {
         let Some(slot) = self.slots.take() else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Busy);
         };
-        let (to, reply) = oneshot::channel();
-        let mut next = named.next.lock();
-        next.records.push(object).map_err(Refused::Bad)?;
-        next.waiting.push(Waiting { to, slot });
+        let mut next = self.next.lock();
+        let schema = || self.session.source_schema(self.procedures[procedure].procedure.source);
+        let batch = next.batch(procedure, *turn, schema);
+        batch.records.push(object).map_err(Refused::Bad)?;
+        batch.waiting.push(Waiting { to, slot });
+        *turn = Turn(batch.number);
         drop(next);
         self.made.fetch_add(1, Ordering::Relaxed);
         match self.wake.try_send(()) {
             // It is awake already, and will see this one.
             Ok(()) | Err(TrySendError::Full(())) => {}
             // Nobody sends any more, and the reply is closed with the rest.
-            Err(TrySendError::Disconnected(())) => named.next.lock().forget(),
+            Err(TrySendError::Disconnected(())) => drop(self.next.lock().take()),
         }
-        Ok(reply)
+        Ok(())
+    }
+
+    /// The values that the rows of an abort had, as a JSON object.
+    pub fn seen(&self, procedure: usize, aborted: &RecordBatch, row: usize) -> String {
+        self.procedures[procedure].text.seen_of(aborted, row)
+    }
+
+    /// The reason of an abort.
+    pub fn reason<'a>(&self, procedure: usize, aborted: &'a RecordBatch, row: usize) -> &'a str {
+        aborted.column(self.procedures[procedure].text.reason).as_string::<i32>().value(row)
     }
 
     /// Ends the threads, once nothing is under way.
@@ -167,12 +246,17 @@ impl Calls {
             if woken.recv_timeout(TICK).is_err() {
                 continue;
             }
-            for (procedure, named) in self.procedures.iter().enumerate() {
-                let Some((batch, waiting)) = named.next.lock().take() else { continue };
-                let left = waiting.len();
+            let batches = self.next.lock().take();
+            for NextBatch { procedure, mut records, waiting, .. } in batches {
+                let (batch, left) = (records.finish(), waiting.len());
                 assert_eq!(left, batch.num_rows(), "each call has a request that waits");
+                self.next.lock().free[procedure].push(records);
+                if left == 0 {
+                    continue;
+                }
                 let sent = Batch { procedure, waiting: waiting.into_iter().map(Some).collect(), left };
                 self.sent.lock().insert(number, sent);
+                let named = &self.procedures[procedure];
                 if self.session.call_for(&named.procedure, &batch, to, number, None).is_err() {
                     // The run is over: the requests learn it by the closing of their channels.
                     self.sent.lock().remove(&number);
@@ -191,7 +275,7 @@ impl Calls {
                     // Outcomes that were given before the end are there by now.
                     answered.try_iter().for_each(|answered| self.hand_over(&answered));
                     self.sent.lock().clear();
-                    self.procedures.iter().for_each(|named| named.next.lock().forget());
+                    drop(self.next.lock().take());
                     if self.stopping.load(Ordering::Acquire) {
                         return;
                     }
@@ -215,22 +299,36 @@ impl Calls {
             sent.remove(&answered.number);
         }
         drop(sent);
-        for (Waiting { to, slot }, reply) in waiting.into_iter().zip(text.replies(answered)) {
+        let is_text = |waiting: &Waiting| matches!(waiting.to, To::Text(_));
+        let mut replies = waiting.iter().any(is_text).then(|| text.replies(answered).into_iter());
+        for (at, Waiting { to, slot }) in waiting.into_iter().enumerate() {
             // One who has the reply may call again.
             drop(slot);
+            let reply = replies.as_mut().and_then(Iterator::next);
             // The request may have gone.
-            let _ = to.send(reply);
+            match to {
+                To::Text(to) => _ = to.send(reply.expect("each call has a reply")),
+                To::Columns(to) => _ = to.send(Made { answered: answered.clone(), at }),
+            }
         }
     }
 }
 
 impl Next {
-    fn take(&mut self) -> Option<(RecordBatch, Vec<Waiting>)> {
-        (!self.waiting.is_empty()).then(|| (self.records.finish(), std::mem::take(&mut self.waiting)))
+    fn take(&mut self) -> Vec<NextBatch> {
+        std::mem::take(&mut self.batches)
     }
 
-    fn forget(&mut self) {
-        drop(self.take());
+    /// The batch for a call that runs after the one of this turn.
+    fn batch(&mut self, procedure: usize, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
+        let is_it = |batch: &NextBatch| batch.procedure == procedure && batch.number >= turn.0;
+        let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
+            self.count += 1;
+            let records = self.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
+            self.batches.push(NextBatch { number: self.count, procedure, records, waiting: Vec::new() });
+            self.batches.len() - 1
+        });
+        &mut self.batches[place]
     }
 }
 
@@ -251,6 +349,15 @@ impl ReplyText {
         let seen = Schema { fields: aborted[reason + 1..].to_vec() };
         let committed = JsonRows::new(&program.streams[transaction.committed.stream].schema);
         ReplyText { committed, reason, seen: JsonRows::new(&seen) }
+    }
+
+    /// What an abort shows of rows.
+    fn seen_of(&self, aborted: &RecordBatch, row: usize) -> String {
+        let columns: Vec<usize> = (self.reason + 1..aborted.num_columns()).collect();
+        let seen = aborted.project(&columns).expect("they are columns of it");
+        let mut text = Vec::new();
+        self.seen.of(&seen).write(&mut text, row);
+        String::from_utf8(text).expect("JSON is text")
     }
 
     /// The replies, in the order of the calls.

@@ -1,9 +1,10 @@
-//! Calls, reads and pushes over HTTP, for a running [`Session`].
+//! Calls, reads and pushes over HTTP, and calls and reads over the protocol of PostgreSQL, for a running [`Session`].
 //!
-//! One thread serves all connections (`http`, on `tokio`); it never waits for the engine. Others stand between it and
-//! the session: one sends calls and one takes their replies (`calls`), one asks for tables and sends what is pushed
-//! (`asks`), and one follows each stream that has readers (`follow`). SQL is answered by an engine that the server is
-//! given (`queries`), on a thread for each query. The `console` is a page for browsers, and what it asks for. Nothing below this crate knows of `async`.
+//! One thread serves all connections of HTTP (`http`, on `tokio`) and one those of PostgreSQL (`postgres`); they never wait
+//! for the engine. Others stand between them and the session: one sends calls and one takes their replies (`calls`), one
+//! asks for tables and sends what is pushed (`asks`), and one follows each stream that has readers (`follow`). SQL is
+//! answered by an engine that the server is given (`queries`), on a thread for each query. The `console` is a page for
+//! browsers, and what it asks for. Nothing below this crate knows of `async`.
 //!
 //! # Invariant
 //!
@@ -21,6 +22,7 @@ mod http;
 mod index;
 mod limits;
 mod metrics;
+mod postgres;
 mod queries;
 mod rows;
 mod shared;
@@ -33,6 +35,8 @@ use follow::Hubs;
 use http::Listening;
 pub use limits::Limits;
 use parking_lot::Mutex;
+pub use postgres::PORT as POSTGRES_PORT;
+use postgres::Wire;
 use queries::Asking;
 pub use queries::{Queried, Queries, Query, QueryError, QueryLimits};
 use shared::Shared;
@@ -40,7 +44,7 @@ use slots::Slots;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tidemill_runtime::Session;
 use tokio::sync::watch;
@@ -55,6 +59,8 @@ pub struct ServeOptions {
     pub host: String,
     /// 0: any that is free.
     pub port: u16,
+    /// That of the protocol of PostgreSQL, if it is spoken; 0: any that is free.
+    pub postgres_port: Option<u16>,
     /// Whether an address is allowed that other machines reach. Nobody is asked who he is.
     pub insecure: bool,
     /// Limits.
@@ -63,7 +69,8 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { host: "127.0.0.1".into(), port: PORT, insecure: false, limits: Limits::default() }
+        let postgres_port = Some(POSTGRES_PORT);
+        ServeOptions { host: "127.0.0.1".into(), port: PORT, postgres_port, insecure: false, limits: Limits::default() }
     }
 }
 
@@ -81,10 +88,12 @@ pub enum ServeError {
     )]
     Insecure(IpAddr),
     /// The port cannot be opened.
-    #[error("cannot serve on {address}: {source}; give another --port")]
+    #[error("cannot serve on {address}: {source}; give another {option}")]
     Bind {
         /// The address.
         address: SocketAddr,
+        /// The option that says the port.
+        option: &'static str,
         /// The reason.
         source: io::Error,
     },
@@ -96,9 +105,29 @@ pub enum ServeError {
 /// A server. It ends when it is drained or dropped.
 pub struct Server {
     address: SocketAddr,
+    postgres_address: Option<SocketAddr>,
     shared: Arc<Shared>,
+    wire: Option<Arc<Wire>>,
     closing: watch::Sender<bool>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
+}
+
+/// Those of connections, and those that answer what these wait for.
+#[derive(Default)]
+struct Threads {
+    connections: Vec<JoinHandle<()>>,
+    answers: Vec<JoinHandle<()>>,
+}
+
+/// Opens a port.
+fn bind(address: SocketAddr, option: &'static str) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let opened = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    opened().map_err(|source| ServeError::Bind { address, option, source })
 }
 
 impl Server {
@@ -113,7 +142,7 @@ impl Server {
         options: ServeOptions,
         engine: Option<Arc<dyn Queries>>,
     ) -> Result<Server, ServeError> {
-        let ServeOptions { host, port, insecure, limits } = options;
+        let ServeOptions { host, port, postgres_port, insecure, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().map_err(|_| ServeError::Host(host.into()))?,
@@ -121,32 +150,40 @@ impl Server {
         if !ip.is_loopback() && !insecure {
             return Err(ServeError::Insecure(ip));
         }
-        let address = SocketAddr::new(ip, port);
-        let bind = |source| ServeError::Bind { address, source };
-        let listener = TcpListener::bind(address).map_err(bind)?;
-        listener.set_nonblocking(true).map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
-        let (calls, mut threads) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
+        let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
+        let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
+        let (calls, mut answers) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
-        threads.push(asking);
+        answers.push(asking);
         let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
         let shared = Arc::new(Shared {
             queries: Asking::new(engine, limits.queries_max, of_query),
             hubs: Hubs::new(session.clone(), limits.readers_max),
             tails: Tails::new(session.clone()),
             recalls: Slots::new(1),
-            session,
-            calls,
-            asks,
+            session: session.clone(),
+            calls: calls.clone(),
+            asks: asks.clone(),
             limits,
             only_loopback: ip.is_loopback(),
             stopping: AtomicBool::new(false),
             connections: Default::default(),
+            postgres_connections: Default::default(),
         });
         let (closing, closes) = watch::channel(false);
-        let listening = Listening { listener, shared: shared.clone(), closes };
-        threads.push(listening.start().map_err(ServeError::Begin)?);
-        Ok(Server { address, shared, closing, threads: Mutex::new(threads) })
+        let listening = Listening { listener, shared: shared.clone(), closes: closes.clone() };
+        let mut connections = vec![listening.start().map_err(ServeError::Begin)?];
+        let postgres_address = postgres.as_ref().map(|(_, address)| *address);
+        let mut wire = None;
+        if let Some((listener, _)) = postgres {
+            let counted = shared.postgres_connections.clone();
+            let shared = Arc::new(Wire::new(&session, calls, asks, limits.of_wire(), counted));
+            let listening = postgres::Listening { listener, wire: shared.clone(), closes };
+            connections.push(listening.start().map_err(ServeError::Begin)?);
+            wire = Some(shared);
+        }
+        let threads = Mutex::new(Threads { connections, answers });
+        Ok(Server { address, postgres_address, shared, wire, closing, threads })
     }
 
     /// The address, with its port.
@@ -154,19 +191,26 @@ impl Server {
         self.address
     }
 
+    /// Where clients of PostgreSQL connect to, if they are served. They may name any database; this one names the
+    /// application.
+    pub fn postgres_url(&self, application: &str) -> Option<String> {
+        self.postgres_address.map(|address| format!("postgresql://{address}/{application}"))
+    }
+
     /// Takes no more requests, answers those that are under way, and ends: at the latest after
     /// [`Limits::drain_max`]. The session goes on.
     pub fn drain(&self) {
         self.shared.stop();
-        self.closing.send_replace(true);
-        let threads: Vec<JoinHandle<()>> = std::mem::take(&mut *self.threads.lock());
-        // Connections end first: what they wait for is answered by the other threads.
-        for thread in threads.into_iter().rev() {
-            // A thread that panicked has said so.
-            let _ = thread.join();
-            self.shared.calls.stop();
-            self.shared.asks.stop();
+        if let Some(wire) = &self.wire {
+            wire.stopping.store(true, Ordering::Release);
         }
+        self.closing.send_replace(true);
+        let Threads { connections, answers } = std::mem::take(&mut *self.threads.lock());
+        // Connections end first: what they wait for is answered by the other threads. A thread that panicked has said so.
+        connections.into_iter().for_each(|thread| _ = thread.join());
+        self.shared.calls.stop();
+        self.shared.asks.stop();
+        answers.into_iter().for_each(|thread| _ = thread.join());
     }
 }
 

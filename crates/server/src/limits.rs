@@ -1,5 +1,6 @@
 //! How much clients may make pile up.
 
+use crate::postgres::WireLimits;
 use std::time::Duration;
 
 /// How much may be on its way at once.
@@ -15,16 +16,25 @@ pub struct Limits {
     pub query_time_max: Duration,
     /// Rows that a query may give.
     pub query_rows_max: usize,
-    /// Open connections.
+    /// Open connections of each protocol.
     pub connections_max: usize,
     /// Readers of streams.
     pub readers_max: usize,
-    /// Bytes of a request's body.
+    /// Bytes of a request's body, or of a message.
     pub body_bytes_max: usize,
-    /// How long a connection may be silent, and a request's body may take.
+    /// How long a connection may be silent, and a request's body or a message may take.
     pub silence_max: Duration,
     /// How long the end waits for requests that are under way.
     pub drain_max: Duration,
+}
+
+impl Limits {
+    /// Those that are about clients of PostgreSQL.
+    pub fn of_wire(&self) -> WireLimits {
+        let &Limits { calls_max, asks_max, connections_max, body_bytes_max, silence_max, drain_max, .. } = self;
+        let message_bytes_max = body_bytes_max;
+        WireLimits { calls_max, asks_max, connections_max, message_bytes_max, silence_max, drain_max }
+    }
 }
 
 impl Default for Limits {

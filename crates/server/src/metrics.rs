@@ -38,6 +38,12 @@ pub fn text(shared: &Shared) -> String {
         ("tidemill_calls_in_flight", "gauge", "Calls without a reply yet.", calls.in_flight() as u64),
         ("tidemill_queries_in_flight", "gauge", "Queries without an answer yet.", shared.queries.under_way() as u64),
         ("tidemill_connections", "gauge", "Open connections.", shared.connections.load(Ordering::Relaxed) as u64),
+        (
+            "tidemill_postgres_connections",
+            "gauge",
+            "Open connections of clients of PostgreSQL.",
+            shared.postgres_connections.load(Ordering::Relaxed) as u64,
+        ),
         ("tidemill_stream_readers", "gauge", "Readers of streams.", shared.hubs.readers() as u64),
     ];
     for (name, kind, help, value) in single {

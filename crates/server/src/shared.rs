@@ -28,6 +28,7 @@ pub struct Shared {
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
     pub connections: AtomicUsize,
+    pub postgres_connections: Arc<AtomicUsize>,
 }
 
 impl Shared {

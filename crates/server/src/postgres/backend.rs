@@ -1,0 +1,172 @@
+//! What the server sends, as bytes.
+
+use super::error::{PgError, Severity};
+use super::frontend::Form;
+use super::types::PgType;
+
+/// The state of a connection's block of transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Idle,
+    InBlock,
+    Failed,
+}
+
+/// A column of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    pub name: String,
+    pub ty: PgType,
+}
+
+/// Appends a message.
+pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    // A zero byte would end it.
+    out.extend(text.bytes().filter(|&byte| byte != 0));
+    out.push(0);
+}
+
+pub fn authenticated(out: &mut Vec<u8>) {
+    message(out, b'R', |out| out.extend_from_slice(&[0; 4]));
+}
+
+/// The newest minor version that is spoken, and options of the protocol that are not known.
+pub fn negotiate(out: &mut Vec<u8>, unknown: &[&str]) {
+    message(out, b'v', |out| {
+        out.extend_from_slice(&0u32.to_be_bytes());
+        out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
+        unknown.iter().for_each(|option| text(out, option));
+    });
+}
+
+pub fn parameter(out: &mut Vec<u8>, name: &str, value: &str) {
+    message(out, b'S', |out| {
+        text(out, name);
+        text(out, value);
+    });
+}
+
+pub fn key(out: &mut Vec<u8>, process: i32, secret: u32) {
+    message(out, b'K', |out| {
+        out.extend_from_slice(&process.to_be_bytes());
+        out.extend_from_slice(&secret.to_be_bytes());
+    });
+}
+
+pub fn ready(out: &mut Vec<u8>, status: Status) {
+    let status = match status {
+        Status::Idle => b'I',
+        Status::InBlock => b'T',
+        Status::Failed => b'E',
+    };
+    message(out, b'Z', |out| out.push(status));
+}
+
+pub fn parse_complete(out: &mut Vec<u8>) {
+    message(out, b'1', |_| {});
+}
+
+pub fn bind_complete(out: &mut Vec<u8>) {
+    message(out, b'2', |_| {});
+}
+
+pub fn close_complete(out: &mut Vec<u8>) {
+    message(out, b'3', |_| {});
+}
+
+pub fn no_data(out: &mut Vec<u8>) {
+    message(out, b'n', |_| {});
+}
+
+pub fn empty_query(out: &mut Vec<u8>) {
+    message(out, b'I', |_| {});
+}
+
+pub fn suspended(out: &mut Vec<u8>) {
+    message(out, b's', |_| {});
+}
+
+pub fn complete(out: &mut Vec<u8>, tag: &str) {
+    message(out, b'C', |out| text(out, tag));
+}
+
+pub fn parameters(out: &mut Vec<u8>, types: &[u32]) {
+    message(out, b't', |out| {
+        out.extend_from_slice(&(types.len() as u16).to_be_bytes());
+        types.iter().for_each(|ty| out.extend_from_slice(&ty.to_be_bytes()));
+    });
+}
+
+/// The columns of rows, and the form of each.
+pub fn columns<'a>(out: &mut Vec<u8>, columns: &'a [Described], form: impl Fn(usize) -> Form) {
+    let one = |out: &mut Vec<u8>, (place, column): (usize, &'a Described)| {
+        text(out, &column.name);
+        // Of no table.
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&column.ty.oid().to_be_bytes());
+        out.extend_from_slice(&column.ty.size().to_be_bytes());
+        out.extend_from_slice(&column.ty.modifier().to_be_bytes());
+        out.extend_from_slice(&u16::from(form(place) == Form::Binary).to_be_bytes());
+    };
+    message(out, b'T', |out| {
+        out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+        columns.iter().enumerate().for_each(|column| one(out, column));
+    });
+}
+
+/// A row: `value` appends the bytes of a column and says whether there is a value.
+pub fn row(out: &mut Vec<u8>, count: usize, mut value: impl FnMut(&mut Vec<u8>, usize) -> bool) {
+    message(out, b'D', |out| {
+        out.extend_from_slice(&(count as u16).to_be_bytes());
+        for column in 0..count {
+            let start = out.len();
+            out.extend_from_slice(&(-1i32).to_be_bytes());
+            if value(out, column) {
+                let length = (out.len() - start - 4) as u32;
+                out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+            }
+        }
+    });
+}
+
+pub fn error(out: &mut Vec<u8>, error: &PgError) {
+    let severity = match error.severity {
+        Severity::Error => "ERROR",
+        Severity::Fatal => "FATAL",
+    };
+    let fields = [
+        (b'S', Some(severity)),
+        (b'V', Some(severity)),
+        (b'C', Some(error.code)),
+        (b'M', Some(&*error.message)),
+        (b'D', error.detail.as_deref()),
+        (b'H', error.hint.as_deref()),
+        (b'c', error.column.as_deref()),
+    ];
+    message(out, b'E', |out| answer_fields(out, &fields));
+}
+
+/// What a client should know, and goes on.
+pub fn warning(out: &mut Vec<u8>, code: &str, said: &str) {
+    let fields = [(b'S', Some("WARNING")), (b'V', Some("WARNING")), (b'C', Some(code)), (b'M', Some(said))];
+    message(out, b'N', |out| answer_fields(out, &fields));
+}
+
+fn answer_fields(out: &mut Vec<u8>, fields: &[(u8, Option<&str>)]) {
+    for (field, value) in fields {
+        if let Some(value) = value {
+            out.push(*field);
+            text(out, value);
+        }
+    }
+    out.push(0);
+}

@@ -1,0 +1,81 @@
+//! What can be called and read, by name.
+
+use super::backend::Described;
+use super::types;
+use crate::calls::Calls;
+use crate::index;
+use tidemill_model::{Field, FieldType};
+use tidemill_plan::TableId;
+use tidemill_runtime::Session;
+
+/// A procedure.
+#[derive(Debug)]
+pub struct Procedure {
+    pub name: String,
+    /// Its parameters.
+    pub fields: Vec<Field>,
+    /// What it returns; none if it never returns anything.
+    pub returns: Vec<Field>,
+}
+
+/// A table.
+#[derive(Debug)]
+pub struct Table {
+    pub name: String,
+    pub id: TableId,
+    pub columns: Vec<Field>,
+    /// The columns of its key.
+    pub key: Vec<usize>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Catalog {
+    /// In the order of [`Calls::procedures`].
+    pub procedures: Vec<Procedure>,
+    pub tables: Vec<Table>,
+}
+
+impl Catalog {
+    /// Those of a session.
+    pub fn of(session: &Session, calls: &Calls) -> Catalog {
+        let program = session.engine().program();
+        let procedures = calls.procedures().map(|(name, schema)| {
+            let transaction = program.transactions.iter().find(|t| t.name == name).expect("it is a transaction");
+            let returned = &program.streams[transaction.committed.stream].schema.fields;
+            let returns = if transaction.committed.passes_event { Vec::new() } else { returned.clone() };
+            Procedure { name: name.to_owned(), fields: schema.fields, returns }
+        });
+        let tables = index::tables(program).map(|table| {
+            let field = |c: &tidemill_plan::Column| Field { name: c.name.clone(), ty: FieldType::Scalar(c.ty) };
+            Table {
+                name: table.name.clone(),
+                id: session.table(&table.name).expect("it is there"),
+                columns: table.columns.iter().map(field).collect(),
+                key: table.key.clone(),
+            }
+        });
+        Catalog { procedures: procedures.collect(), tables: tables.collect() }
+    }
+
+    /// The names of the procedures.
+    pub fn procedure_names(&self) -> String {
+        listed(self.procedures.iter().map(|procedure| &*procedure.name))
+    }
+
+    /// The names of the tables.
+    pub fn table_names(&self) -> String {
+        listed(self.tables.iter().map(|table| &*table.name))
+    }
+}
+
+/// Names, or a word for none.
+pub fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A field as a column of rows.
+pub fn described(field: &Field) -> Described {
+    Described { name: field.name.clone(), ty: types::of_field(&field.ty) }
+}

@@ -1,0 +1,479 @@
+//! A connection: messages in, and what answers them out.
+//!
+//! # Order
+//!
+//! Messages are handled one after the other. Outside of a block a call does not make the next message wait: its reply
+//! has its place in the [`Queue`], so the calls of a pipeline are under way together, and run in their order.
+//! Everything else waits until the calls before it are answered. In a block each call waits for the one before, so that
+//! nothing of the block runs after its first error.
+//!
+//! # Writing
+//!
+//! Nothing is written while whole messages wait to be handled, but where much has come together. So the replies to one
+//! `Sync` leave in one write.
+
+use super::backend::{self, Status};
+use super::block::Block;
+use super::error::{PgError, PgResult, Severity, code};
+use super::frontend::{self, First, Message};
+use super::queue::Queue;
+use super::settings::Settings;
+use super::statement::Prepared;
+use super::wire::Wire;
+use crate::calls::Turn;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The most calls of a connection that are under way: then it is not read on.
+const CALLS_MAX: usize = 1_000;
+/// About the most bytes that wait for calls of a connection.
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// The bytes that are written before there is more.
+pub const WRITE_BYTES: usize = 1 << 16;
+/// How long a client may take to hear why it is not served any more.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+/// How long a client without a call is waited for at the end.
+const GOODBYE: Duration = Duration::from_millis(200);
+/// The bytes that are read at once.
+const READ_BYTES: usize = 1 << 14;
+
+pub const CLOSING: &str = "the server is about to end; connect again when it is back";
+
+/// Why a message is not handled to its end.
+#[derive(Debug)]
+pub enum Stop {
+    Error(PgError),
+    /// The client has gone, or takes nothing.
+    Gone,
+    /// The client has said goodbye.
+    Terminated,
+}
+
+impl From<PgError> for Stop {
+    fn from(error: PgError) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Stop {
+        Stop::Gone
+    }
+}
+
+/// What a connection has waited for.
+enum Event {
+    Input,
+    Outcome,
+    Cancel,
+    Closing,
+}
+
+/// A connection, once it is known to whom.
+pub struct Connection {
+    stream: TcpStream,
+    pub wire: Arc<Wire>,
+    closes: watch::Receiver<bool>,
+    /// What has come and is not handled.
+    input: Vec<u8>,
+    /// When the message that has come in part was to be there.
+    whole_by: Option<Instant>,
+    pub queue: Queue,
+    pub statements: HashMap<String, Arc<Prepared>>,
+    pub portals: HashMap<String, super::portal::Portal>,
+    pub settings: Settings,
+    pub block: Block,
+    pub turn: Turn,
+    pub process: i32,
+    pub user: String,
+    pub database: String,
+    /// Rung by who cancels.
+    bell: Arc<Notify>,
+    /// After an error: up to the end of the unit.
+    skips: bool,
+    /// Where the server is about to end: until when the client may ask.
+    goodbye: Option<Instant>,
+}
+
+/// Serves a client from the first message to the end.
+pub async fn serve(stream: TcpStream, wire: Arc<Wire>, closes: watch::Receiver<bool>) {
+    let patience = wire.limits.silence_max;
+    let mut input = Vec::new();
+    let first = match timeout(patience, start(&stream, &wire, &mut input)).await {
+        Ok(Ok(Some(first))) => first,
+        Ok(Err(Stop::Error(error))) => return say_last(&stream, &error, patience).await,
+        // The client has gone, has canceled another, or says nothing.
+        _ => return,
+    };
+    let bell = Arc::new(Notify::new());
+    let (process, secret) = wire.enter(bell.clone());
+    let user = first.value("user").unwrap_or("nobody").to_owned();
+    let database = first.value("database").unwrap_or(&user).to_owned();
+    let mut connection = Connection {
+        stream,
+        closes,
+        input,
+        whole_by: None,
+        queue: Queue::default(),
+        statements: HashMap::new(),
+        portals: HashMap::new(),
+        settings: Settings::of(user.clone(), &first.parameters),
+        block: Block::default(),
+        turn: Turn::default(),
+        process,
+        user,
+        database,
+        bell,
+        skips: false,
+        goodbye: None,
+        wire: wire.clone(),
+    };
+    connection.greet(&first, secret);
+    if let Err(Stop::Error(error)) = connection.run().await {
+        backend::error(&mut connection.queue.output, &error);
+        let _ = connection.write().await;
+        connection.linger().await;
+    }
+    wire.leave(process);
+}
+
+/// What a client says at the start.
+struct Introduction {
+    minor: u16,
+    parameters: Vec<(String, String)>,
+}
+
+impl Introduction {
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.parameters.iter().find(|(other, value)| other == name && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads the first messages; none if there is nothing to serve.
+async fn start(stream: &TcpStream, wire: &Wire, input: &mut Vec<u8>) -> Result<Option<Introduction>, Stop> {
+    // A client may ask for each kind of encryption once.
+    for _ in 0..3 {
+        let first = loop {
+            if let Some((first, length)) = frontend::first_message(input)? {
+                input.drain(..length);
+                break first;
+            }
+            stream.readable().await?;
+            if read(stream, input)? == Some(0) {
+                return Ok(None);
+            }
+        };
+        match first {
+            First::Encryption if input.is_empty() => {
+                stream.writable().await?;
+                stream.try_write(b"N")?;
+            }
+            First::Encryption => {
+                let message = "bytes follow a question for encryption that is not answered yet";
+                return Err(PgError::fatal(code::PROTOCOL_VIOLATION, message).into());
+            }
+            First::Cancel { process, secret } => {
+                wire.cancel(process, &secret);
+                return Ok(None);
+            }
+            First::Startup { minor, parameters } => {
+                if parameters.iter().any(|(name, _)| name == "replication") {
+                    return Err(PgError { severity: Severity::Fatal, ..PgError::not_supported("replication") }.into());
+                }
+                return Ok(Some(Introduction { minor, parameters }));
+            }
+        }
+    }
+    Err(PgError::fatal(code::PROTOCOL_VIOLATION, "there is no TLS; connect without it").into())
+}
+
+/// The number of bytes that were read; none if none are there, 0 at the end.
+fn read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    let mut bytes = [0; READ_BYTES];
+    match stream.try_read(&mut bytes) {
+        Ok(count) => {
+            input.extend_from_slice(&bytes[..count]);
+            Ok(Some(count))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn write_all(stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                timeout(patience, stream.writable()).await.map_err(|_| io::ErrorKind::TimedOut)??;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Hears who a client is, and tells it why it is not served.
+pub async fn refuse(stream: &TcpStream, wire: &Wire, error: &PgError) {
+    if let Ok(Ok(Some(_))) = timeout(REFUSED_MAX, start(stream, wire, &mut Vec::new())).await {
+        say_last(stream, error, REFUSED_MAX).await;
+    }
+}
+
+/// Tells a client why it is not served.
+async fn say_last(stream: &TcpStream, error: &PgError, patience: Duration) {
+    let mut bytes = Vec::new();
+    backend::error(&mut bytes, error);
+    let _ = write_all(stream, &bytes, patience).await;
+}
+
+impl Connection {
+    fn greet(&mut self, first: &Introduction, secret: u32) {
+        let out = &mut self.queue.output;
+        let unknown: Vec<&str> =
+            first.parameters.iter().map(|(name, _)| &**name).filter(|n| n.starts_with("_pq_.")).collect();
+        if first.minor > 0 || !unknown.is_empty() {
+            backend::negotiate(out, &unknown);
+        }
+        backend::authenticated(out);
+        self.settings.reported().for_each(|(name, value)| backend::parameter(out, name, &value));
+        backend::key(out, self.process, secret);
+        self.queue.ready(Status::Idle);
+    }
+
+    /// Handles messages until the end.
+    async fn run(&mut self) -> Result<(), Stop> {
+        loop {
+            let was_stopped = match self.handle_all().await {
+                Ok(()) => !self.has_room(),
+                Err(Stop::Error(error)) => {
+                    // What was asked before is answered first.
+                    self.settle().await?;
+                    return Err(error.into());
+                }
+                Err(Stop::Terminated) => return Ok(()),
+                Err(other) => return Err(other),
+            };
+            self.queue.settle(&self.wire);
+            self.skips |= self.queue.take_skips();
+            if self.queue.is_due || self.queue.output.len() > WRITE_BYTES {
+                self.write().await?;
+            }
+            if self.queue.is_over {
+                return Ok(());
+            }
+            let is_closing = self.wire.stopping.load(Ordering::Acquire);
+            if is_closing && self.queue.is_settled() {
+                // One who asks something more hears of it as the answer, the others after a while.
+                let until = *self.goodbye.get_or_insert_with(|| Instant::now() + GOODBYE);
+                let Ok(ready) = timeout_at(until, self.stream.readable()).await else {
+                    return Err(PgError::fatal(code::CLOSING, CLOSING).into());
+                };
+                ready?;
+                if read(&self.stream, &mut self.input)? == Some(0) {
+                    return Ok(());
+                }
+                continue;
+            }
+            if was_stopped && self.has_room() {
+                // Messages are left that have come.
+                continue;
+            }
+            match self.wait(self.has_room() && !is_closing).await? {
+                Event::Input if read(&self.stream, &mut self.input)? == Some(0) => return Ok(()),
+                Event::Input | Event::Outcome | Event::Closing => {}
+                Event::Cancel => self.queue.cancel(),
+            }
+        }
+    }
+
+    /// Whether more may be asked.
+    fn has_room(&self) -> bool {
+        self.queue.calls() < CALLS_MAX && self.queue.bytes() < QUEUED_BYTES_MAX
+    }
+
+    /// Handles the messages that are there, as long as there is room.
+    async fn handle_all(&mut self) -> Result<(), Stop> {
+        let mut at = 0;
+        let handled = loop {
+            if !self.has_room() {
+                break Ok(());
+            }
+            let rest = &self.input[at..];
+            let length = match frontend::length(rest, self.wire.limits.message_bytes_max) {
+                Ok(length) => length.filter(|&length| length <= rest.len()),
+                Err(error) => break Err(error.into()),
+            };
+            let Some(length) = length else { break Ok(()) };
+            let message = frontend::message(&rest[..length]);
+            at += length;
+            let handled = match message {
+                Ok(message) => self.handle(message).await,
+                Err(error) => Err(error.into()),
+            };
+            if handled.is_err() {
+                break handled;
+            }
+        };
+        self.input.drain(..at);
+        // A message that is there in part has its time.
+        let patience = self.wire.limits.silence_max;
+        let is_partial = !self.input.is_empty() && self.has_room();
+        self.whole_by = is_partial.then(|| match at {
+            0 => self.whole_by.unwrap_or_else(|| Instant::now() + patience),
+            _ => Instant::now() + patience,
+        });
+        handled
+    }
+
+    /// Handles a message. An error that comes out ends the connection.
+    async fn handle(&mut self, message: Message) -> Result<(), Stop> {
+        if self.queue.take_skips() {
+            self.skips = true;
+        }
+        match message {
+            Message::Terminate => return Err(Stop::Terminated),
+            Message::Sync => {
+                self.skips = false;
+                self.end_unit();
+            }
+            _ if self.skips => {}
+            Message::Query(text) => {
+                let done = self.simple(&text).await;
+                self.failed(done)?;
+                self.end_unit();
+            }
+            Message::Flush => self.queue.flush(),
+            Message::Copy => {}
+            message => {
+                let done = self.extended(message).await;
+                self.skips = self.failed(done)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the client of an error, if it is one after which the connection goes on; whether there was one.
+    fn failed(&mut self, done: Result<(), Stop>) -> Result<bool, Stop> {
+        match done {
+            Ok(()) => Ok(false),
+            Err(Stop::Error(error)) if error.severity == Severity::Error => {
+                backend::error(self.queue.out(), &error);
+                // Its client may wait for it and send nothing before.
+                self.queue.flush();
+                self.block.fail();
+                Ok(true)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The client waits for the end of what it has asked together.
+    fn end_unit(&mut self) {
+        let status = self.block.status();
+        if status == Status::Idle {
+            self.portals.clear();
+        }
+        self.queue.ready(status);
+    }
+
+    /// Waits until no call is under way.
+    pub async fn settle(&mut self) -> Result<(), Stop> {
+        loop {
+            self.queue.settle(&self.wire);
+            if self.queue.is_settled() {
+                return Ok(());
+            }
+            if self.queue.is_due || self.queue.output.len() > WRITE_BYTES {
+                self.write().await?;
+            }
+            if let Event::Cancel = self.wait(false).await? {
+                self.queue.cancel();
+            }
+        }
+    }
+
+    /// Waits for something that another thread gives. None if that thread ends before.
+    pub async fn answer<T>(&mut self, answer: impl Future<Output = T>) -> PgResult<T> {
+        let bell = self.bell.clone();
+        let (mut rung, mut answer) = (pin!(bell.notified()), pin!(answer));
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(answer));
+            }
+            let canceled = || Err(PgError::new(code::CANCELED, "canceled, as the client has asked"));
+            rung.as_mut().poll(cx).map(|()| canceled())
+        })
+        .await
+    }
+
+    async fn wait(&mut self, takes_input: bool) -> Result<Event, Stop> {
+        let (bell, mut closes) = (self.bell.clone(), self.closes.clone());
+        let (stream, queue) = (&self.stream, &mut self.queue);
+        let is_closing = self.wire.stopping.load(Ordering::Acquire);
+        let whole_by = self.whole_by.filter(|_| takes_input && queue.is_settled());
+        let (mut rung, mut closed) = (pin!(bell.notified()), pin!(closes.wait_for(|closed| *closed)));
+        let event = poll_fn(|cx| {
+            if queue.poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::Outcome));
+            }
+            if rung.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::Cancel));
+            }
+            if takes_input && let Poll::Ready(ready) = stream.poll_read_ready(cx) {
+                return Poll::Ready(ready.map(|()| Event::Input));
+            }
+            if !is_closing && closed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::Closing));
+            }
+            Poll::Pending
+        });
+        match whole_by {
+            None => Ok(event.await?),
+            Some(by) => timeout_at(by, event).await.map(|event| Ok(event?)).unwrap_or_else(|_| {
+                let message = "a message did not come to its end in time";
+                Err(PgError::fatal(code::PROTOCOL_VIOLATION, message).into())
+            }),
+        }
+    }
+
+    /// Says that nothing follows, and hears the client out for a while: the last error would be lost, if the connection
+    /// were closed with bytes that nobody has read.
+    async fn linger(&mut self) {
+        let (stream, input) = (&mut self.stream, &mut self.input);
+        let heard = async {
+            poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+            loop {
+                stream.readable().await?;
+                input.clear();
+                if read(stream, input)? == Some(0) {
+                    return io::Result::Ok(());
+                }
+            }
+        };
+        let _ = timeout(REFUSED_MAX, heard).await;
+    }
+
+    /// Writes what can be sent.
+    pub async fn write(&mut self) -> io::Result<()> {
+        self.queue.is_due = false;
+        let bytes = std::mem::take(&mut self.queue.output);
+        write_all(&self.stream, &bytes, self.wire.limits.silence_max).await?;
+        if bytes.capacity() <= 2 * WRITE_BYTES {
+            self.queue.output = bytes;
+            self.queue.output.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,408 @@
+//! What the messages of a client do.
+
+use super::backend::{self, Status};
+use super::connection::{CLOSING, Connection, Stop, WRITE_BYTES};
+use super::error::{PgError, PgResult, code};
+use super::frontend::{Bind, Form, Message, Target, form_of};
+use super::given::Given;
+use super::portal::{Bound, Portal, Rows};
+use super::queue::{NoOutcome, Waiting};
+use super::reply::{self, CallShape};
+use super::settings::SERVER_VERSION;
+use super::statement::{Asked, Constant, Fact, Prepared, Statement, Values};
+use super::types::{self, PgType};
+use super::understand;
+use crate::calls::{Made, Refused};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_runtime::BadRecord;
+use tokio::sync::oneshot;
+
+/// The most statements and portals of a connection.
+const NAMED_MAX: usize = 1_000;
+
+impl Connection {
+    /// A simple query: all its statements, up to the first error.
+    pub async fn simple(&mut self, text: &str) -> Result<(), Stop> {
+        self.settle().await?;
+        self.statements.remove("");
+        self.portals.remove("");
+        let statements = understand::parse(text)?;
+        if statements.is_empty() {
+            backend::empty_query(self.queue.out());
+        }
+        for statement in &statements {
+            let prepared = Arc::new(understand::prepare(&self.wire.catalog, Some(statement), &[])?);
+            let mut portal = Portal::new(&self.wire, &prepared, &Values::none(), Vec::new())?;
+            self.execute(&mut portal, 0, true).await?;
+        }
+        Ok(())
+    }
+
+    /// A message of the extended protocol.
+    pub async fn extended(&mut self, message: Message) -> Result<(), Stop> {
+        match message {
+            Message::Parse { name, query, types } => self.parse(name, &query, &types)?,
+            Message::Bind(bind) => self.bind(bind)?,
+            Message::Describe(target, name) => self.describe(target, &name)?,
+            Message::Execute { portal: name, rows_max } => {
+                let none = || PgError::new(code::NO_PORTAL, format!("there is no portal '{name}'"));
+                // It is put back, and is not there meanwhile.
+                let mut portal = self.portals.remove(&name).ok_or_else(none)?;
+                let done = self.execute(&mut portal, rows_max, false).await;
+                self.portals.insert(name, portal);
+                done?;
+            }
+            Message::Close(target, name) => {
+                match target {
+                    Target::Statement => _ = self.statements.remove(&name),
+                    Target::Portal => _ = self.portals.remove(&name),
+                }
+                backend::close_complete(self.queue.out());
+            }
+            other => unreachable!("{other:?} is handled elsewhere"),
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, name: String, text: &str, types: &[u32]) -> PgResult<()> {
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            return Err(PgError::new(code::NAME_TAKEN, format!("there is a statement '{name}' already")));
+        }
+        if self.statements.len() >= NAMED_MAX {
+            return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} statements; close some")));
+        }
+        let prepared = self.wire.prepare(text, types)?;
+        self.statements.insert(name, prepared);
+        backend::parse_complete(self.queue.out());
+        Ok(())
+    }
+
+    fn prepared(&self, name: &str) -> PgResult<Arc<Prepared>> {
+        let none = || PgError::new(code::NO_STATEMENT, format!("there is no statement '{name}'"));
+        self.statements.get(name).cloned().ok_or_else(none)
+    }
+
+    fn bind(&mut self, bind: Bind) -> PgResult<()> {
+        let prepared = self.prepared(&bind.statement)?;
+        if !bind.portal.is_empty() && self.portals.contains_key(&bind.portal) {
+            return Err(PgError::new("42P03", format!("there is a portal '{}' already", bind.portal)));
+        }
+        if self.portals.len() >= NAMED_MAX {
+            return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} portals; close some")));
+        }
+        let values = Values::of(&prepared, &bind)?;
+        let portal = Portal::new(&self.wire, &prepared, &values, bind.results)?;
+        self.portals.insert(bind.portal, portal);
+        backend::bind_complete(self.queue.out());
+        Ok(())
+    }
+
+    fn describe(&mut self, target: Target, name: &str) -> PgResult<()> {
+        let (prepared, forms) = match target {
+            Target::Statement => {
+                let prepared = self.prepared(name)?;
+                backend::parameters(self.queue.out(), &prepared.parameters);
+                (prepared, Vec::new().into())
+            }
+            Target::Portal => {
+                let none = || PgError::new(code::NO_PORTAL, format!("there is no portal '{name}'"));
+                let portal = self.portals.get(name).ok_or_else(none)?;
+                (portal.prepared.clone(), portal.forms.clone())
+            }
+        };
+        let out = self.queue.out();
+        match &prepared.columns {
+            None => backend::no_data(out),
+            Some(columns) => {
+                backend::columns(out, columns, |place| form_of(&forms, place).expect("it was checked"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes a portal, and describes its rows where a simple query asks for it.
+    async fn execute(&mut self, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
+        let prepared = portal.prepared.clone();
+        let ends_block =
+            matches!(prepared.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        match &prepared.statement {
+            // It is executed once.
+            Statement::Call(_) if portal.is_done => {
+                backend::complete(self.queue.out(), "SELECT 0");
+                Ok(())
+            }
+            Statement::Call(call) => {
+                let Bound::Object(object) = &portal.bound else { unreachable!("a call has an object") };
+                let shape = CallShape { prepared: prepared.clone(), forms: portal.forms.clone(), describes: is_simple };
+                portal.is_done = true;
+                self.call(call.procedure, object, shape, is_simple).await
+            }
+            _ => {
+                self.settle().await?;
+                if !ends_block {
+                    self.block.check()?;
+                }
+                match &prepared.statement {
+                    Statement::Read(read) => self.read(read.table, portal, rows_max, is_simple).await,
+                    Statement::Row(constants) => Ok(self.row(constants, portal, is_simple)?),
+                    Statement::Show(name) => {
+                        let constants = [Constant::Setting(name.clone())];
+                        Ok(self.row(&constants, portal, is_simple)?)
+                    }
+                    statement => Ok(self.command(statement)?),
+                }
+            }
+        }
+    }
+
+    /// Makes a call. In a block, and in a simple query, it is waited for.
+    async fn call(&mut self, procedure: usize, object: &[u8], shape: CallShape, is_simple: bool) -> Result<(), Stop> {
+        let in_block = self.block.status() != Status::Idle;
+        if in_block || is_simple {
+            self.settle().await?;
+        }
+        self.block.check()?;
+        self.block.check_call(self.settings.get("default_transaction_read_only")? == "on")?;
+        let mut reply = loop {
+            match self.make(procedure, object)? {
+                Some(reply) => break reply,
+                // Others have all places, or calls of this connection have them.
+                None if self.queue.calls() > 0 => self.settle().await?,
+                None => {
+                    let message = format!("{} calls wait for their replies; try again", self.wire.limits.calls_max);
+                    return Err(PgError::new(code::OVER_LIMIT, message).into());
+                }
+            }
+        };
+        if !(in_block || is_simple) {
+            self.queue.call(Waiting::new(shape, reply));
+            return Ok(());
+        }
+        let made = self.answer(&mut reply).await;
+        let outcome = match made {
+            Ok(Ok(made)) => Ok(made),
+            Ok(Err(_)) => Err(NoOutcome::Over),
+            Err(_) => Err(NoOutcome::Canceled),
+        };
+        let name = &self.wire.catalog.procedures[procedure].name;
+        match &outcome {
+            Ok(made) if reply::is_committed(made) => self.block.committed(name, made.answered().epoch),
+            Ok(_) => {}
+            Err(_) => self.block.may_commit(name),
+        }
+        Ok(reply::write(self.queue.out(), &self.wire, &shape, outcome)?)
+    }
+
+    /// Makes a call; none if too many are under way.
+    fn make(&mut self, procedure: usize, object: &[u8]) -> PgResult<Option<oneshot::Receiver<Made>>> {
+        if self.wire.stopping.load(Ordering::Acquire) {
+            return Err(PgError::fatal(code::CLOSING, CLOSING));
+        }
+        match self.wire.calls.call_after(procedure, object, &mut self.turn) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(Refused::Busy) => Ok(None),
+            Err(Refused::Bad(bad)) => Err(bad_record(bad)),
+            Err(Refused::Unknown(why)) => Err(PgError::new(code::NO_FUNCTION, why)),
+        }
+    }
+
+    async fn read(&mut self, table: usize, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
+        if portal.rows.is_none() {
+            let Bound::Asked(asked) = portal.bound.clone() else { unreachable!("a read asks") };
+            portal.rows = Some(self.rows(table, &asked).await?);
+        }
+        let prepared = portal.prepared.clone();
+        let Statement::Read(read) = &prepared.statement else { unreachable!("it is a read") };
+        let rows = portal.rows.as_mut().expect("they were read");
+        let columns = prepared.columns.as_ref().expect("a read has columns");
+        if is_simple {
+            backend::columns(self.queue.out(), columns, |_| Form::Text);
+        }
+        let count = if rows_max == 0 { rows.end - rows.next } else { rows_max.min(rows.end - rows.next) };
+        let wire = self.wire.clone();
+        let fields = &wire.catalog.tables[table].columns;
+        for row in rows.next..rows.next + count {
+            backend::row(self.queue.out(), read.columns.len(), |out, place| {
+                let column = read.columns[place];
+                let form = form_of(&portal.forms, place).expect("it was checked when values were bound");
+                types::write(out, &rows.batch, column, &fields[column], row, form)
+            });
+            if self.queue.output.len() > WRITE_BYTES {
+                self.write().await?;
+            }
+        }
+        rows.next += count;
+        match rows.next == rows.end {
+            true => backend::complete(self.queue.out(), &format!("SELECT {count}")),
+            false => backend::suspended(self.queue.out()),
+        }
+        Ok(())
+    }
+
+    /// The rows that a read asks for.
+    async fn rows(&mut self, table: usize, asked: &Asked) -> PgResult<Rows> {
+        let wire = self.wire.clone();
+        let table = &wire.catalog.tables[table];
+        let busy = || {
+            let message = format!("{} reads and pushes wait for their answers; try again", wire.limits.asks_max);
+            PgError::new(code::OVER_LIMIT, message)
+        };
+        let over = |why: &str| PgError::fatal(code::RUN_OVER, why);
+        let asked_for = match &asked.key {
+            Some(key) => wire.asks.row(table.id, key.clone()),
+            None => wire.asks.table(table.id),
+        };
+        let answer = asked_for.ok_or_else(busy)?;
+        let at = self.answer(answer).await?.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
+        // Of a key: the row, or none.
+        let count = at.rows.num_rows();
+        let end = asked.limit.map_or(count, |limit| count.min(limit));
+        Ok(Rows { batch: at.rows, next: 0, end })
+    }
+
+    /// A row that is no table's.
+    fn row(&mut self, constants: &[Constant], portal: &Portal, is_simple: bool) -> PgResult<()> {
+        let given = constants.iter().map(|constant| self.value(constant)).collect::<PgResult<Vec<Given>>>()?;
+        let columns = portal.prepared.columns.as_ref().expect("a row has columns");
+        let out = self.queue.out();
+        if is_simple {
+            backend::columns(out, columns, |_| Form::Text);
+        }
+        backend::row(out, given.len(), |out, place| {
+            let form = form_of(&portal.forms, place).expect("it was checked when values were bound");
+            write_given(out, &given[place], columns[place].ty, form)
+        });
+        let tag = if matches!(portal.prepared.statement, Statement::Show(_)) { "SHOW" } else { "SELECT 1" };
+        backend::complete(out, tag);
+        Ok(())
+    }
+
+    fn value(&self, constant: &Constant) -> PgResult<Given> {
+        let text = |text: &str| Given::Text(text.to_owned());
+        Ok(match constant {
+            Constant::Given(given) => given.clone(),
+            Constant::Setting(name) if name == "transaction_read_only" => {
+                text(if self.block.check_call(false).is_err() { "on" } else { "off" })
+            }
+            Constant::Setting(name) => Given::Text(self.settings.get(name)?),
+            Constant::Fact(Fact::Version) => {
+                text(&format!("PostgreSQL {SERVER_VERSION} (Tidemill {})", env!("CARGO_PKG_VERSION")))
+            }
+            Constant::Fact(Fact::Schema) => text("public"),
+            Constant::Fact(Fact::Database) => text(&self.database),
+            Constant::Fact(Fact::User) => text(&self.user),
+            Constant::Fact(Fact::Process) => Given::Int(self.process.into()),
+            Constant::Fact(Fact::IsReplica) => Given::Bool(false),
+            Constant::Fact(Fact::UnlockAll) => text(""),
+        })
+    }
+
+    /// What is about blocks; what is answered.
+    fn block_command(&mut self, statement: &Statement) -> PgResult<&'static str> {
+        let no_block = "there is no block to end";
+        Ok(match statement {
+            Statement::Begin { read_only } => {
+                let default = self.settings.get("default_transaction_read_only")? == "on";
+                if !self.block.begin(*read_only || default) {
+                    backend::warning(self.queue.out(), code::BLOCK_OPEN, "a block is open already");
+                }
+                "BEGIN"
+            }
+            Statement::ReadOnly(read_only) => {
+                self.block.read_only(*read_only);
+                "SET"
+            }
+            Statement::Commit => {
+                if !self.block.commit() {
+                    backend::warning(self.queue.out(), code::NO_BLOCK, no_block);
+                }
+                "COMMIT"
+            }
+            Statement::Rollback => {
+                if !self.block.rollback()? {
+                    backend::warning(self.queue.out(), code::NO_BLOCK, no_block);
+                }
+                "ROLLBACK"
+            }
+            Statement::Savepoint(name) => {
+                self.block.savepoint(name.clone())?;
+                "SAVEPOINT"
+            }
+            Statement::Release(name) => {
+                self.block.release(name)?;
+                "RELEASE"
+            }
+            Statement::RollbackTo(name) => {
+                self.block.rollback_to(name)?;
+                "ROLLBACK"
+            }
+            other => unreachable!("{other:?} is not about blocks"),
+        })
+    }
+
+    /// What has no rows.
+    fn command(&mut self, statement: &Statement) -> PgResult<()> {
+        let tag = match statement {
+            Statement::Empty => {
+                backend::empty_query(self.queue.out());
+                return Ok(());
+            }
+            Statement::Set(name, value) => {
+                if let Some((name, value)) = self.settings.set(name, value.as_deref())? {
+                    backend::parameter(self.queue.out(), name, &value);
+                }
+                if value.is_some() { "SET" } else { "RESET" }
+            }
+            Statement::ResetAll => {
+                self.settings.reset();
+                "RESET"
+            }
+            Statement::Deallocate(name) => {
+                match name {
+                    None => self.statements.clear(),
+                    Some(name) => {
+                        self.prepared(name)?;
+                        self.statements.remove(name);
+                    }
+                }
+                "DEALLOCATE"
+            }
+            Statement::DiscardAll => {
+                self.statements.clear();
+                self.settings.reset();
+                "DISCARD ALL"
+            }
+            Statement::Accepted(tag) => tag,
+            other => self.block_command(other)?,
+        };
+        backend::complete(self.queue.out(), tag);
+        Ok(())
+    }
+}
+
+/// Appends a value that is no column's.
+fn write_given(out: &mut Vec<u8>, given: &Given, ty: PgType, form: Form) -> bool {
+    match (given, form) {
+        (Given::Null, _) => return false,
+        (Given::Bool(value), Form::Text) => out.push(if *value { b't' } else { b'f' }),
+        (Given::Bool(value), Form::Binary) => out.push(u8::from(*value)),
+        (Given::Int(value), Form::Text) => out.extend_from_slice(value.to_string().as_bytes()),
+        (Given::Int(value), Form::Binary) if ty == PgType::Int4 => {
+            out.extend_from_slice(&(*value as i32).to_be_bytes())
+        }
+        (Given::Int(value), Form::Binary) => out.extend_from_slice(&value.to_be_bytes()),
+        (Given::Text(text) | Given::Unknown(text), _) => out.extend_from_slice(text.as_bytes()),
+        (other, _) => unreachable!("{other:?} is refused when the statement is read"),
+    }
+    true
+}
+
+/// What the decoder of calls says, with the code that fits. Values were looked at before.
+fn bad_record(bad: BadRecord) -> PgError {
+    let code = if bad.reason.contains("overflow") { code::OUT_OF_RANGE } else { code::BAD_TEXT };
+    match bad.column {
+        None => PgError::new(code, bad.reason),
+        Some(column) => PgError::new(code, format!("argument '{column}': {}", bad.reason)).column(column),
+    }
+}

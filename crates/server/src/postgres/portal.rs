@@ -1,0 +1,116 @@
+//! A statement with values, ready to be executed.
+
+use super::error::{PgError, PgResult, code};
+use super::frontend::Form;
+use super::given::Given;
+use super::statement::{Asked, Call, Prepared, Read, Statement, Values};
+use super::wire::Wire;
+use arrow_array::RecordBatch;
+use std::sync::Arc;
+use tidemill_connect::json_string;
+use tidemill_model::{ColumnType, FieldType, Type, Value};
+
+/// What a statement does with its values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bound {
+    /// The JSON object of a call.
+    Object(Vec<u8>),
+    Asked(Asked),
+    Nothing,
+}
+
+/// Rows that are sent piece by piece.
+pub struct Rows {
+    pub batch: RecordBatch,
+    pub next: usize,
+    pub end: usize,
+}
+
+/// A statement with values.
+pub struct Portal {
+    pub prepared: Arc<Prepared>,
+    pub bound: Bound,
+    pub forms: Arc<[Form]>,
+    /// Whether it was executed to its end.
+    pub is_done: bool,
+    /// The rows that are left of a read.
+    pub rows: Option<Rows>,
+}
+
+impl Portal {
+    pub fn new(wire: &Wire, prepared: &Arc<Prepared>, values: &Values, forms: Vec<Form>) -> PgResult<Portal> {
+        let columns = prepared.columns.as_ref().map_or(0, Vec::len);
+        if forms.len() > 1 && forms.len() != columns {
+            let message = format!("there are {columns} columns, and formats of {}", forms.len());
+            return Err(PgError::new(code::PROTOCOL_VIOLATION, message));
+        }
+        let bound = match &prepared.statement {
+            Statement::Call(call) => Bound::Object(object(wire, call, values)?),
+            Statement::Read(read) => Bound::Asked(asked(wire, read, values)?),
+            _ => Bound::Nothing,
+        };
+        Ok(Portal { prepared: prepared.clone(), bound, forms: forms.into(), is_done: false, rows: None })
+    }
+}
+
+/// The JSON object of a call.
+fn object(wire: &Wire, call: &Call, values: &Values) -> PgResult<Vec<u8>> {
+    let procedure = &wire.catalog.procedures[call.procedure];
+    let mut object = Vec::with_capacity(64);
+    object.push(b'{');
+    for (place, (number, argument)) in call.arguments.iter().enumerate() {
+        let field = &procedure.fields[*number];
+        if place > 0 {
+            object.push(b',');
+        }
+        json_string(&mut object, &field.name);
+        object.push(b':');
+        let written = values.value(argument).and_then(|given| given.json(&mut object, &field.ty));
+        written
+            .map_err(|error| about(error, &format!("argument '{}' of {}", field.name, procedure.name), &field.name))?;
+    }
+    object.push(b'}');
+    Ok(object)
+}
+
+/// An error about one value.
+fn about(error: PgError, what: &str, column: &str) -> PgError {
+    PgError { message: format!("{what}: {}", error.message), ..error }.column(column)
+}
+
+fn asked(wire: &Wire, read: &Read, values: &Values) -> PgResult<Asked> {
+    let table = &wire.catalog.tables[read.table];
+    let limit = match &read.limit {
+        None => None,
+        Some(limit) => match values.value(limit)? {
+            Given::Null => None,
+            given => Some(limit_of(&given)?),
+        },
+    };
+    let Some(arguments) = &read.key else { return Ok(Asked { key: None, limit }) };
+    let mut key = Vec::with_capacity(arguments.len());
+    for (argument, &column) in arguments.iter().zip(&table.key) {
+        let field = &table.columns[column];
+        let FieldType::Scalar(ty) = field.ty else { unreachable!("a key has no lists") };
+        let given = values.value(argument)?;
+        if given == Given::Null {
+            // Nothing is equal to it.
+            return Ok(Asked { key: None, limit: Some(0) });
+        }
+        let value = given.value(ColumnType::required(ty.ty));
+        key.push(
+            value.map_err(|error| about(error, &format!("column '{}' of {}", field.name, table.name), &field.name))?,
+        );
+    }
+    Ok(Asked { key: Some(key), limit })
+}
+
+fn limit_of(given: &Given) -> PgResult<usize> {
+    match given.value(ColumnType::required(Type::Int))? {
+        Value::Int(limit) => {
+            let negative = || PgError::new("2201W", "LIMIT is not negative");
+            usize::try_from(limit).map_err(|_| negative())
+        }
+        other => unreachable!("{other} is no int"),
+    }
+}

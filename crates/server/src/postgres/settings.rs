@@ -1,0 +1,266 @@
+//! Settings of a connection. Those that would change what is sent have the one value that is spoken here.
+
+use super::error::{PgError, PgResult, code};
+use super::names::text_of;
+use super::statement::Statement;
+use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Set, TransactionAccessMode, TransactionMode, Value};
+use std::collections::BTreeMap;
+
+/// The version of PostgreSQL whose protocol and functions clients may expect.
+pub const SERVER_VERSION: &str = "15.0";
+
+/// What clients are told at the start, or when it changes.
+const REPORTED: [&str; 12] = [
+    "server_version",
+    "server_encoding",
+    "client_encoding",
+    "application_name",
+    "is_superuser",
+    "session_authorization",
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "integer_datetimes",
+    "standard_conforming_strings",
+    "in_hot_standby",
+];
+
+/// Names and values at the start.
+const DEFAULTS: [(&str, &str); 21] = [
+    ("server_version", SERVER_VERSION),
+    ("server_version_num", "150000"),
+    ("server_encoding", "UTF8"),
+    ("client_encoding", "UTF8"),
+    ("application_name", ""),
+    ("is_superuser", "off"),
+    ("session_authorization", ""),
+    ("DateStyle", "ISO, MDY"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("integer_datetimes", "on"),
+    ("standard_conforming_strings", "on"),
+    ("in_hot_standby", "off"),
+    ("search_path", "public"),
+    ("transaction_isolation", "serializable"),
+    ("default_transaction_isolation", "serializable"),
+    ("transaction_read_only", "off"),
+    ("default_transaction_read_only", "off"),
+    ("max_identifier_length", "63"),
+    ("statement_timeout", "0"),
+    ("extra_float_digits", "1"),
+];
+
+/// The settings that say what this server is.
+const FIXED: [&str; 10] = [
+    "server_version",
+    "server_version_num",
+    "server_encoding",
+    "is_superuser",
+    "session_authorization",
+    "integer_datetimes",
+    "in_hot_standby",
+    "max_identifier_length",
+    "transaction_isolation",
+    "transaction_read_only",
+];
+
+/// The most settings that a client may make up, and the bytes of a value.
+const OWN_MAX: usize = 100;
+const VALUE_BYTES_MAX: usize = 1_000;
+
+/// The settings of a connection.
+pub struct Settings {
+    /// By name in lower case: those that were set.
+    set: BTreeMap<String, String>,
+    /// Those of the start, to which they are reset.
+    first: BTreeMap<String, String>,
+    user: String,
+}
+
+impl Settings {
+    /// At the start of a connection. What cannot be had is left as it is: the client is told.
+    pub fn of(user: String, parameters: &[(String, String)]) -> Settings {
+        let mut settings = Settings { set: BTreeMap::new(), first: BTreeMap::new(), user };
+        for (name, value) in parameters {
+            if !matches!(name.as_str(), "user" | "database" | "options" | "replication") {
+                let _ = settings.set(name, Some(value));
+            }
+        }
+        settings.first = settings.set.clone();
+        settings
+    }
+
+    /// What a client is told at the start.
+    pub fn reported(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        REPORTED.iter().map(|&name| (name, self.get(name).expect("it has a value")))
+    }
+
+    /// The value of a setting.
+    pub fn get(&self, name: &str) -> PgResult<String> {
+        let lower = name.to_lowercase();
+        if lower == "session_authorization" {
+            return Ok(self.user.clone());
+        }
+        let default = || default_of(&lower).map(|(_, value)| (*value).to_owned());
+        let unknown = || PgError::new(code::NO_SETTING, format!("there is no setting '{name}'"));
+        self.set.get(&lower).cloned().or_else(default).ok_or_else(unknown)
+    }
+
+    /// Sets a setting, or its default; gives what is to be told of it.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> PgResult<Option<(&'static str, String)>> {
+        let lower = match name.to_lowercase().as_str() {
+            "time_zone" => "timezone".to_owned(),
+            "names" => "client_encoding".to_owned(),
+            lower => lower.to_owned(),
+        };
+        match value {
+            None => match self.first.get(&lower) {
+                Some(first) => _ = self.set.insert(lower.clone(), first.clone()),
+                None => _ = self.set.remove(&lower),
+            },
+            Some(value) => {
+                check(&lower, value)?;
+                let is_new = default_of(&lower).is_none() && !self.set.contains_key(&lower);
+                if is_new && self.set.len() >= OWN_MAX || value.len() > VALUE_BYTES_MAX {
+                    return Err(PgError::new(code::OVER_LIMIT, "too many settings, or too long a value"));
+                }
+                // A value that means the same as the one that is spoken is that one.
+                if only(&lower).is_none() {
+                    self.set.insert(lower.clone(), value.to_owned());
+                }
+            }
+        }
+        let told = REPORTED.iter().find(|told| told.to_lowercase() == lower);
+        Ok(told.map(|told| (*told, self.get(told).expect("it has a value"))))
+    }
+
+    /// All as at the start.
+    pub fn reset(&mut self) {
+        self.set = self.first.clone();
+    }
+}
+
+fn default_of(lower: &str) -> Option<&'static (&'static str, &'static str)> {
+    DEFAULTS.iter().find(|(name, _)| name.to_lowercase() == lower)
+}
+
+/// The values that mean what is spoken here, for the settings that would change it.
+fn only(lower: &str) -> Option<&'static [&'static str]> {
+    Some(match lower {
+        "client_encoding" => &["utf8", "utf-8", "unicode"],
+        "datestyle" => &["iso", "iso, mdy", "iso,mdy", "iso, dmy", "iso, ymd"],
+        "timezone" => &["utc", "gmt", "etc/utc", "zulu", "0"],
+        "intervalstyle" => &["postgres", "iso_8601"],
+        "standard_conforming_strings" => &["on", "true", "1"],
+        "search_path" => &["public", "\"$user\", public", "public, pg_catalog", "pg_catalog, public"],
+        "default_transaction_isolation" => &["serializable", "repeatable read", "read committed", "read uncommitted"],
+        "default_transaction_read_only" => &["off", "false", "0"],
+        _ => return None,
+    })
+}
+
+fn check(lower: &str, value: &str) -> PgResult<()> {
+    if FIXED.contains(&lower) {
+        return Err(PgError::new(code::BAD_VALUE_OF_SETTING, format!("setting '{lower}' cannot be changed")));
+    }
+    let Some(values) = only(lower) else { return Ok(()) };
+    if values.contains(&value.to_lowercase().as_str()) {
+        return Ok(());
+    }
+    let message = format!("not supported yet: '{value}' for setting '{lower}'");
+    Err(PgError::new(code::NOT_SUPPORTED, message).hint(format!("it is '{}'", values[0])))
+}
+
+/// The name of a setting from the words after `SHOW`.
+pub fn shown_name(words: &[String]) -> String {
+    match words.join("_").as_str() {
+        "transaction_isolation_level" => "transaction_isolation".to_owned(),
+        "time_zone" => "timezone".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// What a `SET` means.
+pub fn set_of(set: &Set) -> PgResult<Statement> {
+    match set {
+        Set::SingleAssignment { hivevar: false, variable, values, .. } => {
+            let texts: Vec<String> = values.iter().map(value_text).collect::<PgResult<_>>()?;
+            let text = texts.join(", ");
+            let is_default = text.eq_ignore_ascii_case("default");
+            Ok(Statement::Set(name_of(variable)?, (!is_default).then_some(text)))
+        }
+        Set::SetTimeZone { value, .. } => {
+            let text = value_text(value)?;
+            let is_default = text.eq_ignore_ascii_case("default") || text.eq_ignore_ascii_case("local");
+            Ok(Statement::Set("timezone".into(), (!is_default).then_some(text)))
+        }
+        Set::SetNames { charset_name, collation_name: None } => {
+            Ok(Statement::Set("client_encoding".into(), Some(charset_name.value.clone())))
+        }
+        Set::SetNamesDefault {} => Ok(Statement::Set("client_encoding".into(), None)),
+        Set::SetTransaction { modes, snapshot: None, session } => match (read_only(modes), session) {
+            // All are serializable, whatever is asked for.
+            (None, _) => Ok(Statement::Accepted("SET")),
+            (Some(read_only), false) => Ok(Statement::ReadOnly(read_only)),
+            (Some(read_only), true) => {
+                let value = if read_only { "on" } else { "off" };
+                Ok(Statement::Set("default_transaction_read_only".into(), Some(value.into())))
+            }
+        },
+        other => Err(PgError::not_supported(other)),
+    }
+}
+
+/// Whether a block only reads, if it says so.
+pub fn read_only(modes: &[TransactionMode]) -> Option<bool> {
+    let access = modes.iter().rev().find_map(|mode| match mode {
+        TransactionMode::AccessMode(access) => Some(*access),
+        TransactionMode::IsolationLevel(_) => None,
+    });
+    access.map(|access| access == TransactionAccessMode::ReadOnly)
+}
+
+/// The name of a setting.
+pub fn name_of(name: &ObjectName) -> PgResult<String> {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(ident) => Ok(text_of(ident)),
+        ObjectNamePart::Function(_) => Err(PgError::not_supported(format!("a setting {name}"))),
+    };
+    Ok(name.0.iter().map(part).collect::<PgResult<Vec<_>>>()?.join("."))
+}
+
+fn value_text(expression: &Expr) -> PgResult<String> {
+    Ok(match expression {
+        Expr::Identifier(ident) => ident.value.clone(),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text.clone(),
+            Value::Number(text, _) => text.clone(),
+            Value::Boolean(value) => if *value { "on" } else { "off" }.to_owned(),
+            other => return Err(PgError::not_supported(format!("{other} as a setting"))),
+        },
+        other => other.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_what_is_spoken() {
+        let parameters = [("TimeZone", "Europe/Berlin"), ("application_name", "psql"), ("user", "ada")];
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut settings = Settings::of("ada".into(), &parameters);
+        assert_eq!(settings.get("timezone").as_deref(), Ok("UTC"));
+        assert_eq!(settings.get("application_name").as_deref(), Ok("psql"));
+        assert_eq!(settings.get("session_authorization").as_deref(), Ok("ada"));
+        assert_eq!(settings.set("client_encoding", Some("'x")).map_err(|e| e.code), Err(code::NOT_SUPPORTED));
+        assert_eq!(settings.set("Client_Encoding", Some("utf-8")), Ok(Some(("client_encoding", "UTF8".into()))));
+        assert_eq!(settings.set("server_version", Some("9")).map_err(|e| e.code), Err(code::BAD_VALUE_OF_SETTING));
+        assert_eq!(settings.set("my.own", Some("5")), Ok(None));
+        assert_eq!(settings.get("MY.OWN").as_deref(), Ok("5"));
+        settings.reset();
+        assert_eq!(settings.get("my.own").map_err(|e| e.code), Err(code::NO_SETTING));
+        assert_eq!(settings.get("application_name").as_deref(), Ok("psql"));
+    }
+}

@@ -1,0 +1,160 @@
+//! What a statement means, once it is understood.
+
+use super::backend::Described;
+use super::error::{PgError, PgResult, code};
+use super::frontend::Bind;
+use super::given::Given;
+use super::types::PgType;
+use tidemill_model::Value;
+
+/// A value that a statement gives to a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Argument {
+    Given(Given),
+    /// A parameter by its place, perhaps with a cast.
+    Parameter(usize, Option<PgType>),
+}
+
+/// A call of a procedure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub procedure: usize,
+    /// Fields by number, with their values. What is left out is None.
+    pub arguments: Vec<(usize, Argument)>,
+    /// The columns of what it returns that are asked for.
+    pub columns: Vec<usize>,
+    /// Of the answer: `CALL`, or `SELECT` with the number of rows.
+    pub is_select: bool,
+}
+
+/// A read of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    pub table: usize,
+    pub columns: Vec<usize>,
+    /// The value of each column of the key, in its order; without it all rows are read.
+    pub key: Option<Vec<Argument>>,
+    pub limit: Option<Argument>,
+}
+
+/// What a connection says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    Version,
+    Schema,
+    Database,
+    User,
+    Process,
+    /// Whether it is a copy of another: it is not.
+    IsReplica,
+    /// Of locks that nobody has.
+    UnlockAll,
+}
+
+/// One column of a row that is no table's.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constant {
+    Given(Given),
+    Fact(Fact),
+    /// The value of a setting.
+    Setting(String),
+}
+
+/// What a statement is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    Empty,
+    Call(Call),
+    Read(Read),
+    Row(Vec<Constant>),
+    Show(String),
+    Begin {
+        read_only: bool,
+    },
+    /// Of the block that is open.
+    ReadOnly(bool),
+    Commit,
+    Rollback,
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+    /// None: its default.
+    Set(String, Option<String>),
+    ResetAll,
+    /// None: all.
+    Deallocate(Option<String>),
+    DiscardAll,
+    /// Nothing is to be done; what is answered.
+    Accepted(&'static str),
+}
+
+/// A statement with its parameters and columns.
+#[derive(Debug)]
+pub struct Prepared {
+    pub statement: Statement,
+    /// The numbers of the parameters' types as clients see them.
+    pub parameters: Vec<u32>,
+    /// Fields and columns that parameters are given to, with the places of these.
+    pub names: Vec<(usize, String)>,
+    /// None for what has no rows.
+    pub columns: Option<Vec<Described>>,
+}
+
+impl Prepared {
+    /// An error about the value of a parameter.
+    fn about(&self, place: usize, error: PgError) -> PgError {
+        let message = format!("parameter ${}: {}", place + 1, error.message);
+        let column = self.names.iter().find(|(other, _)| *other == place).map(|(_, name)| name.clone());
+        PgError { message, column, ..error }
+    }
+}
+
+/// The values of a statement's parameters.
+pub struct Values(Vec<Given>);
+
+impl Values {
+    /// None, as in a simple query.
+    pub fn none() -> Values {
+        Values(Vec::new())
+    }
+
+    /// Those of a message.
+    pub fn of(prepared: &Prepared, bind: &Bind) -> PgResult<Values> {
+        let (wanted, given) = (prepared.parameters.len(), bind.values.len());
+        if wanted != given {
+            let message = format!("the statement has {wanted} parameters, and {given} values are given");
+            return Err(PgError::new(code::PROTOCOL_VIOLATION, message));
+        }
+        let forms = || PgError::new(code::PROTOCOL_VIOLATION, "the number of formats is not that of the values");
+        let one = |(place, (oid, bytes)): (usize, (&u32, &Option<Vec<u8>>))| {
+            let form = bind.form(place).ok_or_else(forms)?;
+            let ty = PgType::of_oid(*oid).expect("it was checked when the statement was read");
+            let given = Given::of_parameter(ty, form, bytes.as_deref());
+            given.map_err(|error| prepared.about(place, error))
+        };
+        let pairs = prepared.parameters.iter().zip(&bind.values).enumerate();
+        Ok(Values(pairs.map(one).collect::<PgResult<_>>()?))
+    }
+
+    /// The value of an argument.
+    pub fn value(&self, argument: &Argument) -> PgResult<Given> {
+        match argument {
+            Argument::Given(given) => Ok(given.clone()),
+            Argument::Parameter(place, cast) => {
+                let no_value = || {
+                    let message = format!("there is no parameter ${}", place + 1);
+                    PgError::new(code::UNKNOWN_TYPE, message).hint("parameters need the extended protocol")
+                };
+                let given = self.0.get(*place).cloned().ok_or_else(no_value)?;
+                cast.map_or(Ok(given.clone()), |ty| given.cast(ty))
+            }
+        }
+    }
+}
+
+/// A read with its values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    pub key: Option<Vec<Value>>,
+    pub limit: Option<usize>,
+}

@@ -1,0 +1,129 @@
+//! What all connections share.
+
+use super::catalog::Catalog;
+use super::error::PgResult;
+use super::statement::Prepared;
+use super::understand;
+use crate::asks::Asks;
+use crate::calls::Calls;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
+use tidemill_runtime::Session;
+use tokio::sync::Notify;
+
+/// The most statements that are kept, and the bytes of their texts. Those that are sent often are few.
+const KEPT_MAX: usize = 1_000;
+const KEPT_BYTES_MAX: usize = 2_000;
+/// The most declarations of types that are kept of a text.
+const TYPES_MAX: usize = 16;
+
+/// A text with the declared types of its parameters, and what it means.
+type Kept = HashMap<String, Vec<(Vec<u32>, Arc<Prepared>)>>;
+
+/// How much there may be at once: those of the server that are about clients of PostgreSQL.
+#[derive(Clone, Copy, Debug)]
+pub struct WireLimits {
+    /// Calls and reads of all clients that are not answered yet.
+    pub calls_max: usize,
+    /// See there.
+    pub asks_max: usize,
+    pub connections_max: usize,
+    pub message_bytes_max: usize,
+    /// How long a message may take.
+    pub silence_max: Duration,
+    /// How long the end waits.
+    pub drain_max: Duration,
+}
+
+/// What all connections share.
+pub struct Wire {
+    pub calls: Arc<Calls>,
+    pub asks: Arc<Asks>,
+    pub limits: WireLimits,
+    pub catalog: Catalog,
+    /// Whether the server is about to end.
+    pub stopping: AtomicBool,
+    /// Open connections.
+    pub connections: Arc<AtomicUsize>,
+    kept: Mutex<Kept>,
+    /// By the number of a connection: its secret, and the bell that cancels.
+    cancels: Mutex<HashMap<i32, (u32, Arc<Notify>)>>,
+    next: AtomicI32,
+    random: RandomState,
+}
+
+impl Wire {
+    pub fn new(
+        session: &Session,
+        calls: Arc<Calls>,
+        asks: Arc<Asks>,
+        limits: WireLimits,
+        connections: Arc<AtomicUsize>,
+    ) -> Wire {
+        Wire {
+            catalog: Catalog::of(session, &calls),
+            calls,
+            asks,
+            limits,
+            stopping: AtomicBool::new(false),
+            connections,
+            kept: Mutex::default(),
+            cancels: Mutex::default(),
+            next: AtomicI32::new(1),
+            random: RandomState::new(),
+        }
+    }
+
+    /// A number and a secret for a connection, by which another may cancel.
+    pub fn enter(&self, bell: Arc<Notify>) -> (i32, u32) {
+        let process = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let secret = self.random.hash_one(process) as u32;
+        self.cancels.lock().insert(process, (secret, bell));
+        (process, secret)
+    }
+
+    pub fn leave(&self, process: i32) {
+        self.cancels.lock().remove(&process);
+    }
+
+    /// Rings the bell of a connection, if the secret is its own.
+    pub fn cancel(&self, process: i32, secret: &[u8]) {
+        if let Some((known, bell)) = self.cancels.lock().get(&process)
+            && secret == known.to_be_bytes()
+        {
+            bell.notify_one();
+        }
+    }
+
+    /// The one statement of a text.
+    pub fn prepare(&self, text: &str, types: &[u32]) -> PgResult<Arc<Prepared>> {
+        let is_kept = text.len() <= KEPT_BYTES_MAX;
+        if is_kept && let Some(found) = self.kept(text, types) {
+            return Ok(found);
+        }
+        let statements = understand::parse(text)?;
+        let statement = understand::single(&statements)?;
+        let prepared = Arc::new(understand::prepare(&self.catalog, statement, types)?);
+        if is_kept {
+            let mut kept = self.kept.lock();
+            if kept.len() >= KEPT_MAX {
+                kept.clear();
+            }
+            let of_text = kept.entry(text.to_owned()).or_default();
+            of_text.truncate(TYPES_MAX - 1);
+            of_text.push((types.to_vec(), prepared.clone()));
+        }
+        Ok(prepared)
+    }
+
+    fn kept(&self, text: &str, types: &[u32]) -> Option<Arc<Prepared>> {
+        let kept = self.kept.lock();
+        let found = kept.get(text)?.iter().find(|(declared, _)| declared == types);
+        found.map(|(_, prepared)| prepared.clone())
+    }
+}
