@@ -6,25 +6,45 @@ use arrow_array::RecordBatchReader;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use tidemill_runtime::{ReadsAt, Session, SessionError};
-use tidemill_server::{Queried, Queries, Query, QueryError, QueryLimits};
+use tidemill_server::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Waits};
+
+/// Called, it says whether the answer of a query is still wanted.
+#[pyclass(frozen)]
+struct Wanted(Waits);
+
+#[pymethods]
+impl Wanted {
+    fn __call__(&self) -> bool {
+        self.0.is_wanted()
+    }
+}
 
 /// DuckDB, as Python has it.
 pub struct DuckDb(pub Arc<Session>);
 
 impl Queries for DuckDb {
-    fn query(&self, query: &Query, limits: QueryLimits) -> Result<Queried, QueryError> {
+    fn query(&self, query: &Query, limits: QueryLimits, waits: &Waits) -> Result<Queried, QueryError> {
         let wanted = declared_tables(&self.0);
         let reads = self.0.ask(wanted.clone(), None).and_then(|asked| asked.reads(None));
         let reads: ReadsAt = reads.map_err(|error: SessionError| QueryError::Over(error.to_string()))?;
         let epoch = reads.epoch;
         let tables = frames(&self.0, &wanted, reads);
         let reader = Python::attach(|py| {
-            let answered = || {
-                let Query { sql, parameters, is_plain } = query;
-                let limits = (limits.time_max.as_secs_f64(), limits.rows_max);
-                let sqls = py.import("tidemill.sql")?;
-                stream_of(&sqls.call_method1("answered", (tables, epoch, sql, parameters, *is_plain, limits))?)
-            };
+            let answered =
+                || {
+                    let Query { sql, parameters, form } = query;
+                    let form = match form {
+                        QueryForm::Own => "own",
+                        QueryForm::Plain => "plain",
+                        QueryForm::Columns => "columns",
+                    };
+                    let limits = (limits.time_max.as_secs_f64(), limits.rows_max);
+                    let sqls = py.import("tidemill.sql")?;
+                    stream_of(&sqls.call_method1(
+                        "answered",
+                        (tables, epoch, sql, parameters, form, limits, Wanted(waits.clone())),
+                    )?)
+                };
             answered().map_err(|error| refusal(py, &error))
         })?;
         let schema = reader.schema();

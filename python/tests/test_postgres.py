@@ -281,7 +281,9 @@ def test_lists_are_json(bank):
         ("SET client_encoding = 'LATIN1'", None, "0A000", None, "client_encoding"),
     ],
 )
-def test_what_is_wrong_is_refused_and_never_runs(bank, text, values, state, column, said):
+def test_what_is_wrong_is_refused_and_never_runs(bank, text, values, state, column, said, monkeypatch):
+    # Where there is no engine for queries, those that the server does not understand are refused, too.
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     mill, server = bank
     with connect(server) as db:
         got, diag = code_of(db, text, values)
@@ -472,9 +474,93 @@ def test_psql(bank):
     assert psql("-c", "SELECT * FROM accounts; SELECT 1")[0] == "ada|11\n1\n"
     said = psql("-v", "VERBOSITY=verbose", "-c", "CALL transfer('ada', 'ada', 100)", code=1)[1]
     assert "ERROR:  P0001: insufficient funds" in said
-    assert "0A000" in psql("-v", "VERBOSITY=verbose", "-c", "\\d accounts", code=1)[1]
+    assert psql("-c", "SELECT id, sum(balance) AS total FROM accounts GROUP BY id ORDER BY id")[0] == "ada|11\n"
     said = psql("-1", "-c", "CALL deposit('ada', 1)", "-c", "CALL deposit('ada', 0)", code=1)[1]
     assert "amount must be positive" in said
+
+
+def test_queries(bank):
+    mill, server = bank
+    with connect(server) as db:
+        for name, amount in [("ada", 10), ("bob", 20), ("eve", 30)]:
+            db.execute("CALL deposit(%s, %s)", [name, amount])
+        rows = db.execute("SELECT id, balance FROM accounts WHERE balance > 15 ORDER BY balance DESC").fetchall()
+        assert rows == [("eve", 30), ("bob", 20)]
+        total = db.execute("SELECT sum(balance) AS total, avg(balance) AS mean, count(*) AS n FROM accounts")
+        assert [column.name for column in total.description] == ["total", "mean", "n"]
+        assert total.fetchone() == (60, 20.0, 3)
+        query = """WITH rich AS (SELECT * FROM accounts WHERE balance >= %s)
+            SELECT a.id, CASE WHEN r.id IS NULL THEN 'poor' ELSE 'rich' END AS kind,
+                row_number() OVER (ORDER BY a.balance) AS place
+            FROM accounts a LEFT JOIN rich r USING (id) ORDER BY place -- and no more"""
+        for binary in (False, True):
+            found = db.execute(query, [20], binary=binary).fetchall()
+            assert found == [("ada", "poor", 1), ("bob", "rich", 2), ("eve", "rich", 3)]
+        assert db.execute("SELECT count(*) FROM accounts WHERE id = %s OR id = %s", ["ada", "x"]).fetchone() == (1,)
+        assert db.execute("SELECT tidemill_epoch() >= 3").fetchone() == (True,)
+        assert db.execute("SELECT lower('ABC')").fetchone() == ("abc",)
+        assert db.execute("SELECT id FROM accounts WHERE false ORDER BY 1").fetchall() == []
+        # What is called stays a call, and what is wrong says so.
+        assert code_of(db, "SELECT * FROM deposit('ada', 1) LIMIT 1")[0] != "00000"
+        assert code_of(db, "SELECT sum(nothing) FROM accounts")[0] == "42703"
+        assert code_of(db, "SELECT * FROM nowhere ORDER BY 1")[0] == "42P01"
+        assert code_of(db, "SELECT * FROM nowhere")[0] == "42P01"
+        assert code_of(db, "SELECT withdraw('ada')")[1].message_primary.startswith("there is no procedure 'withdraw'")
+        assert code_of(db, "SELECT (id::int) + 1 FROM accounts")[0] == "22P02"
+        assert code_of(db, "SELECT * FROM read_text('/etc/passwd') ORDER BY 1")[0] == "42000"
+        assert code_of(db, "SELECT count(*) FROM accounts WHERE balance > %s", ["x"])[0] in ("42703", "22P02")
+        assert db.execute("SELECT sum(balance) FROM accounts").fetchone() == (60,)
+        assert len(mill.table("accounts")) == 3
+
+
+def test_queries_of_values_of_all_types(bank):
+    at = datetime(2024, 5, 1, 9, 0, 0, 123, tzinfo=timezone.utc)
+    given = {"book": "b", "number": 7, "flag": True, "rate": 0.5, "price": decimal.Decimal("12.34"), "at": at}
+    given |= {"raw": b"\x00\xff", "note": None}
+    _, server = bank
+    with connect(server) as db:
+        names = ", ".join(f"{name} => %({name})s" for name in given)
+        db.execute(f"SELECT * FROM post({names})", given)
+        for binary in (False, True):
+            (row,) = db.execute("SELECT * FROM entries ORDER BY number", binary=binary).fetchall()
+            assert row == tuple(given.values())
+            for name in ("number", "flag", "rate", "price", "raw"):
+                query = f"SELECT count(*) FROM entries WHERE {name} = %s AND number > 0"
+                assert db.execute(query, [given[name]], binary=binary).fetchone() == (1,), name
+            query = 'SELECT count(*) FROM entries e WHERE e."at" = %s AND number > 0'
+            assert db.execute(query, [at], binary=binary).fetchone() == (1,)
+
+
+def test_queries_of_asyncpg(bank):
+    _, server = bank
+
+    async def main():
+        db = await asyncpg.connect(server.postgres_url)
+        try:
+            for name, amount in [("ada", 10), ("bob", 20)]:
+                await db.fetchrow("SELECT * FROM deposit($1, $2)", name, amount)
+            query = "SELECT id, balance * 2 AS twice FROM accounts WHERE balance > $1::bigint AND id <> $2 ORDER BY id"
+            rows = await db.fetch(query, 5, "bob")
+            assert [dict(row) for row in rows] == [{"id": "ada", "twice": 20}]
+            assert await db.fetchval("SELECT sum(balance) FROM accounts") == 30
+            with pytest.raises(asyncpg.PostgresError):
+                await db.fetch("SELECT sum(nothing) FROM accounts")
+            assert await db.fetchval("SELECT max(balance) FROM accounts") == 20
+        finally:
+            await db.close()
+
+    asyncio.run(main())
+
+
+def test_a_query_that_waits_is_canceled(bank):
+    _, server = bank
+    with connect(server) as db:
+        timer = threading.Timer(0.3, db.cancel)
+        timer.start()
+        slow = "SELECT count(*) FROM range(10000000) a, range(100000) b WHERE a.range % 7 = b.range % 11"
+        assert code_of(db, slow)[0] == "57014"
+        timer.join()
+        assert db.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_a_cancel_without_a_call_does_nothing(bank):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import decimal
 import importlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
 
 from ._engine import Frame
 from .errors import RunError
@@ -53,6 +56,9 @@ _PLAIN = {
 """The type of Tidemill's, in DuckDB's words, that values of a type are written as. All others become text."""
 
 _DIGITS_MAX = 18
+
+_WATCH = 0.05
+"""Seconds between two looks at whether a query is to go on."""
 
 
 class QueryError(RunError):
@@ -124,18 +130,19 @@ def queried(
     timeout: float | None = None,
     rows_max: int | None = None,
     threads: int | None = None,
+    is_wanted: Callable[[], bool] | None = None,
 ) -> _Result:
     """The rows of one query, which reaches nothing but the tables.
 
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
-    have. Raises ``QueryError``, and ``RunError`` without DuckDB.
+    have. ``is_wanted``: asked now and then, whether to go on. Raises ``QueryError``, and ``RunError`` without DuckDB.
     """
     duckdb = _duckdb()
     config = _SEALED if threads is None else {**_SEALED, "threads": threads}
     connection = connected(tables, epoch, config)
     # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
     connection.execute("create schema tidemill; set TimeZone = 'UTC'; set lock_configuration = true")
-    with _told(duckdb, connection, timeout):
+    with _told(duckdb, connection, timeout, is_wanted):
         _check(duckdb, connection, query)
         given = list(parameters) if isinstance(parameters, Sequence) else dict(parameters or {})
         relation = connection.sql(query, params=given or None)
@@ -162,18 +169,24 @@ def _check(duckdb: Any, connection: Any, query: str) -> None:
 
 
 @contextmanager
-def _told(duckdb: Any, connection: Any, timeout: float | None) -> Iterator[None]:
-    """Interrupts the connection after ``timeout`` seconds, and says what went wrong in words of its own."""
-    is_late = threading.Event()
+def _told(
+    duckdb: Any, connection: Any, timeout: float | None = None, is_wanted: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """Says what went wrong in words of its own. Interrupts the connection after ``timeout`` seconds, and soon after
+    nobody wants the answer any more."""
+    is_done, is_late = threading.Event(), threading.Event()
 
-    def interrupt() -> None:
-        is_late.set()
-        connection.interrupt()
+    def watch() -> None:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not is_done.wait(_WATCH if end is None else min(_WATCH, max(0.0, end - time.monotonic()))):
+            if end is not None and time.monotonic() >= end:
+                is_late.set()
+            if is_late.is_set() or (is_wanted is not None and not is_wanted()):
+                connection.interrupt()
 
-    timer = threading.Timer(timeout, interrupt) if timeout is not None else None
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
+    watcher = threading.Thread(target=watch, daemon=True)
+    if timeout is not None or is_wanted is not None:
+        watcher.start()
     try:
         yield
     except duckdb.Error as error:
@@ -181,8 +194,10 @@ def _told(duckdb: Any, connection: Any, timeout: float | None) -> Iterator[None]
             raise QueryError(f"the query took more than {timeout:g} seconds") from None
         raise QueryError(_first_line(error)) from None
     finally:
-        if timer is not None:
-            timer.cancel()
+        is_done.set()
+        if watcher.ident is not None:
+            # It must not interrupt what comes after.
+            watcher.join()
 
 
 def _first_line(error: Exception) -> str:
@@ -195,20 +210,48 @@ def answered(
     epoch: int,
     query: str,
     parameters: str | None,
-    is_plain: bool,
+    form: Literal["own", "plain", "columns"],
     limits: tuple[float, int],
+    is_wanted: Callable[[], bool],
 ) -> Frame:
     """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds and rows.
 
-    ``is_plain``: with columns of Tidemill's types. Raises ``QueryError`` for a number that none of them holds.
+    ``form``: with the columns that DuckDB gives; with those of Tidemill's types; or the latter without rows. Raises
+    ``QueryError`` for a number that none of these types holds.
     """
-    given = None if parameters is None else json.loads(parameters)
-    if given is not None and not isinstance(given, (list, dict)):
-        raise QueryError("the parameters are neither a list nor an object")
+    given = _parameters(None if parameters is None else json.loads(parameters))
     timeout, rows_max = limits
+    if form == "columns":
+        query, rows_max = f"select * from (\n{query.rstrip().rstrip(';')}\n) limit 0", 0
     threads = max(1, (os.cpu_count() or 1) // 4)
-    result = queried(tables, epoch, query, given, timeout=timeout, rows_max=rows_max, threads=threads)
-    return _plain(result) if is_plain else result
+    result = queried(
+        tables, epoch, query, given, timeout=timeout, rows_max=rows_max, threads=threads, is_wanted=is_wanted
+    )
+    return result if form == "own" else _plain(result)
+
+
+def _parameters(given: object) -> Parameters | None:
+    if isinstance(given, list):
+        return [_value(value) for value in given]
+    if isinstance(given, dict):
+        return {name: _value(value) for name, value in given.items()}
+    if given is None:
+        return None
+    raise QueryError("the parameters are neither a list nor an object")
+
+
+def _value(value: object) -> object:
+    """A value, also one that JSON has no form for (``Query`` of the server)."""
+    match value:
+        case {"numeric": str(text)}:
+            return decimal.Decimal(text)
+        case {"float": str(text)}:
+            return float(text)
+        case {"micros": int(micros)}:
+            return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+        case {"bytes": list(numbers)}:
+            return bytes(numbers)
+    return value
 
 
 def _plain(result: _Result) -> Frame:
@@ -217,7 +260,7 @@ def _plain(result: _Result) -> Frame:
         f"{_quoted(name)}::{_plain_type(kind)} as {_quoted(name)}"
         for name, kind in zip(relation.columns, relation.types, strict=True)
     ]
-    with _told(_duckdb(), result._connection, None):
+    with _told(_duckdb(), result._connection):
         relation.project(", ".join(listed)).create(_Plain.table)
     return _Plain(result._connection)
 

@@ -4,7 +4,7 @@ use crate::access::refusal;
 use crate::answer::{self, Answer};
 use crate::calls::Refused;
 use crate::follow::NotRead;
-use crate::queries::{NotAsked, Query, QueryError};
+use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::{console, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -291,7 +291,11 @@ async fn query(shared: &Shared, request: Request<Incoming>) -> Answer {
         Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
     };
     let parameters = parameters.map(|parameters| parameters.to_string());
-    match shared.queries.ask(Query { sql, parameters, is_plain: !is_arrow }).await {
+    match shared
+        .queries
+        .ask(Query { sql, parameters, form: if is_arrow { QueryForm::Own } else { QueryForm::Plain } })
+        .await
+    {
         Ok(queried) if is_arrow => answer::rows(queried.epoch, answer::ARROW, rows::arrow_of(&queried)),
         Ok(queried) => match rows::lines_of(&queried) {
             Ok(lines) => answer::rows(queried.epoch, answer::JSON_LINES, lines),

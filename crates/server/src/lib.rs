@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 pub use postgres::PORT as POSTGRES_PORT;
 use postgres::Wire;
 use queries::Asking;
-pub use queries::{Queried, Queries, Query, QueryError, QueryLimits};
+pub use queries::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Waits};
 use shared::Shared;
 use slots::Slots;
 use std::io;
@@ -156,8 +156,9 @@ impl Server {
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
         answers.push(asking);
         let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
+        let queries = Arc::new(Asking::new(engine, limits.queries_max, of_query));
         let shared = Arc::new(Shared {
-            queries: Asking::new(engine, limits.queries_max, of_query),
+            queries: queries.clone(),
             hubs: Hubs::new(session.clone(), limits.readers_max),
             tails: Tails::new(session.clone()),
             recalls: Slots::new(1),
@@ -177,7 +178,7 @@ impl Server {
         let mut wire = None;
         if let Some((listener, _)) = postgres {
             let counted = shared.postgres_connections.clone();
-            let shared = Arc::new(Wire::new(&session, calls, asks, limits.of_wire(), counted));
+            let shared = Arc::new(Wire::new(&session, calls, asks, queries, limits.of_wire(), counted));
             let listening = postgres::Listening { listener, wire: shared.clone(), closes };
             connections.push(listening.start().map_err(ServeError::Begin)?);
             wire = Some(shared);

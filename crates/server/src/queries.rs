@@ -4,14 +4,15 @@ use crate::slots::{Slot, Slots};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 /// Answers queries over the tables of a session after one released epoch, which contains each call that was answered
 /// before.
 pub trait Queries: Send + Sync {
-    /// The rows of one query. Called on a thread that may wait.
-    fn query(&self, query: &Query, limits: QueryLimits) -> Result<Queried, QueryError>;
+    /// The rows of one query. Called on a thread that may wait. Once nobody waits for them any more, it is to end soon.
+    fn query(&self, query: &Query, limits: QueryLimits, waits: &Waits) -> Result<Queried, QueryError>;
 }
 
 /// A query.
@@ -19,10 +20,22 @@ pub trait Queries: Send + Sync {
 pub struct Query {
     /// Its text.
     pub sql: String,
-    /// The values of its parameters: a JSON array or object.
+    /// The values of its parameters: a JSON array or object. Those that JSON has no form for are objects with one member:
+    /// `numeric` (its text), `float` (likewise), `micros` (since 1970) or `bytes` (numbers).
     pub parameters: Option<String>,
-    /// Whether all columns are to be of Tidemill's types; otherwise they are as the engine has them.
-    pub is_plain: bool,
+    /// What is wanted of it.
+    pub form: QueryForm,
+}
+
+/// What is wanted of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryForm {
+    /// The rows, with the types that the engine gives them.
+    Own,
+    /// The rows, with columns of Tidemill's types.
+    Plain,
+    /// No rows, but the columns that the second form has.
+    Columns,
 }
 
 /// What a query may take.
@@ -55,6 +68,26 @@ pub enum QueryError {
     Over(String),
 }
 
+/// Whether somebody waits for the answer of a query.
+#[derive(Clone, Debug)]
+pub struct Waits(Arc<AtomicBool>);
+
+impl Waits {
+    /// Whether somebody does.
+    pub fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Waits until it is dropped.
+struct Waiter(Waits);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
 /// The engine, and the places of those who ask it.
 pub struct Asking {
     engine: Option<Arc<dyn Queries>>,
@@ -76,20 +109,27 @@ impl Asking {
         Asking { engine, slots: Slots::new(at_once), limits }
     }
 
+    /// Whether there is an engine.
+    pub fn has_engine(&self) -> bool {
+        self.engine.is_some()
+    }
+
     /// The number of queries that are under way.
     pub fn under_way(&self) -> usize {
         self.slots.taken()
     }
 
-    /// Asks it on a thread of its own. It runs to its end even if nobody waits for it any more.
+    /// Asks it on a thread of its own.
     pub async fn ask(&self, query: Query) -> Result<Queried, NotAsked> {
         let Some(engine) = self.engine.clone() else {
             return Err(NotAsked::Failed(QueryError::NoEngine("this server has no SQL".into())));
         };
         let slot: Slot = self.slots.take().ok_or(NotAsked::Busy)?;
         let limits = self.limits;
+        let waiter = Waiter(Waits(Arc::new(AtomicBool::new(true))));
+        let waits = waiter.0.clone();
         let asked = spawn_blocking(move || {
-            let answer = engine.query(&query, limits);
+            let answer = engine.query(&query, limits, &waits);
             drop(slot);
             answer
         });

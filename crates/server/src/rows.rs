@@ -5,6 +5,7 @@ use crate::queries::Queried;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
+use arrow_select::concat::concat_batches;
 use tidemill_connect::{JsonRows, canonical, parse_time};
 use tidemill_model::arrow::value_at;
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Schema, Type, Value};
@@ -55,8 +56,7 @@ pub fn arrow_of(queried: &Queried) -> Vec<u8> {
 
 /// The rows of a query, a JSON object a line; or why they cannot be written.
 pub fn lines_of(queried: &Queried) -> Result<Vec<u8>, String> {
-    let columns = queried.schema.fields().iter().map(|field| Ok((field.name().as_str(), column_type(field)?)));
-    let schema = Schema::scalars(columns.collect::<Result<Vec<_>, String>>()?);
+    let schema = plain_schema(queried)?;
     let rows = JsonRows::new(&schema);
     let mut out = Vec::new();
     for batch in &queried.batches {
@@ -68,6 +68,18 @@ pub fn lines_of(queried: &Queried) -> Result<Vec<u8>, String> {
         }
     }
     Ok(out)
+}
+
+/// The columns of a query in its plain form.
+pub fn plain_schema(queried: &Queried) -> Result<Schema, String> {
+    let columns = queried.schema.fields().iter().map(|field| Ok((field.name().as_str(), column_type(field)?)));
+    Ok(Schema::scalars(columns.collect::<Result<Vec<_>, String>>()?))
+}
+
+/// The rows of a query in its plain form, as one batch of that schema.
+pub fn plain_rows(queried: &Queried, schema: &Schema) -> Result<RecordBatch, String> {
+    let whole = concat_batches(&queried.schema, &queried.batches).map_err(|error| error.to_string())?;
+    canonical(&whole, schema).map_err(|failure| failure.message)
 }
 
 /// Tidemill's type for a plain column of Arrow's.

@@ -16,7 +16,7 @@ pub struct Shared {
     pub session: Arc<Session>,
     pub calls: Arc<Calls>,
     pub asks: Arc<Asks>,
-    pub queries: Asking,
+    pub queries: Arc<Asking>,
     pub hubs: Hubs,
     /// The last events that were refused, for the console.
     pub tails: Tails,

@@ -24,6 +24,7 @@ pub mod code {
     pub const NO_SETTING: &str = "42704";
     pub const WRONG_TYPE: &str = "42804";
     pub const NO_FUNCTION: &str = "42883";
+    pub const NO_ANSWER: &str = "42000";
     pub const NO_TABLE: &str = "42P01";
     pub const NAME_TAKEN: &str = "42P05";
     pub const UNKNOWN_TYPE: &str = "42P18";

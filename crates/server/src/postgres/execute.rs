@@ -1,6 +1,7 @@
 //! What the messages of a client do.
 
-use super::backend::{self, Status};
+use super::backend::{self, Described, Status};
+use super::catalog::described;
 use super::connection::{CLOSING, Connection, Stop, WRITE_BYTES};
 use super::error::{PgError, PgResult, code};
 use super::frontend::{Bind, Form, Message, Target, form_of};
@@ -9,7 +10,7 @@ use super::portal::{Bound, Portal, Rows};
 use super::queue::{NoOutcome, Waiting};
 use super::reply::{self, CallShape};
 use super::settings::SERVER_VERSION;
-use super::statement::{Asked, Constant, Fact, Prepared, Statement, Values};
+use super::statement::{Constant, Fact, Prepared, Read, Statement, Values};
 use super::types::{self, PgType};
 use super::understand;
 use crate::calls::{Made, Refused};
@@ -32,7 +33,10 @@ impl Connection {
             backend::empty_query(self.queue.out());
         }
         for statement in &statements {
-            let prepared = Arc::new(understand::prepare(&self.wire.catalog, Some(statement), &[])?);
+            let own = statement.to_string();
+            let sql = if statements.len() == 1 { text } else { &own };
+            let for_engine = self.wire.for_engine(sql);
+            let prepared = Arc::new(understand::prepare(&self.wire.catalog, Some(statement), &[], for_engine)?);
             let mut portal = Portal::new(&self.wire, &prepared, &Values::none(), Vec::new())?;
             self.execute(&mut portal, 0, true).await?;
         }
@@ -42,7 +46,7 @@ impl Connection {
     /// A message of the extended protocol.
     pub async fn extended(&mut self, message: Message) -> Result<(), Stop> {
         match message {
-            Message::Parse { name, query, types } => self.parse(name, &query, &types)?,
+            Message::Parse { name, query, types } => self.parse(name, &query, &types).await?,
             Message::Bind(bind) => self.bind(bind)?,
             Message::Describe(target, name) => self.describe(target, &name)?,
             Message::Execute { portal: name, rows_max } => {
@@ -65,14 +69,20 @@ impl Connection {
         Ok(())
     }
 
-    fn parse(&mut self, name: String, text: &str, types: &[u32]) -> PgResult<()> {
+    async fn parse(&mut self, name: String, text: &str, types: &[u32]) -> PgResult<()> {
         if !name.is_empty() && self.statements.contains_key(&name) {
             return Err(PgError::new(code::NAME_TAKEN, format!("there is a statement '{name}' already")));
         }
         if self.statements.len() >= NAMED_MAX {
             return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} statements; close some")));
         }
-        let prepared = self.wire.prepare(text, types)?;
+        let mut prepared = self.wire.prepare(text, types)?;
+        if let Statement::Query(query) = &prepared.statement {
+            let columns = Some(self.columns_of(query, &prepared.parameters).await?);
+            let Prepared { statement, parameters, names, .. } = &*prepared;
+            let (statement, parameters) = (statement.clone(), parameters.clone());
+            prepared = Arc::new(Prepared { statement, parameters, names: names.clone(), columns });
+        }
         self.statements.insert(name, prepared);
         backend::parse_complete(self.queue.out());
         Ok(())
@@ -144,7 +154,18 @@ impl Connection {
                     self.block.check()?;
                 }
                 match &prepared.statement {
-                    Statement::Read(read) => self.read(read.table, portal, rows_max, is_simple).await,
+                    Statement::Read(read) => {
+                        if portal.rows.is_none() {
+                            portal.rows = Some(self.rows(read, &portal.bound).await?);
+                        }
+                        self.send(portal, rows_max, is_simple).await
+                    }
+                    Statement::Query(query) => {
+                        if portal.rows.is_none() {
+                            portal.rows = Some(self.answered(query, portal).await?);
+                        }
+                        self.send(portal, rows_max, is_simple).await
+                    }
                     Statement::Row(constants) => Ok(self.row(constants, portal, is_simple)?),
                     Statement::Show(name) => {
                         let constants = [Constant::Setting(name.clone())];
@@ -207,26 +228,22 @@ impl Connection {
         }
     }
 
-    async fn read(&mut self, table: usize, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
-        if portal.rows.is_none() {
-            let Bound::Asked(asked) = portal.bound.clone() else { unreachable!("a read asks") };
-            portal.rows = Some(self.rows(table, &asked).await?);
-        }
-        let prepared = portal.prepared.clone();
-        let Statement::Read(read) = &prepared.statement else { unreachable!("it is a read") };
-        let rows = portal.rows.as_mut().expect("they were read");
-        let columns = prepared.columns.as_ref().expect("a read has columns");
+    /// Sends the rows of a portal, or some of them.
+    async fn send(&mut self, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
+        let rows = portal.rows.as_mut().expect("they are there");
         if is_simple {
-            backend::columns(self.queue.out(), columns, |_| Form::Text);
+            let columns: Vec<Described> = match &portal.prepared.columns {
+                Some(columns) => columns.clone(),
+                None => rows.fields.iter().map(described).collect(),
+            };
+            backend::columns(self.queue.out(), &columns, |_| Form::Text);
         }
         let count = if rows_max == 0 { rows.end - rows.next } else { rows_max.min(rows.end - rows.next) };
-        let wire = self.wire.clone();
-        let fields = &wire.catalog.tables[table].columns;
         for row in rows.next..rows.next + count {
-            backend::row(self.queue.out(), read.columns.len(), |out, place| {
-                let column = read.columns[place];
+            backend::row(self.queue.out(), rows.columns.len(), |out, place| {
+                let column = rows.columns[place];
                 let form = form_of(&portal.forms, place).expect("it was checked when values were bound");
-                types::write(out, &rows.batch, column, &fields[column], row, form)
+                types::write(out, &rows.batch, column, &rows.fields[column], row, form)
             });
             if self.queue.output.len() > WRITE_BYTES {
                 self.write().await?;
@@ -241,9 +258,10 @@ impl Connection {
     }
 
     /// The rows that a read asks for.
-    async fn rows(&mut self, table: usize, asked: &Asked) -> PgResult<Rows> {
+    async fn rows(&mut self, read: &Read, bound: &Bound) -> PgResult<Rows> {
+        let Bound::Asked(asked) = bound else { unreachable!("a read asks") };
         let wire = self.wire.clone();
-        let table = &wire.catalog.tables[table];
+        let table = &wire.catalog.tables[read.table];
         let busy = || {
             let message = format!("{} reads and pushes wait for their answers; try again", wire.limits.asks_max);
             PgError::new(code::OVER_LIMIT, message)
@@ -258,7 +276,8 @@ impl Connection {
         // Of a key: the row, or none.
         let count = at.rows.num_rows();
         let end = asked.limit.map_or(count, |limit| count.min(limit));
-        Ok(Rows { batch: at.rows, next: 0, end })
+        let (fields, columns) = (table.columns.clone(), read.columns.clone());
+        Ok(Rows { batch: at.rows, fields, columns, next: 0, end })
     }
 
     /// A row that is no table's.

@@ -64,8 +64,12 @@ fn shown(expression: &Expr) -> String {
 
 /// The type that a cast names.
 pub fn cast_type(ty: &DataType) -> PgResult<PgType> {
-    let text = ty.to_string().to_lowercase();
-    Ok(match text.as_str() {
+    type_named(&ty.to_string()).ok_or_else(|| PgError::not_supported(format!("a cast to {ty}")))
+}
+
+/// The type of a name, if it is spoken here.
+pub fn type_named(name: &str) -> Option<PgType> {
+    Some(match name.to_lowercase().as_str() {
         "bool" | "boolean" => PgType::Bool,
         "smallint" | "int2" => PgType::Int2,
         "int" | "integer" | "int4" => PgType::Int4,
@@ -79,7 +83,7 @@ pub fn cast_type(ty: &DataType) -> PgResult<PgType> {
         "date" => PgType::Date,
         "bytea" => PgType::Bytes,
         "json" | "jsonb" => PgType::Json,
-        _ => return Err(PgError::not_supported(format!("a cast to {ty}"))),
+        _ => return None,
     })
 }
 

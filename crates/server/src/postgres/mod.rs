@@ -15,6 +15,7 @@ mod backend;
 mod block;
 mod catalog;
 mod connection;
+mod engine;
 mod error;
 mod execute;
 mod expressions;

@@ -1,5 +1,6 @@
 //! A statement with values, ready to be executed.
 
+use super::engine;
 use super::error::{PgError, PgResult, code};
 use super::frontend::Form;
 use super::given::Given;
@@ -8,7 +9,7 @@ use super::wire::Wire;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 use tidemill_connect::json_string;
-use tidemill_model::{ColumnType, FieldType, Type, Value};
+use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
 
 /// What a statement does with its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,12 +17,18 @@ pub enum Bound {
     /// The JSON object of a call.
     Object(Vec<u8>),
     Asked(Asked),
+    /// The parameters of a query for the engine, as JSON.
+    Parameters(String),
     Nothing,
 }
 
 /// Rows that are sent piece by piece.
 pub struct Rows {
     pub batch: RecordBatch,
+    /// The fields of the batch.
+    pub fields: Vec<Field>,
+    /// The columns of the batch that are sent, in their order.
+    pub columns: Vec<usize>,
     pub next: usize,
     pub end: usize,
 }
@@ -47,6 +54,7 @@ impl Portal {
         let bound = match &prepared.statement {
             Statement::Call(call) => Bound::Object(object(wire, call, values)?),
             Statement::Read(read) => Bound::Asked(asked(wire, read, values)?),
+            Statement::Query(_) => Bound::Parameters(engine::parameters(values.all())),
             _ => Bound::Nothing,
         };
         Ok(Portal { prepared: prepared.clone(), bound, forms: forms.into(), is_done: false, rows: None })

@@ -60,6 +60,14 @@ pub enum Constant {
     Setting(String),
 }
 
+/// A query that is not understood here, for the engine that answers those.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForEngine {
+    pub sql: String,
+    /// Why it is not understood.
+    pub refusal: PgError,
+}
+
 /// What a statement is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
@@ -67,6 +75,8 @@ pub enum Statement {
     Call(Call),
     Read(Read),
     Row(Vec<Constant>),
+    /// A query that the engine answers.
+    Query(ForEngine),
     Show(String),
     Begin {
         read_only: bool,
@@ -134,6 +144,11 @@ impl Values {
         };
         let pairs = prepared.parameters.iter().zip(&bind.values).enumerate();
         Ok(Values(pairs.map(one).collect::<PgResult<_>>()?))
+    }
+
+    /// All of them, in their order.
+    pub fn all(&self) -> &[Given] {
+        &self.0
     }
 
     /// The value of an argument.

@@ -8,11 +8,11 @@ use super::backend::Described;
 use super::catalog::{Catalog, Procedure, described, listed};
 use super::error::{PgError, PgResult, code};
 use super::expressions::{
-    argument_parts, cast_type, conjuncts, constant, fact, literal, no_column, placeholder, projected,
+    argument_parts, cast_type, conjuncts, constant, fact, literal, no_column, placeholder, projected, type_named,
 };
 use super::names::{Name, Relation, column_name, object_name, relation, text_of};
 use super::settings;
-use super::statement::{Argument, Call, Prepared, Read, Statement};
+use super::statement::{Argument, Call, ForEngine, Prepared, Read, Statement};
 use super::types::{self, PgType};
 use sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArguments, GroupByExpr, LimitClause, Query, Select, SelectFlavor,
@@ -20,12 +20,14 @@ use sqlparser::ast::{
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::Tokenizer;
+use sqlparser::tokenizer::{Token, Tokenizer};
 use tidemill_model::{Field, FieldType};
 
 /// The most words and signs of a text. What is nested by operators is as deep as their number, and is freed by
 /// recursion.
 const TOKENS_MAX: usize = 5_000;
+/// As in PostgreSQL.
+const PARAMETERS_MAX: usize = 65_535;
 
 /// The statements of a text.
 pub fn parse(text: &str) -> PgResult<Vec<ast::Statement>> {
@@ -54,8 +56,14 @@ pub fn single(statements: &[ast::Statement]) -> PgResult<Option<&ast::Statement>
     }
 }
 
-/// A statement, given the types of parameters that the client declares.
-pub fn prepare(catalog: &Catalog, statement: Option<&ast::Statement>, declared: &[u32]) -> PgResult<Prepared> {
+/// A statement, given the types of parameters that the client declares. `sql`: the text of a query that an engine may
+/// answer if it is not understood here.
+pub fn prepare(
+    catalog: &Catalog,
+    statement: Option<&ast::Statement>,
+    declared: &[u32],
+    sql: Option<&str>,
+) -> PgResult<Prepared> {
     for oid in declared {
         if PgType::of_oid(*oid).is_none() {
             return Err(PgError::not_supported(format!("parameters of the type with number {oid}")));
@@ -65,7 +73,12 @@ pub fn prepare(catalog: &Catalog, statement: Option<&ast::Statement>, declared: 
     let mut reading = Reading { catalog, parameters, names: Vec::new() };
     let (statement, columns) = match statement {
         None => (Statement::Empty, None),
-        Some(statement) => reading.statement(statement)?,
+        Some(statement) => match (reading.statement(statement), sql) {
+            (Err(refusal), Some(sql)) if matches!(statement, ast::Statement::Query(_)) => {
+                return for_engine(sql, declared, refusal);
+            }
+            (understood, _) => understood?,
+        },
     };
     let known = |(place, oid): (usize, Option<u32>)| {
         let unknown = || PgError::new(code::UNKNOWN_TYPE, format!("parameter ${} is not used", place + 1));
@@ -73,6 +86,31 @@ pub fn prepare(catalog: &Catalog, statement: Option<&ast::Statement>, declared: 
     };
     let parameters = reading.parameters.into_iter().enumerate().map(known).collect::<PgResult<_>>()?;
     Ok(Prepared { statement, parameters, names: reading.names, columns })
+}
+
+/// A query for the engine. A parameter is of the type that the client declares, that it is cast to, or text.
+fn for_engine(sql: &str, declared: &[u32], refusal: PgError) -> PgResult<Prepared> {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize();
+    let tokens: Vec<Token> =
+        tokens.unwrap_or_default().into_iter().filter(|t| !matches!(t, Token::Whitespace(_))).collect();
+    let mut parameters = declared.to_vec();
+    for (at, token) in tokens.iter().enumerate() {
+        let Token::Placeholder(name) = token else { continue };
+        let place = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        let Some(place) = place.filter(|place| (1..=PARAMETERS_MAX).contains(place)) else { return Err(refusal) };
+        if parameters.len() < place {
+            parameters.resize(place, 0);
+        }
+        if parameters[place - 1] == 0
+            && let [Token::DoubleColon, Token::Word(ty), ..] = &tokens[at + 1..]
+        {
+            parameters[place - 1] = type_named(&ty.value).map_or(0, PgType::oid);
+        }
+    }
+    let known = |oid: u32| if oid == 0 { PgType::Text.oid() } else { oid };
+    let parameters = parameters.into_iter().map(known).collect();
+    let statement = Statement::Query(ForEngine { sql: sql.to_owned(), refusal });
+    Ok(Prepared { statement, parameters, names: Vec::new(), columns: None })
 }
 
 type Understood = (Statement, Option<Vec<Described>>);

@@ -2,10 +2,11 @@
 
 use super::catalog::Catalog;
 use super::error::PgResult;
-use super::statement::Prepared;
+use super::statement::{Prepared, Statement};
 use super::understand;
 use crate::asks::Asks;
 use crate::calls::Calls;
+use crate::queries::Asking;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -44,6 +45,7 @@ pub struct WireLimits {
 pub struct Wire {
     pub calls: Arc<Calls>,
     pub asks: Arc<Asks>,
+    pub queries: Arc<Asking>,
     pub limits: WireLimits,
     pub catalog: Catalog,
     /// Whether the server is about to end.
@@ -62,6 +64,7 @@ impl Wire {
         session: &Session,
         calls: Arc<Calls>,
         asks: Arc<Asks>,
+        queries: Arc<Asking>,
         limits: WireLimits,
         connections: Arc<AtomicUsize>,
     ) -> Wire {
@@ -69,6 +72,7 @@ impl Wire {
             catalog: Catalog::of(session, &calls),
             calls,
             asks,
+            queries,
             limits,
             stopping: AtomicBool::new(false),
             connections,
@@ -100,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// The one statement of a text.
+    /// The one statement of a text. The columns of a query for the engine are not known yet, and it is not kept.
     pub fn prepare(&self, text: &str, types: &[u32]) -> PgResult<Arc<Prepared>> {
         let is_kept = text.len() <= KEPT_BYTES_MAX;
         if is_kept && let Some(found) = self.kept(text, types) {
@@ -108,8 +112,8 @@ impl Wire {
         }
         let statements = understand::parse(text)?;
         let statement = understand::single(&statements)?;
-        let prepared = Arc::new(understand::prepare(&self.catalog, statement, types)?);
-        if is_kept {
+        let prepared = Arc::new(understand::prepare(&self.catalog, statement, types, self.for_engine(text))?);
+        if is_kept && !matches!(prepared.statement, Statement::Query(_)) {
             let mut kept = self.kept.lock();
             if kept.len() >= KEPT_MAX {
                 kept.clear();
@@ -119,6 +123,11 @@ impl Wire {
             of_text.push((types.to_vec(), prepared.clone()));
         }
         Ok(prepared)
+    }
+
+    /// The text of a query, if there is an engine that answers those.
+    pub fn for_engine<'a>(&self, text: &'a str) -> Option<&'a str> {
+        self.queries.has_engine().then_some(text)
     }
 
     fn kept(&self, text: &str, types: &[u32]) -> Option<Arc<Prepared>> {
