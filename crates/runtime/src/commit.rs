@@ -128,8 +128,8 @@ impl Actor for Committer {
             Event::Nothing => worked = false,
             Event::Over => self.is_over = true,
         }
-        let mut is_full = self.waits_for_followers();
-        while !is_full && let Some(mut epoch) = self.waiting.remove(&self.next) {
+        while self.waiting.get(&self.next).is_some_and(|next| !self.waits_for_followers(next)) {
+            let mut epoch = self.waiting.remove(&self.next).expect("it is there");
             worked = true;
             self.next += 1;
             self.take(&mut epoch);
@@ -137,7 +137,6 @@ impl Actor for Committer {
             if let Some(free) = &self.free {
                 let _ = free.send(epoch);
             }
-            is_full = self.waits_for_followers();
         }
         let waits = self.release();
         if self.is_over {
@@ -217,9 +216,11 @@ impl Committer {
         if is_over { Event::Over } else { Event::Nothing }
     }
 
-    /// Whether followers have no room for more, so that nothing more is released. A run that ends waits for nobody.
-    fn waits_for_followers(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.is_full()) && !self.on.control.ends()
+    /// Whether an epoch has events for followers that have no room for more, so that it is not released. A run that ends
+    /// waits for nobody.
+    fn waits_for_followers(&self, epoch: &Epoch) -> bool {
+        let is_full = |link: &Arc<Link>| link.has_no_room(&epoch.finished.followed);
+        self.link.as_ref().is_some_and(is_full) && !self.on.control.ends()
     }
 
     /// Called after all epochs: finishes the sinks, if the run ended well.

@@ -230,9 +230,12 @@ impl Link {
         self.followers.lock().is_over
     }
 
-    /// Whether a follower that the run waits for has no room for more.
-    pub fn is_full(&self) -> bool {
-        self.followers.lock().all.iter().any(|follower| follower.holds_back())
+    /// Whether there are events for a follower that the run waits for and that has no room for more.
+    pub fn has_no_room(&self, followed: &[(StreamId, Vec<RecordBatch>)]) -> bool {
+        let has_events = |of: StreamId| {
+            followed.iter().any(|(stream, batches)| *stream == of && batches.iter().any(|batch| batch.num_rows() > 0))
+        };
+        self.followers.lock().all.iter().any(|follower| follower.holds_back() && has_events(follower.stream()))
     }
 
     /// By source: its position after the last epoch that was cut; empty before the first.
