@@ -117,6 +117,16 @@ def test_parameters(mill):
     assert mill.sql("select balance from accounts where id = ?", ["a' or 1=1 --"]).to_pylist() == []
 
 
+def test_parameters_that_are_none(mill):
+    with pytest.raises(tm.RunError, match="the parameters are the text 'ada'; give a list or a dict"):
+        mill.sql("select balance from accounts where id = ?", "ada")
+    with mill.serve() as server:
+        for wrong in ({"numeric": "x"}, {"micros": 10**18}, {"bytes": [300]}):
+            body = json.dumps({"sql": "select ?", "parameters": [wrong]})
+            status, _, text = ask(server.url, body, **{"Content-Type": "application/json"})
+            assert status == 400 and "a parameter is not a value" in json.loads(text)["error"]
+
+
 def test_types(mill):
     (row,) = mill.sql('select rate, "limit", note, now() as at from accounts limit 1').to_pylist()
     assert row["rate"] == decimal.Decimal("0.00") and row["limit"] == 1.5 and row["note"] is None

@@ -137,6 +137,8 @@ def queried(
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
     have. ``is_wanted``: asked now and then, whether to go on. Raises ``QueryError``, and ``RunError`` without DuckDB.
     """
+    if isinstance(parameters, (str, bytes)):
+        raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")
     duckdb = _duckdb()
     config = _SEALED if threads is None else {**_SEALED, "threads": threads}
     connection = connected(tables, epoch, config)
@@ -144,7 +146,7 @@ def queried(
     connection.execute("create schema tidemill; set TimeZone = 'UTC'; set lock_configuration = true")
     with _told(duckdb, connection, timeout, is_wanted):
         _check(duckdb, connection, query)
-        given = list(parameters) if isinstance(parameters, Sequence) else dict(parameters or {})
+        given = dict(parameters or {}) if parameters is None or isinstance(parameters, Mapping) else list(parameters)
         relation = connection.sql(query, params=given or None)
         if rows_max is not None:
             relation = relation.limit(rows_max + 1)
@@ -219,7 +221,10 @@ def answered(
     ``form``: with the columns that DuckDB gives; with those of Tidemill's types; or the latter without rows. Raises
     ``QueryError`` for a number that none of these types holds.
     """
-    given = _parameters(None if parameters is None else json.loads(parameters))
+    try:
+        given = _parameters(None if parameters is None else json.loads(parameters))
+    except (ArithmeticError, ValueError) as error:
+        raise QueryError(f"a parameter is not a value: {error}") from None
     timeout, rows_max = limits
     if form == "columns":
         query, rows_max = f"select * from (\n{query.rstrip().rstrip(';')}\n) limit 0", 0
