@@ -4,6 +4,7 @@ use crate::access::refusal;
 use crate::answer::{self, Answer};
 use crate::calls::Refused;
 use crate::follow::NotRead;
+use crate::listen::{Listen, Open};
 use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::{console, index, metrics, rows};
@@ -20,21 +21,16 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
 use tidemill_runtime::{BadRecord, Place, SessionError};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 const OVER: &str = "the run is over: whether this was done is known to the next run";
 const CLOSING: &str = "the server is about to end; ask again when it is back";
-/// The pause after a connection could not be accepted, for lack of files or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// A server before it begins.
 pub struct Listening {
     pub listener: std::net::TcpListener,
@@ -45,69 +41,32 @@ pub struct Listening {
 impl Listening {
     /// Starts the thread.
     pub fn start(self) -> io::Result<JoinHandle<()>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(self.listener)?
+        let Listening { listener, shared, closes } = self;
+        let listen = Listen {
+            thread: thread::Builder::new().name("http".into()),
+            listener,
+            connections: shared.connections.clone(),
+            connections_max: shared.limits.connections_max,
+            drain_max: shared.limits.drain_max,
+            closes: closes.clone(),
         };
-        let (shared, closes) = (self.shared, self.closes);
-        let run = move || runtime.block_on(serve(listener, shared, closes));
-        thread::Builder::new().name("http".into()).spawn(run)
+        listen.start(move |stream, open| accept(stream, open, &shared, &closes))
     }
-}
-
-/// Accepts connections until the server closes; then waits for those that are open.
-async fn serve(listener: TcpListener, shared: Arc<Shared>, closes: watch::Receiver<bool>) {
-    let mut closed = closes.clone();
-    loop {
-        let accepted = {
-            let (mut closed, mut accept) = (pin!(closed.wait_for(|closed| *closed)), pin!(listener.accept()));
-            poll_fn(|cx| match closed.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(None),
-                Poll::Pending => accept.as_mut().poll(cx).map(Some),
-            })
-            .await
-        };
-        match accepted {
-            None => break,
-            Some(Ok((stream, _))) => accept(stream, &shared, &closes),
-            Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
-    }
-    drop(listener);
-    let all_closed = async {
-        while shared.connections.load(Ordering::Acquire) > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let _ = timeout(shared.limits.drain_max, all_closed).await;
 }
 
 /// Serves a connection, or refuses it if there are too many.
-fn accept(stream: TcpStream, shared: &Arc<Shared>, closes: &watch::Receiver<bool>) {
-    let _ = stream.set_nodelay(true);
-    if shared.connections.load(Ordering::Acquire) >= shared.limits.connections_max {
+fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &watch::Receiver<bool>) {
+    let Some(open) = open else {
         const FULL: &[u8] =
             b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         let _ = stream.try_write(FULL);
         return;
-    }
-    shared.connections.fetch_add(1, Ordering::AcqRel);
+    };
     let (shared, closes) = (shared.clone(), closes.clone());
     tokio::spawn(async move {
-        let open = Open(shared.clone());
         connection(stream, &shared, closes).await;
         drop(open);
     });
-}
-
-/// Counts a connection.
-struct Open(Arc<Shared>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 async fn connection(stream: TcpStream, shared: &Arc<Shared>, mut closes: watch::Receiver<bool>) {

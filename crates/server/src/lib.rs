@@ -21,6 +21,7 @@ mod follow;
 mod http;
 mod index;
 mod limits;
+mod listen;
 mod metrics;
 mod postgres;
 mod queries;

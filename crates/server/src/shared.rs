@@ -27,7 +27,7 @@ pub struct Shared {
     pub only_loopback: bool,
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
-    pub connections: AtomicUsize,
+    pub connections: Arc<AtomicUsize>,
     pub postgres_connections: Arc<AtomicUsize>,
 }
 

@@ -31,25 +31,18 @@ mod types;
 mod understand;
 mod wire;
 
+use crate::listen::{Listen, Open};
 use error::{PgError, code};
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
 pub use wire::{Wire, WireLimits};
 
 /// The port if none is given, beside which a server of PostgreSQL has its own.
 pub const PORT: u16 = 5433;
 
-/// The pause after a connection could not be accepted, for lack of files or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A statement is read and freed by recursion, as deep as its text allows.
 const STACK_BYTES: usize = 16 << 20;
 
@@ -63,67 +56,30 @@ pub struct Listening {
 impl Listening {
     /// Starts the thread.
     pub fn start(self) -> io::Result<JoinHandle<()>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(self.listener)?
+        let Listening { listener, wire, closes } = self;
+        let listen = Listen {
+            thread: thread::Builder::new().name("postgres".into()).stack_size(STACK_BYTES),
+            listener,
+            connections: wire.connections.clone(),
+            connections_max: wire.limits.connections_max,
+            drain_max: wire.limits.drain_max,
+            closes: closes.clone(),
         };
-        let (wire, closes) = (self.wire, self.closes);
-        let run = move || runtime.block_on(serve(listener, wire, closes));
-        thread::Builder::new().name("postgres".into()).stack_size(STACK_BYTES).spawn(run)
+        listen.start(move |stream, open| accept(stream, open, &wire, &closes))
     }
-}
-
-/// Accepts connections until the server closes; then waits for those that are open.
-async fn serve(listener: TcpListener, wire: Arc<Wire>, closes: watch::Receiver<bool>) {
-    let mut closed = closes.clone();
-    loop {
-        let accepted = {
-            let (mut closed, mut accept) = (pin!(closed.wait_for(|closed| *closed)), pin!(listener.accept()));
-            poll_fn(|cx| match closed.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(None),
-                Poll::Pending => accept.as_mut().poll(cx).map(Some),
-            })
-            .await
-        };
-        match accepted {
-            None => break,
-            Some(Ok((stream, _))) => accept(stream, &wire, &closes),
-            Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
-    }
-    drop(listener);
-    let all_closed = async {
-        while wire.connections.load(Ordering::Acquire) > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let _ = timeout(wire.limits.drain_max, all_closed).await;
 }
 
 /// Serves a connection, or refuses it if there are too many.
-fn accept(stream: TcpStream, wire: &Arc<Wire>, closes: &watch::Receiver<bool>) {
-    let _ = stream.set_nodelay(true);
+fn accept(stream: TcpStream, open: Option<Open>, wire: &Arc<Wire>, closes: &watch::Receiver<bool>) {
     let (wire, closes) = (wire.clone(), closes.clone());
-    if wire.connections.load(Ordering::Acquire) >= wire.limits.connections_max {
+    let Some(open) = open else {
         let message = format!("{} connections are open; try again", wire.limits.connections_max);
         let error = PgError::fatal(code::TOO_MANY_CONNECTIONS, message);
         tokio::spawn(async move { connection::refuse(&stream, &wire, &error).await });
         return;
-    }
-    wire.connections.fetch_add(1, Ordering::AcqRel);
+    };
     tokio::spawn(async move {
-        let open = Open(wire.clone());
         connection::serve(stream, wire, closes).await;
         drop(open);
     });
-}
-
-/// Counts a connection.
-struct Open(Arc<Wire>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
 }
