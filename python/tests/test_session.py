@@ -456,6 +456,45 @@ def test_a_state_keeps_what_was_sent(tmp_path):
             assert balances(mill.table(accounts)) == {"ada": 100 - 20 * day, "bob": 20 * day}
 
 
+GONE = """
+import os
+from test_session import counting
+
+app, sent = counting({timed})
+mill = app.start(workers=1, state={state!r})
+mill.send(sent, [{{"at": n, "account": "ada", "amount": 1}} for n in range(3)], durable=True)
+{ends}
+"""
+
+
+def counting(timed: bool):
+    """An application that counts the amounts of one source, whose events have times or not."""
+    app = tm.App("counting")
+    accounts = app.table(Account, name="accounts")
+    fields = {"at": tm.event_time()} if timed else {}
+    event = type("Amount", (tm.Event,), {"__annotations__": {"at": int, "account": str, "amount": int}, **fields})
+    sent = app.source(event, name="sent")
+
+    @app.transaction(sent)
+    def count(ev, account=accounts.row("account", create=True)):
+        account.balance += ev.amount
+
+    return app, sent
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("ends", ["mill.stop(); mill.close()", "mill.close()", "os._exit(0)"])
+def test_what_was_sent_is_not_given_again(timed, ends, tmp_path):
+    state = str(tmp_path / "state")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", GONE.format(timed=timed, state=state, ends=ends)]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    app, sent = counting(timed)
+    summary = app.run({sent: [{"at": 10 + n, "account": "ada", "amount": 1} for n in range(4)]}, workers=1, state=state)
+    assert [(of.events, of.again) for of in summary.sources] == [(7, 0)]
+    assert app.tables["accounts"].to_pylist() == [{"id": "ada", "balance": 7}]
+
+
 def test_a_full_follower_stops_nobody_from_leaving():
     app, _, transfers, transfer = bank()
     with pytest.raises(KeyError), app.start(workers=1) as mill:

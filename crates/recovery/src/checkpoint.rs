@@ -31,7 +31,8 @@ pub struct SourceAt {
     pub taken: Taken,
     /// A token from which it can continue.
     pub token: Option<String>,
-    /// Those of the records that were taken by runs which came to the end of their input, and by none after them.
+    /// Those of the records that no run is given again: runs took them that came to the end of their input, and none
+    /// after them, or sessions sent them.
     pub before: Taken,
 }
 

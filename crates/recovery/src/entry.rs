@@ -76,7 +76,7 @@ pub struct SourceEntry {
     pub passed: u64,
     /// Whether the source had ended when the epoch was cut.
     pub ended: bool,
-    /// Whether its events are sent, and have anchored positions.
+    /// Whether a session sends its events. Those without an event time have anchored positions.
     pub is_sent: bool,
     /// The records taken from it since the last cut.
     pub taken: Taken,

@@ -41,12 +41,25 @@ impl Taken {
 struct OfSource {
     /// Whether its records are not logged.
     replays: bool,
+    /// Whether a session sends its events.
+    is_sent: bool,
     in_all: Taken,
+    /// What no run is given again.
     before: Taken,
     token: Option<String>,
     since_cut: Taken,
     values: Vec<SourceBatch>,
     punctuations: Vec<Punctuation>,
+}
+
+impl OfSource {
+    /// Counts records that were taken.
+    fn account(&mut self, taken: Taken, is_sent: bool) {
+        self.in_all.add(taken);
+        if is_sent {
+            self.before.add(taken);
+        }
+    }
 }
 
 /// What was taken of a source, in order.
@@ -96,11 +109,16 @@ impl Intake {
         Intake { sources: sources.into_iter().map(of).collect() }
     }
 
+    /// Says whether a session sends the events of a source. What is sent is never given again.
+    pub fn send(&mut self, source: usize, is_sent: bool) {
+        self.sources[source].is_sent = is_sent;
+    }
+
     /// Takes an ingested batch, after which the source is at `token`.
     pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
         let of = &mut self.sources[source];
         of.since_cut.add(Taken::of(batch));
-        of.in_all.add(Taken::of(batch));
+        of.account(Taken::of(batch), of.is_sent);
         of.token = token;
         if !of.replays {
             let events: RecordBatch = batch.events.clone();
@@ -129,7 +147,8 @@ impl Intake {
         self.sources.iter().any(|of| of.in_all != of.before)
     }
 
-    /// The number of records that were taken from a source by runs which came to the end of their input.
+    /// The number of records of a source that no run is given again: a run that took them came to the end of its input,
+    /// or a session sent them.
     pub fn before(&self, source: usize) -> Taken {
         self.sources[source].before
     }
@@ -145,7 +164,7 @@ impl Intake {
             };
             // Without new records, the token is the one in the previous entry.
             let token = of.token.clone().filter(|_| taken != Taken::default());
-            let (ended, is_sent) = (gate.has_ended(s), gate.is_sent(s));
+            let (ended, is_sent) = (gate.has_ended(s), of.is_sent);
             let punctuations = std::mem::take(&mut of.punctuations);
             SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations }
         };
@@ -164,7 +183,7 @@ impl Intake {
         assert!(!self.has_uncut(), "nothing new is taken in a replay");
         assert_eq!(entry.sources.len(), self.sources.len(), "an entry has a part of each source");
         for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
-            of.in_all.add(entry.taken);
+            of.account(entry.taken, entry.is_sent);
             if entry.taken != Taken::default() {
                 of.token.clone_from(&entry.token);
             }

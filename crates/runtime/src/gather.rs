@@ -352,8 +352,10 @@ impl Gatherer {
 
     /// Starts a source at its position, unless it was started before.
     fn resume(&mut self, source: usize) -> Result<(), RunError> {
-        self.gate.send(source, self.inputs.is_sent(source));
-        let durable = self.durable.as_ref().expect("only a durable run goes on");
+        let is_sent = self.inputs.is_sent(source);
+        self.gate.send(source, is_sent);
+        let durable = self.durable.as_mut().expect("only a durable run goes on");
+        durable.side.feed.intake.send(source, is_sent);
         let (taken, token) = durable.side.feed.intake.of(source);
         let resumed = match self.inputs.source(source) {
             Some(reader) if taken != Taken::default() => reader.resume(token.as_deref()),
