@@ -11,6 +11,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes by which a file is recognized.
 const HEAD_BYTES: usize = 4096;
+/// Bytes before a place by which it is recognized.
+pub(crate) const TAIL_BYTES: usize = 512;
 /// Files before the current one that a token names; of those before them it has a hash.
 const NAMED_FILES_MAX: usize = 32;
 
@@ -75,11 +77,21 @@ pub(crate) struct Before {
     older: u64,
     /// The last of them: names, and lengths on the medium.
     files: Vec<(String, u64)>,
+    /// By what each of these is recognized. (Older states do not have it.)
+    #[serde(default)]
+    marks: Vec<u64>,
 }
 
 impl Before {
     /// Adds the next file, of which `length` bytes were read.
     pub fn push(&mut self, place: &Place, length: u64) {
+        self.name(place, length);
+        self.marks.push(mark(place, length));
+        self.marks.drain(..self.marks.len().saturating_sub(NAMED_FILES_MAX));
+    }
+
+    /// Adds the name and the length of the next file.
+    fn name(&mut self, place: &Place, length: u64) {
         self.files.push((place.name(), length));
         if self.files.len() > NAMED_FILES_MAX {
             let (name, length) = self.files.remove(0);
@@ -90,7 +102,10 @@ impl Before {
     /// These places as they are now.
     pub fn of(places: &[Place]) -> Before {
         let mut before = Before::default();
-        places.iter().for_each(|place| before.push(place, place.regular_length().unwrap_or(0)));
+        let length = |place: &Place| place.regular_length().unwrap_or(0);
+        let (older, named) = places.split_at(places.len().saturating_sub(NAMED_FILES_MAX));
+        older.iter().for_each(|place| before.name(place, length(place)));
+        named.iter().for_each(|place| before.push(place, length(place)));
         before
     }
 
@@ -129,11 +144,30 @@ impl Before {
                 ));
             }
         }
+        // Marks that an older state lacks are those of the first files.
+        let marks = self.marks.iter().rev().zip(now.marks.iter().rev());
+        for ((name, _), (was, is)) in self.files.iter().rev().zip(marks) {
+            if was != is {
+                return refused(format!(
+                    "{name} was read and is not as it was, though it has as many bytes: put changes into new events"
+                ));
+            }
+        }
         if self.older != now.older {
             return refused(format!("one of the first {} files is not as it was when it was read", file - named));
         }
         Ok(())
     }
+}
+
+/// By what a file of which this much was read is recognized: a hash of its first and of its last bytes; 0 if it cannot be
+/// read.
+pub(crate) fn mark(place: &Place, length: u64) -> u64 {
+    let tail = length.min(TAIL_BYTES as u64);
+    let ends = [(0, length.min(HEAD_BYTES as u64)), (length - tail, tail)];
+    let hashes = ends.map(|(offset, length)| bytes_at(place, offset, length as usize).map(|bytes| bytes.hash));
+    let [Ok(head), Ok(tail)] = hashes else { return 0 };
+    xxh3_64_with_seed(&head.to_le_bytes(), tail)
 }
 
 /// The beginning of a file, of at most this many bytes.
@@ -215,6 +249,9 @@ pub(crate) struct RowToken {
     pub rows: u64,
     /// Whether these are all.
     pub is_whole: bool,
+    /// By what it is recognized. (Older states do not have it.)
+    #[serde(default)]
+    pub mark: Option<u64>,
     /// The files before it.
     pub before: Before,
 }
@@ -229,6 +266,11 @@ impl RowToken {
             return Err(IoFailure::new(format!(
                 "{name} had {was} bytes when it was read, and has {is} now: a file of this format cannot be read on; put \
                  new events into a new file"
+            )));
+        }
+        if token.mark.is_some_and(|was| was != mark(&places[token.file], is)) {
+            return Err(IoFailure::new(format!(
+                "{name} was read and is not as it was, though it has as many bytes: put changes into new events"
             )));
         }
         Ok(token)

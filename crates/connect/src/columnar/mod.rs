@@ -19,7 +19,7 @@ pub(crate) use spool::Spool;
 use crate::SourceOptions;
 use crate::bad::Fault;
 use crate::files::{ByteCount, FileProgress, Place, read_failed};
-use crate::place::{Before, RowToken, all_regular, check_new};
+use crate::place::{Before, RowToken, all_regular, check_new, mark};
 use crate::text::reads;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -80,6 +80,8 @@ struct Reading {
     done: u64,
     /// Bytes on the medium.
     length: u64,
+    /// By what it is recognized.
+    mark: u64,
 }
 
 impl<F: Columnar> ColumnarSource<F> {
@@ -192,6 +194,7 @@ impl<F: Columnar> Source for ColumnarSource<F> {
             file: self.index,
             name: place.name(),
             length: reading.length,
+            mark: Some(reading.mark),
             rows: reading.done,
             is_whole: reading.batches.rows == Some(reading.done),
             before: self.before.clone(),
@@ -249,7 +252,7 @@ fn open_checked(format: &impl Columnar, place: &Place, schema: &Schema) -> Resul
     conform(&RecordBatch::new_empty(batches.schema.clone()), schema)
         .map_err(|fault| IoFailure::schema(format!("{name}: {}", fault.whole_text())))?;
     let length = place.regular_length().unwrap_or(0);
-    Ok(Reading { name, batches, count, rest: None, done: 0, length })
+    Ok(Reading { name, batches, count, rest: None, done: 0, length, mark: mark(place, length) })
 }
 
 impl Reading {

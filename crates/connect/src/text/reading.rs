@@ -7,7 +7,7 @@ use crate::bad::{Fault, excerpt};
 use crate::columns::Rows;
 use crate::compression::open_text;
 use crate::files::{ByteCount, FileIdentity, Place, read_failed};
-use crate::place::{FileToken, Head};
+use crate::place::{FileToken, Head, TAIL_BYTES};
 use memchr::memchr;
 use std::io::{self, Read, Seek, SeekFrom};
 use tidemill_runtime::{BadRecord, IoFailure};
@@ -17,9 +17,6 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// Read at once.
 const READ_BYTES: usize = 256 << 10;
-
-/// The last bytes before a place by which a file is recognized.
-const TAIL_BYTES: usize = 512;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 

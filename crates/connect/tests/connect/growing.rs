@@ -192,6 +192,9 @@ fn a_glob_takes_new_files_that_sort_after_those_that_were_read() {
     append(&files.path("b.csv"), "9\n");
     let failure = refused(&spec, &tuesday);
     assert!(failure.contains("b.csv had 4 bytes when it was read, and has 6 now"), "{failure}");
+    files.write("b.csv", "a\n7\n");
+    let failure = refused(&spec, &tuesday);
+    assert!(failure.contains("b.csv was read and is not as it was, though it has as many bytes"), "{failure}");
     std::fs::remove_file(files.path("b.csv")).unwrap();
     assert!(refused(&spec, &tuesday).contains("b.csv was read before and is not there any more"));
 }
@@ -267,6 +270,9 @@ fn columnar_files() {
     let middle = Run { token: source.token(), ..Run::default() };
     assert_eq!(run(&spec, Some(&middle)).unwrap().values, [4, 5, 6, 7]);
 
+    ipc(&files, "b.arrow", &[6, 8]);
+    let failure = refused(&spec, &tuesday);
+    assert!(failure.contains("b.arrow was read and is not as it was"), "{failure}");
     ipc(&files, "b.arrow", &(0..1000).collect::<Vec<i64>>());
     let failure = refused(&spec, &tuesday);
     assert!(failure.contains("b.arrow had") && failure.contains("put new events into a new file"), "{failure}");
