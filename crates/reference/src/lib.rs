@@ -61,7 +61,7 @@ pub struct Reference<'p> {
     outputs: TiVec<StreamId, Vec<Record>>,
     /// By transaction.
     counts: TiVec<TransactionId, TransactionCounts>,
-    /// By source.
+    /// By split: the first of each source, then those that joined.
     sources: Vec<Source>,
     /// The greatest time of an event that was processed.
     last_time: Option<i64>,
@@ -71,8 +71,10 @@ pub struct Reference<'p> {
     traces: Option<Vec<TransactionTrace>>,
 }
 
-/// How far a source has come.
+/// How far a source has come, or one of its splits.
 struct Source {
+    /// The source's number, and the split's in it.
+    place: (usize, usize),
     stream: StreamId,
     offset: u64,
     /// Without event time: the next counter.
@@ -82,10 +84,29 @@ struct Source {
     time_max: i64,
     /// Nothing with a time below comes any more.
     punctuated: i64,
+    /// The mark with which it began.
+    begin: i64,
     /// Admitted and not let through, by time and offset.
     held: BTreeMap<(i64, u64), Record>,
     /// Events with smaller offsets were held when it began to stand somewhere: their offsets are not known.
     known_from: u64,
+}
+
+impl Source {
+    fn new(place: (usize, usize), stream: StreamId) -> Source {
+        Source {
+            place,
+            stream,
+            offset: 0,
+            counter: 0,
+            is_sent: false,
+            time_max: i64::MIN,
+            punctuated: i64::MIN,
+            begin: i64::MIN,
+            held: BTreeMap::new(),
+            known_from: 0,
+        }
+    }
 }
 
 /// An event that is next in the order.
@@ -115,21 +136,22 @@ impl<'p> Reference<'p> {
                 .streams
                 .keys()
                 .filter(is_source)
-                .map(|stream| Source {
-                    stream,
-                    offset: 0,
-                    counter: 0,
-                    is_sent: false,
-                    time_max: i64::MIN,
-                    punctuated: i64::MIN,
-                    held: BTreeMap::new(),
-                    known_from: 0,
-                })
+                .enumerate()
+                .map(|(number, stream)| Source::new((number, 0), stream))
                 .collect(),
             last_time: None,
             has_due: !program.dues().is_empty(),
             traces: None,
         }
+    }
+
+    /// A further split of a source joins, with a mark; none if it is there from the start. It has the next number among
+    /// all splits.
+    pub fn join(&mut self, source: usize, mark: Option<i64>) {
+        let number = self.sources.iter().filter(|of| of.place.0 == source).count();
+        let mut split = Source::new((source, number), self.sources[source].stream);
+        split.begin = mark.unwrap_or(i64::MIN);
+        self.sources.push(split);
     }
 
     /// Puts rows (values in column order) into a table, before the first event.
@@ -175,7 +197,8 @@ impl<'p> Reference<'p> {
             return Some(Position { time, source, offset });
         };
         let time = record[field].word().expect("event time is a time or an int, never null");
-        let mark = (i128::from(state.time_max) - i128::from(lateness)).max(i128::from(state.punctuated));
+        let promised = state.punctuated.max(state.begin);
+        let mark = (i128::from(state.time_max) - i128::from(lateness)).max(i128::from(promised));
         if i128::from(time) < mark {
             self.outputs[late].push(record.clone());
             return None;
@@ -253,7 +276,7 @@ impl<'p> Reference<'p> {
     pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
         let first = |s: &usize| *self.sources[*s].held.keys().next().expect("what is let through is held");
         let open = (0..passing.len()).filter(|&s| passing[s] > 0 && !self.sources[s].is_sent);
-        let source = open.min_by_key(|s| (first(s).0, *s))?;
+        let source = open.min_by_key(|s| (first(s).0, self.sources[*s].place))?;
         passing[source] -= 1;
         Some(self.next_of(source))
     }
@@ -264,7 +287,8 @@ impl<'p> Reference<'p> {
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
         let is_known = offset >= state.known_from;
         let root = state.stream;
-        NextEvent { root, position: Position { time, source: source as u32, offset }, is_known, event }
+        let source = state.place.0 as u32;
+        NextEvent { root, position: Position { time, source, offset }, is_known, event }
     }
 
     /// Runs an event that was let through, with its whole cascade.

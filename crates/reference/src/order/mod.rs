@@ -111,14 +111,17 @@ impl Order {
         }
     }
 
-    /// A split begins. Returns its mark, which a log has.
+    /// A split begins: with the program's mark, or where something has passed that is after the split's first record of
+    /// that time, with the next time. Returns its mark, which a log has.
     pub fn join(&mut self, split: SplitId, clock: Clock) -> i64 {
         let first = |time| SerialPosition::record(time, split.0, split.1, 0);
-        let mark = match &self.passed {
+        let after = match &self.passed {
             None => self.least,
             Some(passed) if *passed < first(passed.time) => passed.time,
             Some(passed) => passed.time.checked_add(1).expect("only the end of time reaches the last results"),
         };
+        // So the program's mark never falls.
+        let mark = after.max(self.mark());
         self.join_at(split, clock, mark);
         mark
     }
