@@ -32,7 +32,7 @@ pub struct Walk<'p> {
     history: History,
     /// The last epoch whose events were all taken.
     pub epoch: u64,
-    /// By source: how many events of the current epoch are still to pass the gate.
+    /// By split: how many events of the current epoch are still to pass the gate.
     passing: Vec<u64>,
     /// The sources of the sent events of the current epoch that are still to pass, in order.
     sent: VecDeque<u32>,
@@ -55,7 +55,12 @@ impl<'p> Walk<'p> {
         for (t, batch) in tables.iter_enumerated() {
             reference.preload(t, rows(batch, &table_schema(&program.tables[t])));
         }
-        for (s, (source, stream)) in sources.iter().zip(source_streams(program)).enumerate() {
+        let streams: Vec<&Stream> = source_streams(program).collect();
+        for (s, source) in sources.iter().enumerate() {
+            let stream = streams[source.source];
+            if s >= streams.len() {
+                reference.join(source.source, source.begin);
+            }
             let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
@@ -70,7 +75,11 @@ impl<'p> Walk<'p> {
     pub fn next_epoch(&mut self, late: &mut dyn FnMut(usize, u64, &[Value])) -> Result<Option<PastEpoch>, AuditError> {
         let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
         let streams: Vec<&Stream> = source_streams(self.program).collect();
+        for joined in epoch.joined.iter().filter(|joined| joined.split > 0) {
+            self.reference.join(joined.source, joined.mark);
+        }
         for (s, source) in epoch.sources.iter_mut().enumerate() {
+            let stream = streams[source.source];
             self.reference.send(s, source.is_sent);
             for input in std::mem::take(&mut source.inputs) {
                 let batch = match input {
@@ -80,10 +89,10 @@ impl<'p> Walk<'p> {
                         continue;
                     }
                 };
-                for record in rows(&batch.events, &streams[s].schema) {
+                for record in rows(&batch.events, &stream.schema) {
                     let offset = self.reference.taken(s);
                     if !self.reference.take(s, record.clone()) {
-                        late(s, offset, &record);
+                        late(source.source, offset, &record);
                     }
                 }
                 batch.bad.into_iter().for_each(|bad| self.reference.reject(s, bad_row(bad)));
@@ -93,7 +102,7 @@ impl<'p> Walk<'p> {
                 return Err(AuditError::Differs(format!(
                     "epoch {} differs: the engine let {} events of source {} through, and the reference interpreter \
                      has {held}: the others came too late",
-                    epoch.number, source.passed, streams[s].name
+                    epoch.number, source.passed, stream.name
                 )));
             }
         }

@@ -128,7 +128,7 @@ impl Identity {
 pub struct Checkpoint {
     /// The epoch; 0 before the first.
     pub epoch: u64,
-    /// By source number.
+    /// By source number; then the further splits of sources, in the order in which they joined.
     pub sources: Vec<SourceState>,
     /// By table.
     pub tables: Vec<TableState>,
@@ -139,9 +139,26 @@ pub struct Checkpoint {
     pub nodes: NodeRange,
 }
 
-/// Where a source stood at the end of an epoch.
+/// A split of a source that has several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitState {
+    /// The number of its source.
+    pub source: usize,
+    /// Its number there.
+    pub split: u32,
+    /// What its source knows it by.
+    pub name: String,
+}
+
+/// Where a source, or one of its splits, stood at the end of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceState {
+    /// Which split it is, of a source that has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitState>,
+    /// The mark with which it began, if it joined after a time was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<i64>,
     /// How the source continues after the events taken from it.
     pub token: Option<String>,
     /// Events taken from it.
@@ -156,6 +173,9 @@ pub struct SourceState {
     pub bad_before: u64,
     /// Whether it had ended.
     pub ended: bool,
+    /// Whether further splits of its source may join.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
     /// Whether its events were sent, and have anchored positions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sent: bool,

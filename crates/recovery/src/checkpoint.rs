@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Bug, Checkpoint, NodeRange, Planted, SourceState, StateDirectory, StateError,
-    TableState,
+    Block, BlockReader, BlockWriter, Bug, Checkpoint, NodeRange, Planted, SourceState, SplitState, StateDirectory,
+    StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -22,11 +22,24 @@ use tidemill_stages::gate::Standing;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, RowShape, Table, virtual_node_of};
 
-/// The position of a source at the end of an epoch.
+/// A split of a source that has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitName {
+    /// The number of its source.
+    pub source: usize,
+    /// Its number there.
+    pub split: u32,
+    /// What its source knows it by.
+    pub name: String,
+}
+
+/// The position of a split at the end of an epoch; of a source with one split, that of the source.
 #[derive(Default)]
 pub struct SourceAt {
     /// Its standing at the gate.
     pub standing: Standing,
+    /// Which split it is, of a source that has several.
+    pub split: Option<SplitName>,
     /// The records taken from it.
     pub taken: Taken,
     /// A token from which it can continue.
@@ -235,7 +248,7 @@ pub fn write_sources(
 ) -> Result<Vec<SourceState>, StateError> {
     let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
     let mut states = Vec::new();
-    for SourceAt { standing, taken, token, before } in sources {
+    for SourceAt { standing, split, taken, token, before } in sources {
         let in_gate = standing.held.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         assert!(standing.passed + in_gate <= taken.events, "what has passed or is held was taken from the source");
         let mut held = Vec::new();
@@ -249,12 +262,15 @@ pub fn write_sources(
             held.push(file.write(&bytes, batch.num_rows() as u64)?);
         }
         states.push(SourceState {
+            split: split.map(|SplitName { source, split, name }| SplitState { source, split, name }),
+            begin: standing.begin,
             token,
             events: taken.events,
             bad: taken.bad,
             events_before: before.events,
             bad_before: before.bad,
             ended: standing.ended,
+            open: standing.is_open,
             sent: standing.is_sent,
             greatest: standing.greatest,
             punctuated: standing.punctuated,
@@ -302,8 +318,14 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
     let mut checkpoint = manifest.checkpoint.clone();
     keep_marks(&mut checkpoint, &manifest.program, program);
     let blocks = directory.blocks();
-    let streams = program.sources();
-    let source = |(state, stream): (&SourceState, &tidemill_plan::Stream)| {
+    let streams: Vec<&tidemill_plan::Stream> = program.sources().collect();
+    let source = |(number, state): (usize, &SourceState)| {
+        let number = state.split.as_ref().map_or(number, |split| split.source);
+        let Some(stream) = streams.get(number) else {
+            return Err(StateError::Refused(format!(
+                "a checkpoint has a position of source number {number}, and there is none"
+            )));
+        };
         let schema = arrow_schema(&stream.schema);
         let what = format!("events of source {}", stream.name);
         let held: Vec<RecordBatch> =
@@ -313,22 +335,25 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             return Err(StateError::Refused(text));
         }
         let standing = Standing {
+            begin: state.begin,
             greatest: state.greatest,
             punctuated: state.punctuated,
             passed: state.passed,
             last_time: state.last_time,
             ended: state.ended,
+            is_open: state.open,
             is_sent: state.sent,
             held,
         };
         Ok(SourceAt {
             standing,
+            split: state.split.clone().map(|SplitState { source, split, name }| SplitName { source, split, name }),
             taken: Taken { events: state.events, bad: state.bad },
             token: state.token.clone(),
             before: Taken { events: state.events_before, bad: state.bad_before },
         })
     };
-    checkpoint.sources.iter().zip(streams).map(source).collect()
+    checkpoint.sources.iter().enumerate().map(source).collect()
 }
 
 /// Whether a source's position can be true: it has delivered what has passed and what is held, which is in the order

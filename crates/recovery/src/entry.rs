@@ -1,15 +1,19 @@
 //! The log entry of an epoch, and its encoding.
 //!
 //! ```text
-//! entry   = version:1, sources: n, n × source, sent: n, n × (source, events), due, digests: n, n × digest
+//! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, digests: n, n × digest
 //! due     = 0, or 1 + the number of what is due, boundary:8
-//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations), passed, [token], events, bad, [values],
+//! split   = source, split, present:1, [mark:8], name
+//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open), passed, [token], events, bad, [values],
 //!           [punctuations: n, n × (events before it, time:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
 //!           results: 0, or n, n × (present:1, [batch])
 //! ```
+//!
+//! The first splits of the sources come first, by source; then those that joined, in the order in which they did, each
+//! with the number of its source before it.
 //!
 //! Numbers are LEB128; a text or run of bytes is preceded by its length. Batches are Arrow IPC record batch messages
 //! without a schema (the program has it), with dictionaries and compressed buffers.
@@ -31,14 +35,18 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
 pub struct EpochEntry {
     /// Its number.
     pub epoch: u64,
-    /// By source number.
+    /// The number of sources.
+    pub source_count: usize,
+    /// The splits that joined since the last cut, in order.
+    pub joined: Vec<JoinedSplit>,
+    /// By split: the first of each source, then those that joined.
     pub sources: Vec<SourceEntry>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -69,13 +77,30 @@ impl LogSchemas {
     }
 }
 
-/// A source's part of an epoch's log entry.
+/// A split of a source that has several, as it joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedSplit {
+    /// The number of its source.
+    pub source: usize,
+    /// Its number there.
+    pub split: u32,
+    /// The mark with which it begins, unless it is there from the start.
+    pub mark: Option<i64>,
+    /// What its source knows it by.
+    pub name: String,
+}
+
+/// A split's part of an epoch's log entry.
 #[derive(Debug, Default)]
 pub struct SourceEntry {
+    /// Its source.
+    pub source: usize,
     /// Events that have passed.
     pub passed: u64,
     /// Whether the source had ended when the epoch was cut.
     pub ended: bool,
+    /// Whether further splits of its source may join.
+    pub is_open: bool,
     /// Whether a session sends its events. Those without an event time have anchored positions.
     pub is_sent: bool,
     /// The records taken from it since the last cut.
@@ -162,12 +187,17 @@ impl EpochEntry {
     /// Appends the entry's bytes, without the epoch's number.
     pub fn write(&self, codec: &mut PackedCodec, into: &mut Vec<u8>) {
         into.push(VERSION);
+        number(into, self.joined.len() as u64);
+        self.joined.iter().for_each(|joined| write_joined(joined, into));
         number(into, self.sources.len() as u64);
-        for source in &self.sources {
+        for (split, source) in self.sources.iter().enumerate() {
             source.check();
+            if split >= self.source_count {
+                number(into, source.source as u64);
+            }
             let values = matches!(source.ingested, Ingested::Values(_));
             let punctuates = !source.punctuations.is_empty();
-            let flags = [source.ended, values, source.token.is_some(), source.is_sent, punctuates];
+            let flags = [source.ended, values, source.token.is_some(), source.is_sent, punctuates, source.is_open];
             into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
             number(into, source.passed);
             if let Some(token) = &source.token {
@@ -211,11 +241,16 @@ impl EpochEntry {
         if reader.byte()? != VERSION {
             return Err(Malformed("it is of another version".into()));
         }
-        if reader.number()? != schemas.sources.len() as u64 {
+        let joined = (0..reader.number()?).map(|_| read_joined(&mut reader, schemas)).collect::<Result<_, _>>()?;
+        let (source_count, splits) = (schemas.sources.len(), reader.number()?);
+        if splits < source_count as u64 {
             return Err(Malformed("it is of another number of sources".into()));
         }
-        let sources =
-            schemas.sources.iter().map(|schema| read_source(&mut reader, schema)).collect::<Result<Vec<_>, _>>()?;
+        let mut sources = Vec::new();
+        for split in 0..splits as usize {
+            let source = if split < source_count { split } else { read_source_number(&mut reader, schemas)? };
+            sources.push(SourceEntry { source, ..read_source(&mut reader, &schemas.sources[source])? });
+        }
         let sent = read_sent(&mut reader, &sources)?;
         let due = match reader.number()? {
             0 => None,
@@ -228,8 +263,28 @@ impl EpochEntry {
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, sources, sent, due, digests })
+        Ok(EpochEntry { epoch, joined, source_count, sources, sent, due, digests })
     }
+}
+
+fn write_joined(joined: &JoinedSplit, into: &mut Vec<u8>) {
+    number(into, joined.source as u64);
+    number(into, joined.split.into());
+    into.push(u8::from(joined.mark.is_some()));
+    joined.mark.iter().for_each(|mark| into.extend_from_slice(&mark.to_le_bytes()));
+    bytes(into, joined.name.as_bytes());
+}
+
+fn read_joined(reader: &mut Reader<'_>, schemas: &LogSchemas) -> Result<JoinedSplit, Malformed> {
+    let source = read_source_number(reader, schemas)?;
+    let split = u32::try_from(reader.number()?).map_err(|_| Malformed("a split has too great a number".into()))?;
+    let mark = if reader.byte()? == 0 { None } else { Some(reader.word()? as i64) };
+    Ok(JoinedSplit { source, split, mark, name: reader.text()? })
+}
+
+fn read_source_number(reader: &mut Reader<'_>, schemas: &LogSchemas) -> Result<usize, Malformed> {
+    let source = usize::try_from(reader.number()?).ok().filter(|source| *source < schemas.sources.len());
+    source.ok_or_else(|| Malformed("it has a split of no source".into()))
 }
 
 fn read_sent(reader: &mut Reader<'_>, sources: &[SourceEntry]) -> Result<Vec<SourceRun>, Malformed> {
@@ -269,8 +324,8 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     for _ in 0..if flags & 16 != 0 { reader.number()? } else { 0 } {
         punctuations.push(Punctuation { events: reader.number()?, time: reader.word()? as i64 });
     }
-    let (ended, is_sent) = (flags & 1 != 0, flags & 8 != 0);
-    Ok(SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations })
+    let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
+    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations })
 }
 
 fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {

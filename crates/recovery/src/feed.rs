@@ -5,7 +5,7 @@ use crate::DurabilityOptions;
 use crate::buffer_manager::BufferManager;
 use crate::checkpoint::SourceAt;
 use crate::checkpointer::{CheckpointState, Cut};
-use crate::entry::EpochEntry;
+use crate::entry::{EpochEntry, JoinedSplit};
 use crate::intake::Intake;
 use crate::logger::{LogState, Logged};
 use crate::savepoints::SavepointRequest;
@@ -44,6 +44,11 @@ impl LogFeed {
         self.intake.punctuate(source, time);
     }
 
+    /// A split of a source joins.
+    pub fn join(&mut self, joined: JoinedSplit, replays: bool) {
+        self.intake.join(joined, replays);
+    }
+
     /// Whether another epoch may be cut: the number of epochs that wait for the log is below its limit.
     pub fn has_room(&self) -> bool {
         self.entries.as_ref().is_none_or(|entries| !entries.is_full())
@@ -77,11 +82,17 @@ impl LogFeed {
         (self.entries, self.start, self.told) = (None, None, None);
     }
 
-    /// The positions of the sources, immediately after a cut.
+    /// The positions of the splits, immediately after a cut.
     pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
         let at = |(source, standing)| {
             let (taken, token) = self.intake.of(source);
-            SourceAt { standing, taken, token, before: self.intake.before(source) }
+            SourceAt {
+                standing,
+                split: self.intake.split(source).cloned(),
+                taken,
+                token,
+                before: self.intake.before(source),
+            }
         };
         gate.standings().into_iter().enumerate().map(at).collect()
     }

@@ -1,10 +1,10 @@
 //! The history of a state, for readers that reprocess it without the engine: the rows at a checkpoint, and each epoch
 //! logged after it, with the input from its sources and the digests of its results.
 
-use crate::checkpoint::{SourceAt, restore_sources};
+use crate::checkpoint::{SourceAt, SplitName, restore_sources};
 use crate::control::RunError;
 use crate::digest::{EpochDigests, read_digests};
-use crate::entry::{EpochEntry, Ingested, LogSchemas, Malformed, Reader};
+use crate::entry::{EpochEntry, Ingested, JoinedSplit, LogSchemas, Malformed, Reader};
 use crate::intake::{Exactly, LoggedInput, Taken, in_order};
 use crate::load::checkpoint_rows;
 use arrow_array::RecordBatch;
@@ -26,13 +26,17 @@ pub struct StartingPoint {
     pub epoch: u64,
     /// By table: all rows, in no order.
     pub tables: TiVec<TableId, RecordBatch>,
-    /// By source.
+    /// By split: the first of each source, then those that joined.
     pub sources: Vec<StartingSource>,
 }
 
 /// The position of a source.
 #[derive(Default)]
 pub struct StartingSource {
+    /// The number of its source.
+    pub source: usize,
+    /// The mark with which it began, if it joined after a time was shown.
+    pub begin: Option<i64>,
     /// Events taken from it.
     pub events: u64,
     /// The greatest time that it had delivered; without event time, the next counter value less one.
@@ -49,7 +53,9 @@ pub struct StartingSource {
 pub struct PastEpoch {
     /// Its number.
     pub number: u64,
-    /// By source.
+    /// The splits that joined before it.
+    pub joined: Vec<JoinedSplit>,
+    /// By split.
     pub sources: Vec<PastSource>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -59,8 +65,10 @@ pub struct PastEpoch {
     pub digests: EpochDigests,
 }
 
-/// A source's contribution to a past epoch.
+/// A split's contribution to a past epoch.
 pub struct PastSource {
+    /// The number of its source.
+    pub source: usize,
     /// What was taken since the previous epoch.
     pub inputs: Vec<LoggedInput>,
     /// The number of its events that passed.
@@ -78,7 +86,9 @@ pub struct History {
     schemas: LogSchemas,
     names: Vec<String>,
     log: LogReader,
-    /// The sources whose records are not in the log.
+    /// By source: those that have several splits whose records are not in the log.
+    opened: Vec<Option<Box<dyn Source>>>,
+    /// By split: those whose records are not in the log.
     sources: Vec<Option<Rereading>>,
 }
 
@@ -96,26 +106,45 @@ impl History {
         let tables = state_rows(from, program)?;
         let mut standing = restore_sources(from, program)?;
         let streams: Vec<&Stream> = program.sources().collect();
-        standing.resize_with(streams.len(), Default::default);
+        standing.resize_with(streams.len().max(standing.len()), Default::default);
         let (mut starts, mut sources) = (Vec::new(), Vec::new());
-        for (stream, at) in streams.iter().zip(standing) {
+        let mut opened = Vec::new();
+        for (number, at) in standing.into_iter().enumerate() {
+            let SourceAt { standing, split, taken, token, .. } = at;
+            let of = split.as_ref().map_or(number, |split| split.source);
+            let stream = streams[of];
             let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
-            let source = if at.standing.ended { None } else { open(stream).map_err(failed)? };
-            let source = source.filter(|source| source.replays());
-            sources.push(
-                source
-                    .map(|source| Rereading::new(source, at.taken, at.token.as_deref()))
-                    .transpose()
-                    .map_err(failed)?,
-            );
-            let Standing { greatest, punctuated, is_sent, held, .. } = at.standing;
-            starts.push(StartingSource { events: at.taken.events, greatest, punctuated, is_sent, held });
+            if opened.len() == number && number < streams.len() {
+                let is_over = standing.ended && split.is_none();
+                let source = if is_over { None } else { open(stream).map_err(failed)? };
+                opened.push(source.filter(|source| source.replays()));
+            }
+            let reread = |source| Rereading::new(source, taken, token.as_deref());
+            let source = match (&split, &mut opened[of]) {
+                (_, None) => None,
+                _ if standing.ended => None,
+                (Some(split), Some(source)) => Some(open_split(source.as_mut(), &split.name).map_err(failed)?),
+                // If it has several, their names are not known yet.
+                (None, source) => source.take_if(|source| source.splits().is_none()),
+            };
+            sources.push(source.map(reread).transpose().map_err(failed)?);
+            let Standing { begin, greatest, punctuated, is_sent, held, .. } = standing;
+            starts.push(StartingSource {
+                source: of,
+                begin,
+                events: taken.events,
+                greatest,
+                punctuated,
+                is_sent,
+                held,
+            });
         }
         let history = History {
             path: directory.path().display().to_string(),
             schemas: LogSchemas::of(program),
             names: streams.iter().map(|stream| stream.name.clone()).collect(),
             log: directory.log_behind(epoch)?,
+            opened,
             sources,
         };
         Ok((StartingPoint { epoch, tables, sources: starts }, history))
@@ -127,18 +156,26 @@ impl History {
         let entry = EpochEntry::read(logged.epoch, &logged.payload, &self.schemas);
         let entry = entry.map_err(|error| self.malformed(logged.epoch, &error))?;
         let mut sources = Vec::new();
+        entry.joined.iter().try_for_each(|joined| self.join(joined))?;
         for (s, logged) in entry.sources.into_iter().enumerate() {
             let batches = match logged.ingested {
                 Ingested::Values(batches) => batches,
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
-                Ingested::Again => self.read_again(s, logged.taken)?,
+                Ingested::Again => self.read_again(logged.source, s, logged.taken)?,
             };
             let inputs = in_order(batches, &logged.punctuations);
-            sources.push(PastSource { inputs, passed: logged.passed, is_sent: logged.is_sent });
+            sources.push(PastSource { source: logged.source, inputs, passed: logged.passed, is_sent: logged.is_sent });
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);
-        Ok(Some(PastEpoch { number: entry.epoch, sources, sent: entry.sent, due: entry.due, digests }))
+        Ok(Some(PastEpoch {
+            number: entry.epoch,
+            joined: entry.joined,
+            sources,
+            sent: entry.sent,
+            due: entry.due,
+            digests,
+        }))
     }
 
     /// Digests that were noted after the last epoch, without an entry.
@@ -156,10 +193,24 @@ impl History {
         RunError::State(StateError::Refused(text))
     }
 
-    fn read_again(&mut self, source: usize, taken: Taken) -> Result<Vec<SourceBatch>, RunError> {
+    fn join(&mut self, joined: &JoinedSplit) -> Result<(), RunError> {
+        let failed = |failure| RunError::Source { name: self.names[joined.source].clone(), failure };
+        let source = match &mut self.opened[joined.source] {
+            Some(source) => Some(open_split(source.as_mut(), &joined.name).map_err(failed)?),
+            None => None,
+        };
+        let reading = source.map(|source| Rereading { source, rest: None });
+        match joined.split {
+            0 => self.sources[joined.source] = reading,
+            _ => self.sources.push(reading),
+        }
+        Ok(())
+    }
+
+    fn read_again(&mut self, source: usize, split: usize, taken: Taken) -> Result<Vec<SourceBatch>, RunError> {
         let name = &self.names[source];
         let failed = |failure| RunError::Source { name: name.clone(), failure };
-        match &mut self.sources[source] {
+        match &mut self.sources[split] {
             Some(reading) => reading.take(taken).map_err(failed),
             None => Err(failed(IoFailure::new("its records are not logged, and it is not known how to read it again"))),
         }
@@ -181,13 +232,21 @@ pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<TiVec
 /// The events that are held back then are known only to the run that replays them: there are none in the positions.
 pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result<(Vec<SourceAt>, bool), RunError> {
     let (mut sources, schemas) = (restore_sources(directory, program)?, LogSchemas::of(program));
-    sources.resize_with(schemas.sources.len(), Default::default);
+    sources.resize_with(schemas.sources.len().max(sources.len()), Default::default);
     let mut log = directory.log_behind(directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch))?;
     let mut has_logged = false;
     while let Some(logged) = log.next_epoch()? {
         let entry = EpochEntry::read(logged.epoch, &logged.payload, &schemas).map_err(|Malformed(reason)| {
             StateError::Refused(format!("epoch {} of the log does not read: {reason}", logged.epoch))
         })?;
+        for JoinedSplit { source, split, mark, name } in entry.joined {
+            let split = Some(SplitName { source, split, name });
+            let standing = Standing { begin: mark, ..Standing::default() };
+            match split.as_ref().filter(|of| of.split == 0).map(|of| of.source) {
+                Some(first) => sources[first].split = split,
+                None => sources.push(SourceAt { standing, split, ..SourceAt::default() }),
+            }
+        }
         for (at, entry) in sources.iter_mut().zip(entry.sources) {
             at.taken.add(entry.taken);
             if entry.taken != Taken::default() {
@@ -202,6 +261,16 @@ pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result
         sources.iter_mut().for_each(|at| at.standing.held.clear());
     }
     Ok((sources, has_logged))
+}
+
+/// Opens a split of a source.
+pub fn open_split(source: &mut dyn Source, name: &str) -> Result<Box<dyn Source>, IoFailure> {
+    let Some(splits) = source.splits() else {
+        return Err(IoFailure::new(format!(
+            "it was read as several splits, of which {name} is one, and is one stream now: a state keeps what it began with"
+        )));
+    };
+    splits.open(name)
 }
 
 /// A source that is being read again.

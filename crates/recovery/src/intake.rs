@@ -1,7 +1,7 @@
 //! The records taken from each source: since the last cut, for the log, and in total, for checkpoints.
 
-use crate::checkpoint::SourceAt;
-use crate::entry::{EpochEntry, Ingested, Punctuation, SourceEntry};
+use crate::checkpoint::{SourceAt, SplitName};
+use crate::entry::{EpochEntry, Ingested, JoinedSplit, Punctuation, SourceEntry};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use tidemill_stages::epoch::Epoch;
@@ -36,13 +36,17 @@ impl Taken {
     }
 }
 
-/// The records taken from one source.
+/// The records taken from one split.
 #[derive(Default)]
 struct OfSource {
+    /// The split, of a source that has several.
+    split: Option<SplitName>,
     /// Whether its records are not logged.
     replays: bool,
     /// Whether a session sends its events.
     is_sent: bool,
+    /// Events that have passed the gate.
+    passed: u64,
     in_all: Taken,
     /// What no run is given again.
     before: Taken,
@@ -93,20 +97,54 @@ pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<
 
 /// The records taken from all sources.
 pub struct Intake {
+    /// By split: the first of each source, then those that joined.
     sources: Vec<OfSource>,
+    /// The number of sources.
+    source_count: usize,
+    /// The splits that joined since the last cut.
+    joined: Vec<JoinedSplit>,
 }
 
 impl Intake {
-    /// Starts at the positions of sources, of which some replay.
-    pub fn new(sources: impl IntoIterator<Item = (SourceAt, bool)>) -> Intake {
-        let of = |(SourceAt { taken, token, before, .. }, replays)| OfSource {
+    /// Starts at the positions of so many sources and of the splits that joined; some replay.
+    pub fn new(source_count: usize, sources: impl IntoIterator<Item = (SourceAt, bool)>) -> Intake {
+        let of = |(SourceAt { standing, split, taken, token, before }, replays)| OfSource {
+            split,
+            passed: standing.passed,
             in_all: taken,
             before,
             token,
             replays,
             ..OfSource::default()
         };
-        Intake { sources: sources.into_iter().map(of).collect() }
+        Intake { sources: sources.into_iter().map(of).collect(), source_count, joined: Vec::new() }
+    }
+
+    /// A split of a source joins; or the first one, which is there from the start, gets its name.
+    pub fn join(&mut self, joined: JoinedSplit, replays: bool) {
+        self.know(&joined, replays);
+        self.joined.push(joined);
+    }
+
+    fn know(&mut self, joined: &JoinedSplit, replays: bool) {
+        let JoinedSplit { source, split, name, .. } = joined.clone();
+        let known = Some(SplitName { source, split, name });
+        match split {
+            0 => self.sources[source].split = known,
+            _ => self.sources.push(OfSource { split: known, replays, ..OfSource::default() }),
+        }
+    }
+
+    /// The splits of a source that have names: their numbers here, and their names.
+    pub fn splits_of(&self, source: usize) -> Vec<(usize, String)> {
+        let splits = self.sources.iter().enumerate();
+        let named = splits.filter_map(|(number, of)| of.split.as_ref().map(|split| (number, split)));
+        named.filter(|(_, split)| split.source == source).map(|(number, split)| (number, split.name.clone())).collect()
+    }
+
+    /// A split's name, if its source has several.
+    pub fn split(&self, split: usize) -> Option<&SplitName> {
+        self.sources.get(split)?.split.as_ref()
     }
 
     /// Says whether a session sends the events of a source. What is sent is never given again.
@@ -139,7 +177,8 @@ impl Intake {
 
     /// Whether anything was taken since the last epoch was cut.
     pub fn has_uncut(&self) -> bool {
-        self.sources.iter().any(|of| of.since_cut != Taken::default() || !of.punctuations.is_empty())
+        let has_uncut = |of: &OfSource| of.since_cut != Taken::default() || !of.punctuations.is_empty();
+        !self.joined.is_empty() || self.sources.iter().any(has_uncut)
     }
 
     /// Whether any records were taken since the last run that came to the end of its input.
@@ -156,7 +195,8 @@ impl Intake {
     /// The log entry of an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
         let entry = |(s, of): (usize, &mut OfSource)| {
-            let passed = epoch.input.sources[s].events.as_ref().map_or(0, |events| events.num_rows() as u64);
+            let passed = gate.has_passed(s) - of.passed;
+            of.passed += passed;
             let taken = std::mem::take(&mut of.since_cut);
             let ingested = match std::mem::take(&mut of.values) {
                 batches if !batches.is_empty() => Ingested::Values(batches),
@@ -166,11 +206,24 @@ impl Intake {
             let token = of.token.clone().filter(|_| taken != Taken::default());
             let (ended, is_sent) = (gate.has_ended(s), of.is_sent);
             let punctuations = std::mem::take(&mut of.punctuations);
-            SourceEntry { passed, ended, is_sent, taken, token, ingested, punctuations }
+            let source = gate.source_of(s);
+            SourceEntry {
+                source,
+                is_open: gate.is_open(source),
+                passed,
+                ended,
+                is_sent,
+                taken,
+                token,
+                ingested,
+                punctuations,
+            }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
         EpochEntry {
             epoch: epoch.number,
+            source_count: self.source_count,
+            joined: std::mem::take(&mut self.joined),
             sources,
             sent: epoch.input.sent.clone(),
             due: epoch.input.due,
@@ -181,9 +234,11 @@ impl Intake {
     /// Accounts for a replayed epoch.
     pub fn replayed(&mut self, entry: &EpochEntry) {
         assert!(!self.has_uncut(), "nothing new is taken in a replay");
-        assert_eq!(entry.sources.len(), self.sources.len(), "an entry has a part of each source");
+        entry.joined.iter().for_each(|joined| self.know(joined, self.sources[joined.source].replays));
+        assert_eq!(entry.sources.len(), self.sources.len(), "an entry has a part of each split");
         for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
             of.account(entry.taken, entry.is_sent);
+            of.passed += entry.passed;
             if entry.taken != Taken::default() {
                 of.token.clone_from(&entry.token);
             }

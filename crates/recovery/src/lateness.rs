@@ -39,7 +39,10 @@ pub fn keep_marks(checkpoint: &mut Checkpoint, of: &Identity, program: &Program)
         Origin::Source { lateness, .. } => Some(lateness),
         _ => None,
     });
-    for ((source, was), is) in checkpoint.sources.iter_mut().zip(&of.sources).zip(lateness) {
+    let sources: Vec<_> = of.sources.iter().zip(lateness).collect();
+    for (number, source) in checkpoint.sources.iter_mut().enumerate() {
+        let number = source.split.as_ref().map_or(number, |split| split.source);
+        let Some(&(was, is)) = sources.get(number) else { continue };
         // Without event time it is a counter that the checkpoint has.
         if was.event_time.is_some() {
             let mark = MarkOf { greatest: source.greatest, punctuated: source.punctuated }.under(was.lateness, is);

@@ -50,17 +50,17 @@ mod replay;
 mod savepoints;
 mod summary;
 
-pub use checkpoint::SourceAt;
+pub use checkpoint::{SourceAt, SplitName};
 pub use checkpointer::{Captured, CheckpointState, Checkpointer};
 pub use control::{Control, Failure, RecoveryProgress, RunError};
 pub use convert::{Converted, Converts};
 pub use digest::{Digests, EpochDigests};
 pub use end::{Ending, Left};
-pub use entry::{EpochEntry, Ingested, SourceEntry};
+pub use entry::{EpochEntry, Ingested, JoinedSplit, SourceEntry};
 pub use eviction::{MemoryControl, Room};
 pub use feed::{CheckpointTrigger, LogFeed};
 pub use history::{
-    History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, source_positions, state_rows,
+    History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, open_split, source_positions, state_rows,
 };
 pub use intake::{Exactly, Intake, LoggedInput, Taken, in_order, missing, split};
 pub use load::checkpoint_rows;

@@ -45,13 +45,23 @@ pub fn migrate(
         program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. })).cloned().collect()
     };
     let (before, after) = (streams(old), streams(new));
-    standing.resize_with(before.len(), SourceAt::default);
+    standing.resize_with(before.len().max(standing.len()), SourceAt::default);
     let mut sources = Vec::new();
-    for stream in &after {
-        let mut at = match before.iter().position(|old| old.name == stream.name) {
-            Some(position) => keep_mark(std::mem::take(&mut standing[position]), &before[position], stream),
-            None => SourceAt::default(),
-        };
+    // Further splits stay with their sources, in the order in which they joined.
+    let joined = standing.split_off(before.len()).into_iter().filter_map(|at| {
+        let old = &before[at.split.as_ref()?.source];
+        Some((at, old, after.iter().position(|new| new.name == old.name)?))
+    });
+    let first = after.iter().enumerate().map(|(number, stream)| {
+        let old = before.iter().position(|old| old.name == stream.name);
+        let at = old.map(|old| (std::mem::take(&mut standing[old]), &before[old], number));
+        at.unwrap_or_else(|| (SourceAt::default(), stream, number))
+    });
+    let all: Vec<(SourceAt, &Stream, usize)> = first.collect::<Vec<_>>().into_iter().chain(joined).collect();
+    for (at, old, number) in all {
+        let stream = &after[number];
+        let mut at = keep_mark(at, old, stream);
+        at.split.iter_mut().for_each(|split| split.source = number);
         let defaults = vec![None; stream.schema.fields.len()];
         for held in &mut at.standing.held {
             let from = stream.schema.fields.iter().map(|field| held.schema().index_of(&field.name).ok());

@@ -236,7 +236,7 @@ impl Durable {
             demand: Demand::default(),
         });
         let feed = LogFeed {
-            intake: Intake::new([]),
+            intake: Intake::new(0, []),
             entries: Some(entries),
             start: Some(begin_log),
             told: Some(told.clone()),

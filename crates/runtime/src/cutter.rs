@@ -115,7 +115,7 @@ impl Intake<'_> {
                 Ok(Taking::Something)
             }
             Ok(FromSource::Rest(..)) => unreachable!("it is not taken"),
-            Ok(FromSource::Failed(failure)) => Err(source_failed(self.on, source, failure)),
+            Ok(FromSource::Failed(failure)) => Err(source_failed(self.on, self.gate.source_of(source), failure)),
             Err(Nothing::Yet) => Ok(Taking::Nothing),
             // The source has not ended: a later run will continue it.
             Err(Nothing::Ever) if self.on.control.stops() => Ok(Taking::Stopped),
@@ -192,7 +192,7 @@ impl Cutter for LocalCutter {
             return Ok(self.cut(intake));
         }
         let slowest = intake.source();
-        if slowest.is_none() && !intake.session.is_open {
+        if slowest.is_none() && !intake.session.is_open && !intake.inputs.watches() {
             return Ok(self.last(intake));
         }
         if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {

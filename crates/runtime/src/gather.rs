@@ -1,5 +1,7 @@
 //! The gate's actor: gathers input into epochs.
 
+mod joining;
+
 use crate::agenda::{Agenda, Times};
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::idle::Idle;
@@ -8,10 +10,13 @@ use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::replay::LogCutter;
 use crate::session::at_gate::{AtGate, SessionState};
+use crate::splits::{Known, join};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_recovery::{GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, Start, Taken};
+use tidemill_recovery::{
+    GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, SplitName, Start, Taken,
+};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
@@ -27,6 +32,9 @@ const ENDED_POLL: u64 = 20_000_000;
 const DUE_POLL: u64 = 20_000;
 
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";
+
+const IS_ONE_STREAM: &str = "it was read as one stream, file after file, and is to be read in splits now: a state keeps \
+     what it began with; take splits=True away, or begin a new state";
 
 /// Gathers epochs and cuts them.
 pub struct Gatherer {
@@ -143,7 +151,7 @@ impl Gatherer {
         let agenda = Agenda::new(&on.machine);
         let slots = Slots { free, stash: Vec::new(), count };
         let (number, replay, phase) = (first, None, Phase::Begin);
-        let again = vec![0; inputs.len()];
+        let again = vec![0; inputs.sources()];
         Gatherer {
             on,
             pipeline,
@@ -185,7 +193,7 @@ impl Gatherer {
         GateResult { positions, again: std::mem::take(&mut self.again), stopped, left }
     }
 
-    /// The positions of the sources at the end of the run, which was stopped or came to the end of its input.
+    /// The positions of the splits at the end of the run, which was stopped or came to the end of its input.
     fn sources(&self, durable: &DurableGate, stopped: bool) -> Vec<SourceAt> {
         let mut sources = durable.side.feed.sources(&self.gate);
         if !stopped && !durable.side.replay_only {
@@ -239,20 +247,29 @@ impl Gatherer {
     /// state, starts all sources.
     fn begin(&mut self) -> Result<Progress, RunError> {
         let Some(durable) = &mut self.durable else {
-            for source in 0..self.inputs.len() {
+            for source in 0..self.inputs.sources() {
                 self.gate.send(source, self.inputs.is_sent(source));
                 self.inputs.start(source, Taken::default());
             }
+            self.begin_splits()?;
             self.end_unsent();
             return self.go_on(Phase::Room);
         };
         let mut sources = std::mem::take(&mut durable.side.sources);
-        for (source, at) in sources.iter_mut().enumerate() {
-            self.gate.stand(source, std::mem::take(&mut at.standing), durable.begun);
+        for (split, at) in sources.iter().enumerate() {
+            if let Some(SplitName { source, split, name }) = at.split.clone() {
+                let known = Known { source, split, name, mark: at.standing.begin };
+                join(known, &mut self.gate, &mut self.inputs, &mut self.idle, durable.begun)
+                    .map_err(|failure| source_failed(&self.on, source, failure))?;
+            } else if at.taken != Taken::default() && self.inputs.has_splits(split) {
+                return Err(source_failed(&self.on, split, IoFailure::new(IS_ONE_STREAM)));
+            }
+            self.gate.stand(split, at.standing.clone(), durable.begun);
         }
         sources.resize_with(self.inputs.len(), Default::default);
         let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();
-        durable.side.feed.intake = tidemill_recovery::Intake::new(sources.into_iter().zip(replays.iter().copied()));
+        let taken_before = sources.into_iter().zip(replays.iter().copied());
+        durable.side.feed.intake = tidemill_recovery::Intake::new(self.inputs.sources(), taken_before);
         let start = durable.side.take_start();
         for source in (0..replays.len()).filter(|&source| replays[source]) {
             self.resume(source)?;
@@ -286,9 +303,12 @@ impl Gatherer {
     /// Checks, before the sources go on, that what the gate has of each is no more than what was taken from it.
     fn check_taken(&self) {
         let Some(durable) = &self.durable else { return };
-        for (source, at) in self.gate.positions().into_iter().enumerate() {
-            let (taken, _) = durable.side.feed.intake.of(source);
-            assert!(at.events + at.held <= taken.events, "a source goes on after the events that the gate has of it");
+        for split in 0..self.gate.splits() {
+            let (taken, _) = durable.side.feed.intake.of(split);
+            assert!(
+                self.gate.has_of(split) <= taken.events,
+                "a source goes on after the events that the gate has of it"
+            );
         }
     }
 
@@ -297,6 +317,7 @@ impl Gatherer {
             for source in 0..self.inputs.len() {
                 self.resume(source)?;
             }
+            self.begin_splits()?;
             self.end_unsent();
             return self.go_on(Phase::Ended(0));
         }
@@ -327,9 +348,9 @@ impl Gatherer {
                     "it has ended for good, by --final or as the last of its input, and there is more of it now: give \
                      it as it was, or put the state back to a savepoint from before its end",
                 );
-                Err(source_failed(&self.on, source, failure))
+                Err(self.split_failed(source, failure))
             }
-            Ok(FromSource::Failed(failure)) if !failure.schema => Err(source_failed(&self.on, source, failure)),
+            Ok(FromSource::Failed(failure)) if !failure.schema => Err(self.split_failed(source, failure)),
             Err(Nothing::Yet) if !self.on.control.ends() => {
                 let until = self.on.environment.now() + ENDED_POLL;
                 self.wait(Phase::Ended(source), Some(until))
@@ -344,27 +365,32 @@ impl Gatherer {
 
     /// Without a session nobody sends: the input of sources that are sent to comes to its end at once.
     fn end_unsent(&mut self) {
-        let sent = (0..self.inputs.len()).filter(|&source| self.inputs.is_sent(source));
+        let sent = (0..self.inputs.sources()).filter(|&source| self.inputs.is_sent(source));
         for source in sent.filter(|_| self.session.is_none()) {
             self.inputs.end(source, &mut self.gate);
         }
     }
 
-    /// Starts a source at its position, unless it was started before.
+    /// Starts a split at its position, unless it was started before.
     fn resume(&mut self, source: usize) -> Result<(), RunError> {
+        let is_open = self.inputs.source(source).is_some() || self.inputs.is_started(source);
+        if !is_open && self.inputs.name(source).is_some() {
+            self.inputs.open(source).map_err(|failure| self.split_failed(source, failure))?;
+        }
         let is_sent = self.inputs.is_sent(source);
         self.gate.send(source, is_sent);
         let durable = self.durable.as_mut().expect("only a durable run goes on");
-        durable.side.feed.intake.send(source, is_sent);
-        let (taken, token) = durable.side.feed.intake.of(source);
+        let intake = &mut durable.side.feed.intake;
+        intake.send(source, is_sent);
+        let ((taken, token), before) = (intake.of(source), intake.before(source));
         let resumed = match self.inputs.source(source) {
             Some(reader) if taken != Taken::default() => reader.resume(token.as_deref()),
             _ => Ok(Resumed::New),
         };
-        let resumed = resumed.map_err(|failure| source_failed(&self.on, source, failure))?;
+        let resumed = resumed.map_err(|failure| self.split_failed(source, failure))?;
         let drop = match resumed {
             Resumed::Anew => taken,
-            Resumed::Given => taken.since(durable.side.feed.intake.before(source)),
+            Resumed::Given => taken.since(before),
             Resumed::Behind | Resumed::New => Taken::default(),
         };
         if resumed == Resumed::Given {
@@ -372,6 +398,10 @@ impl Gatherer {
         }
         self.inputs.start(source, drop);
         Ok(())
+    }
+
+    fn split_failed(&self, split: usize, failure: IoFailure) -> RunError {
+        source_failed(&self.on, self.inputs.source_of(split), failure)
     }
 
     /// Makes room for the next epoch: frees slots of rows that do not exist and, with a memory limit, memory.
@@ -462,17 +492,21 @@ impl Gatherer {
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
         let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
         let may_keep = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
-        let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
+        let feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
         let mut session = SessionState::default();
         if let Some(at_gate) = self.session.as_mut().filter(|_| self.replay.is_none()) {
             let idle = &mut self.idle;
             if may_keep {
                 at_gate.may_keep();
             }
-            let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed.as_deref_mut(), events_max);
+            let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed, events_max);
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
         }
+        if self.replay.is_none() {
+            self.join_found()?;
+        }
+        let mut feed = self.durable.as_mut().map(|durable| &mut durable.side.feed);
         if self.replay.is_none() && self.idle.is_needed() {
             let (inputs, now) = (&self.inputs, self.on.environment.now());
             let has_messages = self.session.as_ref().is_some_and(AtGate::has_messages);
@@ -545,7 +579,7 @@ impl Gatherer {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
                 let events = self.agenda.take(&self.on.machine, due, boundary)?;
                 has_events = events.is_some();
-                epoch.input.given_due(self.inputs.len() + due, events);
+                epoch.input.given_due(self.inputs.sources() + due, events);
             }
             due += 1;
         }

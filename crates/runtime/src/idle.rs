@@ -31,6 +31,12 @@ impl Idle {
         Idle { after, heard: vec![now; count], silent: BTreeSet::new() }
     }
 
+    /// A split of a source joins, which may be without input for as long as the source allows.
+    pub fn join(&mut self, source: usize, now: u64) {
+        self.after.push(self.after[source]);
+        self.heard.push(now);
+    }
+
     /// Notes input of a source.
     pub fn heard(&mut self, source: usize, now: u64) {
         self.heard[source] = now;

@@ -1,23 +1,19 @@
-//! The sources' receiving ends at the gate, and the readers that feed them.
+//! The sources' receiving ends at the gate: one for each split, with a mailbox of its own, so that the gate takes from the
+//! split that it wants. The first split of each source has the source's number, those that join have the numbers after them
+//! (as in the gate).
 
+use crate::reader::{Begin, Found, Reader, Reading};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tidemill_recovery::{Control, Exactly, Taken, missing, split};
-use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took, mailbox};
+use tidemill_recovery::{Control, Exactly, Taken, open_split};
+use tidemill_stages::actor::{Bell, Inbox, Outbox, Took, mailbox};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
+use tidemill_stages::io::{IoFailure, Source, SourceBatch};
 
 /// The number of batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
-/// The interval at which a waiting reader checks whether the run is to stop, nanoseconds.
-const STOP_POLL: u64 = 20_000_000;
-/// How long a reader waits before it asks a source again that had nothing to give, nanoseconds. The source itself has
-/// waited before.
-const IDLE_PAUSE: u64 = 1_000_000;
-/// The maximum number of these checks after the end of a pipe.
-const STOP_POLLS: usize = 100;
+/// The same for one of several splits. There may be many of them.
+const SPLIT_AHEAD: usize = 1;
 
 /// A message from a reader.
 pub enum FromSource {
@@ -51,19 +47,40 @@ pub enum EndOfInput {
     Pauses,
 }
 
-/// A source for its reader, and the number of its first records to drop.
-type Begin = (Box<dyn Source>, Taken);
-
 /// All sources of a run.
 pub struct Inputs {
+    /// By split.
+    splits: Vec<OfSplit>,
+    /// By source.
     sources: Vec<OfSource>,
+    gate: Arc<Bell>,
+    end: EndOfInput,
 }
 
+/// A source.
 struct OfSource {
-    /// From the reader; none if nothing more is read from the source.
+    /// To its reader.
+    begin: Option<Outbox<Begin>>,
+    bell: Arc<Bell>,
+    /// The source itself, if it has several splits; until its reader watches it for new ones.
+    splits: Option<Box<dyn Source>>,
+    /// What its reader finds while it watches.
+    found: Option<Inbox<Found>>,
+    /// Whether it has several splits, and what is known of them: their numbers and names.
+    known: Option<Vec<(usize, String)>>,
+    /// Whether its end is a pause.
+    pauses: bool,
+    /// Whether a later run can read again what this one leaves.
+    replays: bool,
+}
+
+/// A split.
+struct OfSplit {
+    source: usize,
+    /// From the reader; none if nothing more is read of it.
     said: Option<Inbox<FromSource>>,
-    /// The source and the way to its reader, until the reader begins.
-    waiting: Option<(Box<dyn Source>, Outbox<Begin>)>,
+    /// What to read, until the reader begins.
+    waiting: Option<Box<dyn Source>>,
     /// The part of a message that a replay left over.
     rest: Option<FromSource>,
     /// The records that a replay waits for.
@@ -72,8 +89,6 @@ struct OfSource {
     is_sent: bool,
     /// Whether its end is a pause.
     pauses: bool,
-    /// Whether a later run can read again what this one leaves.
-    replays: bool,
 }
 
 /// Records that a replay waits for.
@@ -96,112 +111,227 @@ impl Inputs {
         end: EndOfInput,
     ) -> (Inputs, Vec<(Reader, Arc<Bell>)>) {
         *control.progress.lock() = vec![Default::default(); sources.len()];
-        let of = |(number, mut source): (usize, Box<dyn Source>)| {
+        let mut inputs = Inputs { splits: Vec::new(), sources: Vec::new(), gate: gate.clone(), end };
+        let mut readers = Vec::new();
+        for (number, mut source) in sources.into_iter().enumerate() {
             let pauses = end == EndOfInput::Pauses && !source.is_last();
-            if pauses {
-                source.pauses();
-            }
-            let replays = source.replays();
+            let (is_sent, replays) = (source.is_sent(), source.replays());
+            let has_splits = source.splits().is_some();
             let bell = Arc::new(Bell::default());
-            let (say, said) = mailbox(Some(SOURCE_AHEAD), gate, Some(&bell));
-            let (begin, begins) = mailbox(Some(1), &bell, None);
-            let reader = Reader {
-                number,
-                begins,
-                source: None,
-                drop: Taken::default(),
-                say: Some(say),
-                held: None,
-                is_idle: false,
-                end_of_pipe: EndOfPipe::Unseen,
-                durable: end != EndOfInput::Ends,
-                pauses,
-                is_at_rest: false,
-                environment: environment.clone(),
-                control: control.clone(),
-            };
-            let is_sent = source.is_sent();
-            let waiting = Some((source, begin)).filter(|_| !is_sent);
-            let said = Some(said).filter(|_| !is_sent);
-            let of = OfSource { said, waiting, rest: None, wanted: None, is_sent, pauses, replays };
-            (of, (reader, bell))
-        };
-        let (sources, readers): (Vec<OfSource>, Vec<_>) = sources.into_iter().enumerate().map(of).unzip();
-        let is_read = |(reader, _): &(Reader, Arc<Bell>)| !sources[reader.number].is_sent;
-        let readers = readers.into_iter().filter(is_read).collect();
-        (Inputs { sources }, readers)
+            let (begin, begins) = mailbox(None, &bell, None);
+            let durable = end != EndOfInput::Ends;
+            let reader = Reader::new(number, begins, has_splits, durable, environment.clone(), control.clone());
+            if !is_sent {
+                readers.push((reader, bell.clone()));
+            }
+            inputs.splits.push(OfSplit::new(number, is_sent, pauses));
+            let (found, known) = (None, has_splits.then(Vec::new));
+            let begin = Some(begin).filter(|_| !is_sent);
+            inputs.sources.push(OfSource { begin, bell, splits: None, found, known, pauses, replays });
+            match has_splits {
+                true => inputs.sources[number].splits = Some(source),
+                false => inputs.give(number, source),
+            }
+        }
+        (inputs, readers)
+    }
+
+    /// The number of splits.
+    pub fn len(&self) -> usize {
+        self.splits.len()
     }
 
     /// The number of sources.
-    pub fn len(&self) -> usize {
+    pub fn sources(&self) -> usize {
         self.sources.len()
     }
 
     /// Whether a session sends the events of a source.
     pub fn is_sent(&self, source: usize) -> bool {
-        self.sources[source].is_sent
+        self.splits[source].is_sent
     }
 
-    /// A source, if it is not started yet.
-    pub fn source(&mut self, source: usize) -> Option<&mut Box<dyn Source>> {
-        self.sources[source].waiting.as_mut().map(|(source, _)| source)
+    /// Whether a source has several splits.
+    pub fn has_splits(&self, source: usize) -> bool {
+        self.sources[source].known.is_some()
     }
 
-    /// Starts the reader of a source, unless it was started before; the reader drops the first records.
-    pub fn start(&mut self, source: usize, drop: Taken) {
-        if let Some((source, begin)) = self.sources[source].waiting.take() {
-            let _ = begin.send((source, drop));
+    /// The names of the splits of a source that are known, in the order of their numbers.
+    pub fn names(&self, source: usize) -> Vec<String> {
+        self.sources[source].known.iter().flatten().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// The name of a split, if its source has several.
+    pub fn name(&self, split: usize) -> Option<&str> {
+        let known = self.sources[self.splits[split].source].known.as_ref()?;
+        known.iter().find(|(number, _)| *number == split).map(|(_, name)| name.as_str())
+    }
+
+    /// The source of a split.
+    pub fn source_of(&self, split: usize) -> usize {
+        self.splits[split].source
+    }
+
+    /// Knows the next split of a source by a name; the first one is there already. Returns its number.
+    pub fn join(&mut self, source: usize, name: String) -> Result<usize, IoFailure> {
+        let pauses = self.sources[source].pauses;
+        let Some(known) = &mut self.sources[source].known else {
+            return Err(IoFailure::new(format!(
+                "it was read in several splits, of which {name} is one: a state keeps what it began with; put back \
+                 splits=True, or begin a new state"
+            )));
+        };
+        let split = if known.is_empty() { source } else { self.splits.len() };
+        known.push((split, name));
+        if split == self.splits.len() {
+            self.splits.push(OfSplit::new(source, false, pauses));
+        }
+        Ok(split)
+    }
+
+    /// Opens a split by its name, so that it can be started.
+    pub fn open(&mut self, split: usize) -> Result<(), IoFailure> {
+        let source = self.splits[split].source;
+        let name = self.name(split).unwrap_or_default().to_owned();
+        let Some(splits) = &mut self.sources[source].splits else { return Ok(()) };
+        let opened = open_split(splits.as_mut(), &name)?;
+        self.give(split, opened);
+        Ok(())
+    }
+
+    /// The splits of a source that are there and not known: their names. None once its reader watches it.
+    pub fn new_splits(&mut self, source: usize) -> Result<Vec<String>, IoFailure> {
+        let names = self.names(source);
+        let splits = self.sources[source].splits.as_mut().and_then(|splits| splits.splits());
+        splits.map_or(Ok(Vec::new()), |splits| splits.new_splits(&names))
+    }
+
+    /// Has the reader of a source look for new splits from now on, if they may join within a run.
+    pub fn watch(&mut self, source: usize) {
+        let names = self.names(source);
+        let of = &mut self.sources[source];
+        if let (Some(mut splits), Some(begin)) = (of.splits.take(), &of.begin)
+            && splits.splits().is_some_and(|splits| splits.follows())
+        {
+            let (say, found) = mailbox(None, &self.gate, None);
+            of.found = Some(found);
+            begin.send(Begin::Watch(splits, names, say));
+        }
+    }
+
+    /// Whether splits may join within this run.
+    pub fn watches(&self) -> bool {
+        self.sources.iter().any(|of| of.found.is_some())
+    }
+
+    /// A split that the reader of a source has found, with the number of the source.
+    pub fn found(&mut self) -> Option<(usize, Found)> {
+        let mut found = self.sources.iter().enumerate().filter_map(|(source, of)| Some((source, of.found.as_ref()?)));
+        found.find_map(|(source, found)| match found.take() {
+            Took::Message(message) => Some((source, message)),
+            Took::Nothing | Took::Closed => None,
+        })
+    }
+
+    /// What to read of a split.
+    pub fn give(&mut self, split: usize, mut source: Box<dyn Source>) {
+        let of = &mut self.splits[split];
+        if of.is_sent {
+            return;
+        }
+        of.pauses = self.end == EndOfInput::Pauses && !source.is_last();
+        if of.pauses {
+            source.pauses();
+        }
+        of.waiting = Some(source);
+    }
+
+    /// A split, if it is not started yet.
+    pub fn source(&mut self, split: usize) -> Option<&mut Box<dyn Source>> {
+        self.splits[split].waiting.as_mut()
+    }
+
+    /// Whether a split is being read.
+    pub fn is_started(&self, split: usize) -> bool {
+        self.splits[split].said.is_some()
+    }
+
+    /// Starts to read a split, unless it was started before; the reader drops the first records.
+    pub fn start(&mut self, split: usize, drop: Taken) {
+        let of = &mut self.splits[split];
+        let to = &self.sources[of.source];
+        if let (Some(source), Some(begin)) = (of.waiting.take(), &to.begin) {
+            let ahead = if to.known.is_some() { SPLIT_AHEAD } else { SOURCE_AHEAD };
+            let (say, said) = mailbox(Some(ahead), &self.gate, Some(&to.bell));
+            of.said = Some(said);
+            begin.send(Begin::Read(Reading::new(source, drop, say, of.pauses)));
         }
     }
 
     /// Starts no more sources and takes nothing more of any: all readers end. By source, the events that were
     /// delivered and never taken.
     pub fn close(&mut self) -> Vec<u64> {
-        let untaken = (0..self.sources.len()).map(|source| self.untaken(source)).collect();
-        (0..self.sources.len()).for_each(|source| self.forget(source));
+        let mut untaken = vec![0; self.sources.len()];
+        for split in 0..self.splits.len() {
+            untaken[self.splits[split].source] += self.untaken(split);
+            self.forget(split);
+        }
+        for of in &mut self.sources {
+            (of.begin, of.splits, of.found) = (None, None, None);
+        }
         untaken
     }
 
-    /// Stops reading from a source.
-    pub fn forget(&mut self, source: usize) {
-        let of = &mut self.sources[source];
+    /// Stops reading a split.
+    pub fn forget(&mut self, split: usize) {
+        let of = &mut self.splits[split];
         (of.said, of.waiting, of.rest, of.wanted) = (None, None, None, None);
+        let source = of.source;
+        if self.sources[source].known.is_none() {
+            self.sources[source].begin = None;
+        }
     }
 
-    /// Whether a source has nothing to deliver now.
-    pub fn is_empty(&self, source: usize) -> bool {
-        let of = &self.sources[source];
+    /// Whether a split has nothing to deliver now.
+    pub fn is_empty(&self, split: usize) -> bool {
+        let of = &self.splits[split];
         of.rest.is_none() && of.said.as_ref().is_none_or(Inbox::is_empty)
     }
 
-    /// Tells the gate that a source's input has come to its end: for good, or for this run.
-    pub fn end(&self, source: usize, gate: &mut Gate) {
-        if self.pauses(source) { gate.pause(source) } else { gate.end(source) }
+    /// Tells the gate that a split's input has come to its end: for good, or for this run.
+    pub fn end(&self, split: usize, gate: &mut Gate) {
+        if self.pauses(split) { gate.pause(split) } else { gate.end(split) }
     }
 
-    /// Whether the end of a source's input is a pause.
-    pub fn pauses(&self, source: usize) -> bool {
-        self.sources[source].pauses
+    /// Whether the end of a split's input is a pause.
+    pub fn pauses(&self, split: usize) -> bool {
+        self.splits[split].pauses
     }
 
-    /// Whether a later run can read again what this one leaves of a source.
-    pub fn replays(&self, source: usize) -> bool {
-        self.sources[source].replays
+    /// Whether splits of a source may join: in this run, or in a later one.
+    pub fn is_open(&self, source: usize) -> bool {
+        let of = &self.sources[source];
+        of.known.is_some() && (of.pauses || of.found.is_some())
     }
 
-    /// Takes the next message of a source, except for what it keeps back.
-    pub fn take(&mut self, source: usize) -> Result<FromSource, Nothing> {
+    /// Whether a later run can read again what this one leaves of a split.
+    pub fn replays(&self, split: usize) -> bool {
+        self.sources[self.splits[split].source].replays
+    }
+
+    /// Takes the next message of a split, except for what it keeps back.
+    pub fn take(&mut self, split: usize) -> Result<FromSource, Nothing> {
         loop {
-            match self.receive(source) {
+            match self.receive(split) {
                 Ok(FromSource::Rest(..)) => {}
                 other => return other,
             }
         }
     }
 
-    /// Takes the next message of a source.
-    pub fn receive(&mut self, source: usize) -> Result<FromSource, Nothing> {
-        let of = &mut self.sources[source];
+    /// Takes the next message of a split.
+    pub fn receive(&mut self, split: usize) -> Result<FromSource, Nothing> {
+        let of = &mut self.splits[split];
         if let Some(rest) = of.rest.take() {
             return Ok(rest);
         }
@@ -213,20 +343,20 @@ impl Inputs {
         }
     }
 
-    /// Takes exactly this number of records from a source, in batches; none until all of them have arrived. Call it
-    /// again with the same number until they have. Fails if the source has fewer records.
-    pub fn take_exactly(&mut self, source: usize, taken: Taken) -> Result<Option<Vec<SourceBatch>>, IoFailure> {
-        if self.sources[source].waiting.is_some() {
+    /// Takes exactly this number of records from a split, in batches; none until all of them have arrived. Call it
+    /// again with the same number until they have. Fails if the split has fewer records.
+    pub fn take_exactly(&mut self, split: usize, taken: Taken) -> Result<Option<Vec<SourceBatch>>, IoFailure> {
+        if self.splits[split].waiting.is_some() {
             return Err(IoFailure::new(
                 "what was taken of it before was not logged, as it could be read again, and now it cannot",
             ));
         }
         // The token is that of the last batch received; the remainder of that batch is before the same token.
-        let wanted = self.sources[source].wanted.take();
+        let wanted = self.splits[split].wanted.take();
         let mut wanted = wanted.unwrap_or_else(|| Wanted { taken, exactly: Exactly::new(taken), token: None });
         assert_eq!(wanted.taken, taken, "a replay asks for the same records until they have arrived");
         while !wanted.exactly.is_done() {
-            match self.receive(source) {
+            match self.receive(split) {
                 // An earlier run, whose end was for good, has taken what the source keeps back.
                 Ok(FromSource::Batch(batch, after, _) | FromSource::Rest(batch, after)) => {
                     wanted.token = after;
@@ -234,7 +364,7 @@ impl Inputs {
                 }
                 Ok(FromSource::Failed(failure)) => return Err(failure),
                 Err(Nothing::Yet) => {
-                    self.sources[source].wanted = Some(wanted);
+                    self.splits[split].wanted = Some(wanted);
                     return Ok(None);
                 }
                 Ok(FromSource::End) | Err(Nothing::Ever) => return Err(wanted.exactly.missing()),
@@ -242,14 +372,14 @@ impl Inputs {
         }
         let Wanted { exactly, token, .. } = wanted;
         let (batches, left) = exactly.end();
-        assert!(self.sources[source].rest.is_none(), "what was left over is taken before there is more");
-        self.sources[source].rest = left.map(|left| FromSource::Batch(left, token, None));
+        assert!(self.splits[split].rest.is_none(), "what was left over is taken before there is more");
+        self.splits[split].rest = left.map(|left| FromSource::Batch(left, token, None));
         Ok(Some(batches))
     }
 
-    /// Takes nothing more of a source; the number of events that were delivered but never taken.
-    fn untaken(&mut self, source: usize) -> u64 {
-        let of = &mut self.sources[source];
+    /// Takes nothing more of a split; the number of events that were delivered but never taken.
+    fn untaken(&mut self, split: usize) -> u64 {
+        let of = &mut self.splits[split];
         let delivered = of.said.take().map(Inbox::close).unwrap_or_default();
         let count = |message| match message {
             FromSource::Batch(batch, ..) => batch.events.num_rows() as u64,
@@ -259,152 +389,8 @@ impl Inputs {
     }
 }
 
-/// Reads a source for the gate.
-///
-/// Ctrl-C reaches all programs of a pipe, so the writer may exit before this run is asked to stop. At the end of a
-/// pipe, a reader therefore waits for a pending stop before it passes on the last record, which may be truncated, or a
-/// failure; and before it reports the end, if that is final.
-pub struct Reader {
-    number: usize,
-    /// From the gate.
-    begins: Inbox<Begin>,
-    source: Option<Box<dyn Source>>,
-    drop: Taken,
-    /// To the gate; dropped after the last message.
-    say: Option<Outbox<FromSource>>,
-    /// The next message.
-    held: Option<FromSource>,
-    /// Whether the source had nothing to give when it was last asked.
-    is_idle: bool,
-    end_of_pipe: EndOfPipe,
-    durable: bool,
-    /// Whether the end is a pause.
-    pauses: bool,
-    /// Whether the source was asked what it keeps back.
-    is_at_rest: bool,
-    environment: Arc<dyn Environment>,
-    control: Arc<Control>,
-}
-
-/// A reader's handling of the end of a pipe.
-enum EndOfPipe {
-    /// The end has not been reached.
-    Unseen,
-    /// The reader waits for pending signals to be seen: the number of the watcher's polls at the beginning, the number
-    /// of the reader's own checks, and the time of the next one.
-    Waits { polls: u64, own: usize, until: u64 },
-    /// The reader has waited.
-    Over,
-}
-
-impl Reader {
-    /// Takes the next batch of the source. None if it gives no message, because all of its records are dropped or none
-    /// have arrived.
-    fn read(&mut self) -> Option<FromSource> {
-        self.is_idle = false;
-        let source = self.source.as_mut().expect("it has begun");
-        let next = source.next(Duration::from_nanos(STOP_POLL));
-        let ends = source.is_at_end_of_pipe() && (self.durable || !matches!(next, Ok(Next::End)));
-        if ends && matches!(self.end_of_pipe, EndOfPipe::Unseen) {
-            let polls = self.control.polls.load(Ordering::Acquire);
-            self.end_of_pipe = EndOfPipe::Waits { polls, own: 0, until: 0 };
-        }
-        let asks = self.pauses && !self.is_at_rest && matches!(next, Ok(Next::End));
-        self.is_at_rest |= asks;
-        let next = if asks { source.rest().map(Next::from) } else { next };
-        match next {
-            Ok(Next::Batch(batch)) => {
-                let (dropped, left) = match self.drop == Taken::default() {
-                    true => (Taken::default(), Some(batch)),
-                    false => {
-                        let (dropped, left) = split(batch, self.drop);
-                        (Taken::of(&dropped), left)
-                    }
-                };
-                self.drop = self.drop.since(dropped);
-                left.map(|left| match asks {
-                    true => FromSource::Rest(left, source.token()),
-                    false => FromSource::Batch(left, source.token(), source.arrived()),
-                })
-            }
-            Ok(Next::Nothing) => {
-                self.is_idle = true;
-                None
-            }
-            Ok(Next::End) if self.drop != Taken::default() => Some(FromSource::Failed(missing(self.drop))),
-            Ok(Next::End) => Some(FromSource::End),
-            Err(failure) => Some(FromSource::Failed(failure)),
-        }
-    }
-
-    /// Waits until the run's watcher has polled for signals that are pending now; returns the time of the next check,
-    /// or none if the watcher has polled.
-    fn waits_for_signals(&mut self) -> Option<u64> {
-        let now = self.environment.now();
-        let EndOfPipe::Waits { polls, own, until } = &mut self.end_of_pipe else { return None };
-        if now < *until {
-            return Some(*until);
-        }
-        // The current poll may have begun before the end of the pipe; the next one is complete when the one after it
-        // begins.
-        let has_looked = self.control.polls.load(Ordering::Acquire) >= *polls + 2;
-        if has_looked || self.control.stops() || *own == STOP_POLLS {
-            self.end_of_pipe = EndOfPipe::Over;
-            return None;
-        }
-        *own += 1;
-        *until = now + STOP_POLL;
-        Some(*until)
-    }
-
-    /// Exits: the gate is gone, or there are no more messages.
-    fn leave(&mut self) -> Progress {
-        (self.source, self.say, self.held) = (None, None, None);
-        Progress::Over
-    }
-}
-
-impl Actor for Reader {
-    fn step(&mut self) -> Progress {
-        if self.source.is_none() {
-            match self.begins.take() {
-                Took::Message(begun) => {
-                    let source;
-                    (source, self.drop) = begun;
-                    self.source = Some(source);
-                }
-                Took::Nothing => return Progress::Waits(None),
-                Took::Closed => return self.leave(),
-            }
-        }
-        if self.held.is_none() {
-            self.held = self.read();
-        }
-        let waited = matches!(self.end_of_pipe, EndOfPipe::Waits { .. });
-        if let Some(until) = self.waits_for_signals() {
-            return Progress::Waits(Some(until));
-        }
-        if waited && self.control.stops() {
-            return self.leave();
-        }
-        let Some(say) = &self.say else { return Progress::Over };
-        if say.is_full() {
-            // A run that is about to end takes no more input.
-            let until = self.environment.now() + STOP_POLL;
-            return if self.control.ends() { self.leave() } else { Progress::Waits(Some(until)) };
-        }
-        let Some(message) = self.held.take() else {
-            return match self.is_idle {
-                true if self.control.ends() => self.leave(),
-                true => Progress::Waits(Some(self.environment.now() + IDLE_PAUSE)),
-                false => Progress::Worked,
-            };
-        };
-        let last = matches!(message, FromSource::End | FromSource::Failed(_));
-        // If the gate is gone, there is no receiver.
-        let is_told = say.send(message);
-        let progress = self.source.as_ref().expect("it has begun").progress();
-        self.control.progress.lock()[self.number] = progress;
-        if !is_told || last || self.control.stops() { self.leave() } else { Progress::Worked }
+impl OfSplit {
+    fn new(source: usize, is_sent: bool, pauses: bool) -> OfSplit {
+        OfSplit { source, said: None, waiting: None, rest: None, wanted: None, is_sent, pauses }
     }
 }

@@ -19,11 +19,13 @@ mod live;
 mod options;
 mod pace;
 mod pipeline;
+mod reader;
 mod records;
 mod replay;
 mod report;
 mod run;
 mod session;
+mod splits;
 mod summary;
 
 pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
@@ -47,7 +49,7 @@ pub use summary::{
 pub use tidemill_recovery::{
     Control, Durability, DurabilityOptions, DurabilitySummary, History, LoggedInput, MemorySummary, PastEpoch,
     PastSource, RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken,
-    checkpoint_rows, source_positions, state_rows,
+    checkpoint_rows, open_split, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;
@@ -60,7 +62,7 @@ pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::finish::answers::Outcome;
 pub use tidemill_stages::gate::{Cut, Gate, Passed};
 pub use tidemill_stages::io::{
-    BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress,
+    BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress, Splits,
 };
 pub use tidemill_stages::machine::Logging;
 pub use tidemill_stages::tasks::UnderWay;

@@ -1,10 +1,12 @@
 //! Cuts epochs as the log of an earlier run prescribes.
 
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
+use crate::splits::{Known, join};
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Planted};
 use tidemill_recovery::{
-    Control, EpochEntry, Ingested, LogFeed, LoggedInput, Recovery, Replay, Replayed, RunError, Taken, in_order,
+    Control, EpochEntry, Ingested, JoinedSplit, LogFeed, LoggedInput, Recovery, Replay, Replayed, RunError, Taken,
+    in_order,
 };
 use tidemill_stages::gate::{Cut, Passed};
 use tidemill_stages::io::SourceBatch;
@@ -58,6 +60,22 @@ impl LogCutter {
         self.replay.too_few_events(epoch)
     }
 
+    /// The splits join that joined before an epoch.
+    fn join(&self, intake: &mut Intake<'_>, entry: &EpochEntry) -> Result<(), RunError> {
+        for JoinedSplit { source, split, mark, name } in entry.joined.iter().cloned() {
+            let (known, now) = (Known { source, split, name, mark }, intake.now());
+            let joined = join(known, intake.gate, intake.inputs, intake.idle, now).and_then(|split| {
+                if intake.inputs.replays(split) {
+                    intake.inputs.open(split)?;
+                    intake.inputs.start(split, Taken::default());
+                }
+                Ok(())
+            });
+            joined.map_err(|failure| source_failed(intake.on, source, failure))?;
+        }
+        Ok(())
+    }
+
     /// Passes the next source's input for the epoch to the gate; false until that input has arrived.
     fn give(&mut self, intake: &mut Intake<'_>) -> Result<bool, RunError> {
         let Some((entry, source)) = &mut self.entry else { return Ok(true) };
@@ -70,7 +88,7 @@ impl LogCutter {
             Ingested::Again => match intake.inputs.take_exactly(at, logged.taken) {
                 Ok(Some(batches)) => batches,
                 Ok(None) => return Ok(false),
-                Err(failure) => return Err(source_failed(intake.on, at, failure)),
+                Err(failure) => return Err(source_failed(intake.on, logged.source, failure)),
             },
         };
         for input in in_order(batches, &logged.punctuations) {
@@ -79,6 +97,7 @@ impl LogCutter {
                 LoggedInput::Punctuation(time) => intake.gate.punctuate(at, time),
             }
         }
+        intake.gate.expect(logged.source, logged.is_open);
         if logged.ended {
             intake.gate.end(at);
         }
@@ -100,6 +119,7 @@ impl Cutter for LogCutter {
                 self.is_done = true;
                 return Ok(Gathering::Over);
             };
+            self.join(intake, &entry)?;
             if let Some(feed) = &mut intake.feed
                 && !self.planted.is(Bug::ReplayForgetsTaken)
             {

@@ -16,8 +16,9 @@
 use crate::commit::{CommitParts, Committer};
 use crate::engine::{Engine, Request};
 use crate::gather::{GatherParts, Gatherer};
-use crate::inputs::{EndOfInput, Inputs, Reader};
+use crate::inputs::{EndOfInput, Inputs};
 use crate::pipeline::{Pipeline, StageWorker};
+use crate::reader::Reader;
 use crate::records::Records;
 use crate::session::OfRun;
 use crate::session::at_gate::AtGate;

@@ -57,6 +57,22 @@ impl From<Option<SourceBatch>> for Next {
     }
 }
 
+/// The splits of a source that has several: parts that are read side by side, each with an order, offsets and a mark of its
+/// own. Each is a source by itself.
+pub trait Splits: Send {
+    /// The names of those that there are and are not `known`, in the order in which they are to join. Fails if a known one
+    /// is not there any more.
+    fn new_splits(&mut self, known: &[String]) -> Result<Vec<String>, IoFailure>;
+
+    /// Opens a split.
+    fn open(&mut self, name: &str) -> Result<Box<dyn Source>, IoFailure>;
+
+    /// Whether splits may join while they are read: then [`Splits::new_splits`] is asked again and again.
+    fn follows(&self) -> bool {
+        false
+    }
+}
+
 /// How much of its input a source has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceProgress {
@@ -109,6 +125,12 @@ pub trait Source: Send {
     /// When the last batch of events arrived, on the run's clock, if the source knows better than the caller: the time
     /// that events waited inside the source is part of their latency.
     fn arrived(&self) -> Option<u64> {
+        None
+    }
+
+    /// Its splits, if it has several. They are read then, and never the source itself; it says whether they
+    /// [replay](Source::replays) and what the end of all of them is ([`Source::is_last`]).
+    fn splits(&mut self) -> Option<&mut dyn Splits> {
         None
     }
 

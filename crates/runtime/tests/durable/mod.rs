@@ -5,6 +5,7 @@ mod abnormal;
 mod conversions;
 mod lateness;
 mod pieces;
+mod splits;
 
 use crate::support::{Outcome, Subject};
 use arrow_array::RecordBatch;

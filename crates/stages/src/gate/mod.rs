@@ -11,19 +11,23 @@
 //! Events that are sent without an event time ([`Gate::send`]) hold nothing back and are held back by nothing: in each
 //! epoch they follow the others ([`sent`]).
 //!
+//! Each split of a source has a *queue* of its own, with its own marks. The first split of each source has the source's
+//! number; those that join have the numbers after them, in the order in which they joined ([`Gate::join`]). What an epoch
+//! gets is by source: the events of its splits in the order of their positions.
+//!
 //! Batches are held as *segments*, each sorted by time and all in order. A batch that is in order, as most are, becomes
 //! a segment without a copy; any other is merged with the segments that it overlaps.
 
+mod merge;
 mod queue;
 pub mod sent;
 
 use crate::due::DueCut;
 use crate::epoch::Epoch;
-use crate::gate::queue::{Arrived, Cursor, Queue, Segment};
+use crate::gate::queue::{Arrived, Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
 use crate::io::SourceBatch;
 use arrow_array::RecordBatch;
-use std::collections::VecDeque;
 use tidemill_plan::{Origin, Program, StreamId};
 
 /// The position of a source.
@@ -45,10 +49,12 @@ pub struct SourcePosition {
     pub held_by: Option<(usize, Option<i64>)>,
 }
 
-/// The gate's whole state for a source between two epochs: together with the source's later records, it determines
+/// The gate's whole state for a split between two epochs: together with the split's later records, it determines
 /// everything that follows.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
+    /// The mark with which it began, if it joined after something had passed.
+    pub begin: Option<i64>,
     /// The greatest time that it has delivered.
     pub greatest: Option<i64>,
     /// The greatest punctuation.
@@ -59,6 +65,8 @@ pub struct Standing {
     pub last_time: Option<i64>,
     /// Whether it has ended.
     pub ended: bool,
+    /// Whether further splits of its source may join.
+    pub is_open: bool,
     /// Whether its events are sent, and have anchored positions.
     pub is_sent: bool,
     /// The events that are held back, in order.
@@ -79,7 +87,7 @@ pub enum Cut {
 /// The events that an earlier cut let pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// By source: their number.
+    /// By split: their number.
     pub counts: Vec<usize>,
     /// The order of those that have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -87,11 +95,14 @@ pub struct Passed {
 
 /// Holds events until their epoch.
 pub struct Gate {
+    /// By split: the first of each source, then those that joined.
     queues: Vec<Queue>,
+    /// By source: whether further splits may join.
+    expects: Vec<bool>,
     /// The sent events among those that are held.
     sent: SentOrder,
-    /// The time and source of the last event that has passed in this run.
-    passed: Option<(Option<i64>, usize)>,
+    /// The time and split of the last event that has passed in this run.
+    passed: Option<(Option<i64>, SplitPlace)>,
     /// No event of this time or a later one may pass before what is due then.
     boundary: Option<i64>,
 }
@@ -99,28 +110,69 @@ pub struct Gate {
 impl Gate {
     /// A gate for the sources of a program, given their streams.
     pub fn new(program: &Program, sources: &[StreamId]) -> Self {
-        let queue = |&stream: &StreamId| {
+        let queue = |(source, &stream): (usize, &StreamId)| {
             let stream = &program.streams[stream];
             let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
             let ty = |f: usize| stream.schema.fields[f].scalar_type().expect("event time is a scalar").ty;
-            Queue {
-                time_field: stream.event_time.map(|f| (f, ty(f))),
-                lateness,
-                is_sent: false,
-                greatest: None,
-                punctuated: None,
-                segments: VecDeque::new(),
-                held: 0,
-                late: Vec::new(),
-                bad: Vec::new(),
-                ended: false,
-                paused: false,
-                ended_before: false,
-                taken: 0,
-                last_time: None,
-            }
+            let place = SplitPlace { source, split: 0 };
+            Queue::new(place, stream.event_time.map(|f| (f, ty(f))), lateness)
         };
-        Gate { queues: sources.iter().map(queue).collect(), sent: SentOrder::default(), passed: None, boundary: None }
+        let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
+        let expects = vec![false; queues.len()];
+        Gate { queues, expects, sent: SentOrder::default(), passed: None, boundary: None }
+    }
+
+    /// The number of splits of all sources.
+    pub fn splits(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The source of a split.
+    pub fn source_of(&self, split: usize) -> usize {
+        self.queues[split].place.source
+    }
+
+    /// Says whether further splits of a source may join: its end is not that of its splits.
+    pub fn expect(&mut self, source: usize, more: bool) {
+        self.expects[source] = more;
+    }
+
+    /// Whether further splits of a source may join.
+    pub fn is_open(&self, source: usize) -> bool {
+        self.expects[source]
+    }
+
+    /// Whether a source has ended for good: all of its splits, and no further one may join.
+    pub fn is_over(&self, source: usize) -> bool {
+        !self.expects[source] && self.queues.iter().all(|queue| queue.place.source != source || queue.ended)
+    }
+
+    /// The mark with which a split of a source joins now: the program's mark, or where something has passed that stands
+    /// after the beginning of the split at that time, the next time. None before anything was shown.
+    pub fn mark_to_join(&self, source: usize) -> Option<i64> {
+        let place = self.next_place(source);
+        let passed = self.timed().filter_map(|queue| Some((queue.last_time?, queue.place))).max();
+        let after = |(time, last): (i64, SplitPlace)| if last < place { time } else { time.saturating_add(1) };
+        self.mark().max(passed.map(after))
+    }
+
+    /// A split of a source joins, with a mark; none if nothing was shown before. Returns its number.
+    pub fn join(&mut self, source: usize, begin: Option<i64>) -> usize {
+        let (place, first) = (self.next_place(source), &self.queues[source]);
+        assert!(first.time_field.is_some(), "only sources with event time have several splits");
+        let mut queue = Queue::new(place, first.time_field, first.lateness);
+        queue.begin = begin;
+        self.queues.push(queue);
+        self.queues.len() - 1
+    }
+
+    fn next_place(&self, source: usize) -> SplitPlace {
+        let split = self.queues.iter().filter(|queue| queue.place.source == source).count() as u32;
+        SplitPlace { source, split }
+    }
+
+    fn sources(&self) -> usize {
+        self.expects.len()
     }
 
     /// Says whether the events of a source that has no event time are sent from now on, and have anchored positions; or
@@ -208,9 +260,9 @@ impl Gate {
         self.queues[source].ended
     }
 
-    /// Whether all sources have ended.
+    /// Whether all sources have ended: all of their splits, and no further one may join.
     pub fn ended(&self) -> bool {
-        self.queues.iter().all(|q| q.ended)
+        self.queues.iter().all(|q| q.ended) && !self.expects.contains(&true)
     }
 
     /// Whether there are late or bad records that no epoch has taken.
@@ -226,7 +278,7 @@ impl Gate {
     /// Among the sources that have not ended and are `wanted`, the one with the smallest low mark.
     pub fn slowest_of(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back() && wanted(s));
-        open.min_by_key(|&s| (self.queues[s].low(), s))
+        open.min_by_key(|&s| (self.queues[s].low(), self.queues[s].place))
     }
 
     /// Whether a source has paused.
@@ -244,30 +296,46 @@ impl Gate {
         self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived.at(0)).min()
     }
 
-    /// The position of each source.
+    /// The position of each source: that of all its splits together.
     pub fn positions(&self) -> Vec<SourcePosition> {
         let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].shown().and(self.queues[s].low())));
-        let of = |q: &Queue| SourcePosition {
-            events: q.taken,
-            time: q.last_time.filter(|_| q.time_field.is_some()),
-            held: q.held() as u64,
-            ended_before: q.ended_before,
-            paused: q.paused,
-            held_until: q.held_until().filter(|_| q.time_field.is_some()),
-            held_by: slowest.filter(|_| q.held() > 0),
-        };
-        self.queues.iter().map(of).collect()
+        let held_by = slowest.map(|(split, low)| (self.source_of(split), low));
+        let mut positions = vec![SourcePosition { ended_before: true, ..SourcePosition::default() }; self.sources()];
+        for queue in &self.queues {
+            let has_time = queue.time_field.is_some();
+            let at = &mut positions[queue.place.source];
+            at.events += queue.taken;
+            at.time = at.time.max(queue.last_time.filter(|_| has_time));
+            at.held += queue.held() as u64;
+            at.ended_before &= queue.ended_before;
+            at.paused |= queue.paused;
+            at.held_until = at.held_until.max(queue.held_until().filter(|_| has_time));
+            at.held_by = held_by.filter(|_| at.held > 0);
+        }
+        positions
     }
 
-    /// The standing of each source, immediately after an epoch was cut.
+    /// The number of events of a split that have passed.
+    pub fn has_passed(&self, split: usize) -> u64 {
+        self.queues[split].taken
+    }
+
+    /// The number of events of a split that have passed or are held.
+    pub fn has_of(&self, split: usize) -> u64 {
+        self.queues[split].taken + self.queues[split].held() as u64
+    }
+
+    /// The standing of each split, immediately after an epoch was cut.
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         let of = |q: &Queue| Standing {
+            begin: q.begin,
             greatest: q.greatest,
             punctuated: q.punctuated,
             passed: q.taken,
             last_time: q.last_time,
             ended: q.ended,
+            is_open: self.expects[q.place.source],
             is_sent: q.is_sent,
             held: q.segments.iter().map(|s| s.batch.clone()).collect(),
         };
@@ -277,8 +345,10 @@ impl Gate {
     /// Restores the standing of a source. Call it before the source delivers anything.
     pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
         let queue = &mut self.queues[source];
+        self.expects[queue.place.source] = standing.is_open;
         assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
+        queue.begin = standing.begin;
         queue.greatest = standing.greatest;
         queue.punctuated = standing.punctuated;
         queue.taken = standing.passed;
@@ -306,9 +376,19 @@ impl Gate {
         }
     }
 
-    /// The greatest time up to which events of a source may pass; none while a source has delivered nothing.
-    fn limit(&self, source: usize) -> Option<i64> {
-        let limit = self.limit_of_marks(source)?;
+    /// The least low mark of the splits that hold others back, with the first of these splits: nothing of that time passes
+    /// that stands after this split. After everything where none holds others back; none while one has shown nothing.
+    fn lowest(&self) -> Option<(i64, SplitPlace)> {
+        let mut lowest = (i64::MAX, SplitPlace::LAST);
+        for queue in self.queues.iter().filter(|queue| queue.holds_back()) {
+            lowest = lowest.min((queue.low()?, queue.place));
+        }
+        Some(lowest)
+    }
+
+    /// The greatest time up to which events of a split may pass, given the lowest mark.
+    fn limit(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
+        let limit = self.limit_of_marks(lowest, split)?;
         match self.boundary {
             Some(boundary) => Some(limit.min(boundary.checked_sub(1)?)),
             None => Some(limit),
@@ -316,22 +396,18 @@ impl Gate {
     }
 
     /// The same, if nothing is due before.
-    fn limit_of_marks(&self, source: usize) -> Option<i64> {
-        let mut limit = i64::MAX;
-        for (q, queue) in self.queues.iter().enumerate().filter(|(_, queue)| queue.holds_back()) {
-            // At equal times the smaller source number comes first.
-            let low = queue.low()?;
-            limit = limit.min(if q >= source { low } else { low.checked_sub(1)? });
-        }
-        Some(limit)
+    fn limit_of_marks(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
+        let (low, first) = lowest?;
+        // At equal times the smaller split comes first.
+        if self.queues[split].place <= first { Some(low) } else { low.checked_sub(1) }
     }
 
     /// The number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
-        let mut ready = self.sent.held();
+        let (mut ready, lowest) = (self.sent.held(), self.lowest());
         for (s, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_sent) {
-            // A source that has delivered nothing holds back all others.
-            let Some(limit) = self.limit(s) else { return ready };
+            // A split that has shown nothing holds back all others.
+            let Some(limit) = self.limit(lowest, s) else { return ready };
             for segment in &queue.segments {
                 let passing = segment.passing(limit);
                 ready += passing;
@@ -349,7 +425,8 @@ impl Gate {
     /// Whether events of a source may pass now, or when what is due before has run.
     pub fn may_pass(&self, source: usize) -> bool {
         let queue = &self.queues[source];
-        let passes = |first| queue.is_sent || self.limit_of_marks(source).is_some_and(|limit| first <= limit);
+        let passes =
+            |first| queue.is_sent || self.limit_of_marks(self.lowest(), source).is_some_and(|limit| first <= limit);
         queue.first_time().is_some_and(passes)
     }
 
@@ -375,6 +452,9 @@ impl Gate {
         assert!(!self.has_rejects(), "an epoch takes all late and bad records");
         self.check_order(&heads, &epoch.input.merge[..timed]);
         assert!(due.is_empty() || epoch.input.events == 0, "what is due has an epoch of its own");
+        if self.has_splits() {
+            self.merge_by_source(&mut epoch.input.merge);
+        }
         epoch.input.merge.extend(due);
         true
     }
@@ -422,7 +502,8 @@ impl Gate {
     fn check_order(&mut self, heads: &[Option<i64>], merge: &[(u32, u32)]) {
         let (Some(&(first, _)), Some(&(last, _))) = (merge.first(), merge.last()) else { return };
         let (first, last) = (first as usize, last as usize);
-        let (from, through) = ((heads[first], first), (self.queues[last].last_time, last));
+        let place = |split: usize| self.queues[split].place;
+        let (from, through) = ((heads[first], place(first)), (self.queues[last].last_time, place(last)));
         assert!(from <= through, "the events of an epoch pass in position order");
         assert!(self.passed.is_none_or(|passed| passed <= from), "an epoch begins after what has passed");
         self.passed = Some(through);
@@ -455,7 +536,8 @@ impl Gate {
 
     /// Whether an event of a source may pass, given its time.
     fn passes(&self) -> impl Fn(usize, i64, usize) -> bool + use<> {
-        let limit = |s: usize| if self.queues[s].is_sent { None } else { self.limit(s) };
+        let lowest = self.lowest();
+        let limit = |s: usize| if self.queues[s].is_sent { None } else { self.limit(lowest, s) };
         let limits: Vec<Option<i64>> = (0..self.queues.len()).map(limit).collect();
         move |s, time, _| limits[s].is_some_and(|limit| time <= limit)
     }
@@ -465,7 +547,7 @@ impl Gate {
         let sent = self.sent.held();
         let timed = most - sent.min(most.div_ceil(2));
         let mut taken = vec![0usize; self.queues.len()];
-        match (&self.queues[..], self.limit(0)) {
+        match (&self.queues[..], self.limit(self.lowest(), 0)) {
             ([sole], Some(limit)) if !sole.is_sent => {
                 taken[0] = sole.passing_together(limit, timed);
                 if taken[0] > 0 {
@@ -497,53 +579,28 @@ impl Gate {
     /// Moves the first events of each queue to an epoch, with all late and bad records so far.
     fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
         debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
-        for (queue, slice) in self.queues.iter_mut().zip(&mut epoch.input.sources) {
-            slice.late = std::mem::take(&mut queue.late);
-            slice.bad = std::mem::take(&mut queue.bad);
+        for queue in &mut self.queues {
+            let slice = &mut epoch.input.sources[queue.place.source];
+            slice.late.append(&mut queue.late);
+            slice.bad.append(&mut queue.bad);
         }
+        let mut parts = vec![None; if self.has_splits() { self.queues.len() } else { 0 }];
         for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            epoch.input.sources[s].events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
+            let events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
             epoch.input.events += count;
+            match parts.get_mut(s) {
+                Some(part) => *part = events,
+                None => epoch.input.sources[s].events = events,
+            }
+        }
+        if self.has_splits() {
+            self.join_parts(parts, epoch);
         }
         debug_assert_eq!(
             arrived(&epoch.input.arrivals),
             epoch.input.events,
             "each event of an epoch has an arrival time"
         );
-    }
-
-    /// Merges the heads of several sources in position order. `passes` says whether an event may pass, given its
-    /// source, its time, and the number of the source's events before it. Appends the runs of sources to `order`.
-    fn merge(
-        &self,
-        passes: impl Fn(usize, i64, usize) -> bool,
-        most: usize,
-        taken: &mut [usize],
-        order: &mut Vec<(u32, u32)>,
-    ) {
-        let mut cursors: Vec<Cursor<'_>> = self.queues.iter().map(Cursor::new).collect();
-        let mut left = most;
-        let head = |cursor: &Cursor<'_>, s: usize, before: usize| {
-            cursor.time().filter(|&time| passes(s, time, before)).map(|time| (time, s))
-        };
-        while left > 0 {
-            let mut heads: Vec<(i64, usize)> =
-                cursors.iter().enumerate().filter_map(|(s, cursor)| head(cursor, s, taken[s])).collect();
-            heads.sort_unstable();
-            let Some(&(_, first)) = heads.first() else { break };
-            let rival = heads.get(1).copied();
-            let start = taken[first];
-            let next = |cursor: &Cursor<'_>, taken: &[usize]| {
-                head(cursor, first, taken[first]).is_some_and(|own| rival.is_none_or(|r| own < r))
-            };
-            while left > 0 && next(&cursors[first], taken) {
-                cursors[first].advance();
-                taken[first] += 1;
-                left -= 1;
-            }
-            assert!(taken[first] > start, "the least head passes");
-            order.push((first as u32, (taken[first] - start) as u32));
-        }
     }
 }
 

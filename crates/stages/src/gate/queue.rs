@@ -57,14 +57,31 @@ impl Arrived {
     }
 }
 
-/// The events that are held for one source.
+/// Which split: the order of positions of one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SplitPlace {
+    /// Its source.
+    pub(super) source: usize,
+    /// Its number there.
+    pub(super) split: u32,
+}
+
+impl SplitPlace {
+    /// After all splits.
+    pub(super) const LAST: SplitPlace = SplitPlace { source: usize::MAX, split: u32::MAX };
+}
+
+/// The events that are held for one split of a source.
 pub(super) struct Queue {
+    pub(super) place: SplitPlace,
     pub(super) time_field: Option<(usize, Type)>,
     pub(super) lateness: i64,
     /// Its events are sent, and have anchored positions. Never with event time.
     pub(super) is_sent: bool,
     /// The greatest time seen; for a source without event time, the next counter value less one.
     pub(super) greatest: Option<i64>,
+    /// The mark with which it began, if it joined after something was shown. It shows no time itself.
+    pub(super) begin: Option<i64>,
     /// The greatest punctuation: nothing with a time below it comes any more.
     pub(super) punctuated: Option<i64>,
     pub(super) segments: VecDeque<Segment>,
@@ -125,6 +142,28 @@ impl Segment {
 }
 
 impl Queue {
+    /// A split before its first input.
+    pub(super) fn new(place: SplitPlace, time_field: Option<(usize, Type)>, lateness: i64) -> Queue {
+        Queue {
+            place,
+            time_field,
+            lateness,
+            is_sent: false,
+            greatest: None,
+            begin: None,
+            punctuated: None,
+            segments: VecDeque::new(),
+            held: 0,
+            late: Vec::new(),
+            bad: Vec::new(),
+            ended: false,
+            paused: false,
+            ended_before: false,
+            taken: 0,
+            last_time: None,
+        }
+    }
+
     /// Whether events of other sources may have to wait for events of this one.
     pub(super) fn holds_back(&self) -> bool {
         !self.ended && !self.is_sent
@@ -177,9 +216,14 @@ impl Queue {
     /// event time.
     pub(super) fn low(&self) -> Option<i64> {
         match self.time_field {
-            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.punctuated),
+            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.promised()),
             None => Some(self.greatest.map_or(0, |g| g + 1)),
         }
+    }
+
+    /// The greatest mark that does not follow from events.
+    fn promised(&self) -> Option<i64> {
+        self.begin.max(self.punctuated)
     }
 
     /// The event times of a batch, if the source has event time.
@@ -216,9 +260,9 @@ impl Queue {
     /// The punctual rows and the late rows; both are omitted if no row is late. Updates the greatest time.
     pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
         let mut greatest = self.greatest.unwrap_or(i64::MIN);
-        let (lateness, punctuated) = (self.lateness, self.punctuated.unwrap_or(i64::MIN));
+        let (lateness, promised) = (self.lateness, self.promised().unwrap_or(i64::MIN));
         let mut late_row = |time: i64| {
-            let late = time < greatest.saturating_sub(lateness).max(punctuated);
+            let late = time < greatest.saturating_sub(lateness).max(promised);
             greatest = greatest.max(time);
             late
         };

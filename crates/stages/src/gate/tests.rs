@@ -11,36 +11,46 @@ use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
 use typed_index_collections::ti_vec;
 
-/// Sources and their deliveries: the times of their events, in order of arrival.
+/// Splits of sources and their deliveries: the times of their events, in order of arrival.
 struct Case {
+    /// By split, its source: the first split of each source, then others.
+    of: Vec<usize>,
     program: Program,
     schema: Schema,
     lateness: Option<i64>,
     times: Vec<Vec<i64>>,
 }
 
-/// (source, ordinal of arrival) of each event.
+/// (split, ordinal of arrival) of each event.
 type Events = Vec<(usize, i64)>;
+
+/// Splits of one source have one batch: each event says which it is of.
+const ORDINALS: i64 = 1 << 20;
 
 impl Case {
     /// `lateness`: none for sources without event time.
     fn new(lateness: Option<i64>, ty: Type, times: Vec<Vec<i64>>) -> Case {
+        Case::with_splits(lateness, ty, times.len(), (0..times.len()).collect(), times)
+    }
+
+    /// Of so many sources. `of`: by split, its source.
+    fn with_splits(lateness: Option<i64>, ty: Type, sources: usize, of: Vec<usize>, times: Vec<Vec<i64>>) -> Case {
         let source = |plan: PlanBuilder, s: usize| {
             plan.source(format!("source{s}"), |source| match lateness {
                 Some(lateness) => source.event_time("at", ty).field("n", Type::Int).lateness(lateness),
                 None => source.field("at", ty).field("n", Type::Int),
             })
         };
-        let plan = (0..times.len()).fold(PlanBuilder::new("gate"), source).build();
+        let plan = (0..sources).fold(PlanBuilder::new("gate"), source).build();
         let program = analyze(&plan).expect("a valid plan");
         let schema = program.streams.raw[0].schema.clone();
-        Case { program, schema, lateness, times }
+        Case { of, program, schema, lateness, times }
     }
 
     fn batch(&self, source: usize, from: usize, to: usize) -> SourceBatch {
         let is_time = self.schema.fields[0].scalar_type().is_some_and(|ty| ty.ty == Type::Time);
         let at = |at: i64| if is_time { Value::Time(at) } else { Value::Int(at) };
-        let record = |n: usize| vec![at(self.times[source][n]), Value::Int(n as i64)];
+        let record = |n: usize| vec![at(self.times[source][n]), Value::Int(source as i64 * ORDINALS + n as i64)];
         let records: Vec<Vec<Value>> = (from..to).map(record).collect();
         SourceBatch { events: batch_of(&self.schema, &records), bad: Vec::new() }
     }
@@ -61,7 +71,8 @@ impl Case {
                 greatest = greatest.max(Some(time));
             }
         }
-        punctual.sort_unstable();
+        // In a source, splits are numbered as they joined.
+        punctual.sort_by_key(|&(time, s, n)| (time, self.of[s], s, n));
         (punctual.into_iter().map(|(_, s, n)| (s, n)).collect(), late)
     }
 
@@ -71,6 +82,9 @@ impl Case {
             Code::compile(&self.program, &ti_vec![false; self.program.streams.len()]).expect("no code to speak of");
         let wiring = Wiring::of(&self.program, &code);
         let mut gate = Gate::new(&self.program, &wiring.sources);
+        for split in wiring.sources.len()..self.of.len() {
+            assert_eq!(gate.join(self.of[split], None), split);
+        }
         let mut epoch = Epoch::new(&self.program, &code, &wiring);
         let mut given = vec![0; self.times.len()];
         let mut seen = (Vec::new(), vec![Vec::new(); self.times.len()]);
@@ -126,17 +140,22 @@ impl Case {
             for &(source, count) in &epoch.input.merge {
                 for _ in 0..count {
                     let event = taken[source as usize][next[source as usize]];
-                    let is_below = self.times[source as usize][event as usize] < *complete;
+                    let (split, event) = ((event / ORDINALS) as usize, event % ORDINALS);
+                    assert_eq!(self.of[split], source as usize);
+                    let is_below = self.times[split][event as usize] < *complete;
                     assert!(self.lateness.is_none() || !is_below, "nothing below a punctuation comes after it");
-                    seen.0.push((source as usize, event));
+                    seen.0.push((split, event));
                     next[source as usize] += 1;
                 }
             }
             assert!(next.iter().zip(&taken).all(|(n, t)| *n == t.len()), "the merge covers what was taken");
             assert!(epoch.input.complete.is_none_or(|next| next >= *complete), "punctuations do not fall");
             *complete = (*complete).max(epoch.input.complete.unwrap_or(i64::MIN));
-            for (late, slice) in seen.1.iter_mut().zip(&epoch.input.sources) {
-                slice.late.iter().for_each(|batch| late.extend::<Vec<i64>>(column(batch)));
+            for event in epoch.input.sources.iter().flat_map(|slice| &slice.late).flat_map(|late: &RecordBatch| {
+                let late: Vec<i64> = column(late);
+                late
+            }) {
+                seen.1[(event / ORDINALS) as usize].push(event % ORDINALS);
             }
         }
     }
@@ -168,6 +187,58 @@ fn random_sources_are_merged_in_position_order() {
         let ty = if round % 2 == 0 { Type::Int } else { Type::Time };
         check(&Case::new(lateness, ty, times), &mut random, 6);
     }
+}
+
+#[test]
+fn random_splits_are_merged_in_position_order() {
+    let mut random = Random::new(11);
+    for round in 0..150 {
+        let (sources, more) = (1 + random.below(3), random.below(9));
+        let of = (0..sources).chain((0..more).map(|_| random.below(sources)).collect::<Vec<_>>()).collect::<Vec<_>>();
+        let lateness = Some([0, 1, 5, 1_000_000][random.below(4)]);
+        let step = [1, 2, 10][random.below(3)];
+        let times = of
+            .iter()
+            .map(|_| {
+                let (mut time, count) = (random.below(20) as i64, random.below(60));
+                let at = |_| {
+                    time += random.below(step) as i64;
+                    time - random.below(5) as i64
+                };
+                (0..count).map(at).collect()
+            })
+            .collect();
+        let ty = if round % 2 == 0 { Type::Int } else { Type::Time };
+        check(&Case::with_splits(lateness, ty, sources, of, times), &mut random, 6);
+    }
+}
+
+/// A split that joins begins after all that has passed, and the punctuation does not fall.
+#[test]
+fn a_split_joins_after_what_has_passed() {
+    let case = Case::with_splits(Some(0), Type::Int, 2, vec![0, 1, 0], vec![vec![5, 9], vec![5, 9], vec![4, 5, 6]]);
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    let mut epoch = Epoch::new(&case.program, &code, &wiring);
+    assert_eq!(gate.mark_to_join(0), None);
+    gate.ingest(0, case.batch(0, 0, 1), 0);
+    gate.ingest(1, case.batch(1, 0, 1), 0);
+    assert_eq!(gate.mark_to_join(0), Some(5), "nothing has passed");
+    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    assert_eq!((epoch.input.events, gate.mark_to_join(0)), (1, Some(5)), "of source 0, its first split");
+    gate.ingest(0, case.batch(0, 1, 2), 0);
+    epoch.clear();
+    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    assert_eq!((epoch.input.events, epoch.input.complete), (1, Some(5)), "of source 1");
+    assert_eq!((gate.mark_to_join(0), gate.mark_to_join(1)), (Some(6), Some(5)));
+    let split = gate.join(0, gate.mark_to_join(0));
+    gate.ingest(split, case.batch(2, 0, 3), 0);
+    gate.end(1);
+    epoch.clear();
+    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    let late: usize = epoch.input.sources[0].late.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!((late, epoch.input.events), (2, 1), "6 passes, and 9 waits for the new split");
 }
 
 /// An event exactly at the bound is punctual, and one below it is late; a late event does not move the low mark.

@@ -1,0 +1,30 @@
+//! Splits that join: at the gate, among the inputs, and where silence is watched, which all count them alike.
+
+use crate::idle::Idle;
+use crate::inputs::Inputs;
+use tidemill_stages::gate::Gate;
+use tidemill_stages::io::IoFailure;
+
+/// A split that joins.
+pub struct Known {
+    /// The number of its source.
+    pub source: usize,
+    /// Its number there.
+    pub split: u32,
+    /// What its source knows it by.
+    pub name: String,
+    /// The mark with which it begins.
+    pub mark: Option<i64>,
+}
+
+/// A split joins; the first one of a source is there from the start, and gets its name. Returns its number among all splits.
+pub fn join(known: Known, gate: &mut Gate, inputs: &mut Inputs, idle: &mut Idle, now: u64) -> Result<usize, IoFailure> {
+    let Known { source, split, name, mark } = known;
+    assert_eq!(split as usize, inputs.names(source).len(), "splits join in the order of their numbers");
+    let number = inputs.join(source, name)?;
+    if split > 0 {
+        assert_eq!(gate.join(source, mark), number, "gate and inputs count splits alike");
+        idle.join(source, now);
+    }
+    Ok(number)
+}
