@@ -38,6 +38,21 @@ End = Literal["pause", "last", "follow"]
 """What the end of a source's input is."""
 
 
+Splits = Literal["files", "whole_files"]
+"""How files are read side by side."""
+
+
+def splits_of(splits: bool | Literal["whole"]) -> Splits | None:
+    """What the argument of a connector says. Raises ``PlanError``."""
+    if splits is True:
+        return "files"
+    if splits is False:
+        return None
+    if splits == "whole":
+        return "whole_files"
+    raise PlanError(f"splits={splits!r} is not a way to read files", "give splits=True, or splits='whole'")
+
+
 def end_of(last: bool, follow: bool = False) -> End:
     """What the arguments of a connector say. Raises ``PlanError``."""
     if last and follow:
@@ -74,6 +89,7 @@ def _paths(paths: Path | Iterable[Path]) -> tuple[str, ...]:
 class _Files(Connector):
     paths: tuple[str, ...]
     end: End = field(default="pause", kw_only=True)
+    splits: Splits | None = field(default=None, kw_only=True)
 
     def _source_options(self) -> dict[str, Any]:
         return {}
@@ -84,17 +100,22 @@ class _Files(Connector):
     def _table_spec(self) -> str:
         if self.end == "follow":
             raise PlanError("the first rows of a table cannot be followed", "leave out follow=True")
+        if self.splits is not None:
+            raise PlanError("the first rows of a table are not read in splits", "leave out splits=")
         return self._source_spec()
 
     def _source_spec(self) -> str:
         end = {} if self.end == "pause" else {"end": self.end}
-        return json.dumps({"kind": self.kind, "paths": list(self.paths), **self._source_options(), **end})
+        splits = {} if self.splits is None else {"splits": self.splits}
+        return json.dumps({"kind": self.kind, "paths": list(self.paths), **self._source_options(), **end, **splits})
 
     def _sink_spec(self) -> str:
         if len(self.paths) != 1:
             raise PlanError(f"a {self.kind} sink has {len(self.paths)} paths", "a sink writes one file")
         if self.end != "pause":
             raise PlanError(f"{self.end}=True is for sources", "leave it out for a sink")
+        if self.splits is not None:
+            raise PlanError("splits= is for sources", "leave it out for a sink")
         return json.dumps({"kind": self.kind, "path": self.paths[0], **self._sink_options()})
 
 
@@ -200,6 +221,7 @@ def csv(
     compression: str | None = None,
     last: bool = False,
     follow: bool = False,
+    splits: bool | Literal["whole"] = False,
 ) -> Csv:
     """CSV files with a header line that names the columns, in any order.
 
@@ -210,31 +232,69 @@ def csv(
     new files of a glob that sort after it. A last line without a line end is waited for. With ``last=True`` their
     end is the end of the source for good. With ``follow=True`` a run stays and watches: it takes what is added to
     the last file as it comes, the new file where that one is renamed, and new files of a glob, until it is stopped.
+
+    With ``splits=True`` the files are read side by side, in the order of event time, which the source must declare:
+    each file is a split, with its own lateness. All files may grow then, and new ones may have any name. One that
+    comes after the first run has begun joins with what may still come: what it has before is late. A file holds the
+    others back for as long as it may have an earlier event; with ``splits="whole"`` it is complete when it is first
+    seen, and its end lets the others go on.
     """
     if len(delimiter) != 1 or not delimiter.isascii():
         raise PlanError(f"the delimiter {delimiter!r} is not one ASCII character")
     compressed = _choice(compression, ("none", "gzip", "zstd"))
-    return Csv(_paths(paths), compressed, delimiter, null, end=end_of(last, follow))
+    end = end_of(last, follow)
+    return Csv(_paths(paths), compressed, delimiter, null, end=end, splits=splits_of(splits))
 
 
 def jsonl(
-    paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False, follow: bool = False
+    paths: Path | Iterable[Path],
+    *,
+    compression: str | None = None,
+    last: bool = False,
+    follow: bool = False,
+    splits: bool | Literal["whole"] = False,
 ) -> Jsonl:
-    """Files with one JSON object per line. ``compression``, ``last`` and ``follow`` as for ``tm.csv``."""
-    return Jsonl(_paths(paths), _choice(compression, ("none", "gzip", "zstd")), end=end_of(last, follow))
+    """Files with one JSON object per line. ``compression``, ``last``, ``follow`` and ``splits`` as for ``tm.csv``."""
+    compressed = _choice(compression, ("none", "gzip", "zstd"))
+    return Jsonl(_paths(paths), compressed, end=end_of(last, follow), splits=splits_of(splits))
 
 
-def parquet(paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False) -> Parquet:
+def parquet(
+    paths: Path | Iterable[Path],
+    *,
+    compression: str | None = None,
+    last: bool = False,
+    follow: bool = False,
+    splits: bool = False,
+) -> Parquet:
     """Apache Parquet files. ``compression`` of a sink is ``none``, ``snappy``, ``lz4``, ``gzip`` or
-    ``zstd`` (the default). ``last`` as for ``tm.csv``; a file that was read cannot grow."""
+    ``zstd`` (the default). ``last`` as for ``tm.csv``; a file that was read cannot grow. With
+    ``splits=True`` the files are read side by side, as by ``tm.csv`` with ``splits="whole"``; then new files can be
+    watched for with ``follow=True``."""
     allowed = ("none", "snappy", "lz4", "gzip", "zstd")
-    return Parquet(_paths(paths), _choice(compression, allowed), end=end_of(last))
+    end = _end_of_whole(last, follow, splits)
+    return Parquet(_paths(paths), _choice(compression, allowed), end=end, splits=splits_of(splits))
 
 
-def ipc(paths: Path | Iterable[Path], *, compression: str | None = None, last: bool = False) -> Ipc:
+def ipc(
+    paths: Path | Iterable[Path],
+    *,
+    compression: str | None = None,
+    last: bool = False,
+    follow: bool = False,
+    splits: bool = False,
+) -> Ipc:
     """Arrow IPC files, in the file or the stream format. ``compression`` of a sink is ``none`` (the
-    default), ``lz4`` or ``zstd``. ``last`` as for ``tm.csv``; a file that was read cannot grow."""
-    return Ipc(_paths(paths), _choice(compression, ("none", "lz4", "zstd")), end=end_of(last))
+    default), ``lz4`` or ``zstd``. ``last`` as for ``tm.csv``; a file that was read cannot grow.
+    ``splits`` and ``follow`` as for ``tm.parquet``."""
+    end = _end_of_whole(last, follow, splits)
+    return Ipc(_paths(paths), _choice(compression, ("none", "lz4", "zstd")), end=end, splits=splits_of(splits))
+
+
+def _end_of_whole(last: bool, follow: bool, splits: bool) -> End:
+    if follow and not splits:
+        raise PlanError("files of this format cannot grow while they are read", "give splits=True with follow=True")
+    return end_of(last, follow)
 
 
 def null() -> Null:

@@ -57,7 +57,8 @@ where
     }
 
     fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
-        Ok(Box::new(spec.read::<R>()?))
+        let can_grow = matches!(self.kind, csv::KIND | jsonl::KIND);
+        crate::splits::connection(spec, can_grow, |spec| Ok(Box::new(spec.read::<R>()?)))
     }
 
     fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
