@@ -140,6 +140,31 @@ def test_a_followed_file_falls_silent(tmp_path):
     assert order(out) == ([1, 11, 2], [])
 
 
+def test_new_files_join_while_the_others_are_followed(tmp_path):
+    a, b, c = (tmp_path / name for name in ("a.csv", "b.csv", "0.csv"))
+    csv(a, (1, 1), (10, 2))
+    csv(b, (3, 11))
+    out = tmp_path / "out.jsonl"
+    app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle="300ms")
+    with app.start(workers=1, state=tmp_path / "state") as mill:
+        seen = lambda: mill.summary().sources[0]
+        wait_for(lambda: seen().events == 3)
+        # It begins at 10, and its 12 waits for what a.csv, which is before it, may still have at 12.
+        csv(c, (9, 21), (12, 22))
+        wait_for(lambda: seen().late == 1)
+        grow(a, (15, 3))
+        wait_for(lambda: seen().events == 5)
+        # In this order: who is silent is taken to be as far as the others.
+        grow(b, (16, 12))
+        wait_for(lambda: seen().held == 1)
+        grow(c, (18, 23))
+        wait_for(lambda: seen().events == 6)
+        grow(a, (20, 4))
+        wait_for(lambda: seen().events == 8)
+        mill.stop()
+    assert order(out) == ([1, 11, 2, 22, 3, 12, 23, 4], [21])
+
+
 def test_whole_parquet_files_are_watched_for(tmp_path):
     parquet(tmp_path / "a.parquet", (1, 1), (5, 2))
     out = tmp_path / "out.jsonl"
