@@ -1,40 +1,31 @@
 //! The gate's actor: gathers input into epochs.
 
+mod begin;
 mod joining;
+mod room;
 
+use self::room::Slots;
 use crate::agenda::{Agenda, Times};
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::idle::Idle;
-use crate::inputs::{FromSource, Inputs, Nothing};
-use crate::options::{EpochSize, Options};
+use crate::inputs::Inputs;
+use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::replay::LogCutter;
 use crate::session::at_gate::{AtGate, SessionState};
-use crate::splits::{Known, join};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_recovery::{
-    GateSide, Left, Recovery, Replayed, Room, RunError, Shared, SourceAt, SplitName, Start, Taken,
-};
+use tidemill_recovery::{GateSide, Left, Recovery, RunError, Shared, SourceAt};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
-use tidemill_stages::io::{IoFailure, Resumed};
-use tidemill_state::Table;
+use tidemill_stages::io::IoFailure;
 
-/// The interval at which the gate checks whether the merges that it waits for are done, nanoseconds.
-const MERGE_POLL: u64 = 1_000_000;
-/// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
-const ENDED_POLL: u64 = 20_000_000;
 /// The interval at which the gate checks whether the epochs before what is due were accessed, nanoseconds.
 const DUE_POLL: u64 = 20_000;
 
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";
-
-const IS_ONE_STREAM: &str = "it was read as one stream, file after file, and is to be read in splits now: a state keeps \
-     what it began with; take splits=True away, or begin a new state";
 
 /// Gathers epochs and cuts them.
 pub struct Gatherer {
@@ -63,15 +54,6 @@ pub struct Gatherer {
     /// What may be due at the boundary at hand, and is looked at with the next epoch.
     next_due: Option<DueCut>,
     phase: Phase,
-}
-
-/// The empty epochs.
-struct Slots {
-    free: Inbox<Box<Epoch>>,
-    /// Epochs that have returned and are not in use.
-    #[allow(clippy::vec_box, reason = "boxed as they travel")]
-    stash: Vec<Box<Epoch>>,
-    count: usize,
 }
 
 /// The gate's state in a durable run.
@@ -241,246 +223,6 @@ impl Gatherer {
             durable.side.feed.close();
         }
         Progress::Over
-    }
-
-    /// Restores the positions of the sources, and starts the sources that are needed to replay the log; without a
-    /// state, starts all sources.
-    fn begin(&mut self) -> Result<Progress, RunError> {
-        let Some(durable) = &mut self.durable else {
-            for source in 0..self.inputs.sources() {
-                self.gate.send(source, self.inputs.is_sent(source));
-                self.inputs.start(source, Taken::default());
-            }
-            self.begin_splits()?;
-            self.end_unsent();
-            return self.go_on(Phase::Room);
-        };
-        let mut sources = std::mem::take(&mut durable.side.sources);
-        for (split, at) in sources.iter().enumerate() {
-            if let Some(SplitName { source, split, name }) = at.split.clone() {
-                let known = Known { source, split, name, mark: at.standing.begin };
-                join(known, &mut self.gate, &mut self.inputs, &mut self.idle, durable.begun)
-                    .map_err(|failure| source_failed(&self.on, source, failure))?;
-            } else if at.taken != Taken::default() && self.inputs.has_splits(split) {
-                return Err(source_failed(&self.on, split, IoFailure::new(IS_ONE_STREAM)));
-            }
-            self.gate.stand(split, at.standing.clone(), durable.begun);
-        }
-        sources.resize_with(self.inputs.len(), Default::default);
-        let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();
-        let taken_before = sources.into_iter().zip(replays.iter().copied());
-        durable.side.feed.intake = tidemill_recovery::Intake::new(self.inputs.sources(), taken_before);
-        let start = durable.side.take_start();
-        for source in (0..replays.len()).filter(|&source| replays[source]) {
-            self.resume(source)?;
-        }
-        match start {
-            Start::New(log) => self.begin_log(Replayed { log, lost: 0 }, Recovery::default()),
-            Start::Replay(replay) => {
-                let planted = self.durable.as_ref().expect("looked at above").side.planted;
-                self.replay = Some(LogCutter::new(*replay, planted));
-                self.go_on(Phase::Room)
-            }
-        }
-    }
-
-    /// Called after the whole log has been replayed: the log continues, and so do the sources.
-    fn begin_log(&mut self, replayed: Replayed, recovery: Recovery) -> Result<Progress, RunError> {
-        assert!(self.replay.is_none(), "a log goes on after its replay");
-        self.check_taken();
-        let durable = self.durable.as_mut().expect("only a durable run has a log");
-        let nanoseconds = self.on.environment.now() - durable.begun;
-        durable.recovery = Recovery { nanoseconds, ..recovery };
-        durable.side.feed.begin(replayed.log);
-        self.idle.begin(self.on.environment.now());
-        self.on.control.recovery.done.store(true, Ordering::Relaxed);
-        if durable.side.replay_only {
-            return Ok(self.leave());
-        }
-        self.go_on(Phase::PassOver(replayed.lost))
-    }
-
-    /// Checks, before the sources go on, that what the gate has of each is no more than what was taken from it.
-    fn check_taken(&self) {
-        let Some(durable) = &self.durable else { return };
-        for split in 0..self.gate.splits() {
-            let (taken, _) = durable.side.feed.intake.of(split);
-            assert!(
-                self.gate.has_of(split) <= taken.events,
-                "a source goes on after the events that the gate has of it"
-            );
-        }
-    }
-
-    fn pass_over(&mut self, lost: u64) -> Result<Progress, RunError> {
-        if lost == 0 {
-            for source in 0..self.inputs.len() {
-                self.resume(source)?;
-            }
-            self.begin_splits()?;
-            self.end_unsent();
-            return self.go_on(Phase::Ended(0));
-        }
-        if !self.log_has_room() {
-            return self.wait(Phase::PassOver(lost), None);
-        }
-        match self.slots.take() {
-            Took::Message(epoch) => {
-                self.put(epoch, &Cut::Most(0))?;
-                self.go_on(Phase::PassOver(lost - 1))
-            }
-            Took::Nothing => self.wait(Phase::PassOver(lost), None),
-            Took::Closed => Ok(self.leave()),
-        }
-    }
-
-    /// Checks that sources from this one on have nothing more if they had ended for good.
-    fn check_ended(&mut self, source: usize) -> Result<Progress, RunError> {
-        if source == self.inputs.len() {
-            return self.go_on(Phase::Room);
-        }
-        if !self.gate.has_ended(source) || self.inputs.is_sent(source) {
-            return self.go_on(Phase::Ended(source + 1));
-        }
-        match self.inputs.receive(source) {
-            Ok(FromSource::Batch(..) | FromSource::Rest(..)) => {
-                let failure = IoFailure::new(
-                    "it has ended for good, by --final or as the last of its input, and there is more of it now: give \
-                     it as it was, or put the state back to a savepoint from before its end",
-                );
-                Err(self.split_failed(source, failure))
-            }
-            Ok(FromSource::Failed(failure)) if !failure.schema => Err(self.split_failed(source, failure)),
-            Err(Nothing::Yet) if !self.on.control.ends() => {
-                let until = self.on.environment.now() + ENDED_POLL;
-                self.wait(Phase::Ended(source), Some(until))
-            }
-            // A pipe without anything has no header, either.
-            Ok(FromSource::End | FromSource::Failed(_)) | Err(_) => {
-                self.inputs.forget(source);
-                self.go_on(Phase::Ended(source + 1))
-            }
-        }
-    }
-
-    /// Without a session nobody sends: the input of sources that are sent to comes to its end at once.
-    fn end_unsent(&mut self) {
-        let sent = (0..self.inputs.sources()).filter(|&source| self.inputs.is_sent(source));
-        for source in sent.filter(|_| self.session.is_none()) {
-            self.inputs.end(source, &mut self.gate);
-        }
-    }
-
-    /// Starts a split at its position, unless it was started before.
-    fn resume(&mut self, source: usize) -> Result<(), RunError> {
-        let is_open = self.inputs.source(source).is_some() || self.inputs.is_started(source);
-        if !is_open && self.inputs.name(source).is_some() {
-            self.inputs.open(source).map_err(|failure| self.split_failed(source, failure))?;
-        }
-        let is_sent = self.inputs.is_sent(source);
-        self.gate.send(source, is_sent);
-        let durable = self.durable.as_mut().expect("only a durable run goes on");
-        let intake = &mut durable.side.feed.intake;
-        intake.send(source, is_sent);
-        let ((taken, token), before) = (intake.of(source), intake.before(source));
-        let resumed = match self.inputs.source(source) {
-            Some(reader) if taken != Taken::default() => reader.resume(token.as_deref()),
-            _ => Ok(Resumed::New),
-        };
-        let resumed = resumed.map_err(|failure| self.split_failed(source, failure))?;
-        let drop = match resumed {
-            Resumed::Anew => taken,
-            Resumed::Given => taken.since(before),
-            Resumed::Behind | Resumed::New => Taken::default(),
-        };
-        if resumed == Resumed::Given {
-            self.again[source] = drop.events;
-        }
-        self.inputs.start(source, drop);
-        Ok(())
-    }
-
-    fn split_failed(&self, split: usize, failure: IoFailure) -> RunError {
-        source_failed(&self.on, self.inputs.source_of(split), failure)
-    }
-
-    /// Makes room for the next epoch: frees slots of rows that do not exist and, with a memory limit, memory.
-    fn make_room(&mut self) -> Result<Progress, RunError> {
-        if self.on.machine.tables.iter().any(Table::wants_sweep) {
-            match self.slots.all() {
-                Took::Message(()) => self.sweep(),
-                Took::Nothing => return self.wait(Phase::Room, None),
-                Took::Closed => return self.go_on(Phase::Last),
-            }
-        }
-        if let Some(progress) = self.relieve()? {
-            return Ok(progress);
-        }
-        if !self.log_has_room() {
-            return self.wait(Phase::Room, None);
-        }
-        match self.slots.take() {
-            Took::Message(mut epoch) => {
-                epoch.input.opened = self.on.environment.now();
-                self.go_on(Phase::Gather(epoch))
-            }
-            Took::Nothing => self.wait(Phase::Room, None),
-            Took::Closed => self.go_on(Phase::Last),
-        }
-    }
-
-    fn log_has_room(&self) -> bool {
-        self.durable.as_ref().is_none_or(|durable| durable.side.feed.has_room())
-    }
-
-    /// Frees slots of rows that do not exist, once there are enough of them to be worth a sweep.
-    fn sweep(&mut self) {
-        assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight");
-        for table in self.on.machine.tables.iter().filter(|table| table.wants_sweep()) {
-            #[allow(unsafe_code)]
-            // SAFETY: all epochs are here, cleared: no thread holds a row's address or text.
-            unsafe {
-                table.sweep();
-            }
-        }
-    }
-
-    /// With a memory limit, makes room for the rows of the next epoch; none if there is room.
-    fn relieve(&mut self) -> Result<Option<Progress>, RunError> {
-        let events_max = self.events_max_of_run();
-        let Some(durable) = &mut self.durable else { return Ok(None) };
-        let Some(memory) = &mut durable.side.memory else { return Ok(None) };
-        if durable.merges {
-            durable.merges = memory.waits_for_merges();
-            if durable.merges && !self.on.control.stops() {
-                let until = self.on.environment.now() + MERGE_POLL;
-                return self.wait(Phase::Room, Some(until)).map(Some);
-            }
-            durable.merges = false;
-        } else if durable.short.is_none()
-            && let Room::Short { too_much } = memory.room(events_max, self.slots.count)
-        {
-            durable.short = Some(too_much);
-        }
-        let Some(too_much) = durable.short else { return Ok(None) };
-        match self.slots.all() {
-            Took::Message(()) => {}
-            Took::Nothing => return self.wait(Phase::Room, None).map(Some),
-            Took::Closed => return self.go_on(Phase::Last).map(Some),
-        }
-        assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight while rows are evicted");
-        memory.evict(too_much, events_max)?;
-        (durable.short, durable.merges) = (None, true);
-        self.go_on(Phase::Room).map(Some)
-    }
-
-    /// The maximum number of events of the next epoch, before the limit by memory.
-    fn events_max_of_run(&self) -> usize {
-        match self.options.epoch {
-            EpochSize::Events(events) => events.max(1),
-            EpochSize::Auto => self.pipeline.events_max(self.number),
-            EpochSize::Age(_) => self.options.epoch_events_max,
-        }
     }
 
     /// Continues gathering an epoch.
@@ -687,31 +429,5 @@ impl Actor for Gatherer {
                 self.leave()
             }
         }
-    }
-}
-
-impl Slots {
-    /// Takes an empty epoch.
-    fn take(&mut self) -> Took<Box<Epoch>> {
-        self.stash.pop().map_or_else(|| self.free.take(), Took::Message)
-    }
-
-    /// Puts an epoch into the stash.
-    fn keep(&mut self, epoch: Box<Epoch>) {
-        assert!(self.stash.len() < self.count, "an epoch returns once");
-        assert_eq!(epoch.input.events, 0, "an epoch returns empty");
-        self.stash.push(epoch);
-    }
-
-    /// Collects all epochs in the stash; once they are there, nothing is in flight.
-    fn all(&mut self) -> Took<()> {
-        while self.stash.len() < self.count {
-            match self.free.take() {
-                Took::Message(epoch) => self.keep(epoch),
-                Took::Nothing => return Took::Nothing,
-                Took::Closed => return Took::Closed,
-            }
-        }
-        Took::Message(())
     }
 }
