@@ -92,10 +92,16 @@ impl Intake<'_> {
         if let Some(source) = self.idle.silent().find(|&source| !self.inputs.is_empty(source)) {
             return Some(source);
         }
-        let is_held_back = self.gate.is_held_back();
+        let is_held_back = self.idle.is_held_back(self.gate);
         let stays = |s| self.gate.has_paused(s) || (is_held_back && self.inputs.replays(s));
         let heard = self.gate.slowest_of(|s| !stays(s) && !self.idle.is_silent(s));
         heard.or_else(|| self.gate.slowest_of(|s| !stays(s)))
+    }
+
+    /// When a paused split is raised by the clock, if sources that it holds back are to be read on then.
+    fn waits_for_silence(&self) -> Option<u64> {
+        let goes_on = self.gate.slowest_of(|split| !self.gate.has_paused(split)).is_some();
+        self.idle.holds_until(self.gate).filter(|_| goes_on)
     }
 
     /// Takes the next message of a source.
@@ -192,7 +198,8 @@ impl Cutter for LocalCutter {
             return Ok(self.cut(intake));
         }
         let slowest = intake.source();
-        if slowest.is_none() && !intake.session.is_open && !intake.inputs.watches() {
+        let silence = if slowest.is_none() { intake.waits_for_silence() } else { None };
+        if slowest.is_none() && silence.is_none() && !intake.session.is_open && !intake.inputs.watches() {
             return Ok(self.last(intake));
         }
         if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
@@ -203,7 +210,10 @@ impl Cutter for LocalCutter {
                 self.last_input = Some(intake.now());
                 Ok(Gathering::Took)
             }
-            Taking::Nothing => Ok(Gathering::Waits(intake.now() + if ready > 0 { GATE_POLL } else { IDLE_POLL })),
+            Taking::Nothing => {
+                let (now, poll) = (intake.now(), if ready > 0 { GATE_POLL } else { IDLE_POLL });
+                Ok(Gathering::Waits(silence.map_or(now + poll, |silence| silence.clamp(now + GATE_POLL, now + poll))))
+            }
             Taking::Stopped => Ok(self.stop(intake)),
         }
     }

@@ -78,9 +78,7 @@ impl Idle {
     ) {
         // Only a source that holds others back is worth it, and there is one at a time.
         if let Some(slowest) = gate.slowest_of(|source| !self.silent.contains(&source))
-            && self.after[slowest].is_some_and(|after| now.saturating_sub(self.heard[slowest]) >= after)
-            && gate.has_time(slowest)
-            && !gate.has_paused(slowest)
+            && self.silent_from(gate, slowest).is_some_and(|from| now >= from)
             && !has_input(slowest)
         {
             self.silent.insert(slowest);
@@ -88,13 +86,37 @@ impl Idle {
         let least = gate.slowest_of(|source| !self.silent.contains(&source)).and_then(|source| gate.low(source));
         let Some(least) = least else { return };
         for &source in &self.silent {
-            // What a source gives after its silence comes first, and a pause leaves marks as they are.
-            let stays = has_input(source) || gate.has_paused(source);
-            if !stays && gate.low(source) < Some(least) {
+            // What a source gives after its silence comes first.
+            if !has_input(source) && may_rise(gate, source) && gate.low(source) < Some(least) {
                 punctuate(gate, feed.as_deref_mut(), source, least);
             }
         }
     }
+
+    /// Where a split that holds others back has paused and is raised by the clock: when it is (time of the clock), if it
+    /// is not silent yet.
+    pub fn holds_until(&self, gate: &Gate) -> Option<u64> {
+        let slowest = gate.slowest_of(|source| !self.silent.contains(&source))?;
+        self.silent_from(gate, slowest).filter(|_| gate.has_paused(slowest))
+    }
+
+    /// From when on a source is silent if nothing comes of it (time of the clock).
+    fn silent_from(&self, gate: &Gate, source: usize) -> Option<u64> {
+        let after = self.after[source].filter(|_| gate.has_time(source) && may_rise(gate, source))?;
+        Some(self.heard[source].saturating_add(after))
+    }
+
+    /// Whether a paused split holds back every event that may still come, and is not raised with the others.
+    pub fn is_held_back(&self, gate: &Gate) -> bool {
+        let rises = |split| self.silent.contains(&split) && may_rise(gate, split);
+        gate.slowest_of(|split| !rises(split)).is_some_and(|slowest| gate.has_paused(slowest))
+    }
+}
+
+/// Whether silence raises the mark of a split. A pause leaves the mark of a whole source as it is; one of several splits is
+/// silent while others are read, and what it gets for a later run is compared with what they had.
+fn may_rise(gate: &Gate, split: usize) -> bool {
+    !gate.has_paused(split) || gate.is_one_of_several(split)
 }
 
 /// Gives a punctuation of a source to the gate and the log.

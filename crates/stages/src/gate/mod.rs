@@ -286,9 +286,10 @@ impl Gate {
         self.queues[source].paused
     }
 
-    /// Whether a paused source holds back every event that may still come.
-    pub fn is_held_back(&self) -> bool {
-        self.slowest_of(|_| true).is_some_and(|slowest| self.queues[slowest].paused)
+    /// Whether the source of a split has several.
+    pub fn is_one_of_several(&self, split: usize) -> bool {
+        let source = self.source_of(split);
+        self.queues.iter().filter(|queue| queue.place.source == source).nth(1).is_some()
     }
 
     /// The earliest arrival time among the first held events of the sources.

@@ -321,8 +321,8 @@ fn a_paused_source_holds_the_others_back() {
     gate.ingest(1, case.batch(1, 0, 3), 0);
     gate.pause(1);
     assert_eq!(
-        (gate.ready(10), gate.slowest(), gate.is_held_back()),
-        (1, Some(0), true),
+        (gate.ready(10), gate.slowest(), gate.slowest_of(|_| true)),
+        (1, Some(0), Some(1)),
         "3 passes, 7 may have one before it"
     );
     let positions = gate.positions();
