@@ -39,6 +39,7 @@ pub fn batch_from_columns(
                 column: Some(schema.fields[column].name.clone()),
                 reason,
                 record: Some(shown(&schema, &cells)),
+                after: rows.len() as u64,
             }),
         }
     }

@@ -237,7 +237,8 @@ def csv(
     each file is a split, with its own lateness. All files may grow then, and new ones may have any name. One that
     comes after the first run has begun joins with what may still come: what it has before is late. A file holds the
     others back for as long as it may have an earlier event; with ``splits="whole"`` it is complete when it is first
-    seen, and its end lets the others go on.
+    seen, and its end lets the others go on. Where the source has ``idle``, a file that was read to its end is silent
+    while others are read. What is late or bad waits as well, and comes in order.
     """
     if len(delimiter) != 1 or not delimiter.isascii():
         raise PlanError(f"the delimiter {delimiter!r} is not one ASCII character")

@@ -3,7 +3,7 @@
 
 use crate::error::AuditError;
 use crate::position::{At, EventPosition};
-use crate::walk::{OpenSource, Walk, recorded_program, source_streams};
+use crate::walk::{OpenSource, Walk, is_named, recorded_program, source_streams};
 use std::fmt::Write;
 use tidemill_connect::time_text;
 use tidemill_durability::StateDirectory;
@@ -47,12 +47,7 @@ fn search(
     position: &EventPosition,
     open: OpenSource<'_>,
 ) -> Result<(String, (u64, u64)), AuditError> {
-    let source = source_streams(program).position(|stream| stream.name == position.source);
-    let Some(source) = source else {
-        let names: Vec<&str> = source_streams(program).map(|stream| stream.name.as_str()).collect();
-        let (name, names) = (&position.source, names.join(", "));
-        return Err(AuditError::Unknown(format!("there is no source '{name}'; sources: {names}")));
-    };
+    let (source, split) = source_of(program, position)?;
     if matches!(position.at, At::Time(_)) && time_type(program, source).is_none() {
         let name = &position.source;
         let text = format!("the events of '{name}' have no event time; give the number of one, such as {name}:17");
@@ -64,29 +59,35 @@ fn search(
     let own = from.and_then(StateDirectory::manifest).map(|manifest| manifest.changes.len());
     let end = own.and_then(|own| directory.manifest().and_then(|manifest| manifest.changes.get(own).copied()));
     let mut text = String::new();
+    let mut wanted = wanted_splits(&walk, position, source, split)?;
     let field = source_streams(program).nth(source).and_then(|stream| stream.event_time);
     let time_of = |event: &[Value]| field.and_then(|field| event[field].word());
     while end != Some(walk.epoch) {
-        let mut late = String::new();
-        let found = walk.next_epoch(&mut |of, offset, event| {
+        let mut late = Vec::new();
+        let found = walk.next_epoch(&mut |of, split, offset, event| {
             let is_it = match position.at {
                 At::Offset(wanted) => wanted == offset,
                 At::Time(time) => time_of(event) == Some(time),
             };
             if of == source && is_it {
-                late.push_str(&late_text(program, source, offset, event));
+                late.push((split, offset, event.to_vec()));
             }
         })?;
         let Some(epoch) = found else { break };
-        text.push_str(&late);
+        wanted = wanted_splits(&walk, position, source, split)?;
+        let is_wanted = |split: usize| wanted.as_ref().is_none_or(|wanted| wanted.contains(&split));
+        for (split, offset, event) in late.into_iter().filter(|(split, ..)| is_wanted(*split)) {
+            text.push_str(&late_text(program, source, &walk.origin(source, split), offset, &event));
+        }
         while let Some(next) = walk.next_event() {
             let is_it = next.position.source as usize == source
+                && is_wanted(next.split)
                 && match position.at {
                     At::Offset(offset) => next.is_known && next.position.offset == offset,
                     At::Time(time) => time_of(&next.event) == Some(time),
                 };
             if is_it {
-                text.push_str(&event_text(program, &next, epoch.number));
+                text.push_str(&event_text(program, &next, &walk.origin(source, next.split), epoch.number));
                 let traces = walk.reference.process_traced(next);
                 if traces.is_empty() {
                     text.push_str("it reached no transaction\n");
@@ -101,7 +102,66 @@ fn search(
             break;
         }
     }
-    Ok((text, (first, walk.epoch)))
+    match split.filter(|_| wanted.is_some_and(|wanted| wanted.is_empty())) {
+        Some(split) => Err(AuditError::Unknown(unknown_split(&walk, source, split))),
+        None => Ok((text, (first, walk.epoch))),
+    }
+}
+
+/// The source of a position, and the split that it names. The name of a source may have a slash, too.
+fn source_of<'a>(program: &Program, position: &'a EventPosition) -> Result<(usize, Option<&'a str>), AuditError> {
+    let numbered = |name: &str| source_streams(program).position(|stream| stream.name == name);
+    let split = position.split.as_deref();
+    let whole = split.and_then(|split| numbered(&format!("{}/{split}", position.source)));
+    let source = whole.map(|source| (source, None)).or_else(|| Some((numbered(&position.source)?, split)));
+    source.ok_or_else(|| {
+        let names: Vec<&str> = source_streams(program).map(|stream| stream.name.as_str()).collect();
+        AuditError::Unknown(format!("there is no source '{}'; sources: {}", position.source, names.join(", ")))
+    })
+}
+
+/// Which splits of a source a position means; none: all that there are.
+fn wanted_splits(
+    walk: &Walk<'_>,
+    position: &EventPosition,
+    source: usize,
+    split: Option<&str>,
+) -> Result<Option<Vec<usize>>, AuditError> {
+    let names = walk.names(source);
+    let Some(split) = split else {
+        if matches!(position.at, At::Offset(_)) && names.len() > 1 {
+            let (name, count) = (&position.source, names.len());
+            let first = walk.origin(source, 0);
+            return Err(AuditError::Unknown(format!(
+                "source '{name}' has {count} splits, and each counts its own events; name one, such as {first}:17"
+            )));
+        }
+        return Ok(None);
+    };
+    let named = names.iter().enumerate().filter(|(_, name)| is_named(name, split));
+    let named: Vec<usize> = named.map(|(number, _)| number).collect();
+    match &named[..] {
+        [first, second, ..] => Err(AuditError::Unknown(format!(
+            "'{split}' is the end of several names of splits, such as {} and {}; give more of it",
+            names[*first], names[*second]
+        ))),
+        _ => Ok(Some(named)),
+    }
+}
+
+/// What is wrong with a split that a source does not have.
+fn unknown_split(walk: &Walk<'_>, source: usize, split: &str) -> String {
+    const NAMED_MAX: usize = 8;
+    let names = walk.names(source);
+    let name = &source_streams(walk.program()).nth(source).expect("it was looked up").name;
+    let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
+    match names.len() {
+        0 => format!("source '{name}' has no splits; give {name}:17"),
+        _ => format!(
+            "source '{name}' has no split '{split}'; splits: {}{more}",
+            names[..names.len().min(NAMED_MAX)].join(", ")
+        ),
+    }
 }
 
 /// The type of a source's event times.
@@ -124,22 +184,23 @@ fn span_text(span: i64, ty: Type) -> String {
     if ty == Type::Time { format!("{} s", span as f64 / 1e6) } else { span.to_string() }
 }
 
-fn late_text(program: &Program, source: usize, offset: u64, event: &[Value]) -> String {
+fn late_text(program: &Program, source: usize, origin: &str, offset: u64, event: &[Value]) -> String {
     let stream = source_streams(program).nth(source).expect("it was looked up");
     let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
-    let mut text = format!("{}:{offset} came too late: ", stream.name);
+    let mut text = format!("{origin}:{offset} came too late: ");
     if let Some(field) = stream.event_time {
         let name = &stream.schema.fields[field].name;
+        let whose = if origin == stream.name { "the source" } else { "the split" };
         let lateness = span_text(lateness, time_type(program, source).unwrap_or(Type::Int));
-        let _ = write!(text, "its {name} is more than {lateness} before the greatest that the source had shown");
+        let _ = write!(text, "its {name} is more than {lateness} before the greatest that {whose} had shown");
     }
     let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
     text
 }
 
-fn event_text(program: &Program, next: &NextEvent, epoch: u64) -> String {
+fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> String {
     let stream = &program.streams[next.root];
-    let mut text = stream.name.clone();
+    let mut text = origin.to_owned();
     if next.is_known {
         let _ = write!(text, ":{}", next.position.offset);
     }

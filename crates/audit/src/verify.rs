@@ -140,7 +140,7 @@ impl<'a> Verification<'a> {
             self.compare_tables()?;
         }
         while self.changed != Some(self.walk.epoch) {
-            let Some(epoch) = self.walk.next_epoch(&mut |_, _, _| {})? else { break };
+            let Some(epoch) = self.walk.next_epoch(&mut |_, _, _, _| {})? else { break };
             let mut events = 0;
             while let Some(event) = self.walk.next_event() {
                 self.walk.reference.process(event);
@@ -266,12 +266,15 @@ impl<'a> Verification<'a> {
     fn last_write(&self, table: TableId, key: &[String]) -> Result<Option<(String, u64, String)>, AuditError> {
         let mut walk = Walk::begin(self.directory, self.from, self.program, self.open)?;
         let definition = &self.program.tables[table];
-        let names: Vec<&str> = source_streams(self.program).map(|stream| stream.name.as_str()).collect();
+        let sources = source_streams(self.program).count();
         let mut last = None;
-        while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_, _, _| {})?.is_some() {
+        while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_, _, _, _| {})?.is_some() {
             while let Some(event) = walk.next_event() {
-                let of = names.get(event.position.source as usize);
-                let of = of.map_or(self.program.streams[event.root].name.as_str(), |name| name);
+                let source = event.position.source as usize;
+                let of = match source < sources {
+                    true => walk.origin(source, event.split),
+                    false => self.program.streams[event.root].name.clone(),
+                };
                 let position = format!("{of}:{}", event.position.offset);
                 for trace in walk.reference.process_traced(event).iter().filter(|trace| trace.aborted.is_none()) {
                     let transaction = &self.program.transactions[trace.transaction];

@@ -9,7 +9,9 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
-use tidemill_runtime::{BadRecord, DueCut, History, IoFailure, LoggedInput, PastEpoch, Source, StartingPoint};
+use tidemill_runtime::{
+    BadRecord, DueCut, History, IoFailure, JoinedSplit, LoggedInput, PastEpoch, Source, StartingPoint,
+};
 
 /// The program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
@@ -25,6 +27,9 @@ pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditErro
 /// Opens a source of a state to be read again; `None` where its kind cannot be.
 pub type OpenSource<'a> = &'a dyn Fn(&StateDirectory, &Stream) -> Result<Option<Box<dyn Source>>, IoFailure>;
 
+/// What is called for an event that comes too late: with its source, its split there, its offset, and its values.
+pub type Late<'a> = dyn FnMut(usize, usize, u64, &[Value]) + 'a;
+
 /// The reference interpreter at some epoch of the log.
 pub struct Walk<'p> {
     program: &'p Program,
@@ -32,6 +37,8 @@ pub struct Walk<'p> {
     history: History,
     /// The last epoch whose events were all taken.
     pub epoch: u64,
+    /// By split: its source, and what that knows it by if it has several.
+    splits: Vec<(usize, Option<String>)>,
     /// By split: how many events of the current epoch are still to pass the gate.
     passing: Vec<u64>,
     /// The sources of the sent events of the current epoch that are still to pass, in order.
@@ -60,24 +67,30 @@ impl<'p> Walk<'p> {
             let stream = streams[source.source];
             if s >= streams.len() {
                 reference.join(source.source, source.begin);
+            } else if source.name.is_some() {
+                reference.split(s);
             }
             let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
             source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
+            reference.set_end(s, source.ended, source.is_open);
+            let late = source.aside.late.iter();
+            let late = late.flat_map(|(batch, times)| times.iter().copied().zip(rows(batch, &stream.schema)));
+            let bad = source.aside.bad.iter().map(|(time, bad)| (*time, bad_row(bad.clone())));
+            reference.stand_aside(s, late.collect(), bad.collect());
         }
         let passing = vec![0; sources.len()];
-        Ok(Walk { program, reference, history, epoch, passing, sent: VecDeque::new(), due: VecDeque::new() })
+        let splits = sources.into_iter().map(|of| (of.source, of.name)).collect();
+        Ok(Walk { program, reference, history, epoch, splits, passing, sent: VecDeque::new(), due: VecDeque::new() })
     }
 
     /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
-    /// come too late, with source, offset and values.
-    pub fn next_epoch(&mut self, late: &mut dyn FnMut(usize, u64, &[Value])) -> Result<Option<PastEpoch>, AuditError> {
+    /// come too late, with source, split, offset and values.
+    pub fn next_epoch(&mut self, late: &mut Late<'_>) -> Result<Option<PastEpoch>, AuditError> {
         let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
         let streams: Vec<&Stream> = source_streams(self.program).collect();
-        for joined in epoch.joined.iter().filter(|joined| joined.split > 0) {
-            self.reference.join(joined.source, joined.mark);
-        }
+        epoch.joined.iter().for_each(|joined| self.join(joined));
         for (s, source) in epoch.sources.iter_mut().enumerate() {
             let stream = streams[source.source];
             self.reference.send(s, source.is_sent);
@@ -89,14 +102,19 @@ impl<'p> Walk<'p> {
                         continue;
                     }
                 };
-                for record in rows(&batch.events, &stream.schema) {
+                let mut bad = batch.bad.into_iter().peekable();
+                for (after, record) in rows(&batch.events, &stream.schema).into_iter().enumerate() {
+                    while let Some(bad) = bad.next_if(|bad| bad.after <= after as u64) {
+                        self.reference.reject(s, bad_row(bad));
+                    }
                     let offset = self.reference.taken(s);
                     if !self.reference.take(s, record.clone()) {
-                        late(source.source, offset, &record);
+                        late(source.source, self.number_of(s), offset, &record);
                     }
                 }
-                batch.bad.into_iter().for_each(|bad| self.reference.reject(s, bad_row(bad)));
+                bad.for_each(|bad| self.reference.reject(s, bad_row(bad)));
             }
+            self.reference.set_end(s, source.ended, source.is_open);
             let held = self.reference.held(s);
             if source.passed > held {
                 return Err(AuditError::Differs(format!(
@@ -106,6 +124,7 @@ impl<'p> Walk<'p> {
                 )));
             }
         }
+        self.reference.release_aside();
         self.passing = epoch.sources.iter().map(|source| source.passed).collect();
         self.sent = epoch.sent.iter().flat_map(|&(source, count)| repeat_n(source, count as usize)).collect();
         if let Some(DueCut { due, boundary }) = epoch.due {
@@ -115,6 +134,38 @@ impl<'p> Walk<'p> {
         Ok(Some(epoch))
     }
 
+    fn join(&mut self, joined: &JoinedSplit) {
+        let JoinedSplit { source, split, mark, name } = joined;
+        if *split == 0 {
+            self.reference.split(*source);
+            self.splits[*source].1 = Some(name.clone());
+        } else {
+            self.reference.join(*source, *mark);
+            self.splits.push((*source, Some(name.clone())));
+        }
+    }
+
+    /// The number of a split in its source.
+    fn number_of(&self, split: usize) -> usize {
+        let (source, _) = self.splits[split];
+        self.splits[..split].iter().filter(|(of, _)| *of == source).count()
+    }
+
+    /// The names of the splits of a source that has several, by number.
+    pub fn names(&self, source: usize) -> Vec<&str> {
+        let of_source = self.splits.iter().filter(|(of, _)| *of == source);
+        of_source.filter_map(|(_, name)| name.as_deref()).collect()
+    }
+
+    /// An event's source as people write it, with the split if there are several.
+    pub fn origin(&self, source: usize, split: usize) -> String {
+        let stream = source_streams(self.program).nth(source).expect("a source of the program");
+        match &self.names(source)[..] {
+            [] | [_] => stream.name.clone(),
+            names => format!("{}/{}", stream.name, short_name(names, split)),
+        }
+    }
+
     /// The next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
         let timed = self.reference.next_event(&mut self.passing);
@@ -122,10 +173,28 @@ impl<'p> Walk<'p> {
         timed.or_else(|| sent(self)).or_else(|| self.due.pop_front())
     }
 
+    /// The program that is walked through.
+    pub fn program(&self) -> &'p Program {
+        self.program
+    }
+
     /// The digests that were logged after the last epoch.
     pub fn noted(&mut self) -> Result<Vec<(u64, tidemill_runtime::EpochDigest)>, AuditError> {
         Ok(self.history.noted()?)
     }
+}
+
+/// The end of a split's name, after a slash, that no other one has.
+fn short_name<'a>(names: &[&'a str], split: usize) -> &'a str {
+    let name = names[split];
+    let ends = name.rmatch_indices('/').map(|(at, _)| &name[at + 1..]);
+    let is_own = |end: &&str| !end.is_empty() && names.iter().filter(|name| is_named(name, end)).count() == 1;
+    ends.into_iter().find(is_own).unwrap_or(name)
+}
+
+/// Whether a split is the one that people write: its name, or the end of it after a slash.
+pub fn is_named(name: &str, written: &str) -> bool {
+    name == written || name.strip_suffix(written).is_some_and(|before| before.ends_with('/'))
 }
 
 /// Opens a source as the state has recorded it.

@@ -167,11 +167,14 @@ pub enum SavepointCommand {
 
 const SHOW_HELP: &str = "\
 A position is SOURCE:N, the N-th event of a source, counted from 0 (records that could not be decoded are
-not counted), or SOURCE@TIME, all events of a source with that event time. It must be in the log: after
-the newest checkpoint, or after a savepoint.
+not counted), or SOURCE@TIME, all events of a source with that event time. Of a source that is read in
+splits, SOURCE/FILE:N is the N-th event of one file, and SOURCE/FILE@TIME its events of a time; FILE is
+its path, or the end of it after a slash. It must be in the log: after the newest checkpoint, or after a
+savepoint.
 
 Examples:
   tidemill txn show ./state transfers:17
+  tidemill txn show ./state transfers/monday.csv:17
   tidemill txn show ./state transfers@2024-05-01T09:00:02Z";
 
 #[derive(Debug, Subcommand)]

@@ -27,10 +27,11 @@ impl Fault {
         Fault { column: Some(column.into()), reason: reason.into() }
     }
 
-    /// The bad record for this fault.
-    pub fn into_bad(self, origin: &str, line: u64, record: String) -> BadRecord {
+    /// The bad record for this fault, after so many events of its batch.
+    pub fn into_bad(self, origin: &str, line: u64, record: String, after: usize) -> BadRecord {
         let Fault { column, reason } = self;
-        BadRecord { origin: Some(origin.to_owned()), line: Some(line), column, reason, record: Some(record) }
+        let (origin, line, record) = (Some(origin.to_owned()), Some(line), Some(record));
+        BadRecord { origin, line, column, reason, record, after: after as u64 }
     }
 }
 

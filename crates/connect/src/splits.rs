@@ -284,6 +284,7 @@ impl Split {
         self.skip = (self.skip.0 - skip.0, self.skip.1 - skip.1);
         if skip != (0, 0) {
             batch = SourceBatch { events: batch.events.slice(skip.0, rows - skip.0), bad: batch.bad.split_off(skip.1) };
+            batch.bad.iter_mut().for_each(|bad| bad.after = bad.after.saturating_sub(skip.0 as u64));
         }
         (batch.events.num_rows() > 0 || !batch.bad.is_empty()).then_some(batch)
     }

@@ -190,6 +190,19 @@ pub struct SourceState {
     pub last_time: Option<i64>,
     /// The events that the gate held back, in order.
     pub held: Vec<Block>,
+    /// The late events that waited for their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<Block>,
+    /// Where they stand, and the bad records that waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Block>,
+}
+
+impl SourceState {
+    /// What it has in files.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.held.iter().chain(&self.late).chain(&self.aside)
+    }
 }
 
 /// Where a table's rows are.
@@ -211,7 +224,7 @@ impl Checkpoint {
     /// The numbers of the files that it needs.
     pub fn files(&self) -> BTreeSet<u64> {
         let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
-        runs.chain(self.sources.iter().flat_map(|source| &source.held).map(|block| block.file)).collect()
+        runs.chain(self.sources.iter().flat_map(SourceState::blocks).map(|block| block.file)).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! States on the medium: rows as runs, and the gate's state as blocks.
 
-use crate::entry::{BatchCodec, Malformed, Reader, read_batch};
+use crate::entry::{BatchCodec, Malformed, Reader, number, read_bad, read_batch, write_bad};
 use crate::intake::Taken;
 use crate::lateness::keep_marks;
 use arrow_array::RecordBatch;
@@ -18,7 +18,7 @@ use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
 use tidemill_plan::Program;
 use tidemill_stages::access::snapshot::{SnapshotDue, begin_snapshots};
-use tidemill_stages::gate::Standing;
+use tidemill_stages::gate::{Aside, Standing};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, RowShape, Table, virtual_node_of};
 
@@ -251,16 +251,21 @@ pub fn write_sources(
     for SourceAt { standing, split, taken, token, before } in sources {
         let in_gate = standing.held.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         assert!(standing.passed + in_gate <= taken.events, "what has passed or is held was taken from the source");
-        let mut held = Vec::new();
-        for batch in &standing.held {
+        let mut write = |fill: &mut dyn FnMut(&mut Vec<u8>), rows: u64| {
             let file = match &mut file {
                 Some(file) => file,
                 none => none.insert(begin()?),
             };
             bytes.clear();
-            codec.write(batch, &mut bytes);
-            held.push(file.write(&bytes, batch.num_rows() as u64)?);
-        }
+            fill(&mut bytes);
+            file.write(&bytes, rows)
+        };
+        let mut batches = |batches: &mut dyn Iterator<Item = &RecordBatch>| -> Result<Vec<Block>, StateError> {
+            batches.map(|batch| write(&mut |bytes| codec.write(batch, bytes), batch.num_rows() as u64)).collect()
+        };
+        let held = batches(&mut standing.held.iter())?;
+        let late = batches(&mut standing.aside.late.iter().map(|(batch, _)| batch))?;
+        let aside = (!standing.aside.is_empty()).then(|| write(&mut |bytes| write_aside(&standing.aside, bytes), 0));
         states.push(SourceState {
             split: split.map(|SplitName { source, split, name }| SplitState { source, split, name }),
             begin: standing.begin,
@@ -277,10 +282,44 @@ pub fn write_sources(
             passed: standing.passed,
             last_time: standing.last_time,
             held,
+            late,
+            aside: aside.transpose()?,
         });
     }
     file.map_or(Ok(()), BlockWriter::finish)?;
     Ok(states)
+}
+
+/// Appends where late events stand, and the bad records with where they do.
+fn write_aside(Aside { late, bad }: &Aside, into: &mut Vec<u8>) {
+    number(into, late.len() as u64);
+    for (_, times) in late {
+        number(into, times.len() as u64);
+        times.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
+    }
+    number(into, bad.len() as u64);
+    for (time, bad) in bad {
+        into.extend_from_slice(&time.to_le_bytes());
+        write_bad(bad, 0, into);
+    }
+}
+
+fn read_aside(reader: &mut Reader<'_>, batches: Vec<RecordBatch>) -> Result<Aside, Malformed> {
+    if reader.number()? != batches.len() as u64 {
+        return Err(Malformed("it is of other batches".into()));
+    }
+    let mut aside = Aside::default();
+    for batch in batches {
+        if reader.number()? != batch.num_rows() as u64 {
+            return Err(Malformed("it is of another number of late events".into()));
+        }
+        let times = (0..batch.num_rows()).map(|_| Ok(reader.word()? as i64)).collect::<Result<_, Malformed>>()?;
+        aside.late.push((batch, times));
+    }
+    for _ in 0..reader.number()? {
+        aside.bad.push((reader.word()? as i64, read_bad(reader)?));
+    }
+    Ok(aside)
 }
 
 /// A state at rest, to be written.
@@ -334,6 +373,18 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             let text = format!("a checkpoint's position of source {} does not agree with its {what}", stream.name);
             return Err(StateError::Refused(text));
         }
+        let late: Vec<RecordBatch> =
+            state.late.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+        let aside = match &state.aside {
+            None => Aside::default(),
+            Some(block) => {
+                let what = format!("late and bad records of source {}", stream.name);
+                let bytes = blocks.read(block, &what)?;
+                read_aside(&mut Reader(&bytes), late).map_err(|Malformed(reason)| {
+                    StateError::Refused(format!("a checkpoint's {what} do not read: {reason}"))
+                })?
+            }
+        };
         let standing = Standing {
             begin: state.begin,
             greatest: state.greatest,
@@ -344,6 +395,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             is_open: state.open,
             is_sent: state.sent,
             held,
+            aside,
         };
         Ok(SourceAt {
             standing,

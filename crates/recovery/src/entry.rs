@@ -5,9 +5,9 @@
 //! due     = 0, or 1 + the number of what is due, boundary:8
 //! split   = source, split, present:1, [mark:8], name
 //! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open), passed, [token], events, bad, [values],
-//!           [punctuations: n, n × (events before it, time:8)]
+//!           [punctuations: n, n × (events and bad records before it, time:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
-//! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason
+//! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason, events before it
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
 //!           results: 0, or n, n × (present:1, [batch])
 //! ```
@@ -116,8 +116,8 @@ pub struct SourceEntry {
 /// A promise about a source's times that was given beside its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Punctuation {
-    /// The number of events taken before it since the last cut.
-    pub events: u64,
+    /// The records taken before it since the last cut.
+    pub taken: Taken,
     /// No event with a time below comes after it.
     pub time: i64,
 }
@@ -173,7 +173,7 @@ impl SourceEntry {
     /// Checks what a reader of the entry relies on.
     fn check(&self) {
         assert!(self.token.is_none() || self.taken != Taken::default(), "a token comes with the records before it");
-        let offsets = self.punctuations.iter().map(|punctuation| punctuation.events);
+        let offsets = self.punctuations.iter().map(|punctuation| punctuation.taken.events);
         assert!(offsets.clone().is_sorted(), "punctuations are in the order of the events");
         assert!(offsets.max() <= Some(self.taken.events), "a punctuation is among the events taken with it");
         let Ingested::Values(batches) = &self.ingested else { return };
@@ -209,12 +209,17 @@ impl EpochEntry {
                 let filled = || batches.iter().filter(|batch| batch.events.num_rows() > 0);
                 number(into, filled().count() as u64);
                 filled().for_each(|batch| codec.write(&batch.events, into));
-                batches.iter().flat_map(|batch| &batch.bad).for_each(|bad| write_bad(bad, into));
+                let mut before = 0;
+                for batch in batches {
+                    batch.bad.iter().for_each(|bad| write_bad(bad, before, into));
+                    before += batch.events.num_rows() as u64;
+                }
             }
             if punctuates {
                 number(into, source.punctuations.len() as u64);
-                for Punctuation { events, time } in &source.punctuations {
-                    number(into, *events);
+                for Punctuation { taken, time } in &source.punctuations {
+                    number(into, taken.events);
+                    number(into, taken.bad);
                     into.extend_from_slice(&time.to_le_bytes());
                 }
             }
@@ -316,19 +321,41 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
         }
         if taken.bad > 0 {
             let bad = (0..taken.bad).map(|_| read_bad(reader)).collect::<Result<_, _>>()?;
-            batches.push(SourceBatch { events: RecordBatch::new_empty(schema.clone()), bad });
+            put_between(bad, &mut batches, schema)?;
         }
         Ingested::Values(batches)
     };
     let mut punctuations = Vec::new();
     for _ in 0..if flags & 16 != 0 { reader.number()? } else { 0 } {
-        punctuations.push(Punctuation { events: reader.number()?, time: reader.word()? as i64 });
+        let taken = Taken { events: reader.number()?, bad: reader.number()? };
+        punctuations.push(Punctuation { taken, time: reader.word()? as i64 });
     }
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
     Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations })
 }
 
-fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {
+/// Puts bad records, each after so many events of all batches, to the batches.
+fn put_between(bad: Vec<BadRecord>, batches: &mut Vec<SourceBatch>, schema: &SchemaRef) -> Result<(), Malformed> {
+    if batches.is_empty() {
+        batches.push(SourceBatch { events: RecordBatch::new_empty(schema.clone()), bad: Vec::new() });
+    }
+    let (mut number, mut before) = (0, 0);
+    for bad in bad {
+        while bad.after > before + batches[number].events.num_rows() as u64 {
+            before += batches[number].events.num_rows() as u64;
+            number += 1;
+            if number == batches.len() {
+                return Err(Malformed("a bad record has no place among the events".into()));
+            }
+        }
+        let after = bad.after.checked_sub(before).ok_or_else(|| Malformed("bad records are out of order".into()))?;
+        batches[number].bad.push(BadRecord { after, ..bad });
+    }
+    Ok(())
+}
+
+/// Appends a bad record of a batch that has so many events before it.
+pub fn write_bad(bad: &BadRecord, before: u64, into: &mut Vec<u8>) {
     let texts = [&bad.origin, &bad.column, &bad.record];
     let flag = |text: &Option<String>, bit: u8| if text.is_some() { bit } else { 0 };
     into.push(flag(texts[0], 1) | flag(texts[1], 4) | flag(texts[2], 8) | if bad.line.is_some() { 2 } else { 0 });
@@ -336,14 +363,16 @@ fn write_bad(bad: &BadRecord, into: &mut Vec<u8>) {
         number(into, line);
     }
     texts.into_iter().flatten().chain([&bad.reason]).for_each(|text| bytes(into, text.as_bytes()));
+    number(into, before + bad.after);
 }
 
-fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
+/// Reads a bad record.
+pub fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
     let flags = reader.byte()?;
     let line = if flags & 2 != 0 { Some(reader.number()?) } else { None };
     let mut text = |bit: u8| if flags & bit != 0 { reader.text().map(Some) } else { Ok(None) };
     let (origin, column, record) = (text(1)?, text(4)?, text(8)?);
-    Ok(BadRecord { origin, line, column, record, reason: reader.text()? })
+    Ok(BadRecord { origin, line, column, record, reason: reader.text()?, after: reader.number()? })
 }
 
 /// Appends a number.

@@ -14,8 +14,8 @@ use tidemill_durability::{LogReader, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Program, Stream, TableId};
 use tidemill_stages::due::DueCut;
-use tidemill_stages::gate::Standing;
 use tidemill_stages::gate::sent::SourceRun;
+use tidemill_stages::gate::{Aside, Standing};
 use tidemill_stages::io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 use typed_index_collections::TiVec;
@@ -35,6 +35,8 @@ pub struct StartingPoint {
 pub struct StartingSource {
     /// The number of its source.
     pub source: usize,
+    /// What its source knows it by, if that has several splits.
+    pub name: Option<String>,
     /// The mark with which it began, if it joined after a time was shown.
     pub begin: Option<i64>,
     /// Events taken from it.
@@ -43,10 +45,16 @@ pub struct StartingSource {
     pub greatest: Option<i64>,
     /// The greatest punctuation.
     pub punctuated: Option<i64>,
+    /// Whether it had ended.
+    pub ended: bool,
+    /// Whether further splits of its source may join.
+    pub is_open: bool,
     /// Whether its events were sent, and have anchored positions.
     pub is_sent: bool,
     /// The held events, in order.
     pub held: Vec<RecordBatch>,
+    /// The late and bad records that wait for their order.
+    pub aside: Aside,
 }
 
 /// A past epoch.
@@ -73,6 +81,10 @@ pub struct PastSource {
     pub inputs: Vec<LoggedInput>,
     /// The number of its events that passed.
     pub passed: u64,
+    /// Whether it had ended.
+    pub ended: bool,
+    /// Whether further splits of its source may join.
+    pub is_open: bool,
     /// Whether its events were sent.
     pub is_sent: bool,
 }
@@ -128,15 +140,19 @@ impl History {
                 (None, source) => source.take_if(|source| source.splits().is_none()),
             };
             sources.push(source.map(reread).transpose().map_err(failed)?);
-            let Standing { begin, greatest, punctuated, is_sent, held, .. } = standing;
+            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, .. } = standing;
             starts.push(StartingSource {
                 source: of,
+                name: split.map(|split| split.name),
                 begin,
                 events: taken.events,
                 greatest,
                 punctuated,
+                ended,
+                is_open,
                 is_sent,
                 held,
+                aside,
             });
         }
         let history = History {
@@ -164,7 +180,8 @@ impl History {
                 Ingested::Again => self.read_again(logged.source, s, logged.taken)?,
             };
             let inputs = in_order(batches, &logged.punctuations);
-            sources.push(PastSource { source: logged.source, inputs, passed: logged.passed, is_sent: logged.is_sent });
+            let (ended, is_open, is_sent) = (logged.ended, logged.is_open, logged.is_sent);
+            sources.push(PastSource { source: logged.source, inputs, passed: logged.passed, ended, is_open, is_sent });
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);
@@ -258,7 +275,10 @@ pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result
         has_logged = true;
     }
     if has_logged {
-        sources.iter_mut().for_each(|at| at.standing.held.clear());
+        for SourceAt { standing, .. } in &mut sources {
+            standing.held.clear();
+            standing.aside = Aside::default();
+        }
     }
     Ok((sources, has_logged))
 }

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::{IoFailure, SourceBatch};
+use tidemill_stages::io::{BadRecord, IoFailure, SourceBatch};
 
 /// The number of records taken from a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// More than there ever is.
+    const MAX: Taken = Taken { events: u64::MAX, bad: u64::MAX };
+
     /// The number in a batch.
     pub fn of(batch: &SourceBatch) -> Taken {
         Taken { events: batch.events.num_rows() as u64, bad: batch.bad.len() as u64 }
@@ -27,6 +30,11 @@ impl Taken {
     pub fn add(&mut self, more: Taken) {
         self.events += more.events;
         self.bad += more.bad;
+    }
+
+    /// What is missing to this many.
+    fn after(self, taken: Taken) -> Taken {
+        Taken { events: self.events.saturating_sub(taken.events), bad: self.bad.saturating_sub(taken.bad) }
     }
 
     /// What was taken after this many.
@@ -76,18 +84,23 @@ pub enum LoggedInput {
 
 /// The records of a source with the punctuations between them.
 pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<LoggedInput> {
-    let (mut inputs, mut events, mut left) = (Vec::new(), 0, punctuations.iter().peekable());
+    let (mut inputs, mut taken, mut left) = (Vec::new(), Taken::default(), punctuations.iter().peekable());
     for batch in batches {
         let mut rest = Some(batch);
         while let Some(batch) = rest.take() {
-            while let Some(due) = left.next_if(|next| next.events <= events) {
+            while let Some(due) = left.next_if(|next| next.taken.events <= taken.events && next.taken.bad <= taken.bad)
+            {
                 inputs.push(LoggedInput::Punctuation(due.time));
             }
-            let until = left.peek().map_or(u64::MAX, |next| next.events - events);
-            let most = Taken { events: until, bad: u64::MAX };
+            let most = left.peek().map_or(Taken::MAX, |next| next.taken.after(taken));
             let first;
             (first, rest) = split(batch, most);
-            events += first.events.num_rows() as u64;
+            if Taken::of(&first) == Taken::default() && rest.is_some() {
+                // Not in the order in which they came: the punctuation is before what has no place before it.
+                inputs.extend(left.next().map(|due| LoggedInput::Punctuation(due.time)));
+                continue;
+            }
+            taken.add(Taken::of(&first));
             inputs.push(LoggedInput::Records(first));
         }
     }
@@ -167,10 +180,10 @@ impl Intake {
     /// Takes a punctuation.
     pub fn punctuate(&mut self, source: usize, time: i64) {
         let of = &mut self.sources[source];
-        let punctuation = Punctuation { events: of.since_cut.events, time };
+        let punctuation = Punctuation { taken: of.since_cut, time };
         match of.punctuations.last_mut() {
             // Nothing came between the two.
-            Some(last) if last.events == punctuation.events => last.time = last.time.max(time),
+            Some(last) if last.taken == punctuation.taken => last.time = last.time.max(time),
             _ => of.punctuations.push(punctuation),
         }
     }
@@ -305,9 +318,9 @@ pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
 /// Joins two batches.
 fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
     let Some(mut first) = first else { return Ok(next) };
-    let schema = next.events.schema();
+    let (schema, before) = (next.events.schema(), first.events.num_rows() as u64);
     let events = concat_batches(&schema, [&first.events, &next.events]);
-    first.bad.extend(next.bad);
+    first.bad.extend(next.bad.into_iter().map(|bad| BadRecord { after: bad.after + before, ..bad }));
     Ok(SourceBatch { events: events.map_err(|error| IoFailure::new(error.to_string()))?, bad: first.bad })
 }
 
@@ -319,9 +332,8 @@ pub fn split(mut batch: SourceBatch, most: Taken) -> (SourceBatch, Option<Source
     if events == batch.events.num_rows() && bad == batch.bad.len() {
         return (batch, None);
     }
-    let rest = SourceBatch {
-        events: batch.events.slice(events, batch.events.num_rows() - events),
-        bad: batch.bad.split_off(bad),
-    };
+    let mut later = batch.bad.split_off(bad);
+    later.iter_mut().for_each(|bad| bad.after = bad.after.saturating_sub(events as u64));
+    let rest = SourceBatch { events: batch.events.slice(events, batch.events.num_rows() - events), bad: later };
     (SourceBatch { events: batch.events.slice(0, events), bad: batch.bad }, Some(rest))
 }

@@ -18,6 +18,7 @@ use tidemill_durability::{StateDirectory, StateError, conversion_of, table_fits,
 use tidemill_model::arrow::{array_of, arrow_field, arrow_schema};
 use tidemill_model::{Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{Column, Origin, Program, Stream, Table as Definition};
+use tidemill_stages::gate::Standing;
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, Table};
 
@@ -63,7 +64,8 @@ pub fn migrate(
         let mut at = keep_mark(at, old, stream);
         at.split.iter_mut().for_each(|split| split.source = number);
         let defaults = vec![None; stream.schema.fields.len()];
-        for held in &mut at.standing.held {
+        let Standing { held, aside, .. } = &mut at.standing;
+        for held in held.iter_mut().chain(aside.late.iter_mut().map(|(late, _)| late)) {
             let from = stream.schema.fields.iter().map(|field| held.schema().index_of(&field.name).ok());
             *held = convert(held, &stream.schema, &from.collect::<Vec<_>>(), &defaults)
                 .map_err(|why| refused("source", &stream.name, &why))?;

@@ -14,7 +14,7 @@ impl Reference<'_> {
             let is_due = rows.first().and_then(|row| row[due.due].word()).is_none_or(|next| next <= boundary);
             let position = Position { time: boundary, source: u32::MAX, offset: 0 };
             let event = vec![value(due, &due.fields[0], &Vec::new(), boundary)];
-            let tick = NextEvent { root: stream, position, is_known: false, event };
+            let tick = NextEvent { root: stream, position, split: 0, is_known: false, event };
             return Vec::from_iter(is_due.then_some(tick));
         }
         rows.retain(|row| row[due.due] == Value::Int(boundary));
@@ -27,6 +27,7 @@ impl Reference<'_> {
         let event = |(offset, row): (usize, Record)| NextEvent {
             root: stream,
             position: Position { time, source: u32::MAX, offset: offset as u64 },
+            split: 0,
             is_known: false,
             event: due.fields.iter().map(|field| value(due, field, &row, boundary)).collect(),
         };

@@ -12,7 +12,7 @@
 //! - A key is null as a whole as soon as one of its columns is: no key column of it is readable, and
 //!   an abort shows none of them.
 //! - Deleting a missing row aborts also where writes would create it.
-//! - Late events are on their `late` stream in offset order, and on no other. Greatest time minus
+//! - Late events are on their `late` stream in the order of their positions, and on no other. Greatest time minus
 //!   lateness is taken without overflow.
 //! - Floats come out as the processor gives them. Which NaN an operation gives is not defined, so
 //!   comparisons with the reference have to take all NaNs for one.
@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod arithmetic;
+mod aside;
 mod due;
 mod exact;
 mod expression;
@@ -63,6 +64,8 @@ pub struct Reference<'p> {
     counts: TiVec<TransactionId, TransactionCounts>,
     /// By split: the first of each source, then those that joined.
     sources: Vec<Source>,
+    /// Late and bad records of sources in splits that wait for their order.
+    aside: aside::Waiting,
     /// The greatest time of an event that was processed.
     last_time: Option<i64>,
     /// Whether rows of tables are due at times.
@@ -86,6 +89,11 @@ struct Source {
     punctuated: i64,
     /// The mark with which it began.
     begin: i64,
+    /// Whether it is a split of a source that may have several.
+    is_split: bool,
+    /// Whether nothing comes any more, and whether further splits of its source may join.
+    ended: bool,
+    is_open: bool,
     /// Admitted and not let through, by time and offset.
     held: BTreeMap<(i64, u64), Record>,
     /// Events with smaller offsets were held when it began to stand somewhere: their offsets are not known.
@@ -93,6 +101,12 @@ struct Source {
 }
 
 impl Source {
+    /// The time below which nothing of it comes, as a number without overflow.
+    fn mark(&self, lateness: i64) -> i128 {
+        let promised = self.punctuated.max(self.begin);
+        (i128::from(self.time_max) - i128::from(lateness)).max(i128::from(promised))
+    }
+
     fn new(place: (usize, usize), stream: StreamId) -> Source {
         Source {
             place,
@@ -103,6 +117,9 @@ impl Source {
             time_max: i64::MIN,
             punctuated: i64::MIN,
             begin: i64::MIN,
+            is_split: false,
+            ended: false,
+            is_open: false,
             held: BTreeMap::new(),
             known_from: 0,
         }
@@ -116,6 +133,8 @@ pub struct NextEvent {
     pub root: StreamId,
     /// Its place. What is due has the time before its boundary, and no source.
     pub position: Position,
+    /// Which split of its source it is of.
+    pub split: usize,
     /// Whether the offset is that in the source, not only one in the right order.
     pub is_known: bool,
     /// Its values.
@@ -139,6 +158,7 @@ impl<'p> Reference<'p> {
                 .enumerate()
                 .map(|(number, stream)| Source::new((number, 0), stream))
                 .collect(),
+            aside: aside::Waiting::default(),
             last_time: None,
             has_due: !program.dues().is_empty(),
             traces: None,
@@ -151,6 +171,7 @@ impl<'p> Reference<'p> {
         let number = self.sources.iter().filter(|of| of.place.0 == source).count();
         let mut split = Source::new((source, number), self.sources[source].stream);
         split.begin = mark.unwrap_or(i64::MIN);
+        split.is_split = true;
         self.sources.push(split);
     }
 
@@ -184,9 +205,9 @@ impl<'p> Reference<'p> {
         });
     }
 
-    /// The position of a source's next record, or none where it is late.
-    fn admit(&mut self, source: usize, record: &Record) -> Option<Position> {
-        let state = &mut self.sources[source];
+    /// The position of a split's next record, or none where it is late.
+    fn admit(&mut self, split: usize, record: &Record) -> Option<Position> {
+        let state = &mut self.sources[split];
         let stream = &self.program.streams[state.stream];
         let Origin::Source { source, lateness, late, .. } = stream.origin else { unreachable!("chosen as a source") };
         let offset = state.offset;
@@ -197,10 +218,8 @@ impl<'p> Reference<'p> {
             return Some(Position { time, source, offset });
         };
         let time = record[field].word().expect("event time is a time or an int, never null");
-        let promised = state.punctuated.max(state.begin);
-        let mark = (i128::from(state.time_max) - i128::from(lateness)).max(i128::from(promised));
-        if i128::from(time) < mark {
-            self.outputs[late].push(record.clone());
+        if i128::from(time) < state.mark(lateness) {
+            self.put_aside(split, late, record.clone());
             return None;
         }
         state.time_max = state.time_max.max(time);
@@ -263,14 +282,6 @@ impl<'p> Reference<'p> {
         position.is_some()
     }
 
-    /// Takes a record of a source that could not be decoded, as it is on its `bad` stream.
-    pub fn reject(&mut self, source: usize, record: Vec<Value>) {
-        let Origin::Source { bad, .. } = self.program.streams[self.sources[source].stream].origin else {
-            unreachable!("chosen as a source")
-        };
-        self.outputs[bad].push(record);
-    }
-
     /// The first event in position order among the next `passing` of each source that is not sent, which then has one
     /// less. None where all are 0; panics where more are let through than are held.
     pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
@@ -287,8 +298,8 @@ impl<'p> Reference<'p> {
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
         let is_known = offset >= state.known_from;
         let root = state.stream;
-        let source = state.place.0 as u32;
-        NextEvent { root, position: Position { time, source, offset }, is_known, event }
+        let (source, split) = state.place;
+        NextEvent { root, position: Position { time, source: source as u32, offset }, split, is_known, event }
     }
 
     /// Runs an event that was let through, with its whole cascade.

@@ -47,8 +47,8 @@ pub use summary::{
     WorkerSummary,
 };
 pub use tidemill_recovery::{
-    Control, Durability, DurabilityOptions, DurabilitySummary, History, LoggedInput, MemorySummary, PastEpoch,
-    PastSource, RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken,
+    Control, Durability, DurabilityOptions, DurabilitySummary, History, JoinedSplit, LoggedInput, MemorySummary,
+    PastEpoch, PastSource, RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken,
     checkpoint_rows, open_split, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};

@@ -22,6 +22,7 @@ pub fn join(known: Known, gate: &mut Gate, inputs: &mut Inputs, idle: &mut Idle,
     let Known { source, split, name, mark } = known;
     assert_eq!(split as usize, inputs.names(source).len(), "splits join in the order of their numbers");
     let number = inputs.join(source, name)?;
+    gate.order_aside(source);
     if split > 0 {
         assert_eq!(gate.join(source, mark), number, "gate and inputs count splits alike");
         idle.join(source, now);

@@ -17,6 +17,8 @@ pub struct BadRecord {
     pub reason: String,
     /// The record's text, as far as it can be decoded; may be truncated.
     pub record: Option<String>,
+    /// The number of events of its batch that come before it.
+    pub after: u64,
 }
 
 /// A batch from a source: at least one event or bad record.

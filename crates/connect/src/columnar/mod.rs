@@ -313,7 +313,8 @@ impl Salvage<'_> {
         };
         let rows = batch.num_rows();
         if rows <= 1 {
-            return self.bad.push(fault.into_bad(self.origin, first, row_text(batch)));
+            let after = self.good.iter().map(RecordBatch::num_rows).sum();
+            return self.bad.push(fault.into_bad(self.origin, first, row_text(batch), after));
         }
         let half = rows / 2;
         self.rows(&batch.slice(0, half), first);

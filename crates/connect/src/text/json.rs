@@ -38,7 +38,7 @@ impl JsonRecords {
         };
         decoded.map_err(|Fault { column, reason }| {
             self.rows.roll_back();
-            BadRecord { origin: None, line: None, column, reason, record: Some(excerpt(object)) }
+            BadRecord { origin: None, line: None, column, reason, record: Some(excerpt(object)), after: before as u64 }
         })
     }
 

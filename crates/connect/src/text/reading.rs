@@ -10,7 +10,7 @@ use crate::files::{ByteCount, FileIdentity, Place, read_failed};
 use crate::place::{FileToken, Head, TAIL_BYTES};
 use memchr::memchr;
 use std::io::{self, Read, Seek, SeekFrom};
-use tidemill_runtime::{BadRecord, IoFailure};
+use tidemill_runtime::IoFailure;
 
 /// Longest record that is decoded.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -204,7 +204,8 @@ impl Reading {
                         && let Err(fault) = decode_record(format, record, &mut batch.rows)
                     {
                         batch.rows.roll_back();
-                        batch.bad.push(fault.into_bad(&self.name, self.line, excerpt(record)));
+                        let after = batch.rows.count();
+                        batch.bad.push(fault.into_bad(&self.name, self.line, excerpt(record), after));
                     }
                     batch.bytes += length;
                     self.start += next;
@@ -212,12 +213,12 @@ impl Reading {
                 }
                 Frame::Partial if pending.len() <= RECORD_BYTES_MAX && !self.is_whole() => return,
                 Frame::Partial if pending.len() <= RECORD_BYTES_MAX => {
-                    self.give_up(format.unfinished().to_owned(), &mut batch.bad);
+                    self.give_up(format.unfinished().to_owned(), batch);
                     format.restart();
                 }
                 _ => {
                     let limit = RECORD_BYTES_MAX >> 20;
-                    self.give_up(format!("the record is longer than {limit} MiB"), &mut batch.bad);
+                    self.give_up(format!("the record is longer than {limit} MiB"), batch);
                     format.restart();
                 }
             }
@@ -225,10 +226,11 @@ impl Reading {
     }
 
     /// The record that begins here has no end: its first line is bad.
-    fn give_up(&mut self, reason: String, bad: &mut Vec<BadRecord>) {
+    fn give_up(&mut self, reason: String, batch: &mut Batch) {
         let pending = self.pending();
         let line = memchr(b'\n', pending).map_or(pending, |end| &pending[..end]);
-        bad.push(Fault::whole(reason).into_bad(&self.name, self.line, excerpt(without_return(line))));
+        let (record, after) = (excerpt(without_return(line)), batch.rows.count());
+        batch.bad.push(Fault::whole(reason).into_bad(&self.name, self.line, record, after));
         self.skipping = true;
         self.skip();
     }

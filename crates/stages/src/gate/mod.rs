@@ -18,16 +18,19 @@
 //! Batches are held as *segments*, each sorted by time and all in order. A batch that is in order, as most are, becomes
 //! a segment without a copy; any other is merged with the segments that it overlaps.
 
+mod aside;
 mod merge;
 mod queue;
 pub mod sent;
+mod standing;
 
 use crate::due::DueCut;
 use crate::epoch::Epoch;
-use crate::gate::queue::{Arrived, Queue, Segment, SplitPlace};
+pub use crate::gate::aside::Aside;
+use crate::gate::queue::{Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
+pub use crate::gate::standing::Standing;
 use crate::io::SourceBatch;
-use arrow_array::RecordBatch;
 use tidemill_plan::{Origin, Program, StreamId};
 
 /// The position of a source.
@@ -47,30 +50,6 @@ pub struct SourcePosition {
     pub held_until: Option<i64>,
     /// If there are held events: the source whose low mark holds them back, and that mark, if it has one.
     pub held_by: Option<(usize, Option<i64>)>,
-}
-
-/// The gate's whole state for a split between two epochs: together with the split's later records, it determines
-/// everything that follows.
-#[derive(Clone, Debug, Default)]
-pub struct Standing {
-    /// The mark with which it began, if it joined after something had passed.
-    pub begin: Option<i64>,
-    /// The greatest time that it has delivered.
-    pub greatest: Option<i64>,
-    /// The greatest punctuation.
-    pub punctuated: Option<i64>,
-    /// Events that have passed.
-    pub passed: u64,
-    /// The time of the last of them.
-    pub last_time: Option<i64>,
-    /// Whether it has ended.
-    pub ended: bool,
-    /// Whether further splits of its source may join.
-    pub is_open: bool,
-    /// Whether its events are sent, and have anchored positions.
-    pub is_sent: bool,
-    /// The events that are held back, in order.
-    pub held: Vec<RecordBatch>,
 }
 
 /// Which of the held events an epoch takes.
@@ -99,6 +78,8 @@ pub struct Gate {
     queues: Vec<Queue>,
     /// By source: whether further splits may join.
     expects: Vec<bool>,
+    /// By source: whether it is read in splits, so that late and bad records wait for their order.
+    orders: Vec<bool>,
     /// The sent events among those that are held.
     sent: SentOrder,
     /// The time and split of the last event that has passed in this run.
@@ -118,8 +99,8 @@ impl Gate {
             Queue::new(place, stream.event_time.map(|f| (f, ty(f))), lateness)
         };
         let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
-        let expects = vec![false; queues.len()];
-        Gate { queues, expects, sent: SentOrder::default(), passed: None, boundary: None }
+        let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
+        Gate { queues, expects, orders, sent: SentOrder::default(), passed: None, boundary: None }
     }
 
     /// The number of splits of all sources.
@@ -204,7 +185,7 @@ impl Gate {
     /// Takes a batch of a source that arrived at time `now` of the clock.
     pub fn ingest(&mut self, source: usize, batch: SourceBatch, now: u64) {
         let queue = &mut self.queues[source];
-        queue.bad.extend(batch.bad);
+        queue.reject(&batch.events, batch.bad);
         if batch.events.num_rows() > 0 {
             if queue.is_sent {
                 self.sent.push(source, batch.events.num_rows());
@@ -265,11 +246,6 @@ impl Gate {
         self.queues.iter().all(|q| q.ended) && !self.expects.contains(&true)
     }
 
-    /// Whether there are late or bad records that no epoch has taken.
-    pub fn has_rejects(&self) -> bool {
-        self.queues.iter().any(|q| !q.late.is_empty() || !q.bad.is_empty())
-    }
-
     /// The source to read next: among the sources that go on, the one with the smallest low mark.
     pub fn slowest(&self) -> Option<usize> {
         self.slowest_of(|source| !self.queues[source].paused)
@@ -326,57 +302,6 @@ impl Gate {
         self.queues[split].taken + self.queues[split].held() as u64
     }
 
-    /// The standing of each split, immediately after an epoch was cut.
-    pub fn standings(&self) -> Vec<Standing> {
-        debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records");
-        let of = |q: &Queue| Standing {
-            begin: q.begin,
-            greatest: q.greatest,
-            punctuated: q.punctuated,
-            passed: q.taken,
-            last_time: q.last_time,
-            ended: q.ended,
-            is_open: self.expects[q.place.source],
-            is_sent: q.is_sent,
-            held: q.segments.iter().map(|s| s.batch.clone()).collect(),
-        };
-        self.queues.iter().map(of).collect()
-    }
-
-    /// Restores the standing of a source. Call it before the source delivers anything.
-    pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
-        let queue = &mut self.queues[source];
-        self.expects[queue.place.source] = standing.is_open;
-        assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
-        let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
-        queue.begin = standing.begin;
-        queue.greatest = standing.greatest;
-        queue.punctuated = standing.punctuated;
-        queue.taken = standing.passed;
-        queue.last_time = standing.last_time;
-        queue.ended = standing.ended;
-        queue.ended_before = standing.ended;
-        queue.is_sent = standing.is_sent;
-        // Without event time, the held events are the last that arrived.
-        let mut counter = match (queue.time_field, standing.greatest) {
-            (None, Some(greatest)) => greatest + 1 - held as i64,
-            _ => 0,
-        };
-        for batch in standing.held.into_iter().filter(|batch| batch.num_rows() > 0) {
-            let len = batch.num_rows() as i64;
-            let times = match queue.times(&batch) {
-                Some(times) => times,
-                None if queue.is_sent => queue.next_times(batch.num_rows()),
-                None => (counter..counter + len).collect(),
-            };
-            counter += len;
-            if queue.is_sent {
-                self.sent.push(source, batch.num_rows());
-            }
-            queue.push(Segment { batch, times, arrived: Arrived::Together(now) });
-        }
-    }
-
     /// The least low mark of the splits that hold others back, with the first of these splits: nothing of that time passes
     /// that stands after this split. After everything where none holds others back; none while one has shown nothing.
     fn lowest(&self) -> Option<(i64, SplitPlace)> {
@@ -431,7 +356,7 @@ impl Gate {
         queue.first_time().is_some_and(passes)
     }
 
-    /// Lets events pass into an epoch, with all late and bad records so far. Returns false, and lets nothing pass, if
+    /// Lets events pass into an epoch, with the late and bad records that may pass. Returns false, and lets nothing pass, if
     /// it would take more events of a source than are held.
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
@@ -450,7 +375,7 @@ impl Gate {
         self.take(taken, epoch);
         epoch.input.complete = self.complete();
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
-        assert!(!self.has_rejects(), "an epoch takes all late and bad records");
+        assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         self.check_order(&heads, &epoch.input.merge[..timed]);
         assert!(due.is_empty() || epoch.input.events == 0, "what is due has an epoch of its own");
         if self.has_splits() {
@@ -577,14 +502,10 @@ impl Gate {
         (taken, sent.clone())
     }
 
-    /// Moves the first events of each queue to an epoch, with all late and bad records so far.
+    /// Moves the first events of each queue to an epoch, with the late and bad records that may pass.
     fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
         debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
-        for queue in &mut self.queues {
-            let slice = &mut epoch.input.sources[queue.place.source];
-            slice.late.append(&mut queue.late);
-            slice.bad.append(&mut queue.bad);
-        }
+        self.take_aside(epoch);
         let mut parts = vec![None; if self.has_splits() { self.queues.len() } else { 0 }];
         for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
             let events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));

@@ -1,5 +1,6 @@
 //! The events that the gate holds for one source, as segments in order.
 
+use crate::gate::aside::Aside;
 use crate::io::BadRecord;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -87,8 +88,7 @@ pub(super) struct Queue {
     pub(super) segments: VecDeque<Segment>,
     /// The number of events in them.
     pub(super) held: usize,
-    pub(super) late: Vec<RecordBatch>,
-    pub(super) bad: Vec<BadRecord>,
+    pub(super) aside: Aside,
     pub(super) ended: bool,
     /// This run takes nothing more of it; a later run may.
     pub(super) paused: bool,
@@ -96,6 +96,13 @@ pub(super) struct Queue {
     pub(super) ended_before: bool,
     pub(super) taken: u64,
     pub(super) last_time: Option<i64>,
+}
+
+/// The late rows of a batch.
+pub(super) struct LateRows {
+    pub(super) rows: Vec<u32>,
+    /// The times at which they stand.
+    pub(super) stand: Vec<i64>,
 }
 
 /// A position in a queue.
@@ -154,8 +161,7 @@ impl Queue {
             punctuated: None,
             segments: VecDeque::new(),
             held: 0,
-            late: Vec::new(),
-            bad: Vec::new(),
+            aside: Aside::default(),
             ended: false,
             paused: false,
             ended_before: false,
@@ -245,8 +251,8 @@ impl Queue {
         let (punctual, late) = self.divide(&times);
         let segment = match late {
             None => Segment { batch, times, arrived: Arrived::Together(now) },
-            Some(late) => {
-                self.late.push(rows(&batch, &late));
+            Some(LateRows { rows: late, stand }) => {
+                self.aside.late.push((rows(&batch, &late), stand));
                 assert_eq!(punctual.len() + late.len(), times.len(), "each event is punctual or late");
                 let kept = punctual.iter().map(|&row| times[row as usize]).collect();
                 Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
@@ -257,21 +263,29 @@ impl Queue {
         }
     }
 
-    /// The punctual rows and the late rows; both are omitted if no row is late. Updates the greatest time.
-    pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<Vec<u32>>) {
+    /// The punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
+    pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<LateRows>) {
         let mut greatest = self.greatest.unwrap_or(i64::MIN);
         let (lateness, promised) = (self.lateness, self.promised().unwrap_or(i64::MIN));
+        // Where it stands, if it is late.
         let mut late_row = |time: i64| {
+            let stands = greatest.max(promised);
             let late = time < greatest.saturating_sub(lateness).max(promised);
             greatest = greatest.max(time);
-            late
+            late.then_some(stands)
         };
-        let first_late = times.iter().position(|&time| late_row(time));
-        let divided = first_late.map(|first| {
+        let first_late = times.iter().enumerate().find_map(|(row, &time)| Some((row, late_row(time)?)));
+        let divided = first_late.map(|(first, stands)| {
             let mut punctual: Vec<u32> = (0..first as u32).collect();
-            let mut late = vec![first as u32];
+            let mut late = LateRows { rows: vec![first as u32], stand: vec![stands] };
             for (row, &time) in times.iter().enumerate().skip(first + 1) {
-                if late_row(time) { late.push(row as u32) } else { punctual.push(row as u32) }
+                match late_row(time) {
+                    None => punctual.push(row as u32),
+                    Some(stands) => {
+                        late.rows.push(row as u32);
+                        late.stand.push(stands);
+                    }
+                }
             }
             (punctual, late)
         });
@@ -279,6 +293,22 @@ impl Queue {
         match divided {
             None => (Vec::new(), None),
             Some((punctual, late)) => (punctual, Some(late)),
+        }
+    }
+
+    /// Puts aside the bad records of a batch, before its events are ingested.
+    pub(super) fn reject(&mut self, events: &RecordBatch, bad: Vec<BadRecord>) {
+        if bad.is_empty() {
+            return;
+        }
+        let (times, mut seen) = (self.times(events), 0);
+        let mut stands = self.greatest.max(self.promised()).unwrap_or(i64::MIN);
+        for bad in bad {
+            let before = usize::try_from(bad.after).unwrap_or(usize::MAX).clamp(seen, events.num_rows());
+            let shown = times.iter().flat_map(|times| &times[seen..before]).copied();
+            stands = shown.fold(stands, i64::max);
+            seen = before;
+            self.aside.bad.push((stands, bad));
         }
     }
 

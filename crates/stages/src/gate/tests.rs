@@ -1,7 +1,9 @@
 //! The gate against its definition: classify events by each source's own records, then sort all by position.
 
 use super::*;
+use crate::io::BadRecord;
 use crate::wiring::Wiring;
+use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use tidemill_compile::Code;
 use tidemill_histories::Random;
@@ -23,6 +25,17 @@ struct Case {
 
 /// (split, ordinal of arrival) of each event.
 type Events = Vec<(usize, i64)>;
+
+/// What has passed: the punctual events; by source, the late ones, and the bad records by the event that each precedes.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    punctual: Events,
+    late: Vec<Events>,
+    bad: Vec<Events>,
+}
+
+/// Before each so many events of a split there is a bad record.
+const BAD_EVERY: usize = 5;
 
 /// Splits of one source have one batch: each event says which it is of.
 const ORDINALS: i64 = 1 << 20;
@@ -52,19 +65,30 @@ impl Case {
         let at = |at: i64| if is_time { Value::Time(at) } else { Value::Int(at) };
         let record = |n: usize| vec![at(self.times[source][n]), Value::Int(source as i64 * ORDINALS + n as i64)];
         let records: Vec<Vec<Value>> = (from..to).map(record).collect();
-        SourceBatch { events: batch_of(&self.schema, &records), bad: Vec::new() }
+        let bad = |n: usize| BadRecord {
+            line: Some((source as i64 * ORDINALS + n as i64) as u64),
+            after: (n - from) as u64,
+            ..BadRecord::default()
+        };
+        let bad = (from..to).filter(|n| n % BAD_EVERY == 3).map(bad).collect();
+        SourceBatch { events: batch_of(&self.schema, &records), bad }
     }
 
-    /// The result by definition: punctual events in position order, and late ones by source.
-    fn expected(&self) -> (Events, Vec<Vec<i64>>) {
-        let (mut punctual, mut late) = (Vec::new(), vec![Vec::new(); self.times.len()]);
+    /// The result by definition: everything in the order of positions.
+    fn expected(&self) -> Seen {
+        let sources = self.program.sources().count();
+        let (mut punctual, mut late, mut bad) = (Vec::new(), vec![Vec::new(); sources], vec![Vec::new(); sources]);
         for (s, times) in self.times.iter().enumerate() {
             let mut greatest: Option<i64> = None;
             for (n, &time) in (0..).zip(times) {
+                let stands = greatest.unwrap_or(i64::MIN);
+                if n as usize % BAD_EVERY == 3 {
+                    bad[self.of[s]].push((stands, s, n));
+                }
                 match self.lateness {
                     None => punctual.push((n, s, n)),
                     Some(lateness) if greatest.is_some_and(|g| (time as i128) < g as i128 - lateness as i128) => {
-                        late[s].push(n);
+                        late[self.of[s]].push((stands, s, n));
                     }
                     Some(_) => punctual.push((time, s, n)),
                 }
@@ -72,22 +96,31 @@ impl Case {
             }
         }
         // In a source, splits are numbered as they joined.
-        punctual.sort_by_key(|&(time, s, n)| (time, self.of[s], s, n));
-        (punctual.into_iter().map(|(_, s, n)| (s, n)).collect(), late)
+        let in_order = |mut events: Vec<(i64, usize, i64)>| -> Events {
+            events.sort_by_key(|&(time, s, n)| (time, self.of[s], s, n));
+            events.into_iter().map(|(_, s, n)| (s, n)).collect()
+        };
+        Seen {
+            punctual: in_order(punctual),
+            late: late.into_iter().map(in_order).collect(),
+            bad: bad.into_iter().map(in_order).collect(),
+        }
     }
 
     /// Runs the case through a gate, with random sizes of batches and epochs and a random interleaving of the sources.
-    fn run(&self, random: &mut Random) -> (Events, Vec<Vec<i64>>) {
+    fn run(&self, random: &mut Random) -> Seen {
         let code =
             Code::compile(&self.program, &ti_vec![false; self.program.streams.len()]).expect("no code to speak of");
         let wiring = Wiring::of(&self.program, &code);
         let mut gate = Gate::new(&self.program, &wiring.sources);
         for split in wiring.sources.len()..self.of.len() {
             assert_eq!(gate.join(self.of[split], None), split);
+            (0..wiring.sources.len()).for_each(|source| gate.order_aside(source));
         }
         let mut epoch = Epoch::new(&self.program, &code, &wiring);
         let mut given = vec![0; self.times.len()];
-        let mut seen = (Vec::new(), vec![Vec::new(); self.times.len()]);
+        let none = || vec![Vec::new(); wiring.sources.len()];
+        let mut seen = Seen { punctual: Vec::new(), late: none(), bad: none() };
         let batch_max = [1, 3, 50, 1000][random.below(4)];
         let epoch_max = [1, 2, 7, 100, 10_000][random.below(5)];
         let in_turn = random.below(2) == 0;
@@ -118,14 +151,7 @@ impl Case {
     }
 
     /// `complete`: the punctuation of the last epoch.
-    fn drain(
-        &self,
-        gate: &mut Gate,
-        epoch: &mut Epoch,
-        most: usize,
-        seen: &mut (Events, Vec<Vec<i64>>),
-        complete: &mut i64,
-    ) {
+    fn drain(&self, gate: &mut Gate, epoch: &mut Epoch, most: usize, seen: &mut Seen, complete: &mut i64) {
         while gate.ready(1) > 0 || gate.has_rejects() {
             let ready = gate.ready(most);
             epoch.clear();
@@ -144,18 +170,19 @@ impl Case {
                     assert_eq!(self.of[split], source as usize);
                     let is_below = self.times[split][event as usize] < *complete;
                     assert!(self.lateness.is_none() || !is_below, "nothing below a punctuation comes after it");
-                    seen.0.push((split, event));
+                    seen.punctual.push((split, event));
                     next[source as usize] += 1;
                 }
             }
             assert!(next.iter().zip(&taken).all(|(n, t)| *n == t.len()), "the merge covers what was taken");
             assert!(epoch.input.complete.is_none_or(|next| next >= *complete), "punctuations do not fall");
             *complete = (*complete).max(epoch.input.complete.unwrap_or(i64::MIN));
-            for event in epoch.input.sources.iter().flat_map(|slice| &slice.late).flat_map(|late: &RecordBatch| {
-                let late: Vec<i64> = column(late);
-                late
-            }) {
-                seen.1[(event / ORDINALS) as usize].push(event % ORDINALS);
+            let of_event = |event: i64| ((event / ORDINALS) as usize, event % ORDINALS);
+            for (source, slice) in epoch.input.sources.iter().enumerate().take(seen.late.len()) {
+                let late: Vec<i64> = slice.late.iter().flat_map(&column).collect();
+                seen.late[source].extend(late.into_iter().map(of_event));
+                let bad = slice.bad.iter().filter_map(|bad| Some(bad.line? as i64));
+                seen.bad[source].extend(bad.map(of_event));
             }
         }
     }
@@ -165,8 +192,10 @@ fn check(case: &Case, random: &mut Random, runs: usize) {
     let expected = case.expected();
     for run in 0..runs {
         let seen = case.run(random);
-        assert_eq!(seen.1, expected.1, "late events, lateness {:?}, run {run}, {:?}", case.lateness, case.times);
-        assert_eq!(seen.0, expected.0, "order, lateness {:?}, run {run}, {:?}", case.lateness, case.times);
+        let what = format!("lateness {:?}, run {run}, {:?}", case.lateness, case.times);
+        assert_eq!(seen.late, expected.late, "late events, {what}");
+        assert_eq!(seen.bad, expected.bad, "bad records, {what}");
+        assert_eq!(seen.punctual, expected.punctual, "order, {what}");
     }
 }
 
@@ -246,7 +275,7 @@ fn a_split_joins_after_what_has_passed() {
 fn lateness_is_exact_at_its_bound() {
     let mut random = Random::new(2);
     let case = Case::new(Some(10), Type::Int, vec![vec![100, 90, 89, 110, 100, 99, 90, 100, 101]]);
-    assert_eq!(case.expected().1, [vec![2, 5, 6]]);
+    assert_eq!(case.expected().late, [[(0, 2), (0, 5), (0, 6)]]);
     check(&case, &mut random, 40);
 }
 
@@ -273,7 +302,7 @@ fn without_event_time_sources_take_turns() {
     let mut random = Random::new(5);
     let times = vec![vec![9; 5], vec![3; 2], vec![7; 9]];
     let case = Case::new(None, Type::Int, times);
-    let (events, _) = case.expected();
+    let events = case.expected().punctual;
     assert_eq!(events[..4], [(0, 0), (1, 0), (2, 0), (0, 1)]);
     check(&case, &mut random, 60);
 }

@@ -1,0 +1,86 @@
+//! What the gate has of a split between two epochs, for checkpoints.
+
+use crate::gate::queue::{Arrived, Queue, Segment};
+use crate::gate::{Aside, Gate};
+use arrow_array::RecordBatch;
+
+/// The gate's whole state for a split between two epochs: together with the split's later records, it determines
+/// everything that follows.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The mark with which it began, if it joined after something had passed.
+    pub begin: Option<i64>,
+    /// The greatest time that it has delivered.
+    pub greatest: Option<i64>,
+    /// The greatest punctuation.
+    pub punctuated: Option<i64>,
+    /// Events that have passed.
+    pub passed: u64,
+    /// The time of the last of them.
+    pub last_time: Option<i64>,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// Whether further splits of its source may join.
+    pub is_open: bool,
+    /// Whether its events are sent, and have anchored positions.
+    pub is_sent: bool,
+    /// The events that are held back, in order.
+    pub held: Vec<RecordBatch>,
+    /// The late and bad records that wait for their order.
+    pub aside: Aside,
+}
+
+impl Gate {
+    /// The standing of each split, immediately after an epoch was cut.
+    pub fn standings(&self) -> Vec<Standing> {
+        debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
+        let of = |q: &Queue| Standing {
+            begin: q.begin,
+            greatest: q.greatest,
+            punctuated: q.punctuated,
+            passed: q.taken,
+            last_time: q.last_time,
+            ended: q.ended,
+            is_open: self.expects[q.place.source],
+            is_sent: q.is_sent,
+            held: q.segments.iter().map(|s| s.batch.clone()).collect(),
+            aside: q.aside.clone(),
+        };
+        self.queues.iter().map(of).collect()
+    }
+
+    /// Restores the standing of a source. Call it before the source delivers anything.
+    pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
+        let queue = &mut self.queues[source];
+        self.expects[queue.place.source] = standing.is_open;
+        assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
+        let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
+        queue.begin = standing.begin;
+        queue.greatest = standing.greatest;
+        queue.punctuated = standing.punctuated;
+        queue.taken = standing.passed;
+        queue.last_time = standing.last_time;
+        queue.ended = standing.ended;
+        queue.ended_before = standing.ended;
+        queue.is_sent = standing.is_sent;
+        queue.aside = standing.aside;
+        // Without event time, the held events are the last that arrived.
+        let mut counter = match (queue.time_field, standing.greatest) {
+            (None, Some(greatest)) => greatest + 1 - held as i64,
+            _ => 0,
+        };
+        for batch in standing.held.into_iter().filter(|batch| batch.num_rows() > 0) {
+            let len = batch.num_rows() as i64;
+            let times = match queue.times(&batch) {
+                Some(times) => times,
+                None if queue.is_sent => queue.next_times(batch.num_rows()),
+                None => (counter..counter + len).collect(),
+            };
+            counter += len;
+            if queue.is_sent {
+                self.sent.push(source, batch.num_rows());
+            }
+            queue.push(Segment { batch, times, arrived: Arrived::Together(now) });
+        }
+    }
+}
