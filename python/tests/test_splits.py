@@ -1,6 +1,8 @@
 """Sources whose files are splits: read side by side, joined, followed, refused."""
 
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -54,6 +56,7 @@ def application(connector, out, lateness=0, idle=None):
 
     app.sink(add.committed, tm.jsonl(out))
     app.sink(ticks.late, tm.jsonl(out.with_name("late.jsonl")))
+    app.sink(ticks.bad, tm.jsonl(out.with_name("bad.jsonl")))
     return app
 
 
@@ -62,6 +65,20 @@ def order(out):
     late = out.with_name("late.jsonl")
     numbers = [[json.loads(line)["n"] for line in file.read_text().splitlines()] for file in (out, late)]
     return tuple(numbers)
+
+
+def command(*arguments, code=0):
+    line = [sys.executable, "-m", "tidemill", *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def verified(state, savepoint):
+    """How many events were run again by the reference interpreter, with the same results."""
+    found = json.loads(command("verify", state, "--from", savepoint, "--json"))
+    assert found["tables_compared"], found
+    return found["events"]
 
 
 def wait_for(condition):
@@ -80,6 +97,71 @@ def test_files_are_read_side_by_side(tmp_path):
     # At 4 by the files; 3 is late in its own file.
     assert order(out) == ([10, 20, 21, 11, 30, 31, 22, 12], [13])
     assert [(s.events, s.late) for s in summary.sources] == [(8, 1)]
+
+
+def test_late_and_bad_records_come_in_the_order_of_their_positions(tmp_path):
+    # Each stands where its file has come to: at 9, 9 and 20; at 4, 4 and 15; at 15.
+    a = [(9, 1), (3, 2), ("x", 3), (20, 4), (19, 5)]
+    b = [(4, 11), (1, 12), ("x", 13), (15, 14), (14, 15)]
+    c = [(15, 21), (2, 22), ("x", 23)]
+    files = dict(zip("abc", (a, b, c), strict=True))
+    out, state = tmp_path / "out.jsonl", tmp_path / "state"
+    app = application(tm.csv(tmp_path / "*.csv", splits=True), out)
+    bad = lambda: [json.loads(line)["record"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    for count in (2, 3, 5):
+        for name, rows in files.items():
+            csv(tmp_path / f"{name}.csv", *rows[:count])
+        app.run(state=state)
+        if count == 2:
+            # What stands after 4 waits for b.csv.
+            assert order(out) == ([11], [12])
+    app.run(state=state, final=True)
+    assert order(out) == ([11, 1, 14, 21, 4], [12, 2, 15, 22, 5])
+    assert bad() == ["x,13", "x,3", "x,23"]
+
+
+def test_a_file_that_was_read_is_silent_while_others_are_read(tmp_path):
+    csv(tmp_path / "a.csv", (1, 1), (5, 2))
+    csv(tmp_path / "b.csv", *((at, 10_000 + at) for at in range(20_000)))
+    for idle, passed in ((None, 7), ("100ms", 20_001)):
+        folder = tmp_path / str(idle)
+        folder.mkdir()
+        app = application(tm.csv(tmp_path / "*.csv", splits=True), folder / "out.jsonl", idle=idle)
+        source = app.run(state=folder / "state").sources[0]
+        # The last event of b.csv waits: a.csv, which was raised to its time, may have one of that time.
+        assert source.events == passed
+
+
+def test_splits_are_verified_and_shown(tmp_path):
+    csv(tmp_path / "a.csv", (1, 1), (10, 2), (2, 3), ("x", 4))
+    csv(tmp_path / "b.csv", (3, 11), (5, 12), (20, 13))
+    out, state = tmp_path / "out.jsonl", tmp_path / "state"
+    app = application(tm.csv(tmp_path / "*.csv", splits=True), out)
+    app.run(state=state, savepoint="start")
+    csv(tmp_path / "0.csv", (9, 21), (10, 22), (12, 23))
+    grow(tmp_path / "a.csv", (15, 5))
+    app.run(state=state, savepoint="second")
+    grow(tmp_path / "b.csv", (21, 14), (4, 15))
+    app.run(state=state, final=True)
+    assert order(out) == ([1, 11, 12, 2, 22, 23, 5, 13, 14], [3, 21, 15])
+
+    # In one run all files are there from the start, and 9 is not late.
+    whole = tmp_path / "whole"
+    app = application(tm.csv(tmp_path / "*.csv", splits=True), tmp_path / "whole.jsonl")
+    app.run(state=whole, savepoint="start", final=True)
+    for folder, savepoint, events in ((state, "start", 9), (state, "second", 5), (whole, "start", 10)):
+        assert verified(folder, savepoint) == events
+    shown = lambda position, code=0: command("txn", "show", state, position, code=code)
+    assert "ticks/a.csv:1 at 10" in shown("ticks/a.csv:1")
+    assert "at = 5, n = 12" in shown("ticks/b.csv:1")
+    assert "at = 5, n = 12" in shown(f"ticks/{tmp_path}/b.csv:1")
+    assert "ticks/0.csv:0 came too late" in shown("ticks/0.csv:0")
+    assert "at = 10, n = 22" in shown("ticks@10")
+    assert "at = 10, n = 22" in shown("ticks/0.csv@10")
+    assert "at = 10, n = 2\n" in shown("ticks/a.csv@10")
+    assert "each counts its own events; name one, such as ticks/a.csv:17" in shown("ticks:1", code=3)
+    assert "has no split 'c.csv'; splits: " in shown("ticks/c.csv:1", code=3)
+    assert "is not in the log" in shown("ticks/a.csv:17", code=3)
 
 
 def test_parquet_files_are_read_side_by_side_and_new_ones_join(tmp_path):
@@ -146,23 +228,29 @@ def test_new_files_join_while_the_others_are_followed(tmp_path):
     csv(b, (3, 11))
     out = tmp_path / "out.jsonl"
     app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle="300ms")
-    with app.start(workers=1, state=tmp_path / "state") as mill:
-        seen = lambda: mill.summary().sources[0]
-        wait_for(lambda: seen().events == 3)
+    state = tmp_path / "state"
+    with app.start(workers=1, state=state, savepoint="start") as mill:
+
+        def stands(events, held):
+            now = mill.flush().held.get("ticks", 0)
+            return (mill.summary().sources[0].events, now) == (events, held)
+
+        wait_for(lambda: stands(3, 0))
         # It begins at 10, and its 12 waits for what a.csv, which is before it, may still have at 12.
-        csv(c, (9, 21), (12, 22))
-        wait_for(lambda: seen().late == 1)
+        csv(c, (9, 21), ("x", 0), (12, 22))
+        wait_for(lambda: stands(3, 1))
+        # One file grows at a time: those that are silent are raised to it.
         grow(a, (15, 3))
-        wait_for(lambda: seen().events == 5)
-        # In this order: who is silent is taken to be as far as the others.
+        wait_for(lambda: stands(5, 0))
         grow(b, (16, 12))
-        wait_for(lambda: seen().held == 1)
+        wait_for(lambda: stands(5, 1))
         grow(c, (18, 23))
-        wait_for(lambda: seen().events == 6)
+        wait_for(lambda: stands(6, 1))
         grow(a, (20, 4))
-        wait_for(lambda: seen().events == 8)
+        wait_for(lambda: stands(8, 0))
         mill.stop()
     assert order(out) == ([1, 11, 2, 22, 3, 12, 23, 4], [21])
+    assert verified(state, "start") == 8
 
 
 def test_whole_parquet_files_are_watched_for(tmp_path):

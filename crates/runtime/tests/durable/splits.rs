@@ -12,7 +12,7 @@ use tidemill_model::{Place, Schema, Type, Value};
 use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, cell, event, literal, named};
 use tidemill_reference::order::{Clock, Order, SplitInput, What};
-use tidemill_runtime::{Control, DurabilityOptions, Engine, IoFailure, Next, Source, Splits};
+use tidemill_runtime::{BadRecord, Control, DurabilityOptions, Engine, IoFailure, Next, Resumed, Source, Splits};
 use tidemill_sim::SimStorage;
 
 /// Runs over one state whose input grows.
@@ -79,7 +79,45 @@ impl Splits for InSplits {
 
     fn open(&mut self, name: &str) -> Result<Box<dyn Source>, IoFailure> {
         let batch = batch_of(&self.schema, &self.parts[name]);
-        Ok(Box::new(Records { batch, next: 0, size: self.size, again: self.again, stop: None }))
+        let (ids, again) =
+            (self.parts[name].iter().map(|record| record[1].word().expect("an int")).collect(), self.again);
+        Ok(Box::new(WithBad { records: Records { batch, next: 0, size: self.size, again, stop: None }, ids }))
+    }
+}
+
+/// Records of which some have a bad one before them.
+struct WithBad {
+    records: Records,
+    ids: Vec<i64>,
+}
+
+/// Whether a record has a bad one before it.
+fn is_after_bad(id: i64) -> bool {
+    id % 7 == 3
+}
+
+impl Source for WithBad {
+    fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
+        let from = self.records.next;
+        let Next::Batch(mut batch) = self.records.next(wait_max)? else { return Ok(Next::End) };
+        for (after, &id) in (0..).zip(&self.ids[from..self.records.next]) {
+            if is_after_bad(id) {
+                batch.bad.push(BadRecord { line: Some(id as u64), after, ..BadRecord::default() });
+            }
+        }
+        Ok(Next::Batch(batch))
+    }
+
+    fn token(&self) -> Option<String> {
+        self.records.token()
+    }
+
+    fn replays(&self) -> bool {
+        self.records.replays()
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        self.records.resume(token)
     }
 }
 
@@ -110,11 +148,17 @@ fn began(trial: &Trial<'_>) -> Vec<Vec<(String, Option<i64>)>> {
     began
 }
 
-/// By source: its punctual events in order, and its late ones by split.
-type Parted = Vec<(Vec<Vec<Value>>, Vec<Vec<Vec<Value>>>)>;
+/// What is of a source, in order.
+#[derive(Clone, Default)]
+struct Parted {
+    punctual: Vec<Vec<Value>>,
+    late: Vec<Vec<Value>>,
+    /// The records that have a bad one before them.
+    bad: Vec<i64>,
+}
 
 /// What is punctual and what is late, by definition.
-fn parted(sources: &[BTreeMap<String, Part>], began: &[Vec<(String, Option<i64>)>], lateness: i64) -> Parted {
+fn parted(sources: &[BTreeMap<String, Part>], began: &[Vec<(String, Option<i64>)>], lateness: i64) -> Vec<Parted> {
     let mut order = Order::new(i64::MIN, Vec::new());
     for (s, splits) in began.iter().enumerate() {
         for (number, (_, mark)) in splits.iter().enumerate() {
@@ -124,24 +168,39 @@ fn parted(sources: &[BTreeMap<String, Part>], began: &[Vec<(String, Option<i64>)
     }
     for (s, splits) in began.iter().enumerate() {
         for (number, (name, _)) in splits.iter().enumerate() {
-            for record in &sources[s][name].records {
-                order.take((s as u32, number as u32), SplitInput::Event(record[0].word()));
+            for record in inputs(&sources[s][name]) {
+                let input = record.map_or(SplitInput::Bad, |record| SplitInput::Event(record[0].word()));
+                order.take((s as u32, number as u32), input);
             }
         }
     }
     order.end();
-    let mut parted: Parted = began.iter().map(|splits| (Vec::new(), vec![Vec::new(); splits.len()])).collect();
+    let mut parted = vec![Parted::default(); began.len()];
     for step in order.pass(usize::MAX, &mut |_| Vec::new()) {
         let Place::Record { source, split, offset } = step.position.place else { panic!("there are records only") };
         let (name, _) = &began[source as usize][split as usize];
-        let record = sources[source as usize][name].records[offset as usize].clone();
-        let (punctual, late) = &mut parted[source as usize];
-        match step.what {
-            What::Event => punctual.push(record),
-            _ => late[split as usize].push(record),
+        let mut inputs = inputs(&sources[source as usize][name]).skip(offset as usize);
+        let record = inputs.next().expect("what passes was taken").cloned();
+        let parted = &mut parted[source as usize];
+        match (step.what, record) {
+            (What::Event, Some(record)) => parted.punctual.push(record),
+            (What::Late, Some(record)) => parted.late.push(record),
+            (What::Bad, None) => {
+                let before = inputs.next().flatten().expect("a record is after a bad one");
+                parted.bad.push(before[1].word().expect("an int"));
+            }
+            (what, _) => panic!("{what:?} is not what the record is"),
         }
     }
     parted
+}
+
+/// The records of a split; none for a bad one.
+fn inputs(part: &Part) -> impl Iterator<Item = Option<&Vec<Value>>> {
+    part.records.iter().flat_map(|record| {
+        let bad = record[1].word().is_some_and(is_after_bad).then_some(None);
+        bad.into_iter().chain([Some(record)])
+    })
 }
 
 /// The splits of both sources: the first of each is there from the start.
@@ -209,25 +268,23 @@ fn lives(engine: &mut Option<Engine>, lateness: i64, seed: u64) -> usize {
     }
     let began = began(&trial);
     let parted = parted(&sources, &began, lateness);
-    let punctual = parted.iter().map(|(punctual, _)| punctual.clone()).collect();
+    let punctual = parted.iter().map(|parted| parted.punctual.clone()).collect();
     // By definition the order of the punctual events is that of their times: none of these is late.
     let expected = Subject::new(History { plan: plan(0), preload: Vec::new(), sources: punctual });
     let outcome = trial.outcome(engine.as_ref().expect("it came back"));
     assert_eq!(outcome.tables, expected.expected.tables, "seed {seed}, {began:?}");
     for (sink, stream) in subject.program.sinks.iter().enumerate().map(|(s, sink)| (s, sink.stream)) {
         let name = &subject.program.streams[stream].name;
-        let late = ["adds.late", "multiplies.late"].iter().position(|late| late == name);
-        let Some(source) = late else {
-            assert_eq!(outcome.outputs[sink], expected.expected.outputs[sink], "seed {seed}, {name}, {began:?}");
-            continue;
-        };
-        // Those of one split are in order.
-        for late in &parted[source].1 {
-            let of_split = outcome.outputs[sink].iter().filter(|record| late.contains(record));
-            assert!(of_split.eq(late), "seed {seed}, {name}, {began:?}");
+        let output = &outcome.outputs[sink];
+        match name.as_str() {
+            "adds.late" => assert_eq!(*output, parted[0].late, "seed {seed}, {name}, {began:?}"),
+            "multiplies.late" => assert_eq!(*output, parted[1].late, "seed {seed}, {name}, {began:?}"),
+            "adds.bad" | "multiplies.bad" => {
+                let lines: Vec<i64> = output.iter().filter_map(|row| row[1].word()).collect();
+                assert_eq!(lines, parted[usize::from(name != "adds.bad")].bad, "seed {seed}, {name}, {began:?}");
+            }
+            _ => assert_eq!(*output, expected.expected.outputs[sink], "seed {seed}, {name}, {began:?}"),
         }
-        let count: usize = parted[source].1.iter().map(Vec::len).sum();
-        assert_eq!(outcome.outputs[sink].len(), count, "seed {seed}, {name}, {began:?}");
     }
     began.iter().flatten().filter(|(_, mark)| mark.is_some()).count()
 }
