@@ -211,8 +211,9 @@ impl EpochEntry {
                 filled().for_each(|batch| codec.write(&batch.events, into));
                 let mut before = 0;
                 for batch in batches {
-                    batch.bad.iter().for_each(|bad| write_bad(bad, before, into));
-                    before += batch.events.num_rows() as u64;
+                    let rows = batch.events.num_rows() as u64;
+                    batch.bad.iter().for_each(|bad| write_bad(bad, before + bad.after.min(rows), into));
+                    before += rows;
                 }
             }
             if punctuates {
@@ -354,8 +355,8 @@ fn put_between(bad: Vec<BadRecord>, batches: &mut Vec<SourceBatch>, schema: &Sch
     Ok(())
 }
 
-/// Appends a bad record of a batch that has so many events before it.
-pub fn write_bad(bad: &BadRecord, before: u64, into: &mut Vec<u8>) {
+/// Appends a bad record that comes after so many events.
+pub fn write_bad(bad: &BadRecord, after: u64, into: &mut Vec<u8>) {
     let texts = [&bad.origin, &bad.column, &bad.record];
     let flag = |text: &Option<String>, bit: u8| if text.is_some() { bit } else { 0 };
     into.push(flag(texts[0], 1) | flag(texts[1], 4) | flag(texts[2], 8) | if bad.line.is_some() { 2 } else { 0 });
@@ -363,7 +364,7 @@ pub fn write_bad(bad: &BadRecord, before: u64, into: &mut Vec<u8>) {
         number(into, line);
     }
     texts.into_iter().flatten().chain([&bad.reason]).for_each(|text| bytes(into, text.as_bytes()));
-    number(into, before + bad.after);
+    number(into, after);
 }
 
 /// Reads a bad record.
