@@ -73,6 +73,7 @@ impl<'p> Walk<'p> {
             let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
+            reference.anchor(source.anchor);
             source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
             reference.set_end(s, source.ended, source.is_open);
             let late = source.aside.late.iter();

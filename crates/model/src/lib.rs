@@ -13,7 +13,7 @@ mod types;
 mod value;
 
 pub use digest::{StreamDigest, TableDigest};
-pub use position::{Position, SourceId};
+pub use position::{Position, SourceId, least_time};
 pub use schema::{Field, FieldType, ListItem, Schema};
 pub use serial_position::{KeyPart, ParsePositionError, Phase, Place, SerialPosition};
 pub use types::{ColumnType, DECIMAL_DIGITS_MAX, Type};

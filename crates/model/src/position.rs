@@ -1,5 +1,7 @@
 //! The place of an event in the one serial order (`docs/formalism.md`, "Positions").
 
+use crate::Type;
+
 /// Index of a source in its plan.
 pub type SourceId = u32;
 
@@ -18,4 +20,10 @@ pub struct Position {
     /// The event's ordinal in its source, from 0. Late events count; records that could not be decoded
     /// are no events and do not.
     pub offset: u64,
+}
+
+/// The time of what is sent before any time is shown: the least of all, of a `Time` that of the year 1.
+pub fn least_time(ty: Type) -> i64 {
+    const YEAR_1: i64 = -62_135_596_800_000_000;
+    if ty == Type::Int { i64::MIN } else { YEAR_1 }
 }

@@ -218,6 +218,9 @@ pub enum OriginDef {
         /// How late an event may be, in the unit of the event time (microseconds for `Time`).
         #[serde(default)]
         lateness: i64,
+        /// Its events are sent and bring no time: the field of event time gets the time of their anchored position.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        anchored: bool,
     },
     /// A tick of event time at `origin` and each multiple of the period before and after it: the field `at`, of type
     /// `Time`, or `int` where the period is one.

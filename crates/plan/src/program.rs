@@ -78,11 +78,11 @@ impl Program {
         self.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }))
     }
 
-    /// Whether a source's events can be sent, but not read: it has no event time, and another source has. Gives that
-    /// source. Events that are read would have to be in order with those of the other.
+    /// Whether a source's events can be sent, but not read: they bring no event time, and those of another source do.
+    /// Gives that source. Events that are read would have to be in order with those of the other.
     pub fn sent_beside(&self, source: &Stream) -> Option<&Stream> {
-        let mut timed = self.sources().filter(|other| other.event_time.is_some());
-        timed.next().filter(|_| source.event_time.is_none())
+        let mut timed = self.sources().filter(|other| other.own_time().is_some());
+        timed.next().filter(|_| source.own_time().is_none())
     }
 
     /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks;
@@ -182,6 +182,32 @@ pub struct Stream {
     pub deliveries: Vec<Delivery>,
 }
 
+impl Stream {
+    /// Whether the events of a source are sent without a time, and hold that of their anchored position.
+    pub fn is_anchored(&self) -> bool {
+        matches!(self.origin, Origin::Source { anchored: true, .. })
+    }
+
+    /// The field of a source's events in which they bring their event time.
+    pub fn own_time(&self) -> Option<usize> {
+        self.event_time.filter(|_| !self.is_anchored())
+    }
+
+    /// The field that the gate fills with the time of the position.
+    pub fn filled_time(&self) -> Option<usize> {
+        self.event_time.filter(|_| self.is_anchored())
+    }
+
+    /// The schema of a source's events as they are sent or read.
+    pub fn brought(&self) -> Schema {
+        let mut schema = self.schema.clone();
+        if let Some(field) = self.filled_time() {
+            schema.fields.remove(field);
+        }
+        schema
+    }
+}
+
 /// A transaction to run on an event, if it arrives through the filters and maps on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
@@ -201,6 +227,9 @@ pub enum Origin {
         source: SourceId,
         /// In the unit of the event-time field.
         lateness: i64,
+        /// Its events are sent, and their event-time field gets the time of their anchored position.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        anchored: bool,
         /// Its late events, same schema.
         late: StreamId,
         /// Its undecodable records, [`bad_schema`].

@@ -51,6 +51,8 @@ pub struct StartingSource {
     pub is_open: bool,
     /// Whether its events were sent, and have anchored positions.
     pub is_sent: bool,
+    /// If what is sent to it gets a time: that of the greatest position that had passed.
+    pub anchor: Option<i64>,
     /// The held events, in order.
     pub held: Vec<RecordBatch>,
     /// The late and bad records that wait for their order.
@@ -140,7 +142,7 @@ impl History {
                 (None, source) => source.take_if(|source| source.splits().is_none()),
             };
             sources.push(source.map(reread).transpose().map_err(failed)?);
-            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, .. } = standing;
+            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, last_time, .. } = standing;
             starts.push(StartingSource {
                 source: of,
                 name: split.map(|split| split.name),
@@ -151,6 +153,7 @@ impl History {
                 ended,
                 is_open,
                 is_sent,
+                anchor: last_time.filter(|_| stream.is_anchored()),
                 held,
                 aside,
             });

@@ -36,7 +36,7 @@ mod window;
 
 use std::collections::BTreeMap;
 use table::Table;
-use tidemill_model::{Position, Value};
+use tidemill_model::{Position, Value, least_time};
 use tidemill_plan::{Origin, Program, StreamId, TableId, TransactionId, with_deep_stack};
 pub use trace::{Step, TransactionTrace};
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
@@ -68,6 +68,8 @@ pub struct Reference<'p> {
     aside: aside::Waiting,
     /// The greatest time of an event that was processed.
     last_time: Option<i64>,
+    /// The time of the greatest position that has run: that of what is sent.
+    anchor: Option<i64>,
     /// Whether rows of tables are due at times.
     has_due: bool,
     /// Of the event at hand, where it is to be noted.
@@ -160,6 +162,7 @@ impl<'p> Reference<'p> {
                 .collect(),
             aside: aside::Waiting::default(),
             last_time: None,
+            anchor: None,
             has_due: !program.dues().is_empty(),
             traces: None,
         }
@@ -212,7 +215,7 @@ impl<'p> Reference<'p> {
         let Origin::Source { source, lateness, late, .. } = stream.origin else { unreachable!("chosen as a source") };
         let offset = state.offset;
         state.offset += 1;
-        let Some(field) = stream.event_time else {
+        let Some(field) = stream.own_time() else {
             let time = state.counter;
             state.counter += i64::from(!state.is_sent);
             return Some(Position { time, source, offset });
@@ -229,7 +232,7 @@ impl<'p> Reference<'p> {
     /// Has a source stand where another execution left it: how many records were taken of it, the greatest time
     /// that it had shown (without event times, its last counter), and the events held back, in order.
     pub fn stand(&mut self, source: usize, taken: u64, greatest: Option<i64>, held: Vec<Vec<Value>>) {
-        let field = self.program.streams[self.sources[source].stream].event_time;
+        let field = self.program.streams[self.sources[source].stream].own_time();
         let state = &mut self.sources[source];
         (state.offset, state.known_from) = (taken, taken);
         state.time_max = greatest.filter(|_| field.is_some()).unwrap_or(i64::MIN);
@@ -255,7 +258,7 @@ impl<'p> Reference<'p> {
     /// Says whether the events of a source without event times are sent from now on, and have anchored positions. Those
     /// that are held change with it.
     pub fn send(&mut self, source: usize, is_sent: bool) {
-        let has_time = |of: &Source| self.program.streams[of.stream].event_time.is_some();
+        let has_time = |of: &Source| self.program.streams[of.stream].own_time().is_some();
         if has_time(&self.sources[source]) || self.sources[source].is_sent == is_sent {
             return;
         }
@@ -302,8 +305,25 @@ impl<'p> Reference<'p> {
         NextEvent { root, position: Position { time, source: source as u32, offset }, split, is_known, event }
     }
 
+    /// Has what is sent from now on stand at this time, if it stood where another execution left it.
+    pub fn anchor(&mut self, time: Option<i64>) {
+        self.anchor = self.anchor.max(time);
+    }
+
     /// Runs an event that was let through, with its whole cascade.
-    pub fn process(&mut self, next: NextEvent) {
+    pub fn process(&mut self, mut next: NextEvent) {
+        let stream = &self.program.streams[next.root];
+        match (&stream.origin, stream.filled_time()) {
+            (_, Some(field)) => {
+                let ty = stream.schema.fields[field].scalar_type().expect("a time is a scalar").ty;
+                next.event[field] = Value::from_word(ty, self.anchor.unwrap_or_else(|| least_time(ty)));
+            }
+            // Behind a result that completes with an instant, the next one begins.
+            (Origin::Due(due), None) if !due.begins_instant() => self.anchor(next.position.time.checked_add(1)),
+            (Origin::Due(_), None) => self.anchor(Some(next.position.time)),
+            (_, None) if stream.own_time().is_some() => self.anchor(Some(next.position.time)),
+            (_, None) => {}
+        }
         self.process_root(next.root, next.event);
     }
 

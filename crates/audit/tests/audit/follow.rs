@@ -1,6 +1,6 @@
 //! Following across crashes: a reader that goes on from its last place gets each event that is released once, in order.
 
-use crate::session::{plan, send, start};
+use crate::session::{Times, plan, send, start};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::thread;
@@ -82,7 +82,7 @@ fn written(machine: &SimStorage) -> Vec<i64> {
 
 #[test]
 fn a_reader_goes_on_from_its_place_across_crashes() {
-    let plan = plan([true, false]);
+    let plan = plan([Times::Own, Times::None]);
     let program = analyze(&plan).expect("a right plan");
     let stream = program.sinks.iter().find(|sink| sink.name == "added").expect("a sink").stream;
     let (mut crashes, mut whole, mut resumed) = (0, 0, 0);

@@ -14,7 +14,7 @@ use tidemill_histories::Random;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{Block, PlanBuilder, SourceBuilder, cell, committed, event, late, literal, named};
-use tidemill_plan::{Expr, ExprNode, Plan, Program, WindowFunction, WindowsDef, analyze};
+use tidemill_plan::{Expr, ExprNode, Plan, Program, StreamRef, WindowFunction, WindowsDef, analyze};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource,
     Session, Sink,
@@ -26,19 +26,32 @@ const TRIALS: u64 = 40;
 const LIVES: usize = 3;
 const THREADS: usize = 3;
 
-/// Two sources, each with event times or without, whose transactions do not commute. Windows over events with times, and
-/// ticks, change the same rows.
-pub fn plan(has_times: [bool; 2]) -> Plan {
-    let source = |has_time: bool| {
+/// Which times the events of a source have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    None,
+    /// Those that they bring.
+    Own,
+    /// Those of their positions.
+    Filled,
+}
+
+/// Two sources whose transactions do not commute. Windows over events with times, and ticks, change the same rows.
+pub fn plan(times: [Times; 2]) -> Plan {
+    let source = |times: Times| {
         move |s: SourceBuilder| {
-            let s = if has_time { s.event_time("at", Type::Int).lateness(3) } else { s };
+            let s = match times {
+                Times::None => s,
+                Times::Own => s.event_time("at", Type::Int).lateness(3),
+                Times::Filled => s.event_time("at", Type::Int).anchored(),
+            };
             s.field("key", Type::Int).field("n", Type::Int)
         }
     };
     let mut plan = PlanBuilder::new("order")
         .table("rows", |t| t.key("key", Type::Int).column_or("value", Type::Int, Value::Int(0)))
-        .source("adds", source(has_times[0]))
-        .source("multiplies", source(has_times[1]));
+        .source("adds", source(times[0]))
+        .source("multiplies", source(times[1]));
     for (name, source, factor) in [("add", "adds", 1), ("multiply", "multiplies", 31)] {
         plan = plan.transaction(name, [named(source)], |t| {
             t.create("row", "rows", [event("key")]).body(|b| {
@@ -47,8 +60,11 @@ pub fn plan(has_times: [bool; 2]) -> Plan {
             })
         });
     }
-    if has_times[0] {
+    if times[0] == Times::Own {
         plan = with_windows(plan.sink("late", late("adds")));
+    }
+    if times[1] == Times::Filled {
+        plan = with_sent_windows(plan);
     }
     plan.sink("added", committed("add")).sink("multiplied", committed("multiply")).build()
 }
@@ -73,6 +89,33 @@ fn with_windows(plan: PlanBuilder) -> PlanBuilder {
         .transaction("tick", [named("ticks")], |t| t.create("row", "rows", [0.into()]).body(changes(41, event("at"))))
         .sink("closes", committed("close"))
         .sink("ticked", committed("tick"))
+}
+
+/// A window over what is sent, whose closes change the rows; and a row that is woken, which does.
+fn with_sent_windows(plan: PlanBuilder) -> PlanBuilder {
+    let sum: Expr =
+        ExprNode::Aggregate { function: WindowFunction::Sum, value: Some(Box::new(event("n"))), by: None }.into();
+    let windows = WindowsDef::Tumbling { length: Value::Int(3), origin: 0 };
+    plan.window("sums", named("multiplies"), [("key", event("key"))], windows, |b| {
+        b.give([("key", event("key")), ("sum", sum), ("end", event("end"))]);
+    })
+    .transaction("sleep", [named("multiplies")], |t| {
+        t.create("row", "rows", [event("key")]).body(|b| b.wake("row", Some(event("at") + literal(2))))
+    })
+    .transaction("wake", [StreamRef::Woken("rows".into())], |t| {
+        t.create("row", "rows", [event("key")]).body(|b| {
+            b.set("row", "value", (cell("row", "value") * literal(41) + event("at")) % literal(1_000_003));
+            b.give([("value", cell("row", "value"))]);
+        })
+    })
+    .transaction("sum", [committed("sums")], |t| {
+        t.create("row", "rows", [event("key")]).body(|b| {
+            b.set("row", "value", (cell("row", "value") * literal(43) + event("sum")) % literal(1_000_003));
+            b.give([("value", cell("row", "value")), ("end", event("end"))]);
+        })
+    })
+    .sink("summed", committed("sum"))
+    .sink("woken", committed("wake"))
 }
 
 pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Result<Session, RunError> {
@@ -130,8 +173,8 @@ pub fn send(
     let mut pending = [0; 2];
     for _ in 0..20 {
         let source = random.below(2);
-        let stream = program.transactions.raw[source].inputs[0];
-        let has_times = program.streams[stream].event_time.is_some();
+        let stream = program.sources().nth(source).expect("two sources");
+        let has_times = stream.own_time().is_some();
         let now = clock.fetch_add(1, Ordering::Relaxed) as i64;
         let mut event = || {
             let at = Value::Int(now - random.below(6) as i64);
@@ -140,7 +183,7 @@ pub fn send(
         };
         let events: Vec<_> = (0..source + 4).map(|_| event()).collect();
         sent[source].fetch_add(events.len() as u64, Ordering::Relaxed);
-        if session.send(source, &batch_of(&program.streams[stream].schema, &events), None).is_err() {
+        if session.send(source, &batch_of(&stream.brought(), &events), None).is_err() {
             return;
         }
         pending[source] += events.len() as u64;
@@ -166,21 +209,26 @@ pub fn send(
 
 #[test]
 fn several_threads_send_and_the_log_has_their_order() {
-    trials([false; 2]);
+    trials([Times::None; 2]);
 }
 
 #[test]
 fn several_threads_send_events_with_times_and_the_log_has_their_punctuations() {
-    trials([true; 2]);
+    trials([Times::Own; 2]);
 }
 
 #[test]
 fn several_threads_send_events_with_times_and_without_and_the_log_has_their_anchors() {
-    trials([true, false]);
+    trials([Times::Own, Times::None]);
 }
 
-fn trials(has_times: [bool; 2]) {
-    let plan = plan(has_times);
+#[test]
+fn several_threads_send_events_that_get_times_and_the_log_has_their_anchors() {
+    trials([Times::Own, Times::Filled]);
+}
+
+fn trials(times: [Times; 2]) {
+    let plan = plan(times);
     let program = analyze(&plan).expect("a right plan");
     let (mut crashes, mut replayed) = (0, 0);
     for seed in 0..TRIALS {
@@ -222,7 +270,7 @@ fn trials(has_times: [bool; 2]) {
             assert!((least..=most).contains(&at.events), "seed {seed}: {} of {least} to {most}", at.events);
         }
         let verified = verify(&state, Some("start"), &logged).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        assert!(verified.tables_compared && verified.events > 0, "seed {seed}: {:?}", verified.notes);
+        assert!(verified.tables_compared && verified.events > 0, "seed {seed}: {verified:?}");
     }
     assert!(crashes > TRIALS / 2 && replayed > 0, "{crashes} crashes, {replayed} events replayed");
 }

@@ -45,7 +45,7 @@ fn source_of(lateness: i64) -> StreamDef {
         ("raw", Type::Bytes.into()),
         ("fails", Type::Int.into()),
     ]);
-    let origin = OriginDef::Source { schema, event_time: Some("at".into()), lateness };
+    let origin = OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false };
     StreamDef { name: "events".into(), origin }
 }
 

@@ -135,10 +135,7 @@ impl<'a> Streams<'a> {
         let def = &self.plan.streams[index];
         check_identifier("stream", &def.name)?;
         match &def.origin {
-            OriginDef::Source { schema, event_time, lateness } => {
-                let source = source.expect("sources have numbers");
-                self.source(def, source, schema, event_time.as_deref(), *lateness)?;
-            }
+            OriginDef::Source { .. } => self.source(def, source.expect("sources have numbers"))?,
             OriginDef::Every { .. } => unreachable!("ticks come with a table"),
             OriginDef::Filter { input, predicate } => {
                 let input = self.derived_input(index, input)?;
@@ -161,16 +158,13 @@ impl<'a> Streams<'a> {
         self.input(reference)
     }
 
-    fn source(
-        &mut self,
-        def: &StreamDef,
-        source: SourceId,
-        schema: &Schema,
-        time: Option<&str>,
-        lateness: i64,
-    ) -> Checked<()> {
+    fn source(&mut self, def: &StreamDef, source: SourceId) -> Checked<()> {
+        let OriginDef::Source { schema, event_time: time, lateness, anchored } = &def.origin else {
+            unreachable!("a source")
+        };
+        let (lateness, anchored) = (*lateness, *anchored);
         check_schema(schema)?;
-        let time = time.map(|name| event_time(schema, name)).transpose()?;
+        let time = time.as_ref().map(|name| event_time(schema, name)).transpose()?;
         if lateness < 0 {
             return Err(Fault::new(format!("its lateness is {lateness}")).hint("a lateness is zero or more"));
         }
@@ -178,8 +172,12 @@ impl<'a> Streams<'a> {
             return Err(Fault::new("it has a lateness but no event time")
                 .hint("declare the event-time field; without one no event is late"));
         }
+        if anchored && (time.is_none() || lateness > 0) {
+            return Err(Fault::new("its events are anchored, but it has a lateness, or no field for their time")
+                .hint("declare the field of event time, and no lateness: events with anchored positions are never late"));
+        }
         let id = self.list.next_key();
-        let origin = Origin::Source { source, lateness, late: self.id_after(1), bad: self.id_after(2) };
+        let origin = Origin::Source { source, lateness, anchored, late: self.id_after(1), bad: self.id_after(2) };
         let name = &def.name;
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);

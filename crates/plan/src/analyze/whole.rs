@@ -42,7 +42,12 @@ fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>, errors: &mu
 /// sources with one: its events can be sent, and then have anchored positions. Ticks are times, and so stand beside times.
 fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
     let clocks: Vec<Clock<'_>> = plan.streams.iter().filter_map(Clock::of).collect();
-    let has_timed = clocks.iter().any(|clock| !clock.is_ticks && clock.kind.is_some());
+    let has_timed = clocks.iter().any(|clock| clock.brings == Brings::Events && clock.kind.is_some());
+    for clock in clocks.iter().filter(|clock| clock.brings == Brings::Anchored && !has_timed) {
+        let fault = Fault::new("its events get the time of their position, but no source brings times")
+            .hint("declare a source with an event time, or leave the time of these events out");
+        errors.push(fault.of("stream", clock.name));
+    }
     let mut first: Option<&Clock<'_>> = None;
     for clock in &clocks {
         if clock.kind.is_none() && has_timed {
@@ -67,26 +72,37 @@ fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
 /// A stream that brings time into the program, or counts.
 struct Clock<'p> {
     name: &'p str,
-    is_ticks: bool,
+    brings: Brings,
     /// `Time` or `Int`; none of a source without event time.
     kind: Option<Type>,
 }
 
+/// What a stream that has times brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Brings {
+    /// Events, whose times move the program's.
+    Events,
+    /// Events that get the time of their position.
+    Anchored,
+    Ticks,
+}
+
 impl Clock<'_> {
     fn of(stream: &StreamDef) -> Option<Clock<'_>> {
-        let (is_ticks, kind) = match &stream.origin {
-            OriginDef::Source { schema, event_time, .. } => {
-                (false, event_time.as_deref().map(|f| time_kind(schema, f)))
+        let (brings, kind) = match &stream.origin {
+            OriginDef::Source { schema, event_time, anchored, .. } => {
+                let kind = event_time.as_deref().map(|f| time_kind(schema, f));
+                (if *anchored { Brings::Anchored } else { Brings::Events }, kind)
             }
-            OriginDef::Every { period: Value::Int(_), .. } => (true, Some(Type::Int)),
-            OriginDef::Every { .. } => (true, Some(Type::Time)),
+            OriginDef::Every { period: Value::Int(_), .. } => (Brings::Ticks, Some(Type::Int)),
+            OriginDef::Every { .. } => (Brings::Ticks, Some(Type::Time)),
             OriginDef::Filter { .. } | OriginDef::Map { .. } => return None,
         };
-        Some(Clock { name: &stream.name, is_ticks, kind })
+        Some(Clock { name: &stream.name, brings, kind })
     }
 
     fn what(&self) -> &'static str {
-        if self.is_ticks { "the ticks" } else { "source" }
+        if self.brings == Brings::Ticks { "the ticks" } else { "source" }
     }
 
     fn told(&self) -> &'static str {

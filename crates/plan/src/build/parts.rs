@@ -73,6 +73,7 @@ pub struct SourceBuilder {
     schema: Schema,
     event_time: Option<String>,
     lateness: i64,
+    anchored: bool,
 }
 
 impl SourceBuilder {
@@ -113,8 +114,15 @@ impl SourceBuilder {
         self
     }
 
+    /// Its events are sent, and bring no time: the field of event time gets that of their position.
+    pub fn anchored(mut self) -> Self {
+        self.anchored = true;
+        self
+    }
+
     pub(super) fn build(self) -> OriginDef {
-        OriginDef::Source { schema: self.schema, event_time: self.event_time, lateness: self.lateness }
+        let SourceBuilder { schema, event_time, lateness, anchored } = self;
+        OriginDef::Source { schema, event_time, lateness, anchored }
     }
 }
 

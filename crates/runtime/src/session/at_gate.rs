@@ -70,7 +70,7 @@ impl AtGate {
         mut feed: Option<&mut LogFeed>,
         events_max: usize,
     ) -> Result<(), usize> {
-        while self.asked.is_empty() && gate.sent() < events_max && self.has_room(gate) {
+        while self.asked.is_empty() && gate.sent_ready() < events_max && self.has_room(gate) {
             match self.messages.as_ref().map(Inbox::take) {
                 Some(Took::Message(Message::Records(source, ..) | Message::Calls(source, ..)))
                     if gate.has_ended(source) =>

@@ -99,7 +99,7 @@ impl Session {
         let wiring = &self.engine.machine.wiring;
         let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
             *is_sent
-                && program.streams[*stream].event_time.is_none()
+                && program.streams[*stream].own_time().is_none()
                 && program.transactions[transaction].inputs.contains(stream)
         };
         let mut requests = self.sources.iter().enumerate().filter(is_request);

@@ -10,14 +10,16 @@ use crate::session::calls::{Answering, Caller};
 use crate::session::follow::{Follower, Released};
 use crate::session::keep::Kept;
 use crate::session::place::Place;
-use arrow_array::RecordBatch;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, PrimitiveArray, RecordBatch, make_array};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_plan::StreamId;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_plan::{Stream, StreamId};
 use tidemill_recovery::SavepointRequest;
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
@@ -42,6 +44,17 @@ impl Source for SentSource {
     fn is_sent(&self) -> bool {
         true
     }
+}
+
+/// Events as they are sent, with a place for the time that the gate gives them.
+pub fn with_time(stream: &Stream, events: &RecordBatch) -> RecordBatch {
+    let Some(field) = stream.filled_time() else { return events.clone() };
+    let schema = arrow_schema(&stream.schema);
+    let mut columns = events.columns().to_vec();
+    let times = PrimitiveArray::<Int64Type>::from_value(0, events.num_rows());
+    let times = times.into_data().into_builder().data_type(schema.field(field).data_type().clone());
+    columns.insert(field, make_array(times.build().expect("a time is a word")));
+    RecordBatch::try_new(schema, columns).expect("the columns are of the schema")
 }
 
 /// A message to the gate.

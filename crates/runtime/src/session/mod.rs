@@ -26,7 +26,7 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::session::error::SessionError;
 use crate::session::follow::{Follower, Slow};
-use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending};
+use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending, with_time};
 use crate::session::place::Place;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
@@ -208,9 +208,9 @@ impl Session {
         self.sources.iter().position(is_named).ok_or_else(|| SessionError::NotSent(name.into()))
     }
 
-    /// The schema of a source's events.
+    /// The schema of a source's events as they are sent.
     pub fn source_schema(&self, source: usize) -> Schema {
-        self.engine.program().streams[self.sources[source].0].schema.clone()
+        self.engine.program().streams[self.sources[source].0].brought()
     }
 
     /// The names of the sources, in order.
@@ -241,11 +241,12 @@ impl Session {
         message: impl Fn(usize, SourceBatch, u64) -> Message,
     ) -> Result<usize, SessionError> {
         let stream = self.sent_stream(source)?;
-        let schema = arrow_schema(&stream.schema);
+        let schema = arrow_schema(&stream.brought());
         if events.schema().fields() != schema.fields() {
             let difference = format!("{:?} instead of {:?}", events.schema().fields(), schema.fields());
             return Err(SessionError::Schema { source_name: stream.name.clone(), difference });
         }
+        let events = &with_time(stream, events);
         let mut sent = 0;
         while sent < events.num_rows() {
             let count = (events.num_rows() - sent).min(MESSAGE_EVENTS_MAX);
@@ -285,7 +286,7 @@ impl Session {
 
     fn check_timed(&self, source: usize) -> Result<(), SessionError> {
         let stream = self.sent_stream(source)?;
-        stream.event_time.map(|_| ()).ok_or_else(|| SessionError::NoTime(stream.name.clone()))
+        stream.own_time().map(|_| ()).ok_or_else(|| SessionError::NoTime(stream.name.clone()))
     }
 
     /// Nothing more is sent to a source: it holds no other source back. In a run with a state that is a pause, unless the

@@ -144,3 +144,45 @@ fn a_run_that_nobody_sends_to_ends() {
     let summary = engine.run(request(&subject, Box::new(SentSource)), &mut || {}).expect("a run in memory");
     assert_eq!(summary.events, 2);
 }
+
+/// What is sent without a time, and holds that of its position: after what has passed, and after what was due.
+#[test]
+fn what_is_sent_gets_the_time_of_its_position() {
+    for workers in [1, 3] {
+        let give = |t: TransactionBuilder| {
+            t.create("row", "rows", [0.into()]).body(|b| b.give([("n", event("n")), ("at", event("at"))]))
+        };
+        let plan = PlanBuilder::new("times")
+            .table("rows", |t| t.key("key", Type::Int).column_or("n", Type::Int, Value::Int(0)))
+            .source("timed", |s| s.event_time("at", Type::Int).field("n", Type::Int).lateness(2))
+            .source("asked", |s| s.field("n", Type::Int).event_time("at", Type::Int).anchored())
+            .every("ticks", Value::Int(10), 0)
+            .transaction("of_timed", [named("timed")], give)
+            .transaction("of_asked", [named("asked")], give)
+            .transaction("of_ticks", [named("ticks")], |t| {
+                t.create("row", "rows", [0.into()]).body(|b| b.give([("n", 0.into()), ("at", event("at"))]))
+            })
+            .build();
+        let subject = Subject::new(History { plan, preload: vec![], sources: vec![vec![], vec![]] });
+        let (session, kept) = start(&subject, Options { workers, ..Options::default() });
+        let ask = |n: i64| {
+            let schema = &subject.program.sources().nth(1).expect("a source").brought();
+            session.send(1, &batch_of(schema, &[vec![Value::Int(n)]]), None).expect("it runs");
+            session.flush(None).expect("it runs").held
+        };
+        // No time was shown yet: it waits for one.
+        assert_eq!(ask(1), [0, 1]);
+        send(&session, &subject, 0, &[5, 50]);
+        assert_eq!(session.flush(None).expect("it runs").held, [1, 1]);
+        send(&session, &subject, 0, &[7, 70]);
+        assert_eq!(session.flush(None).expect("it runs").held, [1, 0]);
+        assert_eq!(ask(2), [1, 0]);
+        // The tick of 10 runs, though no event of that time has passed.
+        send(&session, &subject, 0, &[12, 120]);
+        session.flush(None).expect("it runs");
+        assert_eq!(ask(3), [1, 0]);
+        close(&session);
+        assert_eq!(given(&subject, &kept, "of_asked.committed"), [(1, 5), (2, 5), (3, 10)], "{workers} workers");
+        assert_eq!(given(&subject, &kept, "of_ticks.committed"), [(0, 10)], "{workers} workers");
+    }
+}

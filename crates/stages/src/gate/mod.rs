@@ -86,6 +86,8 @@ pub struct Gate {
     passed: Option<(Option<i64>, SplitPlace)>,
     /// No event of this time or a later one may pass before what is due then.
     boundary: Option<i64>,
+    /// The last boundary at which something was due.
+    ran: Option<i64>,
 }
 
 impl Gate {
@@ -96,11 +98,13 @@ impl Gate {
             let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
             let ty = |f: usize| stream.schema.fields[f].scalar_type().expect("event time is a scalar").ty;
             let place = SplitPlace { source, split: 0 };
-            Queue::new(place, stream.event_time.map(|f| (f, ty(f))), lateness)
+            let mut queue = Queue::new(place, stream.own_time().map(|f| (f, ty(f))), lateness);
+            queue.filled = stream.filled_time().map(|f| (f, ty(f)));
+            queue
         };
         let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
         let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
-        Gate { queues, expects, orders, sent: SentOrder::default(), passed: None, boundary: None }
+        Gate { queues, expects, orders, sent: SentOrder::default(), passed: None, boundary: None, ran: None }
     }
 
     /// The number of splits of all sources.
@@ -204,9 +208,19 @@ impl Gate {
         self.queues[source].held()
     }
 
-    /// The number of held events that have anchored positions.
-    pub fn sent(&self) -> usize {
-        self.sent.held()
+    /// The time of the greatest position that has passed: that of what is sent. None before the first.
+    pub(super) fn anchor(&self) -> Option<i64> {
+        let has_time = |queue: &&Queue| queue.time_field.is_some() || queue.filled.is_some();
+        self.queues.iter().filter(has_time).filter_map(|queue| queue.last_time).max().max(self.ran)
+    }
+
+    /// The number of sent events that may pass. Where some hold the time of their position, all wait until there is one,
+    /// or none can come.
+    pub fn sent_ready(&self) -> usize {
+        let waits = self.queues.iter().any(|queue| queue.filled.is_some())
+            && self.anchor().is_none()
+            && self.timed().any(|queue| !queue.ended);
+        if waits { 0 } else { self.sent.held() }
     }
 
     /// Takes a punctuation of a source with event time: no event with a time below comes any more.
@@ -330,7 +344,7 @@ impl Gate {
 
     /// The number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
-        let (mut ready, lowest) = (self.sent.held(), self.lowest());
+        let (mut ready, lowest) = (self.sent_ready(), self.lowest());
         for (s, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_sent) {
             // A split that has shown nothing holds back all others.
             let Some(limit) = self.limit(lowest, s) else { return ready };
@@ -351,8 +365,10 @@ impl Gate {
     /// Whether events of a source may pass now, or when what is due before has run.
     pub fn may_pass(&self, source: usize) -> bool {
         let queue = &self.queues[source];
-        let passes =
-            |first| queue.is_sent || self.limit_of_marks(self.lowest(), source).is_some_and(|limit| first <= limit);
+        let passes = |first| match queue.is_sent {
+            true => self.sent_ready() > 0,
+            false => self.limit_of_marks(self.lowest(), source).is_some_and(|limit| first <= limit),
+        };
         queue.first_time().is_some_and(passes)
     }
 
@@ -372,7 +388,14 @@ impl Gate {
         epoch.input.merge.extend_from_slice(&sent);
         epoch.input.sent = sent;
         epoch.input.least_time = epoch.input.merge[..timed].first().and_then(|&(first, _)| heads[first as usize]);
+        let fills = taken.iter().zip(&self.queues).any(|(&count, queue)| count > 0 && queue.filled.is_some());
         self.take(taken, epoch);
+        if let Cut::Due(at) = cut {
+            self.ran = self.ran.max(Some(at.boundary));
+        }
+        if fills {
+            epoch.input.least_time = epoch.input.least_time.or(self.anchor());
+        }
         epoch.input.complete = self.complete();
         assert_eq!(held_before, self.held() + epoch.input.events, "each event is held or has passed");
         assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
@@ -470,7 +493,7 @@ impl Gate {
 
     /// Chooses at most `most` events that may pass. If there are more, sent events get at least half of the room.
     fn cut_most(&mut self, most: usize, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
-        let sent = self.sent.held();
+        let sent = self.sent_ready();
         let timed = most - sent.min(most.div_ceil(2));
         let mut taken = vec![0usize; self.queues.len()];
         match (&self.queues[..], self.limit(self.lowest(), 0)) {
@@ -482,7 +505,7 @@ impl Gate {
             }
             _ => self.merge(self.passes(), timed, &mut taken, &mut epoch.input.merge),
         }
-        let room = most - taken.iter().sum::<usize>();
+        let room = (most - taken.iter().sum::<usize>()).min(sent);
         let runs = self.sent.take(room);
         runs.iter().for_each(|&(source, count)| taken[source as usize] += count as usize);
         (taken, runs)
@@ -507,8 +530,11 @@ impl Gate {
         debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
         self.take_aside(epoch);
         let mut parts = vec![None; if self.has_splits() { self.queues.len() } else { 0 }];
-        for (s, count) in taken.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            let events = Some(self.queues[s].take(count, &mut epoch.input.arrivals));
+        // The time of the sent events is that of the others.
+        let (sent, timed): (Vec<_>, Vec<_>) = (0..taken.len()).partition(|&s| self.queues[s].filled.is_some());
+        for s in timed.into_iter().chain(sent).filter(|&s| taken[s] > 0) {
+            let (count, anchor) = (taken[s], self.anchor());
+            let events = Some(self.queues[s].take(count, anchor, &mut epoch.input.arrivals));
             epoch.input.events += count;
             match parts.get_mut(s) {
                 Some(part) => *part = events,

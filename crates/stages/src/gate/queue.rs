@@ -4,12 +4,13 @@ use crate::gate::aside::Aside;
 use crate::io::BadRecord;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
 use arrow_buffer::ScalarBuffer;
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use std::collections::VecDeque;
-use tidemill_model::Type;
+use std::sync::Arc;
+use tidemill_model::{Type, least_time};
 
 /// Segments smaller than this are joined into one batch if an epoch takes several.
 const SEGMENT_ALONE_MIN: usize = 2048;
@@ -77,6 +78,8 @@ pub(super) struct Queue {
     pub(super) place: SplitPlace,
     pub(super) time_field: Option<(usize, Type)>,
     pub(super) lateness: i64,
+    /// The field that gets the time of the position when events pass.
+    pub(super) filled: Option<(usize, Type)>,
     /// Its events are sent, and have anchored positions. Never with event time.
     pub(super) is_sent: bool,
     /// The greatest time seen; for a source without event time, the next counter value less one.
@@ -155,6 +158,7 @@ impl Queue {
             place,
             time_field,
             lateness,
+            filled: None,
             is_sent: false,
             greatest: None,
             begin: None,
@@ -365,8 +369,16 @@ impl Queue {
         count.min(most)
     }
 
-    /// Takes the first `count` events.
-    pub(super) fn take(&mut self, count: usize, arrivals: &mut Vec<(u64, u64)>) -> RecordBatch {
+    /// Takes the first `count` events, with their time, if they get one.
+    pub(super) fn take(&mut self, count: usize, anchor: Option<i64>, arrivals: &mut Vec<(u64, u64)>) -> RecordBatch {
+        let events = self.take_held(count, arrivals);
+        let Some((field, ty)) = self.filled else { return events };
+        let time = anchor.unwrap_or_else(|| least_time(ty));
+        self.last_time = Some(time);
+        filled(&events, (field, ty), time)
+    }
+
+    fn take_held(&mut self, count: usize, arrivals: &mut Vec<(u64, u64)>) -> RecordBatch {
         let mut parts = Vec::new();
         let mut left = count;
         while left > 0 {
@@ -391,6 +403,18 @@ impl Queue {
             _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
         }
     }
+}
+
+/// Events whose field, of this type, holds a time.
+fn filled(events: &RecordBatch, (field, ty): (usize, Type), time: i64) -> RecordBatch {
+    let mut columns = events.columns().to_vec();
+    let times = vec![time; events.num_rows()];
+    let data_type = columns[field].data_type().clone();
+    columns[field] = match ty {
+        Type::Int => Arc::new(Int64Array::from(times)),
+        _ => Arc::new(TimestampMicrosecondArray::from(times).with_data_type(data_type)),
+    };
+    RecordBatch::try_new(events.schema(), columns).expect("the columns are of the schema")
 }
 
 fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {

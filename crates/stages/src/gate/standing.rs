@@ -16,7 +16,7 @@ pub struct Standing {
     pub punctuated: Option<i64>,
     /// Events that have passed.
     pub passed: u64,
-    /// The time of the last of them.
+    /// The time of the last of them; where events get the time of their position, that of what has passed.
     pub last_time: Option<i64>,
     /// Whether it has ended.
     pub ended: bool,
@@ -34,12 +34,13 @@ impl Gate {
     /// The standing of each split, immediately after an epoch was cut.
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
+        let anchor = self.anchor();
         let of = |q: &Queue| Standing {
             begin: q.begin,
             greatest: q.greatest,
             punctuated: q.punctuated,
             passed: q.taken,
-            last_time: q.last_time,
+            last_time: q.filled.map_or(q.last_time, |_| anchor),
             ended: q.ended,
             is_open: self.expects[q.place.source],
             is_sent: q.is_sent,
