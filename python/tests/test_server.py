@@ -112,14 +112,17 @@ def test_what_cannot_be_called_is_said_at_once(app):
             mill.call("deposit", account="ada", amount="many")
 
 
-def test_a_call_has_no_event_time(module):
-    with pytest.raises(tm.PlanError, match="a call has no event time of its own; make 'at' a plain field"):
+def test_the_time_of_a_call_comes_from_another_source(module):
+    with pytest.raises(tm.PlanError, match="its events get the time of their position, but no source brings times"):
         module(
             """
             import tidemill as tm
             class Timed(tm.Event):
                 at: int = tm.event_time()
-            tm.App("x").requests(Timed)
+            app = tm.App("x")
+            timed = app.requests(Timed)
+            app.sink(timed, tm.jsonl("x.jsonl"))
+            app.check()
         """,
             prelude="",
         )

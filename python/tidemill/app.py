@@ -172,30 +172,30 @@ class App:
             raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{own_name}'")
         units = lateness_of(lateness, schema, f"stream '{own_name}'")
         silence = idle_of(idle, schema, f"stream '{own_name}'")
-        source: Source[E] = Source(self, own_name, schema, connector, units, silence)
+        return self._add_source(Source(self, own_name, schema, connector, units, silence), replace)
 
+    def _add_source(self, source: Source[E], replace: bool) -> Source[E]:
         def same() -> bool:
-            known = self._sources[own_name]
-            return is_same(known._connector, connector) and known._idle == silence
+            known = self._sources[source.name]
+            return is_same(known._connector, source._connector) and known._idle == source._idle
 
         if self._add_stream(source._definition(), replace=replace, is_same=same):
-            self._sources[own_name] = source
-        return self._sources[own_name]
+            self._sources[source.name] = source
+        return self._sources[source.name]
 
     @declaration
     def requests(self, event: type[E], name: str | None = None, *, replace: bool = False) -> Source[E]:
         """A source fed by clients: each of its events is a call of the one transaction that takes them.
 
-        What the transaction returns is the reply. A call has no event time of its own: it comes after everything that
-        has passed, with its whole cascade. It is made by ``call`` of a session, or over HTTP (``serve``). Raises
-        ``PlanError``.
+        What the transaction returns is the reply. A call brings no event time: it comes after everything that has
+        passed, with its whole cascade. A field ``at: tm.Time = tm.event_time()`` is left out by callers and gets the
+        time of what has passed, so that windows over time, and ``wake``, work on calls; then another source brings
+        times. A call is made by ``call`` of a session, or over HTTP (``serve``). Raises ``PlanError``.
         """
         schema = declared_schema(event, Event, "a source of calls", "tm.Event")
-        if schema.event_time is not None:
-            own_name = checked(name or collection_name(event), "source")
-            hint = f"make '{schema.event_time}' a plain field, or use app.source(...)"
-            raise PlanError("a call has no event time of its own", hint, f"stream '{own_name}'")
-        return self.source(event, None, 0, name, replace=replace)
+        own_name = checked(name or collection_name(event), "source")
+        source: Source[E] = Source(self, own_name, schema, None, 0, None, schema.event_time is not None)
+        return self._add_source(source, replace)
 
     @declaration
     def transaction(
@@ -675,9 +675,9 @@ class App:
 
     def _source_input(self, source: Source[Any], data: Mapping[str, object], sends: bool) -> Input:
         given = data.get(source.name, source._connector)
-        has_times = any(other._schema.event_time is not None for other in self._sources.values())
+        has_times = any(other._brings_time for other in self._sources.values())
         # Beside sources with an event time, events without one can be sent only.
-        if given is None and (sends or (has_times and source._schema.event_time is None)):
+        if given is None and (sends or (has_times and not source._brings_time)):
             return SENT
         if given is None:
             hint = f'give it a connector, or data: app.run({{"{source.name}": ...}})'

@@ -154,7 +154,7 @@ FailedRef = TypedDict("FailedRef", {"failed": str})
 WokenRef = TypedDict("WokenRef", {"woken": str})
 StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef
 
-Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int})
+Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int, "anchored": bool})
 Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})
 Map = TypedDict("Map", {"input": StreamRef, "record": Record})
 Every = TypedDict("Every", {"period": Value, "origin": int})

@@ -290,7 +290,7 @@ class Session:
         That event may be late, as the others have gone on. ``app.source(..., idle="30s")`` does the same by the clock.
         """
         target = self._source(source)
-        if target._schema.event_time is None:
+        if not target._brings_time:
             raise PlanError("it has no event time", "no other source waits for it", f"stream '{target.name}'")
         self._native.idle(target.name)
 
@@ -612,7 +612,7 @@ def _items(data: object, source: Source[Any]) -> Iterator[object]:
         data = [data]
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, list, tuple)) and not is_arrow(data):
         data = list(data)
-    for item in batches(data, source._schema, source.name):
+    for item in batches(data, source._brought, source.name):
         bad = getattr(item, "bad", None)
         if bad:
             raise SchemaError(*_refusal(source, bad[0]))

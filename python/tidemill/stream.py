@@ -110,7 +110,14 @@ class Source(Stream[E]):
     """A stream from outside, made by ``app.source``."""
 
     def __init__(
-        self, app: App, name: str, schema: RecordSchema, connector: Connector | None, lateness: int, idle: int | None
+        self,
+        app: App,
+        name: str,
+        schema: RecordSchema,
+        connector: Connector | None,
+        lateness: int,
+        idle: int | None,
+        anchored: bool = False,
     ) -> None:
         super().__init__(app, name, {"named": name})
         self.name = name
@@ -118,6 +125,7 @@ class Source(Stream[E]):
         self._connector = connector
         self._lateness = lateness
         self._idle = idle
+        self._anchored = anchored
 
     def _definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""
@@ -125,8 +133,22 @@ class Source(Stream[E]):
             "schema": self._schema.to_json(),
             "event_time": self._schema.event_time,
             "lateness": self._lateness,
+            "anchored": self._anchored,
         }
         return {"name": self.name, "origin": {"source": source}}
+
+    @property
+    def _brings_time(self) -> bool:
+        """Whether its events have an event time of their own."""
+        return self._schema.event_time is not None and not self._anchored
+
+    @property
+    def _brought(self) -> RecordSchema:
+        """The fields of its events as they are sent or read."""
+        schema = self._schema
+        if not self._anchored:
+            return schema
+        return RecordSchema(schema.name, tuple(field for field in schema.fields if not field.event_time))
 
     @property
     def late(self) -> Stream[E]:

@@ -184,7 +184,11 @@ fn columns(text: &mut String, table: &Table) {
 
 fn fields(text: &mut String, stream: &Stream) {
     for (index, field) in stream.schema.fields.iter().enumerate() {
-        let time = if stream.event_time == Some(index) { " (event time)" } else { "" };
+        let time = match stream.event_time == Some(index) {
+            true if stream.is_anchored() => " (time of its position)",
+            true => " (event time)",
+            false => "",
+        };
         let _ = writeln!(text, "  {}: {}{time}", field.name, field.ty);
     }
 }

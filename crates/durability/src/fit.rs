@@ -282,7 +282,8 @@ impl Changes {
         let time = |source: &SourceIdentity| match source.event_time {
             Some(field) => {
                 let field = &source.schema.fields[field];
-                format!("'{}' ({})", field.name, field.ty)
+                let filled = if source.anchored { ", filled with the time of the position" } else { "" };
+                format!("'{}' ({}{filled})", field.name, field.ty)
             }
             None => "the order of arrival".into(),
         };

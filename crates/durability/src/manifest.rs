@@ -98,17 +98,21 @@ pub struct SourceIdentity {
     pub event_time: Option<usize>,
     /// How late an event may be.
     pub lateness: i64,
+    /// Whether that field gets the time of the position.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anchored: bool,
 }
 
 impl Identity {
     /// The identity of a program.
     pub fn of(program: &Program) -> Identity {
         let source = |stream: &tidemill_plan::Stream| match stream.origin {
-            Origin::Source { lateness, .. } => Some(SourceIdentity {
+            Origin::Source { lateness, anchored, .. } => Some(SourceIdentity {
                 name: stream.name.clone(),
                 schema: stream.schema.clone(),
                 event_time: stream.event_time,
                 lateness,
+                anchored,
             }),
             _ => None,
         };

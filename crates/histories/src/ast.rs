@@ -194,7 +194,10 @@ pub fn emitted(transaction: &str, name: &str) -> StreamRef {
 
 /// A source without event time.
 pub fn source(name: &str, schema: Schema) -> StreamDef {
-    StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false } }
+    StreamDef {
+        name: name.into(),
+        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false },
+    }
 }
 
 pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body: Vec<Stmt>) -> TransactionDef {

@@ -142,7 +142,8 @@ impl History {
                 (None, source) => source.take_if(|source| source.splits().is_none()),
             };
             sources.push(source.map(reread).transpose().map_err(failed)?);
-            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, last_time, .. } = standing;
+            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, last_time, .. } =
+                standing;
             starts.push(StartingSource {
                 source: of,
                 name: split.map(|split| split.name),

@@ -15,7 +15,10 @@ fn trace(name: &str, inputs: Vec<StreamRef>) -> tidemill_plan::TransactionDef {
 
 fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Int.into()), ("a", Type::Int.into())]);
-    StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false } }
+    StreamDef {
+        name: name.into(),
+        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false },
+    }
 }
 
 fn two_timed() -> Program {

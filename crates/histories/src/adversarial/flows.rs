@@ -206,7 +206,10 @@ pub fn several_on_each_event() -> History {
 
 fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Time.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
-    StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false } }
+    StreamDef {
+        name: name.into(),
+        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false },
+    }
 }
 
 /// A count whose result depends on the order of its events.

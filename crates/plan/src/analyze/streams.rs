@@ -173,8 +173,9 @@ impl<'a> Streams<'a> {
                 .hint("declare the event-time field; without one no event is late"));
         }
         if anchored && (time.is_none() || lateness > 0) {
-            return Err(Fault::new("its events are anchored, but it has a lateness, or no field for their time")
-                .hint("declare the field of event time, and no lateness: events with anchored positions are never late"));
+            return Err(Fault::new("its events are anchored, but it has a lateness, or no field for their time").hint(
+                "declare the field of event time, and no lateness: events with anchored positions are never late",
+            ));
         }
         let id = self.list.next_key();
         let origin = Origin::Source { source, lateness, anchored, late: self.id_after(1), bad: self.id_after(2) };

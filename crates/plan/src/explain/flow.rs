@@ -53,7 +53,9 @@ fn head(program: &Program, id: StreamId) -> String {
     match &stream.origin {
         Origin::Source { lateness, .. } => {
             let time = match stream.event_time {
-                Some(field) if stream.is_anchored() => format!("{} is the time of its position", schema.fields[field].name),
+                Some(field) if stream.is_anchored() => {
+                    format!("{} is the time of its position", schema.fields[field].name)
+                }
                 Some(field) => time(&schema.fields[field], *lateness),
                 None => "in order of arrival".into(),
             };

@@ -100,7 +100,10 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 }
 
 pub fn source(name: &str, schema: Schema) -> StreamDef {
-    StreamDef { name: name.into(), origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false } }
+    StreamDef {
+        name: name.into(),
+        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false },
+    }
 }
 
 /// A source `events` of two ints `a` and `b`, the latter nullable.

@@ -111,11 +111,14 @@ impl Session {
             let (one, other) = (name(stream), name(other));
             return Err(format!("it takes calls from '{one}' and from '{other}'; give it one of them"));
         }
-        match wiring.deliveries[stream][..] {
+        // Those of windows and joins answer nobody.
+        let of = |input: InputId| &program.transactions[wiring.inputs[input].transaction];
+        let mut declared = wiring.deliveries[stream].clone();
+        declared.retain(|&input| !of(input).is_hidden());
+        match declared[..] {
             [input] => Ok(Procedure { source, transaction, input }),
             ref inputs => {
-                let of = |&input: &InputId| &*program.transactions[wiring.inputs[input].transaction].name;
-                let names: Vec<&str> = inputs.iter().map(of).collect();
+                let names: Vec<&str> = inputs.iter().map(|&input| &*of(input).name).collect();
                 let names = names.join(", ");
                 Err(format!("'{}' reaches several transactions: {names}; a call has one outcome", name(stream)))
             }
