@@ -39,7 +39,7 @@ from .results import Collected
 from .schema import Event, Row, column, event_time, key
 from .serving import Server
 from .session import AsyncSession, Flushed, Follower, Released, Savepoint, Session, Snapshot
-from .stream import Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
+from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
@@ -51,6 +51,7 @@ __all__ = [
     "App",
     "AsyncSession",
     "Client",
+    "Clock",
     "Collected",
     "CompileError",
     "Connector",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
+from .clocks import check_times, period_of, tick_schema
 from .compile import Compiled, Joined, Over, compile_conversions, compile_join, compile_transaction, compile_window
-from .connectors import Connector
+from .connectors import Connector, MachineClock
 from .data import is_same
 from .deriving import Derivation, taken
 from .errors import PlanError, RunError
@@ -25,7 +26,7 @@ from .results import Collected
 from .schema import Event, Row
 from .serving import Place, serve
 from .session import Session
-from .stream import Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
+from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 
@@ -341,6 +342,28 @@ class App:
         if self._add_stream(definition, replace=replace):
             self._ticks[own_name] = Ticks(self, own_name)
         return self._ticks[own_name]
+
+    @declaration
+    def clock(self, period: Duration, *, name: str | None = None, replace: bool = False) -> Clock:
+        """A source of ticks of the machine's clock: an event with the field ``at`` at each multiple of the period.
+
+        With it time passes where all other sources are silent: windows close, rows wake, ticks of ``app.every`` come. It
+        does so whether or not anybody takes its events. A tick is an input like an event of any source: it is logged, and
+        a replay knows no clock. A source that is silent holds others back as ever, so it needs ``idle``. Ticks that were
+        due while the program did not run are left out. A run that reads files does not go on for a clock alone.
+
+        The event times of all sources must be ``tm.Time``. Without a ``name`` the ticks of one period are one source.
+        Raises ``PlanError``.
+        """
+        units = period_of(period)
+        own_name = checked(name, "clock") if name else self._plan.free_name("clock", "streams")
+        check_times(self._sources.values(), f"clock '{own_name}'")
+        clock = Clock(self, own_name, tick_schema(), MachineClock(units), -units, None)
+        clocks = [other for other in self._sources if isinstance(self._sources[other], Clock)]
+        same = None if name else self._plan.find("streams", clock._definition(), clocks)
+        if same is None and self._add_stream(clock._definition(), replace=replace):
+            self._sources[own_name] = clock
+        return cast(Clock, self._sources[same or own_name])
 
     def _add_stream(
         self,

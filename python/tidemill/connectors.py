@@ -183,6 +183,17 @@ class Null(Connector):
 
 
 @dataclass(frozen=True)
+class MachineClock(Connector):
+    """Ticks of the machine's clock, each so many microseconds; see ``app.clock``."""
+
+    kind: ClassVar[str] = "clock"
+    every: int
+
+    def _source_spec(self) -> str:
+        return json.dumps({"kind": self.kind, "every": self.every})
+
+
+@dataclass(frozen=True)
 class Registered(Connector):
     """A connector of the native module by its kind; see ``tm.connector``."""
 

@@ -87,7 +87,11 @@ def duration_value(length: object, function: str, what: str) -> ir.DurationValue
     except ValueError as error:
         raise PlanError(f"{what} of {function} {error}") from None
     hint = f"write tm.{function}('10s'), or an int where the event time is one"
-    hints = {"every": "write app.every('1m')", "within": "write within='1h', or an int where the event time is one"}
+    hints = {
+        "every": "write app.every('1m')",
+        "clock": "write app.clock('1s')",
+        "within": "write within='1h', or an int where the event time is one",
+    }
     raise PlanError(f"{length!r} is not {what}", hints.get(function, hint))
 
 

@@ -15,7 +15,7 @@ from .schema import Event, RecordSchema, Row
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
+__all__ = ["Clock", "Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
 
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
@@ -159,6 +159,10 @@ class Source(Stream[E]):
     def bad(self) -> Stream[Any]:
         """Records that could not be decoded: ``origin``, ``line``, ``column``, ``reason``, ``record``."""
         return Stream(self._app, f"{self.name}.bad", {"bad": self.name})
+
+
+class Clock(Source[Any]):
+    """A source of ticks of the machine's clock, made by ``app.clock``: events with the field ``at``, a ``tm.Time``."""
 
 
 class Transaction:

@@ -191,8 +191,9 @@ fn late_text(program: &Program, source: usize, origin: &str, offset: u64, event:
     if let Some(field) = stream.event_time {
         let name = &stream.schema.fields[field].name;
         let whose = if origin == stream.name { "the source" } else { "the split" };
-        let lateness = span_text(lateness, time_type(program, source).unwrap_or(Type::Int));
-        let _ = write!(text, "its {name} is more than {lateness} before the greatest that {whose} had shown");
+        let span = span_text(lateness.abs(), time_type(program, source).unwrap_or(Type::Int));
+        let how = if lateness < 0 { format!("less than {span} after") } else { format!("more than {span} before") };
+        let _ = write!(text, "its {name} is {how} the greatest that {whose} had shown");
     }
     let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
     text

@@ -1,11 +1,14 @@
-//! Time as a parameter. Only a paced generator asks for it.
+//! Time as a parameter. Only a paced generator and a source of ticks ask for it.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-/// A clock that never goes back.
+/// A clock that never goes back, but for the time of day.
 pub trait Clock: Send + Sync {
     /// The time since some fixed instant.
     fn now(&self) -> Duration;
+
+    /// The time of day: microseconds since 1970 UTC, as the machine has been told. It may go back, and ahead.
+    fn time(&self) -> i64;
 
     /// Comes back after `duration` or a little later.
     fn sleep(&self, duration: Duration);
@@ -33,6 +36,13 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    fn time(&self) -> i64 {
+        match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
+        }
     }
 
     fn sleep(&self, duration: Duration) {

@@ -82,7 +82,7 @@ pub use choices::{Compression, InputEnd, IpcCompression, ParquetCompression};
 pub use clock::{Clock, SystemClock};
 pub use columnar::canonical;
 pub use connector::{Connector, SinkConnection, SourceConnection, Unit};
-pub use connectors::{Generate, ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
+pub use connectors::{Generate, ReadClock, ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
 pub use connectors::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
 pub use disk::Disk;
 pub use environment::System;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct SourceOptions {
     /// Most records in a batch.
     pub batch_rows: usize,
-    /// Paces generators.
+    /// Paces generators, and tells the time of ticks.
     pub clock: Arc<dyn Clock>,
 }
 

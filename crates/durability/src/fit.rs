@@ -300,8 +300,12 @@ impl Changes {
                 Some(Type::Time) => span(lateness),
                 _ => lateness.to_string(),
             };
-            let (was, is) = (text(old.lateness), text(new.lateness));
-            self.free.push(format!("source {name}: its lateness of {was} becomes {is}"));
+            self.free.push(match (old.lateness, new.lateness) {
+                (was @ ..0, is @ ..0) => {
+                    format!("source {name}: its period of {} becomes {}", text(-was), text(-is))
+                }
+                (was, is) => format!("source {name}: its lateness of {} becomes {}", text(was), text(is)),
+            });
         }
         let order = |source: &SourceIdentity| source.schema.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
         let (was, is) = (order(old), order(new));

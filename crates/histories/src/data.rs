@@ -131,12 +131,12 @@ impl Values {
     fn time(&mut self, now: i64, lateness: i64) -> i64 {
         let back = match self.shape.order {
             Order::Sorted => 0,
-            Order::Tolerated => self.random.int(0, lateness),
-            Order::Wild if self.random.chance(70) => self.random.int(0, lateness),
+            Order::Tolerated => self.random.int(0, lateness.max(0)),
+            Order::Wild if self.random.chance(70) => self.random.int(0, lateness.max(0)),
             // Very rarely so far ahead that all that comes later is late.
             Order::Wild if !self.has_timers && self.random.chance(1) => return i64::MAX,
             Order::Wild if !self.has_timers && self.random.chance(3) => return i64::MIN,
-            Order::Wild => self.random.int(0, 3 * lateness + 5),
+            Order::Wild => self.random.int(0, 3 * lateness.max(0) + 5),
         };
         now - back
     }

@@ -215,7 +215,8 @@ pub enum OriginDef {
         /// The field that holds event time (`Time` or `int`, not nullable); none: arrival order.
         #[serde(default)]
         event_time: Option<String>,
-        /// How late an event may be, in the unit of the event time (microseconds for `Time`).
+        /// How late an event may be, in the unit of the event time (microseconds for `Time`). Below zero, as of a clock: by how
+        /// much each event is later than the one before, at least.
         #[serde(default)]
         lateness: i64,
         /// Its events are sent and bring no time: the field of event time gets the time of their anchored position.

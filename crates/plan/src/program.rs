@@ -221,7 +221,8 @@ pub struct Delivery {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Origin {
     /// From outside. An event is late if its time is less than the greatest time among the source's
-    /// earlier records (by offset; bad ones do not count, late ones cannot matter) minus `lateness`.
+    /// earlier events (by offset; late ones do not count) minus `lateness`. A lateness below zero says by how much each
+    /// event is later than the one before, at least, as of a clock.
     Source {
         /// The source's number, in declaration order.
         source: SourceId,

@@ -248,8 +248,8 @@ fn sources() {
         &["stream 's': event time 'at' is Time | None; an event time is a Time or an int, and never None"],
     );
     refuse(
-        new().source("s", |s| s.event_time("at", Type::Time).lateness(-1)),
-        &["stream 's': its lateness is -1; a lateness is zero or more"],
+        new().source("s", |s| s.event_time("at", Type::Time).lateness(i64::MIN)),
+        &["stream 's': its lateness is -9223372036854775808; give a greater one"],
     );
     refuse(
         new().source("s", |s| s.event_time("at", Type::Time)).source("z", |s| s.event_time("n", Type::Int)),

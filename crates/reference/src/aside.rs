@@ -47,7 +47,10 @@ impl Reference<'_> {
             self.outputs[stream].push(record);
             return;
         }
-        let time = of.time_max.max(of.punctuated).max(of.begin);
+        let Origin::Source { lateness, .. } = self.program.streams[of.stream].origin else {
+            unreachable!("chosen as a source")
+        };
+        let time = of.stands(lateness);
         self.wait(split, time, stream, record);
     }
 
@@ -84,7 +87,7 @@ impl Reference<'_> {
         let timed = || self.sources.iter().filter(|of| self.program.streams[of.stream].event_time.is_some());
         let open: Vec<_> = timed().filter(|of| !of.ended).map(|of| (of.mark(lateness(of.stream)), of.place)).collect();
         let is_next = open.iter().all(|&(mark, other)| mark > time || (mark == time && other >= place));
-        let horizon = timed().map(|of| of.time_max.max(of.punctuated)).max().unwrap_or(i64::MIN);
+        let horizon = timed().map(|of| of.time_max.unwrap_or(i64::MIN).max(of.punctuated)).max().unwrap_or(i64::MIN);
         let mark = open.iter().map(|(mark, _)| *mark).fold(i128::from(horizon), i128::min);
         is_next && (time <= mark || (open.is_empty() && timed().all(|of| !of.is_open)))
     }

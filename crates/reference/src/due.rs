@@ -43,7 +43,7 @@ impl Reference<'_> {
 
     /// The end of time: everything that is open closes. No tick comes beyond the greatest time that was shown.
     pub fn end(&mut self) {
-        let shown = self.sources.iter().map(|source| source.time_max.max(source.punctuated)).max();
+        let shown = self.sources.iter().map(|source| source.time_max.unwrap_or(i64::MIN).max(source.punctuated)).max();
         if let (Some(last), Some(shown)) = (self.last_time, shown) {
             self.run_until(shown, Some(last));
         }

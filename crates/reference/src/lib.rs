@@ -86,7 +86,8 @@ struct Source {
     counter: i64,
     /// Its events are sent, and have anchored positions: none has a counter.
     is_sent: bool,
-    time_max: i64,
+    /// The greatest time of an event that was not late.
+    time_max: Option<i64>,
     /// Nothing with a time below comes any more.
     punctuated: i64,
     /// The mark with which it began.
@@ -105,8 +106,16 @@ struct Source {
 impl Source {
     /// The time below which nothing of it comes, as a number without overflow.
     fn mark(&self, lateness: i64) -> i128 {
-        let promised = self.punctuated.max(self.begin);
-        (i128::from(self.time_max) - i128::from(lateness)).max(i128::from(promised))
+        let promised = i128::from(self.punctuated.max(self.begin));
+        // It is a time, where a lateness is below zero too.
+        let of_last = |last: i64| (i128::from(last) - i128::from(lateness)).min(i128::from(i64::MAX));
+        self.time_max.map(of_last).map_or(promised, |mark| mark.max(promised))
+    }
+
+    /// Where a late or bad record stands that comes now.
+    fn stands(&self, lateness: i64) -> i64 {
+        let mark = i64::try_from(self.mark(lateness)).expect("a mark is a time");
+        self.time_max.map_or(mark, |last| last.max(mark))
     }
 
     fn new(place: (usize, usize), stream: StreamId) -> Source {
@@ -116,7 +125,7 @@ impl Source {
             offset: 0,
             counter: 0,
             is_sent: false,
-            time_max: i64::MIN,
+            time_max: None,
             punctuated: i64::MIN,
             begin: i64::MIN,
             is_split: false,
@@ -225,7 +234,7 @@ impl<'p> Reference<'p> {
             self.put_aside(split, late, record.clone());
             return None;
         }
-        state.time_max = state.time_max.max(time);
+        state.time_max = state.time_max.max(Some(time));
         Some(Position { time, source, offset })
     }
 
@@ -235,7 +244,7 @@ impl<'p> Reference<'p> {
         let field = self.program.streams[self.sources[source].stream].own_time();
         let state = &mut self.sources[source];
         (state.offset, state.known_from) = (taken, taken);
-        state.time_max = greatest.filter(|_| field.is_some()).unwrap_or(i64::MIN);
+        state.time_max = greatest.filter(|_| field.is_some());
         state.counter = greatest.filter(|_| field.is_none()).map_or(0, |last| last + 1);
         let first = taken - held.len() as u64;
         let mut counter = state.counter - if state.is_sent { 0 } else { held.len() as i64 };

@@ -104,6 +104,27 @@ impl Intake<'_> {
         self.idle.holds_until(self.gate).filter(|_| goes_on)
     }
 
+    /// Ends the input of the clocks where no other source has more: a run does not go on for its clocks, unless it has no
+    /// other sources at all.
+    fn end_clocks(&mut self) {
+        let count = self.inputs.len();
+        let is_over = |gate: &Gate, source| gate.has_ended(source) || gate.has_paused(source);
+        let (inputs, gate) = (&self.inputs, &self.gate);
+        let goes_on = |source| !inputs.is_clock(source) && !is_over(gate, source);
+        if self.session.is_open || self.inputs.watches() || (0..count).any(goes_on) {
+            return;
+        }
+        if !self.session.is_there && (0..count).all(|source| inputs.is_clock(source)) {
+            return;
+        }
+        for source in 0..count {
+            if self.inputs.is_clock(source) && !is_over(self.gate, source) {
+                self.inputs.end(source, self.gate);
+                self.inputs.forget(source);
+            }
+        }
+    }
+
     /// Takes the next message of a source.
     pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
         match self.inputs.take(source) {
@@ -197,6 +218,7 @@ impl Cutter for LocalCutter {
         if ready >= most || intake.session.asks || (ready > 0 && intake.gate.is_held_by_boundary()) {
             return Ok(self.cut(intake));
         }
+        intake.end_clocks();
         let slowest = intake.source();
         let silence = if slowest.is_none() { intake.waits_for_silence() } else { None };
         if slowest.is_none() && silence.is_none() && !intake.session.is_open && !intake.inputs.watches() {

@@ -6,7 +6,8 @@
 //!
 //! # Invariant
 //!
-//! If all sources are silent, nothing moves.
+//! If all sources are silent, nothing moves. A punctuation shows no time that was not shown before: the mark of a clock is
+//! its next tick, which others are not raised to until it comes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -84,7 +85,8 @@ impl Idle {
             self.silent.insert(slowest);
         }
         let least = gate.slowest_of(|source| !self.silent.contains(&source)).and_then(|source| gate.low(source));
-        let Some(least) = least else { return };
+        let (Some(least), Some(shown)) = (least, gate.shown()) else { return };
+        let least = least.min(shown);
         for &source in &self.silent {
             // What a source gives after its silence comes first.
             if !has_input(source) && may_rise(gate, source) && gate.low(source) < Some(least) {

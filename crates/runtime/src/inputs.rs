@@ -87,6 +87,8 @@ struct OfSplit {
     wanted: Option<Wanted>,
     /// Whether nothing is read from it: a session sends its events.
     is_sent: bool,
+    /// Whether it is a clock, which has no end.
+    is_clock: bool,
     /// Whether its end is a pause.
     pauses: bool,
 }
@@ -124,7 +126,8 @@ impl Inputs {
             if !is_sent {
                 readers.push((reader, bell.clone()));
             }
-            inputs.splits.push(OfSplit::new(number, is_sent, pauses));
+            let is_clock = source.is_clock();
+            inputs.splits.push(OfSplit { is_clock, ..OfSplit::new(number, is_sent, pauses) });
             let (found, known) = (None, has_splits.then(Vec::new));
             let begin = Some(begin).filter(|_| !is_sent);
             inputs.sources.push(OfSource { begin, bell, splits: None, found, known, pauses, replays });
@@ -149,6 +152,11 @@ impl Inputs {
     /// Whether a session sends the events of a source.
     pub fn is_sent(&self, source: usize) -> bool {
         self.splits[source].is_sent
+    }
+
+    /// Whether a split is a clock.
+    pub fn is_clock(&self, split: usize) -> bool {
+        self.splits[split].is_clock
     }
 
     /// Whether a source has several splits.
@@ -391,6 +399,6 @@ impl Inputs {
 
 impl OfSplit {
     fn new(source: usize, is_sent: bool, pauses: bool) -> OfSplit {
-        OfSplit { source, said: None, waiting: None, rest: None, wanted: None, is_sent, pauses }
+        OfSplit { source, said: None, waiting: None, rest: None, wanted: None, is_sent, is_clock: false, pauses }
     }
 }

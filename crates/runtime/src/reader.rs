@@ -249,7 +249,8 @@ impl Reading {
     fn step(&mut self, of: &Of<'_>) -> Progress {
         if self.held.is_none() {
             if let Some(until) = self.idle {
-                match of.control.ends() {
+                // A clock is left before its next tick.
+                match of.control.ends() || !self.say.has_receiver() {
                     true => return Progress::Over,
                     false if of.environment.now() < until => return Progress::Waits(Some(until)),
                     false => self.idle = None,

@@ -144,6 +144,11 @@ impl<T> Outbox<T> {
     pub fn is_full(&self) -> bool {
         self.queue.lock().is_full()
     }
+
+    /// Whether somebody receives what is sent.
+    pub fn has_receiver(&self) -> bool {
+        self.queue.lock().has_receiver
+    }
 }
 
 /// The result of taking a message.

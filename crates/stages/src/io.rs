@@ -152,6 +152,11 @@ pub trait Source: Send {
         false
     }
 
+    /// Whether it is a clock: it has no end, and a run in which all other sources have come to theirs does not go on for it.
+    fn is_clock(&self) -> bool {
+        false
+    }
+
     /// Whether it is a pipe that has reached its end. The last record may be truncated, if the signal that stops this
     /// run has also stopped the writer.
     fn is_at_end_of_pipe(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The connectors of this crate: their options as structs, which are connections, and how these open.
 
+mod clock;
 mod csv;
 mod generator;
 mod ipc;
@@ -8,6 +9,7 @@ mod null;
 mod open;
 mod parquet;
 
+pub use clock::ReadClock;
 pub use csv::{ReadCsv, WriteCsv};
 pub use generator::Generate;
 pub use ipc::{ReadIpc, WriteIpc};
@@ -20,12 +22,13 @@ use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 
 /// The connectors of this crate.
-pub(crate) fn standard() -> [Box<dyn Connector>; 6] {
+pub(crate) fn standard() -> [Box<dyn Connector>; 7] {
     [
         Format::<ReadCsv, WriteCsv>::of(csv::KIND),
         Format::<ReadJsonl, WriteJsonl>::of(jsonl::KIND),
         Format::<ReadParquet, WriteParquet>::of(parquet::KIND),
         Format::<ReadIpc, WriteIpc>::of(ipc::KIND),
+        Box::new(clock::Clock),
         Box::new(generator::Generator),
         Box::new(null::Null),
     ]

@@ -138,6 +138,10 @@ impl Clock for TestClock {
         Duration::from_micros(self.micros.fetch_add(1, Ordering::Relaxed))
     }
 
+    fn time(&self) -> i64 {
+        self.now().as_micros() as i64
+    }
+
     fn sleep(&self, duration: Duration) {
         let micros = duration.as_micros() as u64;
         self.micros.fetch_add(micros, Ordering::Relaxed);

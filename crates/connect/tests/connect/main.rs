@@ -1,5 +1,6 @@
 //! Sources and sinks against real files.
 
+mod clock;
 mod columnar;
 mod csv;
 mod disk;

@@ -165,14 +165,14 @@ impl<'a> Streams<'a> {
         let (lateness, anchored) = (*lateness, *anchored);
         check_schema(schema)?;
         let time = time.as_ref().map(|name| event_time(schema, name)).transpose()?;
-        if lateness < 0 {
-            return Err(Fault::new(format!("its lateness is {lateness}")).hint("a lateness is zero or more"));
+        if lateness == i64::MIN {
+            return Err(Fault::new(format!("its lateness is {lateness}")).hint("give a greater one"));
         }
-        if lateness > 0 && time.is_none() {
+        if lateness != 0 && time.is_none() {
             return Err(Fault::new("it has a lateness but no event time")
                 .hint("declare the event-time field; without one no event is late"));
         }
-        if anchored && (time.is_none() || lateness > 0) {
+        if anchored && (time.is_none() || lateness != 0) {
             return Err(Fault::new("its events are anchored, but it has a lateness, or no field for their time").hint(
                 "declare the field of event time, and no lateness: events with anchored positions are never late",
             ));

@@ -108,7 +108,7 @@ impl SourceBuilder {
         self.field(name, ty)
     }
 
-    /// How late an event may be, in the unit of its time (microseconds for `Time`).
+    /// How late an event may be, in the unit of its time (microseconds for `Time`); below zero as of a clock.
     pub fn lateness(mut self, lateness: i64) -> Self {
         self.lateness = lateness;
         self

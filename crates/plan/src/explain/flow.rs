@@ -81,9 +81,13 @@ fn head(program: &Program, id: StreamId) -> String {
 }
 
 fn time(field: &tidemill_model::Field, lateness: i64) -> String {
+    let span = lateness.unsigned_abs();
     let by = match field.scalar_type().map(|t| t.ty) {
-        Some(Type::Time) => format!("{} s", lateness as f64 / 1e6),
-        _ => lateness.to_string(),
+        Some(Type::Time) => format!("{} s", span as f64 / 1e6),
+        _ => span.to_string(),
     };
-    format!("by event time {}, at most {by} late", field.name)
+    match lateness {
+        ..0 => format!("by event time {}, at least {by} apart", field.name),
+        _ => format!("by event time {}, at most {by} late", field.name),
+    }
 }

@@ -5,7 +5,7 @@
 pub enum Clock {
     /// From the events, which are so much behind at the most.
     EventTime {
-        /// In units of time, not negative.
+        /// In units of time; below zero, as of a clock, each is so much after the one before at the least.
         lateness: i64,
     },
     /// From counting them.

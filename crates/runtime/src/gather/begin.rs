@@ -114,7 +114,11 @@ impl Gatherer {
         if source == self.inputs.len() {
             return self.go_on(Phase::Room);
         }
-        if !self.gate.has_ended(source) || self.inputs.is_sent(source) {
+        let is_clock = self.inputs.is_clock(source);
+        if self.gate.has_ended(source) && is_clock {
+            self.inputs.forget(source);
+        }
+        if !self.gate.has_ended(source) || self.inputs.is_sent(source) || is_clock {
             return self.go_on(Phase::Ended(source + 1));
         }
         match self.inputs.receive(source) {

@@ -31,6 +31,8 @@ pub struct AtGate {
 /// How a session stands when an epoch is gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionState {
+    /// Whether the run has one.
+    pub is_there: bool,
     /// Whether more may be sent.
     pub is_open: bool,
     /// Whether an epoch has to be cut now, to answer a question.
@@ -47,7 +49,7 @@ impl AtGate {
     /// How it stands.
     pub fn state(&self) -> SessionState {
         let is_open = self.messages.is_some() || !self.later.is_empty();
-        SessionState { is_open, asks: !self.asked.is_empty() }
+        SessionState { is_there: true, is_open, asks: !self.asked.is_empty() }
     }
 
     /// Whether there are messages that the gate has not taken.

@@ -416,11 +416,16 @@ impl Gate {
 
     /// The program's mark: the time below which no event comes any more, and not more than the greatest that was shown.
     pub fn mark(&self) -> Option<i64> {
-        let mut mark = self.timed().filter_map(Queue::shown).max()?;
+        let mut mark = self.shown()?;
         for queue in self.timed().filter(|queue| !queue.ended) {
             mark = mark.min(queue.low()?);
         }
         Some(mark)
+    }
+
+    /// The greatest time that was shown: that of an event, or of a punctuation.
+    pub fn shown(&self) -> Option<i64> {
+        self.timed().filter_map(Queue::shown).max()
     }
 
     /// The least time of the events that are held.

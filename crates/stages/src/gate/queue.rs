@@ -269,14 +269,16 @@ impl Queue {
 
     /// The punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
     pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<LateRows>) {
-        let mut greatest = self.greatest.unwrap_or(i64::MIN);
-        let (lateness, promised) = (self.lateness, self.promised().unwrap_or(i64::MIN));
+        let mut mark = self.low().unwrap_or(i64::MIN);
+        let (lateness, mut greatest) = (self.lateness, self.greatest.unwrap_or(i64::MIN));
         // Where it stands, if it is late.
         let mut late_row = |time: i64| {
-            let stands = greatest.max(promised);
-            let late = time < greatest.saturating_sub(lateness).max(promised);
+            if time < mark {
+                return Some(greatest.max(mark));
+            }
             greatest = greatest.max(time);
-            late.then_some(stands)
+            mark = mark.max(time.saturating_sub(lateness));
+            None
         };
         let first_late = times.iter().enumerate().find_map(|(row, &time)| Some((row, late_row(time)?)));
         let divided = first_late.map(|(first, stands)| {
@@ -293,7 +295,9 @@ impl Queue {
             }
             (punctual, late)
         });
-        self.greatest = Some(greatest);
+        if divided.as_ref().is_none_or(|(punctual, _)| !punctual.is_empty()) {
+            self.greatest = Some(greatest);
+        }
         match divided {
             None => (Vec::new(), None),
             Some((punctual, late)) => (punctual, Some(late)),
@@ -305,12 +309,19 @@ impl Queue {
         if bad.is_empty() {
             return;
         }
-        let (times, mut seen) = (self.times(events), 0);
-        let mut stands = self.greatest.max(self.promised()).unwrap_or(i64::MIN);
+        let (times, mut seen, lateness) = (self.times(events), 0, self.lateness);
+        // The mark is beyond the greatest time only where a lateness is below zero.
+        let mark = self.low().filter(|_| lateness < 0);
+        let mut stands = self.greatest.max(self.promised()).max(mark).unwrap_or(i64::MIN);
+        let after = |stands: i64, time: i64| match lateness {
+            ..0 if time >= stands => time.saturating_sub(lateness),
+            ..0 => stands,
+            _ => stands.max(time),
+        };
         for bad in bad {
             let before = usize::try_from(bad.after).unwrap_or(usize::MAX).clamp(seen, events.num_rows());
             let shown = times.iter().flat_map(|times| &times[seen..before]).copied();
-            stands = shown.fold(stands, i64::max);
+            stands = shown.fold(stands, after);
             seen = before;
             self.aside.bad.push((stands, bad));
         }

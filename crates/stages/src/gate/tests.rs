@@ -81,7 +81,8 @@ impl Case {
         for (s, times) in self.times.iter().enumerate() {
             let mut greatest: Option<i64> = None;
             for (n, &time) in (0..).zip(times) {
-                let stands = greatest.unwrap_or(i64::MIN);
+                // The mark is beyond the greatest time where the lateness is below zero.
+                let stands = greatest.map_or(i64::MIN, |g| g.max(g.saturating_sub(self.lateness.unwrap_or(0))));
                 if n as usize % BAD_EVERY == 3 {
                     bad[self.of[s]].push((stands, s, n));
                 }
@@ -89,6 +90,7 @@ impl Case {
                     None => punctual.push((n, s, n)),
                     Some(lateness) if greatest.is_some_and(|g| (time as i128) < g as i128 - lateness as i128) => {
                         late[self.of[s]].push((stands, s, n));
+                        continue;
                     }
                     Some(_) => punctual.push((time, s, n)),
                 }
@@ -204,7 +206,7 @@ fn random_sources_are_merged_in_position_order() {
     let mut random = Random::new(1);
     for round in 0..150 {
         let sources = 1 + random.below(3);
-        let lateness = [None, Some(0), Some(1), Some(5), Some(1_000_000)][random.below(5)];
+        let lateness = [None, Some(0), Some(1), Some(5), Some(1_000_000), Some(-3)][random.below(6)];
         let step = [1, 2, 10][random.below(3)];
         let back = [0, 1, 4, 30][random.below(4)];
         let mut time = 0;
