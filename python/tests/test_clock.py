@@ -150,9 +150,8 @@ def test_a_run_over_files_does_not_go_on_for_its_clock(tmp_path):
     assert [row["page"] for row in found.to_pylist()] == ["a", "b"]
     assert len(ticks.to_pylist()) <= 2
     # With a state the end is a pause for the clock, too; with final=True both end for good.
-    for final in [False, False, True, True]:
+    for final in [False, False, True, True, False]:
         app.run(state=tmp_path / "state", final=final)
-    assert app.run(state=tmp_path / "state").final if hasattr(tm.RunSummary, "final") else True
 
 
 def test_ticks_are_logged_and_go_on(tmp_path):
@@ -195,7 +194,9 @@ with app.start(state="state") as mill:
         os.kill(os.getpid(), signal.SIGKILL)
 """
     for arguments in [["5"], ["15", "kill"], ["25"]]:
-        subprocess.run([sys.executable, "-c", session, *arguments], cwd=tmp_path, timeout=60, check="kill" not in arguments)
+        subprocess.run(
+            [sys.executable, "-c", session, *arguments], cwd=tmp_path, timeout=60, check="kill" not in arguments
+        )
     beats = [json.loads(line) for line in (tmp_path / "beats.jsonl").read_text().splitlines()]
     assert [beat["n"] for beat in beats] == list(range(1, len(beats) + 1))
     times = [beat["at"] for beat in beats]
@@ -229,11 +230,17 @@ class Order(tm.Event):
 
 REFUSED = [
     (lambda app: app.clock(5), "the period 5 of a clock has no unit; write app.clock('1s')"),
-    (lambda app: app.clock("soon"), "a period of clock 'soon' is not a duration; write a whole number and us, ms, s, m, h or d, such as '2s'"),
+    (
+        lambda app: app.clock("soon"),
+        "a period of clock 'soon' is not a duration; write a whole number and us, ms, s, m, h or d, such as '2s'",
+    ),
     (lambda app: app.clock(None), "None is not a period; write app.clock('1s')"),
     (lambda app: app.clock("0s"), "'0s' is not a period; it is greater than 0, and fits 64 bits"),
     (lambda app: app.clock("999us"), "the period '999us' of a clock is too short; give a millisecond or more"),
-    (lambda app: app.clock("1s", name="a b"), "clock: 'a b' is not a name; write letters, digits and _, such as 'transfers'"),
+    (
+        lambda app: app.clock("1s", name="a b"),
+        "clock: 'a b' is not a name; write letters, digits and _, such as 'transfers'",
+    ),
     (
         lambda app: (app.source(Reading), app.clock("1s")),
         "clock 'clock': a clock gives Times, and the event time 'n' of 'readings' is an int; "
@@ -276,3 +283,27 @@ def test_a_session_with_nothing_but_a_clock_ends():
     with app.start() as mill:
         until(lambda: ticks, len)
         assert mill.summary() is not None
+
+
+class Event(tm.Event):
+    at: tm.Time = tm.event_time()
+
+
+def test_an_idle_source_does_not_stop_timers_while_another_moves():
+    app = tm.App("moves")
+    still, moving = app.source(Event, name="still"), app.source(Event, name="moving")
+    pages = app.table(Page)
+
+    @app.transaction(moving)
+    def ask(ev, page=pages.row(lambda e: "all", create=True)):
+        page.wake(ev.at + tm.seconds(5))
+
+    minutes, woken = [], []
+    app.sink(app.every("10s"), lambda batch: minutes.append(batch))
+    app.sink(pages.woken, lambda batch: woken.append(batch))
+    with app.start() as mill:
+        mill.send(still, {"at": at(1)})
+        mill.idle(still)
+        mill.send(moving, [{"at": at(2)}, {"at": at(31)}])
+        # Ticks at 10, 20 and 30, and the row wakes at 7.
+        until(lambda: (minutes, woken), lambda both: len(both[0]) == 3 and len(both[1]) == 1)

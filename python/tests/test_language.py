@@ -16,7 +16,8 @@ import tidemill as tm
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
 ALLOWING = ("Meaning", "Meaning in a window", "Meaning in a join")
-REFUSING = ("Refused with", "Refused in a window", "Refused in a join")
+DECLARED = "Refused where it is declared"
+REFUSING = ("Refused with", "Refused in a window", "Refused in a join", DECLARED)
 ROW = re.compile(r"^\| `(.*?)` \| (.*?)\s*\|$")
 
 
@@ -46,8 +47,19 @@ def t(p, a):
 """
 
 
+OTHER = """
+class Reading(tm.Event):
+    n: int = tm.event_time()
+
+other = tm.App("other")
+other.source(Reading)
+"""
+
+
 def program(code, kind):
     """A module in which the code stands where it belongs."""
+    if kind == DECLARED:
+        return f"{PRELUDE}{OTHER}\n{code}\n"
     if "window" in kind:
         return PRELUDE + WINDOW + textwrap.indent(code, "    ") + "\n"
     if "join" in kind:
@@ -90,6 +102,12 @@ def test_allowed(code, kind, tmp_path):
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.parametrize(("code", "kind", "message"), REFUSED, ids=[r[0] for r in REFUSED])
 def test_refused(code, kind, message, tmp_path):
+    if kind == DECLARED:
+        with pytest.raises((tm.CompileError, tm.PlanError)) as declared:
+            execute(code, kind, tmp_path)
+        found = declared.value
+        assert (found.msg if isinstance(found, tm.CompileError) else str(found)) == message
+        return
     with pytest.raises(tm.CompileError) as error:
         execute(code, kind, tmp_path)
     assert error.value.msg == message
@@ -112,6 +130,8 @@ def write():
             message = "NOT REFUSED"
         except tm.CompileError as error:
             message = error.msg
+        except tm.PlanError as error:
+            message = str(error)
         except Exception as error:
             message = f"NOT REFUSED BUT {error!r}"
         if "NOT REFUSED" in message:

@@ -118,7 +118,7 @@ def cheap(e):
 def f(w):
     return {{"at": w.end, "n": w.count()}}
 """)
-    assert strip(loaded.f._definition["over"]) == {"by": parts, "windows": {"counting": {"count": 3}}}
+    assert strip(loaded.f._definition["over"]) == {"by": parts, "windows": {"counting": {"count": 3}}, "early": None}
 
 
 NO_GROUPS = [
@@ -181,6 +181,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
         "over": {
             "by": [["auction", ev("auction")], ["bidder", ev("bidder")], ["page", ev("page")]],
             "windows": {"tumbling": {"length": {"duration": 10_000_000}, "origin": 0}},
+            "early": None,
         },
         "join": None,
         "roles": [],

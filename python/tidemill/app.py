@@ -115,6 +115,7 @@ class App:
             streams += [transaction.emitted(name) for name in transaction._emits]
         for window in self._windows.values():
             streams += [window.closed, window.failed]
+            streams += [window.early, window.early_failed] if window._has_early else []
         for join in self._joins.values():
             streams += [join.joined, join.failed]
         woken = (table.woken for table in self.tables.values())
@@ -264,7 +265,9 @@ class App:
             own_name = checked(name or str(getattr(function, "__name__", "")), "window")
             parts = parts_of(by, f"window '{own_name}'")
             lists = self._plan.lists(stream._analyzed)
-            compiled = compile_window(function, Over(own_name, stream._ref, lists, parts, over._definition))
+            compiled = compile_window(
+                function, Over(own_name, stream._ref, lists, parts, over._definition, over._early)
+            )
             if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
                 return self._windows[own_name]
             self._forget_transaction(own_name)
@@ -347,9 +350,9 @@ class App:
     def clock(self, period: Duration, *, name: str | None = None, replace: bool = False) -> Clock:
         """A source of ticks of the machine's clock: an event with the field ``at`` at each multiple of the period.
 
-        With it time passes where all other sources are silent: windows close, rows wake, ticks of ``app.every`` come. It
-        does so whether or not anybody takes its events. A tick is an input like an event of any source: it is logged, and
-        a replay knows no clock. A source that is silent holds others back as ever, so it needs ``idle``. Ticks that were
+        With it time passes where all other sources are silent: windows close, rows wake, ticks of ``app.every`` come,
+        whether or not anybody takes its events. A tick is an input like an event of any source: it is logged, and a
+        replay knows no clock. A source that is silent holds others back as ever, so it needs ``idle``. Ticks that were
         due while the program did not run are left out. A run that reads files does not go on for a clock alone.
 
         The event times of all sources must be ``tm.Time``. Without a ``name`` the ticks of one period are one source.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
+from . import ir
 from .errors import PlanError
 from .over import duration_value
 from .schema import Event, RecordSchema, event_time, resolved_schema
@@ -30,12 +31,12 @@ def tick_schema() -> RecordSchema:
 
 def period_of(period: object) -> int:
     """Microseconds of a clock's period. Raises ``PlanError``."""
-    value = duration_value(period, "clock", "a period")
-    if "duration" not in value:
+    if isinstance(period, int) and not isinstance(period, bool):
         raise PlanError(f"the period {period!r} of a clock has no unit", "write app.clock('1s')")
-    if value["duration"] < _LEAST:
+    units = cast(ir.DurationValue, duration_value(period, "clock", "a period"))["duration"]
+    if units < _LEAST:
         raise PlanError(f"the period {period!r} of a clock is too short", "give a millisecond or more")
-    return value["duration"]
+    return units
 
 
 def check_times(sources: Iterable[Source[Any]], place: str) -> None:

@@ -175,7 +175,7 @@ SlidingDef = TypedDict("SlidingDef", {"sliding": Sliding})
 SessionDef = TypedDict("SessionDef", {"session": Session})
 CountingDef = TypedDict("CountingDef", {"counting": Counting})
 WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
-OverDef = TypedDict("OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef})
+OverDef = TypedDict("OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef, "early": Value | None})
 
 # Joins.
 

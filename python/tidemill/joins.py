@@ -54,6 +54,8 @@ def _bound(over: object, within: object, place: str) -> ir.JoinBound:
         shown = repr(over) if isinstance(over, Windows) else type_name(over)
         hint = "write over=tm.tumbling('10s'), or within= for events that are less than so far apart"
         raise PlanError(f"a join is over tumbling windows, not {shown}", hint, place)
+    if over._early is not None:
+        raise PlanError("a join has no early results", "leave early= out: pairs come with their later events", place)
     return {"over": over._definition}
 
 

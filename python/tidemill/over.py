@@ -35,19 +35,23 @@ class Windows:
     ``app.window``."""
 
     _definition: ir.WindowsDef
+    _early: ir.DurationValue | ir.IntValue | None = None
+    """How often a window gives a result before it closes."""
 
     def __repr__(self) -> str:
         (kind,) = self._definition
         return f"<{kind} windows>"
 
 
-def tumbling(length: Length, *, origin: Length = 0) -> Windows:
+def tumbling(length: Length, *, origin: Length = 0, early: Length | None = None) -> Windows:
     """Windows of a length, one after the other: ``[k * length, (k + 1) * length)`` of event time, from 1970 UTC or 0.
 
-    ``origin`` shifts them: ``tm.tumbling("1d", origin="6h")`` are days that begin at six. Raises ``PlanError``.
+    ``origin`` shifts them: ``tm.tumbling("1d", origin="6h")`` are days that begin at six. ``early``, a part of the
+    length: how often a window gives a result before it closes, on ``.early``. Raises ``PlanError``.
     """
     value = duration_value(length, "tumbling", "a length")
-    return Windows({"tumbling": {"length": value, "origin": offset(origin, value, "tumbling")}})
+    each = None if early is None else duration_value(early, "tumbling", "a distance of early results")
+    return Windows({"tumbling": {"length": value, "origin": offset(origin, value, "tumbling")}}, each)
 
 
 def sliding(length: Length, *, every: Length, origin: Length = 0) -> Windows:

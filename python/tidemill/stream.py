@@ -243,6 +243,30 @@ class StreamWindow(_OverStreams):
         aborted with ``tm.require`` or ``tm.abort``."""
         return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})
 
+    @property
+    def _has_early(self) -> bool:
+        over = self._definition["over"]
+        return over is not None and over["early"] is not None
+
+    def _early(self) -> str:
+        if not self._has_early:
+            hint = "give it windows with early=: tm.tumbling('1h', early='1m')"
+            raise PlanError("it has no early results", hint, f"window '{self.name}'")
+        return f"{self.name}.early"
+
+    @property
+    def early(self) -> Stream[Any]:
+        """The events that the function returned before windows closed, each of what the window had then: events as of
+        ``.closed``. Raises ``PlanError`` where the windows have no early results."""
+        name = self._early()
+        return Stream(self._app, name, {"committed": name})
+
+    @property
+    def early_failed(self) -> Stream[Any]:
+        """As ``.failed``, of early results."""
+        name = self._early()
+        return Stream(self._app, f"{name}.failed", {"aborted": name})
+
 
 class StreamJoin(_OverStreams):
     """A compiled function of a join of two streams: what ``@app.join`` makes of a function."""

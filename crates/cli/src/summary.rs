@@ -31,6 +31,10 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
         let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));
         let add = format!("{name}.add");
         let _ = match summary.transactions.iter().any(|other| other.name == add) {
+            _ if name.ends_with(".early") => {
+                let window = name.trim_end_matches(".early");
+                writeln!(text, "  window {window}: {committed} early, {aborted} of them failed")
+            }
             true => writeln!(text, "  window {name}: {committed} closed, {aborted} failed"),
             false => writeln!(text, "  transaction {name}: {committed} committed, {aborted} aborted"),
         };

@@ -27,6 +27,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         }
     }
     let windows = random_windows(random, time);
+    let early = random_early(random, &windows);
     let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
     for bound in ["start", "end"] {
         if random.chance(80) {
@@ -56,7 +57,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows }),
+        over: Some(OverDef { by, windows, early }),
         join: None,
         roles: vec![],
         body,
@@ -79,6 +80,17 @@ fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
         }
         4 | 5 => WindowsDef::Session { gap: span(length) },
         _ => WindowsDef::Counting { count: random.between(1, 4) as i64 },
+    }
+}
+
+/// Now and then a distance of early results.
+fn random_early(random: &mut Random, windows: &WindowsDef) -> Option<Value> {
+    let parts = *random.pick(&[0, 2, 5]);
+    let part = |length: i64| Some(length / parts).filter(|_| length % parts == 0);
+    match windows {
+        WindowsDef::Tumbling { length: Value::Int(length), .. } if parts > 0 => part(*length).map(Value::Int),
+        WindowsDef::Tumbling { length: Value::Duration(length), .. } if parts > 0 => part(*length).map(Value::Duration),
+        _ => None,
     }
 }
 

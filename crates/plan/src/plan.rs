@@ -354,6 +354,10 @@ pub struct OverDef {
     pub by: Vec<(String, Expr)>,
     /// Which windows each group has.
     pub windows: WindowsDef,
+    /// How often tumbling windows give a result before they close: a `duration`, or an `int` where the event time is one.
+    /// The results are what the transaction `window.early` commits, where `window` is the name of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<Value>,
 }
 
 /// Which windows a group has. Lengths are a `duration`, or an `int` where the event time is one.

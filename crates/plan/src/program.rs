@@ -306,6 +306,13 @@ pub enum DueField {
         /// The other column.
         none: Option<usize>,
     },
+    /// An int column as a time, less a length.
+    Time {
+        /// The column.
+        column: usize,
+        /// The length.
+        less: i64,
+    },
     /// The boundary less a length.
     Start {
         /// The length.

@@ -3,8 +3,8 @@
 use crate::machine::Machine;
 use crate::wiring::Wiring;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow_ord::sort::{SortColumn, lexsort_to_indices};
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
@@ -99,9 +99,13 @@ fn tick(machine: &Machine, stream: StreamId, boundary: Option<i64>, every: i64, 
 }
 
 fn times(due: &Due, time: i64, count: usize) -> ArrayRef {
+    times_of(due, Int64Array::from_value(time, count))
+}
+
+fn times_of(due: &Due, units: Int64Array) -> ArrayRef {
     match due.time {
-        Type::Int => Arc::new(Int64Array::from_value(time, count)),
-        _ => Arc::new(TimestampMicrosecondArray::from_value(time, count).with_timezone("UTC")),
+        Type::Int => Arc::new(units),
+        _ => Arc::new(units.reinterpret_cast::<TimestampMicrosecondType>().with_timezone("UTC")),
     }
 }
 
@@ -112,6 +116,11 @@ fn part(due: &Due, field: &DueField, rows: &RecordBatch, order: &UInt32Array, bo
         DueField::Part { column, none: Some(none) } => {
             let none: BooleanArray = taken(none).as_boolean().clone();
             nullif(&taken(column), &none).expect("a column and a mask of one length")
+        }
+        DueField::Time { column, less } => {
+            let units = taken(column);
+            let earlier = units.as_primitive::<Int64Type>().unary(|units: i64| units.saturating_sub(less));
+            times_of(due, earlier)
         }
         DueField::Start { length } => times(due, boundary.saturating_sub(length), order.len()),
         DueField::End => times(due, boundary, order.len()),

@@ -124,6 +124,7 @@ class Over:
     lists: Collection[str] | None
     group: Mapping[str, Field]
     windows: ir.WindowsDef
+    early: ir.Value | None = None
 
 
 def compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.TransactionDef]:
@@ -152,7 +153,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
     node: ir.TransactionDef = {
         "name": over.name,
         "inputs": [over.input],
-        "over": {"by": by, "windows": over.windows},
+        "over": {"by": by, "windows": over.windows, "early": over.early},
         "join": None,
         "roles": [],
         "body": Statements(scope).translate(definition.body),

@@ -15,6 +15,24 @@ use tidemill_model::{ColumnType, Type, Value};
 /// Slides of the windows that are over no grid: two of them are longer than any.
 const ENDLESS: i64 = 1 << 61;
 
+/// How many parts with early results a window has at most: as many as ticks follow from an event.
+const EARLY_MAX: i64 = 10_000;
+
+/// A length in units of the event time, which has the type `time`. `what` it is in messages.
+fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i64> {
+    match (value, time) {
+        (Value::Duration(length @ 1..), Some(Type::Time)) | (Value::Int(length @ 1..), Some(Type::Int)) => Ok(*length),
+        (Value::Duration(1..) | Value::Int(1..), _) => {
+            let (has, unit) = if time == Some(Type::Int) { ("an int", "an int") } else { ("a Time", "a duration") };
+            let literal = crate::print::literal(value);
+            Err(Fault::new(format!("the event time is {has}, but the {what} of the windows is {literal}"))
+                .hint(format!("give {unit}")))
+        }
+        _ => Err(Fault::new(format!("the {what} of the windows is {}", crate::print::literal(value)))
+            .hint("give a duration greater than zero, or an int where the event time is one")),
+    }
+}
+
 /// Which windows each group has; lengths in the unit of the event time.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
@@ -27,21 +45,7 @@ pub(super) enum Kind {
 impl Kind {
     /// Checks what is declared; `time` is the type of the input's event time.
     pub fn of(windows: &WindowsDef, time: Option<Type>) -> Checked<Kind> {
-        let length = |what: &str, value: &Value| match (value, time) {
-            (Value::Duration(length @ 1..), Some(Type::Time)) | (Value::Int(length @ 1..), Some(Type::Int)) => {
-                Ok(*length)
-            }
-            (Value::Duration(1..) | Value::Int(1..), _) => {
-                let (has, unit) = if time == Some(Type::Int) { ("an int", "an int") } else { ("a Time", "a duration") };
-                Err(Fault::new(format!(
-                    "the event time is {has}, but the {what} of the windows is {}",
-                    crate::print::literal(value)
-                ))
-                .hint(format!("give {unit}")))
-            }
-            _ => Err(Fault::new(format!("the {what} of the windows is {}", crate::print::literal(value)))
-                .hint("give a duration greater than zero, or an int where the event time is one")),
-        };
+        let length = |what: &str, value: &Value| units(what, value, time);
         Ok(match windows {
             WindowsDef::Tumbling { length: of, origin } => {
                 let length = length("length", of)?;
@@ -67,6 +71,35 @@ impl Kind {
                 return Err(Fault::new(format!("the windows are of {count} events")).hint("give 1 to 65536"));
             }
         })
+    }
+
+    /// The distance of early results, where such are asked for: a part of the length of tumbling windows.
+    pub fn early(self, early: Option<&Value>, time: Option<Type>) -> Checked<Option<i64>> {
+        let Some(value) = early else { return Ok(None) };
+        let length = match self {
+            Kind::Tumbling { length, .. } => length,
+            Kind::Sliding { .. } => {
+                return Err(Fault::new("windows that slide have no early results")
+                    .hint("a window closes at each slide: give a smaller one (every=), or take tumbling windows"));
+            }
+            Kind::Session { .. } => {
+                return Err(Fault::new("sessions have no early results").hint("their end is known when they close only"));
+            }
+            Kind::Counting { .. } => {
+                return Err(Fault::new("windows by count have no early results").hint("count fewer events"));
+            }
+        };
+        let early = units("distance of the early results", value, time)?;
+        let each = crate::print::literal(value);
+        if early >= length || length % early != 0 {
+            return Err(Fault::new(format!("early results each {each} do not divide the windows"))
+                .hint("give a part of their length, of which they have a whole number"));
+        }
+        if length / early > EARLY_MAX {
+            return Err(Fault::new(format!("a window has {} early results", length / early - 1))
+                .hint(format!("give at least a part in {EARLY_MAX} of the length")));
+        }
+        Ok(Some(early))
     }
 
     /// The name of the column that says when a row is due. A state does not fit a program with windows of another kind.

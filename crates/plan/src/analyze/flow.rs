@@ -22,6 +22,7 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
         }
         Woken(_) => None,
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
+            let name = name.strip_suffix(".early").unwrap_or(name);
             plan.transactions.iter().position(|t| t.name == *name).map(FlowNode::Transaction)
         }
     }

@@ -41,7 +41,7 @@ mod whole;
 mod windows;
 
 use crate::{
-    ColumnDef, CommittedOutput, Conversion, ConvertDef, EmitOutput, Limits, Origin, OriginDef, OverDef, Plan,
+    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Origin, OriginDef, OverDef, Plan,
     PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId, depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
@@ -174,7 +174,11 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
 /// The number of the first transaction that each of the plan's becomes, and how many there are. The `woken` of rows that
 /// wake come before.
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
-    let widths = plan.transactions.iter().map(|def| if def.over.is_some() || def.join.is_some() { 3 } else { 1 });
+    let widths = plan.transactions.iter().map(|def| match (&def.over, &def.join) {
+        (Some(over), _) if over.early.is_some() => 5,
+        (None, None) => 1,
+        _ => 3,
+    });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
         Some(*end)
@@ -212,7 +216,7 @@ fn window(
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, time, streams)?;
-    let Lowered { windows, order, add, schema, due, close, next, shift_in, shift_due } = lowered;
+    let Lowered { windows, order, add, schema, due, close, next, early, shift_in, shift_due } = lowered;
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
         tables::enter_hidden(&order, &def.name, tables)?;
@@ -237,7 +241,23 @@ fn window(
     let next = on_close(&next, 2)?;
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);
     streams.list[close.aborted].name = format!("{}.failed", def.name);
-    Ok(vec![add, close, next])
+    let mut all = vec![add, close, next];
+    if let Some(early) = early {
+        let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
+        let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
+        let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
+        let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
+        let new =
+            NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
+        streams.add(StreamRef::Named(name), new);
+        let mut on = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
+        let result = on(&early.result, 3)?;
+        all.extend([on(&early.later, 4)?]);
+        streams.list[result.committed.stream].name = format!("{}.early", def.name);
+        streams.list[result.aborted].name = format!("{}.early.failed", def.name);
+        all.insert(3, result);
+    }
+    Ok(all)
 }
 
 /// Types a transaction and enters its streams. `time`: of the hidden transactions of a window, the field that holds

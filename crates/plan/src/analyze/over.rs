@@ -10,6 +10,9 @@
 //! | stream `heat.due` | the windows that close, in order ([`crate::Due`]); by count, what `heat.add` returns |
 //! | transaction `heat` | `heat.due`: the user's function, which reads the row |
 //! | transaction `heat.next` | `heat.due`: deletes the row, or has it stand for the next of sliding windows |
+//! | stream `heat.partial` | the windows that have an early result, where such are asked for |
+//! | transaction `heat.early` | `heat.partial`: the user's function |
+//! | transaction `heat.later` | `heat.partial`: has the row wait for its next early result |
 //!
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
@@ -54,11 +57,28 @@ pub(super) struct Lowered {
     /// The user's function, and what follows it; on closes.
     pub close: TransactionDef,
     pub next: TransactionDef,
+    pub early: Option<Early>,
     /// Added to the event time of the input for the slices of windowed columns.
     pub shift_in: i64,
     /// The same of a close, which has its end as event time.
     pub shift_due: i64,
 }
+
+/// Early results of tumbling windows.
+pub(super) struct Early {
+    /// The fields of a close, and when the result stands.
+    pub schema: Schema,
+    /// The column that says when a row has the next one.
+    pub column: String,
+    pub fields: Vec<DueField>,
+    pub bound: Bound,
+    /// The user's function, and what follows it; on such windows.
+    pub result: TransactionDef,
+    pub later: TransactionDef,
+}
+
+/// The field that holds when an early result stands. No user has this name.
+const STANDS: &str = "time of the position";
 
 /// [`Due`], without the number of its table.
 pub(super) struct DueDraft {
@@ -92,13 +112,14 @@ pub(super) fn lower(
     };
     let clock = Clock::of(time, &stream.schema);
     let kind = Kind::of(&over.windows, clock.ty)?;
+    let early = kind.early(over.early.as_ref(), clock.ty)?;
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
     let mut cells = Cells::new(kind, clock.ty);
     let body = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     cells.finish()?;
     check_fields(&def.body, &parts, clock.ty.is_some())?;
-    Ok(Lowering { name: &def.name, input: def.inputs[0].clone(), parts, cells, kind, clock }.lowered(body))
+    Ok(Lowering { name: &def.name, input: def.inputs[0].clone(), parts, cells, kind, clock, early }.lowered(body))
 }
 
 /// The time of the input's positions.
@@ -197,6 +218,8 @@ struct Lowering<'a> {
     cells: Cells,
     kind: Kind,
     clock: Clock,
+    /// The distance of early results.
+    early: Option<i64>,
 }
 
 impl Lowering<'_> {
@@ -214,15 +237,10 @@ impl Lowering<'_> {
         if is_counting {
             inputs.insert(0, StreamRef::Committed(format!("{}.add", self.name)));
         }
-        let on_due = |name: String, access, body| TransactionDef {
-            name,
-            inputs: inputs.clone(),
-            over: None,
-            join: None,
-            roles: vec![self.role(WINDOW, "windows", access, |part| event(&part.name))],
-            body,
-        };
+        let on_due = |name: String, access, body| self.on(inputs.clone(), name, access, body);
+        let early = self.early.map(|every| self.early_results(every, &schema, body.clone()));
         Lowered {
+            early,
             windows: self.windows(due_time),
             order: (!self.parts.is_empty()).then(|| TableDef {
                 name: "order".into(),
@@ -237,6 +255,50 @@ impl Lowering<'_> {
             shift_in: self.clock.shift - origin,
             shift_due: if is_counting { 0 } else { -1 - origin },
         }
+    }
+
+    /// A transaction on windows that are due.
+    fn on(&self, inputs: Vec<StreamRef>, name: String, access: AccessDef, body: Vec<Stmt>) -> TransactionDef {
+        let roles = vec![self.role(WINDOW, "windows", access, |part| event(&part.name))];
+        TransactionDef { name, inputs, over: None, join: None, roles, body }
+    }
+
+    fn early_results(&self, every: i64, closed: &Schema, mut body: Vec<Stmt>) -> Early {
+        let names: Vec<String> = closed.fields.iter().map(|field| field.name.clone()).collect();
+        if !returns(&body) {
+            let fields = names.into_iter().map(|name| (name.clone(), event(name))).collect();
+            let record = Record { fields, schema: None, event_time: Some("end".into()) };
+            body.push(stmt(StmtNode::Return { record: None }));
+            give(&mut body, &record);
+        }
+        let mut schema = closed.clone();
+        schema.fields.push(Field::scalar(STANDS, self.clock.ty.unwrap_or(Type::Int).into()));
+        let length = match self.kind {
+            Kind::Tumbling { length, .. } => length,
+            _ => unreachable!("only tumbling windows have early results"),
+        };
+        let mut fields = self.part_fields();
+        let due = self.key_columns();
+        fields.extend([DueField::Time { column: due, less: length }, DueField::Time { column: due, less: 0 }]);
+        fields.push(DueField::End);
+        let inputs = vec![StreamRef::Named(format!("{}.partial", self.name))];
+        let column = early_column(every);
+        let mut later = vec![set(WINDOW, &column, crate::build::cell(WINDOW, column.as_str()) + every)];
+        later.push(self.last_is_close(&column));
+        Early {
+            schema,
+            fields,
+            bound: Bound::Grid { every, origin: self.kind.origin().rem_euclid(every) },
+            result: self.on(inputs.clone(), format!("{}.early", self.name), AccessDef::ReadDefault, body),
+            later: self.on(inputs, format!("{}.later", self.name), AccessDef::Row, later),
+            column,
+        }
+    }
+
+    /// No early result stands where the window closes.
+    fn last_is_close(&self, column: &str) -> Stmt {
+        let closes = crate::build::cell(WINDOW, column).eq(crate::build::cell(WINDOW, self.kind.due_column()));
+        when(closes, vec![set(WINDOW, column, i64::MAX)])
     }
 
     /// The table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is aggregated.
@@ -257,6 +319,7 @@ impl Lowering<'_> {
             columns.push(column("start", time, false, Some(zero(time))));
             columns.push(column("end", time, false, Some(zero(time))));
         }
+        columns.extend(self.early.map(|every| column(&early_column(every), Type::Int, false, Some(Value::Int(0)))));
         columns.extend(self.cells.columns());
         TableDef { name: "windows".into(), columns, groups: None }
     }
@@ -309,6 +372,11 @@ impl Lowering<'_> {
         if self.has_start() {
             begin.push(set(WINDOW, "start", self.clock.now()));
         }
+        if let Some(every) = self.early {
+            let column = early_column(every);
+            begin.push(set(WINDOW, &column, self.clock.boundary(every, self.kind.origin().rem_euclid(every))));
+            begin.push(self.last_is_close(&column));
+        }
         body.push(when(crate::build::local(FRESH), begin));
         if let Kind::Session { gap } = self.kind {
             body.push(set(WINDOW, &due, self.clock.units() + gap));
@@ -359,15 +427,19 @@ impl Lowering<'_> {
         vec![stmt(StmtNode::If { condition: count.eq(0), then: vec![delete], otherwise: stays })]
     }
 
-    fn due(&self) -> DueDraft {
-        let mut fields = Vec::new();
+    fn part_fields(&self) -> Vec<DueField> {
         let mut at = 0;
-        for part in &self.parts {
+        let field = |part: &Part| {
             let none = part.ty.nullable.then_some(at);
-            at += usize::from(part.ty.nullable);
-            fields.push(DueField::Part { column: at, none });
-            at += 1;
-        }
+            let column = at + usize::from(part.ty.nullable);
+            at = column + 1;
+            DueField::Part { column, none }
+        };
+        self.parts.iter().map(field).collect()
+    }
+
+    fn due(&self) -> DueDraft {
+        let mut fields = self.part_fields();
         let start = self.key_columns() + 2;
         let part = |column| DueField::Part { column, none: None };
         fields.extend(match self.kind {
@@ -387,6 +459,35 @@ impl Lowering<'_> {
             Kind::Counting { .. } => Bound::Never,
         };
         DueDraft { fields, bound }
+    }
+}
+
+fn early_column(every: i64) -> String {
+    format!("early_{every}")
+}
+
+/// Whether a body gives an event somewhere.
+fn returns(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.node {
+        StmtNode::Return { record } => record.is_some(),
+        StmtNode::If { then, otherwise, .. } => returns(then) || returns(otherwise),
+        StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => returns(body),
+        _ => false,
+    })
+}
+
+/// Has each end of a body give the event.
+fn give(body: &mut [Stmt], given: &Record) {
+    for stmt in body {
+        match &mut stmt.node {
+            StmtNode::Return { record } => *record = Some(given.clone()),
+            StmtNode::If { then, otherwise, .. } => {
+                give(then, given);
+                give(otherwise, given);
+            }
+            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => give(body, given),
+            _ => {}
+        }
     }
 }
 

@@ -96,6 +96,7 @@ pub(super) fn check_declared(
     let Some(later) = windows(streams, transactions, stream).into_iter().find(|&t| t > own) else { return Ok(()) };
     let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
     // A part of a join has the name of the join and its own.
+    let name = name.strip_suffix(".early").unwrap_or(name);
     let (kind, name) = name.split_once('.').map_or(("window", name), |(join, _)| ("join", join));
     Err(Fault::new(format!("it {does} results of the {kind} '{name}', which is declared after it"))
         .hint("declare it after what it takes its events from"))

@@ -90,6 +90,13 @@ impl<'a> Streams<'a> {
             Late(name) if ids.contains_key(&Named(name.clone())) => {
                 wrong(format!("stream '{name}' is no source and has no late events"))
             }
+            Committed(name) | Aborted(name) if name.ends_with(".early") => {
+                let window = name.trim_end_matches(".early");
+                match ids.contains_key(&Committed(window.to_owned())) {
+                    true => wrong(format!("'{window}' has no early results; give it windows with early=")),
+                    false => Err(Unresolved::Broken),
+                }
+            }
             Bad(name) if ids.contains_key(&Named(name.clone())) => {
                 wrong(format!("stream '{name}' is no source and has no bad records"))
             }

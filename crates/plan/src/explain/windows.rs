@@ -7,10 +7,10 @@ use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
 impl Transaction {
-    /// Whether it is a part of a window over a stream, of a stream of ticks, or of rows that wake. Names of users have no
-    /// dots.
+    /// Whether it is a part of a window over a stream, of a stream of ticks, or of rows that wake, and gives nothing that
+    /// users see. Names of users have no dots.
     pub fn is_hidden(&self) -> bool {
-        self.name.contains('.')
+        self.name.contains('.') && !self.name.ends_with(".early")
     }
 }
 
@@ -49,7 +49,23 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         } else {
             let _ = writeln!(text, "    closes between epochs: an epoch ends where a window may");
         }
+        if let Some(every) = early(program, name) {
+            let span = if due.time == Type::Int { Value::Int(every) } else { Value::Duration(every) };
+            let _ = writeln!(text, "    gives early results each {}: an epoch ends there, too", literal(&span));
+        }
     }
+}
+
+/// The distance of a window's early results.
+fn early(program: &Program, window: &str) -> Option<i64> {
+    program.streams.iter().find_map(|stream| match &stream.origin {
+        Origin::Due(Due { bound: Bound::Grid { every, .. }, .. })
+            if stream.name.strip_suffix(".partial") == Some(window) =>
+        {
+            Some(*every)
+        }
+        _ => None,
+    })
 }
 
 fn kind(due: &Due) -> String {

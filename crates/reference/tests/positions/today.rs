@@ -18,7 +18,7 @@ impl Case {
         let sources = 1 + random.below(3);
         let counts = random.below(4) == 0;
         let (ahead, back) = (1 + random.below(10), 1 + random.below(12));
-        let mut lateness = || (!counts).then_some(0).map(|_| [0, 1, 5, i64::MAX][random.below(4) as usize]);
+        let mut lateness = || (!counts).then_some(0).map(|_| [0, 1, 5, i64::MAX, -2][random.below(5) as usize]);
         let lateness = (0..sources).map(|_| lateness()).collect();
         let mut times = || {
             let mut time = [0, i64::MIN, i64::MAX - 50][random.below(3) as usize];

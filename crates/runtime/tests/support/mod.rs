@@ -97,6 +97,10 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
         let name = || transaction.name.clone();
         streams.push(StreamRef::Committed(name()));
         streams.push(StreamRef::Aborted(name()));
+        if transaction.over.as_ref().is_some_and(|over| over.early.is_some()) {
+            streams.push(StreamRef::Committed(format!("{}.early", name())));
+            streams.push(StreamRef::Aborted(format!("{}.early", name())));
+        }
         let mut names = Vec::new();
         emit_names(&transaction.body, &mut names);
         streams.extend(names.into_iter().map(|emit| StreamRef::Emitted { transaction: name(), name: emit }));
