@@ -235,7 +235,7 @@ REFUSED = [
         "a period of clock 'soon' is not a duration; write a whole number and us, ms, s, m, h or d, such as '2s'",
     ),
     (lambda app: app.clock(None), "None is not a period; write app.clock('1s')"),
-    (lambda app: app.clock("0s"), "'0s' is not a period; it is greater than 0, and fits 64 bits"),
+    (lambda app: app.clock("0s"), "a period of clock '0s' is not a period; it is greater than 0, and fits 64 bits"),
     (lambda app: app.clock("999us"), "the period '999us' of a clock is too short; give a millisecond or more"),
     (
         lambda app: app.clock("1s", name="a b"),

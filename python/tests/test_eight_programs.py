@@ -129,8 +129,16 @@ def test_3_hot_items():
     def heat(w):
         return {"at": w.end, "auction": w.auction, "bids": w.count()}
 
-    closed = app.collect(heat.closed)
+    hot = heat.closed.top(1, by="bids", per="at", ties=True)
+
+    closed, top = app.collect(heat.closed), app.collect(hot)
     app.run({bids: BIDS})
+    assert rows(top) == [
+        *[(2, 1, 1), (2, 2, 1)],
+        *[(end, 1, 2) for end in (4, 6, 8, 10)],
+        (12, 1, 1),
+        *[(end, 2, 1) for end in (14, 16, 18, 20, 22)],
+    ]
     # In [-2, 8) the auction 1 was first, in [2, 12) only it is left, in [4, 14) only the last bid.
     assert rows(closed) == [
         *[(2, 1, 1), (2, 2, 1)],

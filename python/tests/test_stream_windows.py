@@ -118,7 +118,12 @@ def cheap(e):
 def f(w):
     return {{"at": w.end, "n": w.count()}}
 """)
-    assert strip(loaded.f._definition["over"]) == {"by": parts, "windows": {"counting": {"count": 3}}, "early": None}
+    assert strip(loaded.f._definition["over"]) == {
+        "by": parts,
+        "windows": {"counting": {"count": 3}},
+        "early": None,
+        "top": None,
+    }
 
 
 NO_GROUPS = [
@@ -182,6 +187,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "by": [["auction", ev("auction")], ["bidder", ev("bidder")], ["page", ev("page")]],
             "windows": {"tumbling": {"length": {"duration": 10_000_000}, "origin": 0}},
             "early": None,
+            "top": None,
         },
         "join": None,
         "roles": [],

@@ -29,6 +29,7 @@ from .session import Session
 from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
+from .tops import top_definition
 
 __all__ = ["App"]
 
@@ -70,6 +71,7 @@ class App:
         self._transactions: dict[str, Transaction] = {}
         self._windows: dict[str, StreamWindow] = {}
         self._joins: dict[str, StreamJoin] = {}
+        self._tops: dict[str, Stream[Any]] = {}
         self._sinks: dict[str, Output] = {}
         self._collected: dict[str, Collected] = {}
 
@@ -118,6 +120,7 @@ class App:
             streams += [window.early, window.early_failed] if window._has_early else []
         for join in self._joins.values():
             streams += [join.joined, join.failed]
+        streams += self._tops.values()
         woken = (table.woken for table in self.tables.values())
         return streams + [stream for stream in woken if self._plan.schema(stream.label) is not None]
 
@@ -387,6 +390,20 @@ class App:
         self._derived.pop(name, None)
         return True
 
+    def _top(
+        self, stream: Stream[E], count: int, by: str, per: object, ties: bool, name: str | None, replace: bool
+    ) -> Stream[E]:
+        """The top of each instant of a stream."""
+        stem = stream.label.replace(".", "_") + "_top"
+        own_name = checked(name, "top") if name else self._plan.free_name(stem, "transactions", "streams")
+        definition = top_definition(own_name, stream._ref, count, by, per, ties)
+        same = None if name else self._plan.find("transactions", definition, self._tops)
+        if same is None and self._plan.add("transactions", definition, replace=replace):
+            self._forget_transaction(own_name)
+            ref: ir.EmittedRef = {"emitted": {"transaction": own_name, "name": "top"}}
+            self._tops[own_name] = Stream(self, own_name, ref)
+        return self._tops[same or own_name]
+
     def _derivation(
         self, stream: Stream[Any], roles: Mapping[str, object], name: str | None, replace: bool
     ) -> Derivation:
@@ -398,6 +415,7 @@ class App:
         self._transactions.pop(name, None)
         self._windows.pop(name, None)
         self._joins.pop(name, None)
+        self._tops.pop(name, None)
         if name in self._derived and self._derived[name]._reads:
             del self._derived[name]
 

@@ -175,7 +175,10 @@ SlidingDef = TypedDict("SlidingDef", {"sliding": Sliding})
 SessionDef = TypedDict("SessionDef", {"session": Session})
 CountingDef = TypedDict("CountingDef", {"counting": Counting})
 WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
-OverDef = TypedDict("OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef, "early": Value | None})
+TopDef = TypedDict("TopDef", {"count": int, "by": Expr, "ties": bool})
+OverDef = TypedDict(
+    "OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef, "early": Value | None, "top": TopDef | None}
+)
 
 # Joins.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import ir
@@ -77,6 +77,26 @@ class Stream(Generic[E]):
         ``filter``: ``orders.map(lambda e, r: {"at": e.at, "value": e.amount * r.price}, r=rates.read("pair"))``.
         """
         return self._app._derivation(self, roles, name, replace).map(function)
+
+    @declaration
+    def top(
+        self,
+        count: int,
+        *,
+        by: str,
+        per: str | Sequence[str] | None = None,
+        ties: bool = False,
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Stream[E]:
+        """The greatest events of each instant: those at whose positions the time is the same.
+
+        ``by`` is a field, a number or a time. ``per`` says which events compete with each other: those with one value
+        in a field, or in several; without it all of the instant do. The top comes when the instant is over, the
+        greatest first; of equals the earlier is greater, and with ``ties`` all that are equal to the last come, too.
+        NaN is in no top. Raises ``PlanError``.
+        """
+        return self._app._top(self, count, by, per, ties, name, replace)
 
 
 class Derived(Stream[E]):

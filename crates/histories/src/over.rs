@@ -4,7 +4,7 @@ use crate::ast::*;
 use crate::random::Random;
 use tidemill_model::{FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    Expr, ExprNode, OverDef, Record, Stmt, StmtNode, StreamRef, TransactionDef, WindowFunction, WindowsDef,
+    Expr, ExprNode, OverDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef, WindowFunction, WindowsDef,
 };
 
 /// A window over a stream of a schema; not every one can be: a stream may not hold its time.
@@ -25,6 +25,13 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         if let Some(key) = key.filter(|key| !by.iter().any(|(name, _)| name == *key)) {
             by.push((key.to_string(), event(key)));
         }
+    }
+    if random.chance(12)
+        && let Some(top) = random_top(random, schema)
+    {
+        let (windows, body) = (WindowsDef::Counting { count: 1 }, vec![]);
+        let over = Some(OverDef { by, windows, early: None, top: Some(top) });
+        return TransactionDef { name: name.into(), inputs: vec![input], over, join: None, roles: vec![], body };
     }
     let windows = random_windows(random, time);
     let early = random_early(random, &windows);
@@ -57,7 +64,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows, early }),
+        over: Some(OverDef { by, windows, early, top: None }),
         join: None,
         roles: vec![],
         body,
@@ -81,6 +88,21 @@ fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
         4 | 5 => WindowsDef::Session { gap: span(length) },
         _ => WindowsDef::Counting { count: random.between(1, 4) as i64 },
     }
+}
+
+/// A top by a field of a schema, if it has one that can be.
+fn random_top(random: &mut Random, schema: &Schema) -> Option<TopDef> {
+    let is_ranked = |ty: Type| matches!(ty, Type::Int | Type::Float | Type::Time | Type::Decimal { .. });
+    let ranked: Vec<&str> = schema
+        .fields
+        .iter()
+        .filter_map(|field| match field.ty {
+            FieldType::Scalar(ty) if !ty.nullable && is_ranked(ty.ty) => Some(field.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let by = event(random.pick_any(&ranked)?);
+    Some(TopDef { count: random.between(1, 3) as i64, by, ties: random.chance(50) })
 }
 
 /// Now and then a distance of early results.

@@ -358,6 +358,22 @@ pub struct OverDef {
     /// The results are what the transaction `window.early` commits, where `window` is the name of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Value>,
+    /// The top of each instant, in place of what a body gives: then `windows` and the body do not matter. It is emitted as
+    /// `top`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top: Option<TopDef>,
+}
+
+/// The greatest events of an instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopDef {
+    /// How many.
+    pub count: i64,
+    /// By what, over the fields of an event: a number or a time. The first of equals is greater.
+    pub by: Expr,
+    /// Whether those that are equal to the last come, too.
+    #[serde(default)]
+    pub ties: bool,
 }
 
 /// Which windows a group has. Lengths are a `duration`, or an `int` where the event time is one.

@@ -105,9 +105,7 @@ fn value(due: &Due, field: &DueField, row: &Record, boundary: i64) -> Value {
     match *field {
         DueField::Part { none: Some(none), .. } if row[none] == Value::Bool(true) => Value::Null,
         DueField::Part { column, .. } => row[column].clone(),
-        DueField::Time { column, less } => {
-            time(row[column].word().expect("a column of ints").saturating_sub(less))
-        }
+        DueField::Time { column, less } => time(row[column].word().expect("a column of ints").saturating_sub(less)),
         DueField::Start { length } => time(boundary.saturating_sub(length)),
         DueField::End => time(boundary),
     }

@@ -153,7 +153,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
     node: ir.TransactionDef = {
         "name": over.name,
         "inputs": [over.input],
-        "over": {"by": by, "windows": over.windows, "early": over.early},
+        "over": {"by": by, "windows": over.windows, "early": over.early, "top": None},
         "join": None,
         "roles": [],
         "body": Statements(scope).translate(definition.body),

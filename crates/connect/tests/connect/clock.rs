@@ -89,7 +89,10 @@ fn a_later_run_goes_on_after_the_last_tick() {
 
 #[test]
 fn wrong_clocks_are_refused() {
-    assert_eq!(refusal(&clock_each(999), &schema()).message, "the period of a clock is 999 us; give a millisecond or more");
+    assert_eq!(
+        refusal(&clock_each(999), &schema()).message,
+        "the period of a clock is 999 us; give a millisecond or more"
+    );
     for wrong in [vec![("n", Type::Int)], vec![("at", Type::Time), ("n", Type::Int)], vec![]] {
         let schema = Schema::scalars(wrong.into_iter().map(|(name, ty)| (name, ColumnType::required(ty))));
         let refused = refusal(&clock_each(1_000), &schema);

@@ -83,7 +83,9 @@ impl Kind {
                     .hint("a window closes at each slide: give a smaller one (every=), or take tumbling windows"));
             }
             Kind::Session { .. } => {
-                return Err(Fault::new("sessions have no early results").hint("their end is known when they close only"));
+                return Err(
+                    Fault::new("sessions have no early results").hint("their end is known when they close only")
+                );
             }
             Kind::Counting { .. } => {
                 return Err(Fault::new("windows by count have no early results").hint("count fewer events"));

@@ -45,6 +45,20 @@ pub(super) fn count_fields(fields: &mut [OutputField], reasons: &mut Reasons) {
     Counter { reasons, lists_open: true, around: Around::Nothing, innermost: None }.fields(fields);
 }
 
+/// Takes the counts out of a body that must not abort.
+pub(super) fn uncount(body: &mut Vec<Stmt>) {
+    super::position::each_mut(body, &mut |block| {
+        block.retain(|stmt| !matches!(stmt, Stmt::Count { .. }));
+        for expr in block.iter_mut().flat_map(Stmt::expressions_mut) {
+            expr.each_mut(&mut |expr| {
+                while let Node::Counted { value, .. } = &mut expr.node {
+                    *expr = std::mem::replace(&mut **value, Expr { ty: expr.ty, node: Node::Local(0) });
+                }
+            });
+        }
+    });
+}
+
 impl Transaction {
     /// How many points of the body count texts.
     pub(crate) fn counted_points(&self) -> usize {

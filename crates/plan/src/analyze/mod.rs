@@ -34,6 +34,7 @@ mod statements;
 mod streams;
 mod tables;
 mod ticks;
+mod top;
 mod transactions;
 mod types;
 mod wakes;
@@ -47,7 +48,7 @@ use crate::{
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 use flow::FlowNode;
-use over::Lowered;
+use over::{Lasting, Lowered};
 use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
@@ -213,9 +214,11 @@ fn window(
     let input = streams.input(input)?;
     check_operator(def, "window", streams)?;
     position::check_declared(&streams.list, transactions, input, first, "is over")?;
+    let lasting = &streams.list[input];
+    let lasting = Lasting { width: lasting.schema.fields.len(), event_time: lasting.event_time };
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
-    let lowered = over::lower(def, over, input, time, streams)?;
+    let lowered = over::lower(def, over, input, lasting, time, streams)?;
     let Lowered { windows, order, add, schema, due, close, next, early, shift_in, shift_due } = lowered;
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
@@ -237,18 +240,22 @@ fn window(
     streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
     let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
-    let close = on_close(&close, 1)?;
+    let mut close = on_close(&close, 1)?;
     let next = on_close(&next, 2)?;
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);
     streams.list[close.aborted].name = format!("{}.failed", def.name);
+    if over.top.is_some() {
+        limits::uncount(&mut close.body);
+        let top = close.emits.iter().find(|emit| emit.name == top::TOP).expect("the top is emitted").stream;
+        streams.list[top].name.clone_from(&def.name);
+    }
     let mut all = vec![add, close, next];
     if let Some(early) = early {
         let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
         let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
         let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
         let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
-        let new =
-            NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
+        let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
         streams.add(StreamRef::Named(name), new);
         let mut on = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
         let result = on(&early.result, 3)?;

@@ -22,6 +22,7 @@ use super::position::PositionTime;
 use super::rewrite;
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
+use super::top;
 use super::types::{check_column_type, zero};
 use crate::build::{event, exists};
 use crate::{
@@ -93,11 +94,21 @@ impl DueDraft {
     }
 }
 
+/// What of the events of an input is declared: perhaps they carry more.
+#[derive(Clone, Copy)]
+pub(super) struct Lasting {
+    /// The number of fields, which come first.
+    pub width: usize,
+    /// The field of event time.
+    pub event_time: Option<usize>,
+}
+
 /// Takes a window over a stream apart.
 pub(super) fn lower(
     def: &TransactionDef,
     over: &OverDef,
     input: StreamId,
+    lasting: Lasting,
     time: Option<PositionTime>,
     streams: &Streams<'_>,
 ) -> Result<Lowered, Unresolved> {
@@ -111,7 +122,11 @@ pub(super) fn lower(
         (time, _) => time,
     };
     let clock = Clock::of(time, &stream.schema);
-    let kind = Kind::of(&over.windows, clock.ty)?;
+    let kind = match over.top {
+        // An instant.
+        Some(_) => Kind::Tumbling { length: 1, origin: 0 },
+        None => Kind::of(&over.windows, clock.ty)?,
+    };
     let early = kind.early(over.early.as_ref(), clock.ty)?;
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
@@ -119,7 +134,11 @@ pub(super) fn lower(
     let body = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     cells.finish()?;
     check_fields(&def.body, &parts, clock.ty.is_some())?;
-    Ok(Lowering { name: &def.name, input: def.inputs[0].clone(), parts, cells, kind, clock, early }.lowered(body))
+    let time = clock.ty.unwrap_or(Type::Int);
+    let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
+    let (name, input) = (&def.name, def.inputs[0].clone());
+    let (top, body) = top.map_or((None, body), |top| (Some((top.column, top.keep)), top.body));
+    Ok(Lowering { name, input, parts, cells, kind, clock, early, top }.lowered(body))
 }
 
 /// The time of the input's positions.
@@ -220,6 +239,8 @@ struct Lowering<'a> {
     clock: Clock,
     /// The distance of early results.
     early: Option<i64>,
+    /// Keeps the events for a top: a column, and what adds an event to it.
+    top: Option<(ColumnDef, Stmt)>,
 }
 
 impl Lowering<'_> {
@@ -321,6 +342,7 @@ impl Lowering<'_> {
         }
         columns.extend(self.early.map(|every| column(&early_column(every), Type::Int, false, Some(Value::Int(0)))));
         columns.extend(self.cells.columns());
+        columns.extend(self.top.iter().map(|(column, _)| column.clone()));
         TableDef { name: "windows".into(), columns, groups: None }
     }
 
@@ -384,6 +406,7 @@ impl Lowering<'_> {
             body.push(set(WINDOW, "end", self.clock.now()));
         }
         body.extend(self.cells.adds(number));
+        body.extend(self.top.iter().map(|(_, keep)| keep.clone()));
         if let Kind::Counting { count } = self.kind {
             let mut fields: Vec<_> = self.parts.iter().map(|part| (part.name.clone(), part.value.clone())).collect();
             if self.clock.ty.is_some() {

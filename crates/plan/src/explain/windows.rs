@@ -39,7 +39,10 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         let parts = stream.schema.fields.iter().filter(|field| !matches!(field.name.as_str(), "start" | "end" | "one"));
         let by: Vec<&str> = parts.map(|field| field.name.as_str()).collect();
         let by = if by.is_empty() { String::new() } else { format!(", by {}", by.join(", ")) };
-        let _ = writeln!(text, "  {name}: {} of {input}{by}", kind(due));
+        let is_top =
+            program.transactions.iter().any(|t| t.name == name && t.emits.iter().any(|emit| emit.name == "top"));
+        let kind = if is_top { "the top of each instant".to_owned() } else { kind(due) };
+        let _ = writeln!(text, "  {name}: {kind} of {input}{by}");
         let table = &program.tables[due.table];
         let kept = table.columns.iter().enumerate().filter(|(i, _)| !table.key.contains(i) && *i != due.due);
         let kept: Vec<String> = kept.map(|(i, of)| column(table, i, of)).collect();

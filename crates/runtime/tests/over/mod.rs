@@ -145,7 +145,7 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     fields.extend(names.into_iter().zip(all));
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
-    let over = Some(OverDef { by: of, windows: windows.clone(), early: None });
+    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None });
     let window =
         TransactionDef { name: "w".into(), inputs: vec![named("events")], over, join: None, roles: vec![], body };
     let optional = ColumnType::optional(Type::Int);
@@ -261,7 +261,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
     let sum = aggregate(WindowFunction::Sum, Some("count"), None);
     let returned = record([("end", event("end")), ("n", sum)]);
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
-    let over = Some(OverDef { by: vec![], windows, early: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None });
     let inputs = vec![tidemill_plan::build::committed("w")];
     plan.transactions.push(TransactionDef { name: "outer".into(), inputs, over, join: None, roles: vec![], body });
     let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
@@ -290,7 +290,7 @@ fn windows_by_count_close_behind_all_times() {
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let windows = WindowsDef::Counting { count: 3 };
     let inputs = plan.transactions[0].inputs.clone();
-    let over = Some(OverDef { by: vec![], windows, early: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None });
     plan.transactions.push(TransactionDef { name: "counted".into(), inputs, over, join: None, roles: vec![], body });
     let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
     let end = i64::MAX;

@@ -97,6 +97,9 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
         let name = || transaction.name.clone();
         streams.push(StreamRef::Committed(name()));
         streams.push(StreamRef::Aborted(name()));
+        if transaction.over.as_ref().is_some_and(|over| over.top.is_some()) {
+            streams.push(StreamRef::Emitted { transaction: name(), name: "top".into() });
+        }
         if transaction.over.as_ref().is_some_and(|over| over.early.is_some()) {
             streams.push(StreamRef::Committed(format!("{}.early", name())));
             streams.push(StreamRef::Aborted(format!("{}.early", name())));

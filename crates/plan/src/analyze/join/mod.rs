@@ -35,7 +35,7 @@ use super::position::{self, PositionTime};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
 use crate::build::event;
-use crate::program::{Node, Stmt};
+use crate::program::Stmt;
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, JoinDef, JoinHow, Origin, OriginDef, Record, RoleDef, StmtNode,
     StreamDef, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
@@ -232,18 +232,5 @@ impl Lowering<'_> {
 /// those events did when they came.
 fn uncount(add: &mut Transaction) {
     let Some(Stmt::If { then, .. }) = add.body.first_mut() else { return };
-    position::each_mut(then, &mut |block| {
-        block.retain(|stmt| !matches!(stmt, Stmt::Count { .. }));
-        for stmt in block.iter_mut() {
-            for expr in stmt.expressions_mut() {
-                expr.each_mut(&mut |expr| {
-                    while let Node::Counted { value, .. } = &mut expr.node {
-                        let inner =
-                            std::mem::replace(&mut **value, crate::typed::Expr { ty: expr.ty, node: Node::Local(0) });
-                        *expr = inner;
-                    }
-                });
-            }
-        }
-    });
+    super::limits::uncount(then);
 }
