@@ -215,9 +215,13 @@ fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> 
 
 fn trace_text(text: &mut String, program: &Program, trace: &TransactionTrace) {
     let transaction = &program.transactions[trace.transaction];
-    let _ = match trace.aborted {
-        None => writeln!(text, "transaction {}: committed", transaction.name),
-        Some(reason) => {
+    let _ = match (trace.aborted, trace.undone_with) {
+        (None, Some(root)) => {
+            let root = &program.transactions[root].name;
+            writeln!(text, "transaction {}: undone, as {root} aborted, in which it is nested", transaction.name)
+        }
+        (None, None) => writeln!(text, "transaction {}: committed", transaction.name),
+        (Some(reason), _) => {
             let reason = &transaction.reasons[reason as usize];
             writeln!(text, "transaction {}: aborted, and nothing of it was done: {reason}", transaction.name)
         }

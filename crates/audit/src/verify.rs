@@ -11,7 +11,7 @@ use tidemill_durability::{StateDirectory, StateError};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{StreamDigest, TableDigest, Value};
 use tidemill_plan::{Program, StreamId, TableId};
-use tidemill_reference::Step;
+use tidemill_reference::{Step, TransactionTrace};
 use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
 use typed_index_collections::TiVec;
 
@@ -276,7 +276,9 @@ impl<'a> Verification<'a> {
                     false => self.program.streams[event.root].name.clone(),
                 };
                 let position = format!("{of}:{}", event.position.offset);
-                for trace in walk.reference.process_traced(event).iter().filter(|trace| trace.aborted.is_none()) {
+                let traces = walk.reference.process_traced(event);
+                let holds = |trace: &&TransactionTrace| trace.aborted.is_none() && trace.undone_with.is_none();
+                for trace in traces.iter().filter(holds) {
                     let transaction = &self.program.transactions[trace.transaction];
                     let writes = trace.steps.iter().any(|step| {
                         let (role, wrote): (_, Vec<Value>) = match step {

@@ -519,9 +519,21 @@ impl Access<'_, '_> {
     }
 
     fn set_verdict(&mut self, verdict: Value) {
-        let verdicts = self.body.input_pointer(self.input, offset_of!(InputView, verdicts));
-        let address = self.body.l.at(verdicts, self.body.event.dense, 2);
+        let address = self.verdict_address();
         self.body.l.b.ins().store(trusted(), verdict, address, 0);
+    }
+
+    fn verdict_address(&mut self) -> Value {
+        let verdicts = self.body.input_pointer(self.input, offset_of!(InputView, verdicts));
+        self.body.l.at(verdicts, self.body.event.dense, 2)
+    }
+
+    /// Aborts with the reason of the verdict that stands there.
+    pub fn refuse(&mut self) {
+        let address = self.verdict_address();
+        let word = self.body.l.b.ins().uload32(trusted(), address, 0);
+        let reason = self.body.l.b.ins().iadd_imm_s(word, -1);
+        self.body.l.b.ins().jump(self.body.failure, &[reason.into()]);
     }
 
     /// The block that aborts: undo, show what was seen, next event.

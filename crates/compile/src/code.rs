@@ -18,8 +18,8 @@ use std::ops::Range;
 use tidemill_model::{ColumnType, Schema};
 use tidemill_plan::typed::Stmt;
 use tidemill_plan::{
-    CommittedOutput, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction, TransactionId,
-    Waves,
+    CommittedOutput, Nesting, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction,
+    TransactionId, Waves,
 };
 use typed_index_collections::{TiSlice, TiVec};
 
@@ -39,6 +39,9 @@ fn error(what: &str, why: impl std::fmt::Display) -> CompileError {
 pub struct TransactionCode {
     /// Runs it whole.
     pub run: AccessFn,
+    /// Of a root of nested transactions: captures what its abort shows, with the reason that its verdict has. The rows
+    /// are as they were before it.
+    pub refuse: Option<AccessFn>,
     /// By role: reads its key from rows, where it is dependent.
     pub keys: Vec<Option<KeyCode>>,
     /// Runs it in parts, where it can be taken apart.
@@ -198,6 +201,7 @@ impl Unit {
 /// A function that is declared, with what is known about it.
 struct Pending {
     id: FuncId,
+    refuse: Option<FuncId>,
     parts: Option<PendingParts>,
     /// By role: the function that reads its key, and the types of the key's parts.
     keys: Vec<Option<(FuncId, Vec<ColumnType>)>>,
@@ -264,7 +268,8 @@ impl Code {
             });
             let key = |(id, types)| KeyCode { run: access(id), types };
             let keys = pending.keys.into_iter().map(|entry| entry.map(key)).collect();
-            TransactionCode { run: access(pending.id), keys, operations, ..pending.code }
+            let refuse = pending.refuse.map(access);
+            TransactionCode { run: access(pending.id), refuse, keys, operations, ..pending.code }
         };
         let transactions = transactions.into_iter().map(|t| t.into_iter().map(finish).collect()).collect();
         let pipeline = |PendingPipeline { id, plan, joints }| {
@@ -293,6 +298,7 @@ fn compile_input(
     emission_types: &mut Vec<Vec<ColumnType>>,
 ) -> Result<Pending, CompileError> {
     let transaction = &program.transactions[id];
+    let undo = if transaction.nesting == Nesting::Alone { unit.undo } else { Undo::ToMarks };
     let layout = StreamLayout::of(program, transaction.inputs[input]);
     let committed = committed_plan(program, id, wanted[transaction.committed.stream]);
     let aborted = aborted_plan(program, id, wanted[transaction.aborted]);
@@ -307,13 +313,15 @@ fn compile_input(
     let mut make = |name: &str,
                     (part, by_element): (&Transaction, Option<usize>),
                     outputs: [&OutputPlan; 2],
-                    committed_schema: &Schema| {
+                    committed_schema: &Schema,
+                    is_refused: bool| {
         let [committed, aborted] = outputs;
         let (layout, emits) = (&layout, &emits[..]);
         let spec = transaction::FunctionSpec {
             program,
-            undo: unit.undo,
+            undo,
             transaction: part,
+            is_refused,
             by_element,
             layout,
             committed,
@@ -324,14 +332,19 @@ fn compile_input(
         };
         unit.function(name, 4, |builder, constants, config| transaction::build(&[spec], builder, constants, config))
     };
-    let function = make(&name, (transaction, None), [&committed, &aborted], schema)?;
+    let function = make(&name, (transaction, None), [&committed, &aborted], schema, false)?;
+    let refuse = match transaction.is_root() {
+        true => Some(make(&format!("{name} refused"), (transaction, None), [&silent, &aborted], schema, true)?),
+        false => None,
+    };
     let mut keys = Vec::new();
     for (r, role) in transaction.roles.iter().enumerate() {
         keys.push(match role.is_dependent() {
             false => None,
             true => {
                 let (reader, plan, schema) = key_reader(transaction, r);
-                let id = make(&format!("{name} key of {}", role.name), (&reader, None), [&plan, &unseen], &schema)?;
+                let id =
+                    make(&format!("{name} key of {}", role.name), (&reader, None), [&plan, &unseen], &schema, false)?;
                 Some((id, plan.captured))
             }
         });
@@ -342,16 +355,18 @@ fn compile_input(
             let mut functions = Vec::new();
             for (o, operation) in operations.into_iter().enumerate() {
                 let update = (&operation.update, operation.list);
-                let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema)?;
+                let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema, false)?;
                 functions.push((operation, id));
             }
             let again = verdict.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
-            let function = make(&format!("{name} verdict"), (&verdict.body, None), [&committed, &unseen], schema)?;
+            let function =
+                make(&format!("{name} verdict"), (&verdict.body, None), [&committed, &unseen], schema, false)?;
             Some(PendingParts { operations: functions, verdict: function, outcomes: verdict.outcomes, again })
         }
     };
     let code = TransactionCode {
         run: unset,
+        refuse: None,
         keys: Vec::new(),
         operations: None,
         layout,
@@ -360,7 +375,7 @@ fn compile_input(
         emits,
         emit_base,
     };
-    Ok(Pending { id: function, parts, keys, code })
+    Ok(Pending { id: function, refuse, parts, keys, code })
 }
 
 /// A transaction that returns the key of a role and does nothing else, and how that is put together.
@@ -436,6 +451,7 @@ fn compile_joint(
             program,
             undo: unit.undo,
             transaction,
+            is_refused: false,
             by_element: None,
             layout: &code.layout,
             committed: &code.committed,

@@ -35,6 +35,9 @@ pub struct FunctionSpec<'a> {
     pub undo: Undo,
     /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
     pub transaction: &'a Transaction,
+    /// Whether the transaction aborts at once, with the reason of the verdict that stands there: what an abort shows is
+    /// captured where one that is nested in it has aborted.
+    pub is_refused: bool,
     /// The list that loops are over only as far as the context says, if any.
     pub by_element: Option<usize>,
     pub layout: &'a StreamLayout,
@@ -133,7 +136,9 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         tell_commit: tells_commit(spec),
         checked_log,
     };
-    if access.block(&transaction.body, false) {
+    if spec.is_refused {
+        access.refuse();
+    } else if access.block(&transaction.body, false) {
         access.commit(None);
     }
     access.abort(&transaction.reasons);

@@ -5,6 +5,7 @@ mod deep;
 mod flows;
 mod groups;
 mod limits;
+mod nests;
 mod rows;
 mod transfers;
 mod undo;
@@ -38,6 +39,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("derived streams of crossed emissions", flows::crossed_derivations()),
         ("one event arrives twice", flows::arrives_twice()),
         ("several transactions on each event", flows::several_on_each_event()),
+        ("transactions that commit or abort as one", nests::all_or_none()),
+        ("nests within what follows from one event", nests::crossed()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

@@ -90,7 +90,7 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     statements.extend(body.last_emits(random));
     statements.extend(body.last_return(random));
     let (name, inputs) = (task.name.clone(), task.inputs.clone());
-    TransactionDef { name, inputs, over: None, join: None, roles, body: statements }
+    TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body: statements }
 }
 
 /// What a key, filter or map can see: the event alone.

@@ -31,7 +31,15 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     {
         let (windows, body) = (WindowsDef::Counting { count: 1 }, vec![]);
         let over = Some(OverDef { by, windows, early: None, top: Some(top) });
-        return TransactionDef { name: name.into(), inputs: vec![input], over, join: None, roles: vec![], body };
+        return TransactionDef {
+            name: name.into(),
+            inputs: vec![input],
+            over,
+            join: None,
+            nested: false,
+            roles: vec![],
+            body,
+        };
     }
     let windows = random_windows(random, time);
     let early = random_early(random, &windows);
@@ -66,6 +74,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         inputs: vec![input],
         over: Some(OverDef { by, windows, early, top: None }),
         join: None,
+        nested: false,
         roles: vec![],
         body,
     }

@@ -90,12 +90,26 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
             plan = shuffled;
         }
     }
+    let mut nests = Random::new(seed ^ 0x9e_57);
+    if nests.chance(40) {
+        nest(&mut nests, &mut plan);
+    }
     for number in 0..random.below(4) {
         let inputs = inputs(&plan);
         let stream = random.pick(&inputs).stream.clone();
         plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
     }
     plan
+}
+
+/// Nests some of the transactions that can be nested.
+fn nest(random: &mut Random, plan: &mut Plan) {
+    for index in 0..plan.transactions.len() {
+        plan.transactions[index].nested = random.chance(80);
+        if plan.transactions[index].nested && analyze(plan).is_err() {
+            plan.transactions[index].nested = false;
+        }
+    }
 }
 
 fn random_table(random: &mut Random, number: usize, time: Option<Type>) -> TableDef {

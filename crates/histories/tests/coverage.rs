@@ -58,13 +58,14 @@ fn every_plan_is_valid_and_all_is_reached() {
 }
 
 /// What must abort now and then.
-const ABORTS: [&str; 12] = [
+const ABORTS: [&str; 13] = [
     "None",
     "conversion failed",
     "decimal overflow",
     "division by zero",
     "integer overflow",
     "key",
+    "nested",
     "no row",
     "row exists",
     "not enough",
@@ -75,6 +76,11 @@ const ABORTS: [&str; 12] = [
 
 /// The first words of a reason, which say its kind.
 fn abort_kind(reason: &str) -> String {
+    // A root names the transaction that aborted.
+    let nested = reason.split_once(": ").filter(|(of, _)| of.starts_with('t') && of[1..].parse::<u32>().is_ok());
+    if nested.is_some() {
+        return "nested".into();
+    }
     let kind = reason.split(" in ").next().unwrap_or_default();
     kind.split(" of ").next().unwrap_or_default().to_owned()
 }
@@ -98,7 +104,7 @@ const KINDS: &[&str] = &[
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "WindowNext", "WindowField", "Pack",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
-    "out closes", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "cascade 1", "cascade 2", "several inputs", "several deliveries",
+    "out closes", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "cascade 1", "cascade 2", "several inputs", "several deliveries", "Root", "In",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or

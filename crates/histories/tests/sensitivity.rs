@@ -122,6 +122,13 @@ fn count_steps_as_memory(json: &mut Json) {
     }
 }
 
+/// Has each nested transaction stand alone.
+fn stand_alone(json: &mut Json) {
+    for transaction in json["transactions"].as_array_mut().expect("a program has transactions") {
+        transaction["nesting"] = json!("Alone");
+    }
+}
+
 /// A statement without effect.
 fn nothing() -> Json {
     let condition = json!({"ty": {"type": "bool", "nullable": false}, "node": {"Const": {"bool": false}}});
@@ -140,7 +147,8 @@ fn mistakes() -> Vec<Mistake> {
         (format!("no {kind}"), Box::new(|json: &mut Json| drop_statements(kind, json)) as Box<dyn Fn(&mut Json) + Sync>)
     });
     let steps = ("steps counted as memory".into(), Box::new(count_steps_as_memory) as Box<dyn Fn(&mut Json) + Sync>);
-    swaps.chain(drops).chain([steps]).collect()
+    let nests = ("nested transactions alone".into(), Box::new(stand_alone) as Box<dyn Fn(&mut Json) + Sync>);
+    swaps.chain(drops).chain([steps, nests]).collect()
 }
 
 /// For each mistake, whether it makes a difference to a history.

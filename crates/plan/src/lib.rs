@@ -37,9 +37,9 @@ pub use operations::{Operation, Operations, VerdictOperation};
 pub use plan::*;
 pub use program::{
     Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput, FloatOp, KeyGroups,
-    Local, LocalId, LoopId, Measure, Missing, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES,
-    Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest, Transaction, TransactionId, WordOp,
-    bad_schema,
+    Local, LocalId, LoopId, Measure, Missing, Nested, Nesting, Node, Origin, OutputField, Program, ReasonId, Role,
+    RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest, Transaction,
+    TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
 pub use window::{BANDS, HOME_BAND, Keep, Slices, Window, record_nulls};

@@ -299,6 +299,9 @@ pub struct TransactionDef {
     /// side that can be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinDef>,
+    /// Whether it is nested in the transaction whose `Committed` or `Emitted` stream it takes: both commit, or neither does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nested: bool,
     /// The rows it may touch.
     #[serde(default)]
     pub roles: Vec<RoleDef>,

@@ -451,6 +451,56 @@ pub struct Transaction {
     /// Whether an event that it emits can reach another transaction. Such transactions (and those that they reach) run
     /// one event at a time, unless in [`crate::Waves`].
     pub cascades: bool,
+    /// Which others it commits or aborts with.
+    #[serde(default)]
+    pub nesting: Nesting,
+}
+
+/// Whether a transaction commits or aborts as one with others.
+///
+/// A *nest* is a root with the transactions nested in it: those that take what it, or another of them, returns or emits.
+/// To run the root on an event: run it; then for each event that it emitted, in order, run its nested deliveries, and then
+/// likewise for each event that these emitted, before the next. Where all commit, the other deliveries of these events
+/// follow in the order in which the events were followed, as if the root had emitted them. Where one aborts, everything is
+/// undone, nothing was emitted, and the root aborts, with that transaction's reason under a text of its own; what an abort
+/// shows of a role over a list is null then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Nesting {
+    /// It stands alone.
+    #[default]
+    Alone,
+    /// It is the root of these, in the order of their numbers.
+    Root(Vec<Nested>),
+    /// It is nested in this root.
+    In(TransactionId),
+}
+
+/// A transaction that is nested in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nested {
+    /// Which.
+    pub transaction: TransactionId,
+    /// The first of its reasons among those of the root; the others follow.
+    pub first_reason: ReasonId,
+}
+
+impl Transaction {
+    /// Whether others are nested in it.
+    pub fn is_root(&self) -> bool {
+        matches!(self.nesting, Nesting::Root(_))
+    }
+
+    /// Whether it is nested in another.
+    pub fn is_nested(&self) -> bool {
+        matches!(self.nesting, Nesting::In(_))
+    }
+
+    /// The reason with which this root aborts where a transaction of its nest does.
+    pub fn reason_of(&self, transaction: TransactionId, reason: ReasonId) -> ReasonId {
+        let Nesting::Root(nested) = &self.nesting else { unreachable!("{} is no root", self.name) };
+        let step = nested.iter().find(|step| step.transaction == transaction).expect("it is nested in this root");
+        step.first_reason + reason
+    }
 }
 
 /// A local variable.

@@ -805,7 +805,8 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
     let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
     let over = Some(OverDef { by, windows, early: None, top: None });
-    let window = TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, roles: vec![], body };
+    let window =
+        TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, nested: false, roles: vec![], body };
     plan.transactions.push(window);
     match analyze(&plan) {
         Ok(_) => Vec::new(),
@@ -955,7 +956,15 @@ fn joined(on: [&str; 2], bound: JoinBound, how: JoinHow, returned: &str) -> Vec<
     let right = (how != JoinHow::Anti).then(|| "a".to_owned());
     let join = Some(JoinDef { left: "p".into(), right, on: vec![(event(on[0]), event(on[1]))], bound, how });
     let inputs = vec![named("s"), named("t")];
-    plan.transactions.push(TransactionDef { name: "j".into(), inputs, over: None, join, roles: vec![], body });
+    plan.transactions.push(TransactionDef {
+        name: "j".into(),
+        inputs,
+        over: None,
+        join,
+        nested: false,
+        roles: vec![],
+        body,
+    });
     match analyze(&plan) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),

@@ -11,6 +11,7 @@ use tidemill_plan as plan;
 pub struct Key(pub Vec<Value>);
 
 /// The rows of a table that exist, whole, in column order.
+#[derive(Clone)]
 pub struct Table {
     key: Vec<usize>,
     rows: BTreeMap<Key, Record>,

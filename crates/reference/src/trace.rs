@@ -15,6 +15,8 @@ pub struct TransactionTrace {
     pub steps: Vec<Step>,
     /// Why it aborted, if it did.
     pub aborted: Option<ReasonId>,
+    /// The root that it is nested in, if it had committed and another of that nest aborted.
+    pub undone_with: Option<TransactionId>,
 }
 
 /// Something that a transaction did.

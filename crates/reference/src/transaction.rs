@@ -30,27 +30,8 @@ pub fn run(
     event: &Record,
     traces: Option<&mut Vec<TransactionTrace>>,
 ) -> Outcome {
-    let transaction = &program.transactions[id];
-    let locals = vec![None; transaction.locals.len()];
-    let mut run = Execution {
-        program,
-        transaction,
-        tables,
-        event,
-        locals,
-        running: Vec::new(),
-        before: BTreeMap::new(),
-        emitted: Vec::new(),
-        dependent: BTreeMap::new(),
-        sums: Sums::new(program.limits),
-        steps: traces.is_some().then(RefCell::default),
-    };
-    for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
-        let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
-        let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
-        run.dependent.insert(id, key);
-    }
-    let ended = run.block(&transaction.body);
+    let mut run = Execution::begin(program, id, tables, event, traces.is_some());
+    let ended = run.block(&run.transaction.body);
     if let Some(traces) = traces {
         let steps = run.steps.take().map(RefCell::into_inner).unwrap_or_default();
         traces.push(TransactionTrace {
@@ -58,12 +39,14 @@ pub fn run(
             event: event.clone(),
             steps,
             aborted: ended.as_ref().err().copied(),
+            undone_with: None,
         });
     }
     match ended {
         Ok(_) => {
-            if transaction.committed.passes_event {
-                run.emitted.push((transaction.committed.stream, event.clone()));
+            let committed = &run.transaction.committed;
+            if committed.passes_event {
+                run.emitted.push((committed.stream, event.clone()));
             }
             Outcome::Committed(run.emitted)
         }
@@ -72,6 +55,17 @@ pub fn run(
             Outcome::Aborted(reason, run.aborted_event(reason))
         }
     }
+}
+
+/// The event for the `aborted` stream of a transaction that aborts with this reason before it does anything.
+pub fn refuse(
+    program: &Program,
+    id: TransactionId,
+    tables: &mut TiSlice<TableId, Table>,
+    event: &Record,
+    reason: ReasonId,
+) -> Record {
+    Execution::begin(program, id, tables, event, false).aborted_event(reason)
 }
 
 /// Where to go on after a statement.
@@ -100,6 +94,38 @@ struct Execution<'a> {
     sums: Sums,
     /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
     steps: Option<RefCell<Vec<Step>>>,
+}
+
+impl<'a> Execution<'a> {
+    /// A transaction that has read those of its keys that are read from rows.
+    fn begin(
+        program: &'a Program,
+        id: TransactionId,
+        tables: &'a mut TiSlice<TableId, Table>,
+        event: &'a Record,
+        is_traced: bool,
+    ) -> Execution<'a> {
+        let transaction = &program.transactions[id];
+        let mut run = Execution {
+            program,
+            transaction,
+            tables,
+            event,
+            locals: vec![None; transaction.locals.len()],
+            running: Vec::new(),
+            before: BTreeMap::new(),
+            emitted: Vec::new(),
+            dependent: BTreeMap::new(),
+            sums: Sums::new(program.limits),
+            steps: is_traced.then(RefCell::default),
+        };
+        for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
+            let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
+            let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
+            run.dependent.insert(id, key);
+        }
+        run
+    }
 }
 
 impl Execution<'_> {

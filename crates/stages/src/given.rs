@@ -47,7 +47,8 @@ pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet
         let inputs = &machine.wiring.joints[joint].inputs;
         if let Some(q) = ids.iter().position(|id| inputs.contains(id)) {
             ran[q] += count;
-            while queues[q].peek().is_some_and(|p| p.at.event < ran[q]) {
+            let rank = |p: &Picked| epoch.work.inputs[p.at.input].rank(p.at.event);
+            while queues[q].peek().is_some_and(|p| rank(p) < ran[q]) {
                 all.extend(queues[q].next());
             }
         }
@@ -60,9 +61,19 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> 
     let input = &epoch.work.inputs[id];
     let of = |event: u32| Picked { at: InputEvent { input: id, event }, context: 0, place: event };
     let verdicts = (0u32..).zip(&input.verdicts[..input.len]);
+    let in_order = |mut picked: Vec<Picked>| {
+        if !input.ran_in_order() {
+            picked.sort_by_key(|p| input.rank(p.at.event));
+        }
+        picked
+    };
     match outlet {
-        Outlet::Committed => verdicts.filter(|(_, verdict)| verdict.passes_record()).map(|(i, _)| of(i)).collect(),
-        Outlet::Aborted => verdicts.filter(|(_, verdict)| !verdict.is_committed()).map(|(i, _)| of(i)).collect(),
+        Outlet::Committed => {
+            in_order(verdicts.filter(|(_, verdict)| verdict.passes_record()).map(|(i, _)| of(i)).collect())
+        }
+        Outlet::Aborted => {
+            in_order(verdicts.filter(|(_, verdict)| !verdict.is_committed()).map(|(i, _)| of(i)).collect())
+        }
         Outlet::Emitted(e) => {
             let number = machine.input(id).code.emit_base + e;
             let mut picked = Vec::new();
@@ -76,7 +87,7 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> 
                 picked.extend(emissions.owners().iter().enumerate().map(place));
             }
             // One worker's emissions are in order; those of several workers are sorted here.
-            picked.sort_by_key(|p| p.at.event);
+            picked.sort_by_key(|p| input.rank(p.at.event));
             picked
         }
     }

@@ -43,6 +43,10 @@ pub struct Input {
     pub verdicts: Vec<Verdict>,
     /// By role: the captured parts of a dependent key.
     pub keys: Vec<Vec<NativeColumn>>,
+    /// In a cascade: how many of the events have run.
+    ran: u32,
+    /// By event: how many ran before it. Empty as long as they run in their order.
+    ranks: Vec<u32>,
     views: Views,
 }
 
@@ -78,6 +82,8 @@ impl Input {
             seen: columns(&code.aborted.captured),
             verdicts: Vec::new(),
             keys: code.keys.iter().map(|key| key.as_ref().map_or_else(Vec::new, |key| columns(&key.types))).collect(),
+            ran: 0,
+            ranks: Vec::new(),
             views: Views::default(),
         }
     }
@@ -85,13 +91,52 @@ impl Input {
     /// Empties the input for the next epoch. Rows remain until they are overwritten: zeroing them costs as much as
     /// looking some of them up.
     pub fn clear(&mut self) {
-        self.len = 0;
+        (self.len, self.ran) = (0, 0);
+        self.ranks.clear();
         for starts in &mut self.starts {
             starts.clear();
             starts.push(0);
         }
         if let Some(index) = &mut self.index {
             index.clear();
+        }
+    }
+
+    /// Notes that an event runs now. What waits for the end of a nest may run after what arrived later.
+    pub fn runs(&mut self, event: u32) {
+        if event != self.ran && self.ranks.is_empty() {
+            self.ranks.extend(0..self.ran);
+        }
+        if event != self.ran || !self.ranks.is_empty() {
+            self.ranks.resize(self.ranks.len().max(event as usize + 1), u32::MAX);
+            self.ranks[event as usize] = self.ran;
+        }
+        self.ran += 1;
+    }
+
+    /// Where an event stands in the order in which they ran.
+    pub fn rank(&self, event: u32) -> u32 {
+        if self.ranks.is_empty() { event } else { self.ranks[event as usize] }
+    }
+
+    /// Whether the events ran in their order.
+    pub fn ran_in_order(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// Forgets all events but the first `len`. Those that have run have run in their order, or stay.
+    pub fn cut(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} events of {}", self.len);
+        assert!(self.ran <= len as u32 || self.ranks.is_empty(), "what ran out of order is outside of nests");
+        self.len = len;
+        self.ran = self.ran.min(len as u32);
+        if let Some(index) = &mut self.index {
+            index.truncate(len);
+        }
+        for (rows, starts) in self.rows.iter_mut().zip(&mut self.starts) {
+            let by_element = starts.len() > 1;
+            starts.truncate(len + 1);
+            rows.truncate(if by_element { starts[len] as usize } else { len });
         }
     }
 

@@ -33,6 +33,9 @@ pub struct PipelineState {
     outputs: Vec<OutputView>,
 }
 
+/// How far the output of a pipeline goes: by node, the events, the failures and the elements by column.
+pub struct PipelineMark(Vec<(usize, usize, Vec<u64>)>);
+
 #[allow(unsafe_code)]
 // SAFETY: the views hold addresses into the state's own buffers; compiled code uses them during a call.
 unsafe impl Send for PipelineState {}
@@ -101,6 +104,21 @@ impl PipelineState {
         }
     }
 
+    /// A place that it can be cut back to.
+    pub fn mark(&self) -> PipelineMark {
+        let lens = |node: &NodeOutput| (node.len, node.failure_len, node.element_counts.clone());
+        PipelineMark(self.nodes.iter().map(lens).collect())
+    }
+
+    /// Forgets what was written since the mark.
+    pub fn cut(&mut self, mark: &PipelineMark) {
+        for (node, (len, failure_len, element_counts)) in self.nodes.iter_mut().zip(&mark.0) {
+            assert!(*len <= node.len && *failure_len <= node.failure_len, "it was not cleared since the mark");
+            (node.len, node.failure_len) = (*len, *failure_len);
+            node.element_counts.clone_from(element_counts);
+        }
+    }
+
     /// Runs the pipeline on `count` events (those of `selection`, otherwise 0, 1, …) of `input`, whose lists have at
     /// most `elements` elements in all.
     pub fn run(
@@ -152,6 +170,13 @@ impl EventLog {
     pub fn clear(&mut self) {
         self.len = 0;
         self.owners.clear();
+    }
+
+    /// Forgets all events but the first `len`.
+    pub fn cut(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} events of {}", self.len);
+        self.len = len;
+        self.owners.truncate(len);
     }
 
     /// Appends an event: the values at index `at` of the captured columns; `captured` maps fields to columns.

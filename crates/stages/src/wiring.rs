@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, OutputPlan, TransactionCode, feeds_code};
-use tidemill_plan::{Origin, Program, StreamId, TransactionId, Waves};
+use tidemill_plan::{Nesting, Origin, Program, StreamId, TransactionId, Waves};
 use typed_index_collections::{TiVec, ti_vec};
 
 tidemill_model::index_types! {
@@ -82,6 +82,29 @@ impl Outlet {
     }
 }
 
+/// What is filled by the transactions of a nest.
+pub struct NestWiring {
+    /// The streams that they feed and whose events code reads.
+    pub streams: Vec<StreamId>,
+    /// The inputs that events of these are delivered to.
+    pub inputs: Vec<InputId>,
+}
+
+impl NestWiring {
+    fn of(program: &Program, root: TransactionId, deliveries: &TiVec<StreamId, Vec<InputId>>) -> Option<NestWiring> {
+        let Nesting::Root(nested) = &program.transactions[root].nesting else { return None };
+        let members = std::iter::once(root).chain(nested.iter().map(|nested| nested.transaction));
+        let outputs = members.flat_map(|member| {
+            let transaction = &program.transactions[member];
+            let emitted = transaction.emits.iter().map(|emit| emit.stream);
+            emitted.chain([transaction.committed.stream, transaction.aborted])
+        });
+        let streams: Vec<StreamId> = outputs.filter(|&stream| !deliveries[stream].is_empty()).collect();
+        let inputs = streams.iter().flat_map(|&stream| deliveries[stream].iter().copied()).collect();
+        Some(NestWiring { streams, inputs })
+    }
+}
+
 /// The fixed connections of a program.
 pub struct Wiring {
     /// All transactions on all their inputs.
@@ -100,9 +123,11 @@ pub struct Wiring {
     pub dues: Vec<StreamId>,
     /// The streams whose events an epoch is given: the sources, then what is due.
     pub given: Vec<StreamId>,
-    /// Whether events are followed one by one: a transaction reads a key from a row, or can reach another transaction
-    /// that cannot be deferred to a later wave.
+    /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
+    /// transaction that cannot be deferred to a later wave.
     pub cascades: bool,
+    /// By transaction: if it is a root of nested ones, what these fill.
+    pub nests: TiVec<TransactionId, Option<NestWiring>>,
     /// If events are not followed one by one: by wave, the streams of transactions' outputs that lead to other
     /// transactions.
     pub waves: Vec<Vec<StreamId>>,
@@ -137,7 +162,9 @@ impl Wiring {
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
         let dues = program.dues();
+        let nests = program.transactions.keys().map(|root| NestWiring::of(program, root, &deliveries)).collect();
         Wiring {
+            nests,
             inputs,
             deliveries,
             joints,

@@ -65,6 +65,7 @@ pub(super) fn window<const FIELDS: usize>(
         inputs: vec![input],
         over: Some(OverDef { by, windows }),
         join: None,
+        nested: false,
         roles: Vec::new(),
         body: vec![Stmt { node: returned, span: None }],
     }

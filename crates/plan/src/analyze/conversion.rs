@@ -70,6 +70,7 @@ pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_
         inputs: vec![StreamRef::Named("values".into())],
         over: None,
         join: None,
+        nested: false,
         roles: Vec::new(),
         body: convert.body.iter().cloned().chain([end]).collect(),
     };

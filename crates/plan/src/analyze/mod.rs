@@ -22,6 +22,7 @@ mod functions;
 mod join;
 mod limits;
 mod locals;
+mod nesting;
 mod over;
 mod position;
 mod reasons;
@@ -42,8 +43,9 @@ mod whole;
 mod windows;
 
 use crate::{
-    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Origin, OriginDef, OverDef, Plan,
-    PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId, depth,
+    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Origin, OriginDef, OverDef,
+    Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId,
+    depth,
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
@@ -139,6 +141,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         limits: plan.limits,
     };
     whole::connect(&mut program);
+    nesting::nest(plan, &ids, &mut program)?;
     Ok(program)
 }
 
@@ -192,6 +195,9 @@ fn check_operator(def: &TransactionDef, kind: &str, streams: &Streams<'_>) -> Ch
     check_identifier(kind, &def.name)?;
     if !def.roles.is_empty() {
         return Err(Fault::new(format!("a {kind} has no roles")).hint("run a transaction on its results"));
+    }
+    if def.nested {
+        return Err(Fault::new(format!("a {kind} is not nested")).hint("nest the transaction on its results"));
     }
     if streams.resolve(&StreamRef::Named(def.name.clone())).is_ok() {
         return Err(Fault::new("a stream has this name").hint("rename one of them"));
@@ -330,6 +336,7 @@ fn transaction_on(
         aborted,
         seen,
         cascades: false,
+        nesting: Nesting::Alone,
     })
 }
 

@@ -281,7 +281,7 @@ impl Lowering<'_> {
     /// A transaction on windows that are due.
     fn on(&self, inputs: Vec<StreamRef>, name: String, access: AccessDef, body: Vec<Stmt>) -> TransactionDef {
         let roles = vec![self.role(WINDOW, "windows", access, |part| event(&part.name))];
-        TransactionDef { name, inputs, over: None, join: None, roles, body }
+        TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body }
     }
 
     fn early_results(&self, every: i64, closed: &Schema, mut body: Vec<Stmt>) -> Early {
@@ -432,6 +432,7 @@ impl Lowering<'_> {
             inputs: vec![self.input.clone()],
             over: None,
             join: None,
+            nested: false,
             roles,
             body,
         }

@@ -59,6 +59,7 @@ pub(super) fn ticks(
         inputs: vec![StreamRef::Named(name.to_owned())],
         over: None,
         join: None,
+        nested: false,
         roles: vec![role],
         body: vec![set("next", "due", units + every)],
     };

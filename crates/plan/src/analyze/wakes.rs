@@ -258,6 +258,7 @@ fn enter(
         inputs: vec![StreamRef::Woken(def.name.clone())],
         over: None,
         join: None,
+        nested: false,
         roles: vec![role],
         body: vec![stmt(StmtNode::Delete { role: "row".into() })],
     };

@@ -11,7 +11,15 @@ pub struct TransactionBuilder {
 impl TransactionBuilder {
     pub(super) fn new(name: String, inputs: Vec<StreamRef>) -> Self {
         TransactionBuilder {
-            transaction: TransactionDef { name, inputs, over: None, join: None, roles: Vec::new(), body: Vec::new() },
+            transaction: TransactionDef {
+                name,
+                inputs,
+                over: None,
+                join: None,
+                nested: false,
+                roles: Vec::new(),
+                body: Vec::new(),
+            },
         }
     }
 
@@ -52,6 +60,12 @@ impl TransactionBuilder {
     /// Adds statements.
     pub fn body(mut self, body: impl FnOnce(&mut Block)) -> Self {
         self.transaction.body.extend(Block::of(body));
+        self
+    }
+
+    /// Nests it in the transaction whose output it takes: both commit, or neither does.
+    pub fn nested(mut self) -> Self {
+        self.transaction.nested = true;
         self
     }
 

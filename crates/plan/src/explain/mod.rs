@@ -7,7 +7,7 @@ mod joins;
 mod transaction;
 mod windows;
 
-use crate::{CANNOT_FAIL, GroupOf, Groups, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
+use crate::{CANNOT_FAIL, GroupOf, Groups, Nesting, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
 pub use graph::{Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, shown_streams};
 use std::fmt::Write;
 
@@ -94,7 +94,20 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
 pub fn warnings(program: &Program) -> Vec<String> {
     let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id));
     let unused = unused.filter(|&id| !windows::is_hidden(program, id));
-    unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name)).collect()
+    let unused = unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name));
+    unused.chain(empty(program)).collect()
+}
+
+/// Streams that are used though no event can be there: aborts of transactions that abort as a part of another.
+fn empty(program: &Program) -> Vec<String> {
+    let of_nested = |t: &crate::Transaction| match t.nesting {
+        Nesting::In(root) if used(program, t.aborted) => {
+            let (name, root) = (&program.streams[t.aborted].name, &program.transactions[root].name);
+            Some(format!("stream '{name}' stays empty: if {} aborts, '{root}.aborted' has the event", t.name))
+        }
+        _ => None,
+    };
+    program.transactions.iter().filter_map(of_nested).collect()
 }
 
 fn used(program: &Program, id: StreamId) -> bool {
@@ -102,10 +115,11 @@ fn used(program: &Program, id: StreamId) -> bool {
 }
 
 fn carries(program: &Program, id: StreamId) -> bool {
-    let can_fail = |reasons: &[String]| reasons.iter().any(|r| r != CANNOT_FAIL);
+    let can_fail = |reasons: &[String]| reasons.iter().any(|r| !r.ends_with(CANNOT_FAIL));
     match program.streams[id].origin {
         Origin::Late(_) | Origin::Bad(_) => false,
         Origin::Committed(transaction) => !program.transactions[transaction].committed.passes_event,
+        Origin::Aborted(transaction) if program.transactions[transaction].is_nested() => false,
         Origin::Aborted(transaction) => can_fail(&program.transactions[transaction].reasons),
         Origin::Failed(stream) => match &program.streams[stream].origin {
             Origin::Filter { reasons, .. } | Origin::Map { reasons, .. } => can_fail(reasons),

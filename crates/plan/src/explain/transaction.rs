@@ -3,7 +3,9 @@
 use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::Stmt;
-use crate::{CANNOT_FAIL, Missing, Operation, Operations, Program, Role, TableId, Transaction, TransactionId, Waves};
+use crate::{
+    CANNOT_FAIL, Missing, Nesting, Operation, Operations, Program, Role, TableId, Transaction, TransactionId, Waves,
+};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -20,7 +22,7 @@ pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionI
     section(text, "reads", reads(&names, transaction));
     section(text, "writes", writes.iter().map(|w| written(&names, transaction, w)).collect());
     section(text, "requires", requirements(&names, transaction));
-    let shown = transaction.reasons.iter().filter(|r| *r != CANNOT_FAIL && !r.ends_with(Role::WAITS));
+    let shown = transaction.reasons.iter().filter(|r| !r.ends_with(CANNOT_FAIL) && !r.ends_with(Role::WAITS));
     section(text, "aborts with", shown.cloned().collect());
     section(text, "dependencies", dependencies(program, &names, transaction, &writes));
     section(text, "aliasing", aliasing(program, transaction));
@@ -153,6 +155,17 @@ fn operations(program: &Program, id: TransactionId) -> Vec<String> {
 /// Whether the transaction has to run event by event, and why.
 fn execution(program: &Program, id: TransactionId) -> String {
     let transaction = &program.transactions[id];
+    match &transaction.nesting {
+        Nesting::Alone => {}
+        Nesting::In(root) => {
+            let root = &program.transactions[*root].name;
+            return format!("one event at a time, nested in {root}, which aborts if it does");
+        }
+        Nesting::Root(nested) => {
+            let names: Vec<&str> = nested.iter().map(|n| program.transactions[n.transaction].name.as_str()).collect();
+            return format!("one event at a time, as one with {}: all commit or none does", names.join(", "));
+        }
+    }
     let reached = |from: &Transaction| -> Vec<String> {
         let emits = from.emits.iter().map(|e| e.stream);
         let outputs = emits.chain([from.committed.stream, from.aborted]);

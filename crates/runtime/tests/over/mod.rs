@@ -146,8 +146,15 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
     let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None });
-    let window =
-        TransactionDef { name: "w".into(), inputs: vec![named("events")], over, join: None, roles: vec![], body };
+    let window = TransactionDef {
+        name: "w".into(),
+        inputs: vec![named("events")],
+        over,
+        join: None,
+        nested: false,
+        roles: vec![],
+        body,
+    };
     let optional = ColumnType::optional(Type::Int);
     let mut plan = PlanBuilder::new("windows")
         .source("events", |s| {
@@ -263,7 +270,15 @@ fn windows_over_windows_close_at_the_end_of_time() {
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let over = Some(OverDef { by: vec![], windows, early: None, top: None });
     let inputs = vec![tidemill_plan::build::committed("w")];
-    plan.transactions.push(TransactionDef { name: "outer".into(), inputs, over, join: None, roles: vec![], body });
+    plan.transactions.push(TransactionDef {
+        name: "outer".into(),
+        inputs,
+        over,
+        join: None,
+        nested: false,
+        roles: vec![],
+        body,
+    });
     let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
     for times in [vec![3], vec![3, 4, 12, 13], vec![99, 100]] {
         let sources = vec![times.iter().map(|&at| event(at)).collect()];
@@ -291,7 +306,15 @@ fn windows_by_count_close_behind_all_times() {
     let windows = WindowsDef::Counting { count: 3 };
     let inputs = plan.transactions[0].inputs.clone();
     let over = Some(OverDef { by: vec![], windows, early: None, top: None });
-    plan.transactions.push(TransactionDef { name: "counted".into(), inputs, over, join: None, roles: vec![], body });
+    plan.transactions.push(TransactionDef {
+        name: "counted".into(),
+        inputs,
+        over,
+        join: None,
+        nested: false,
+        roles: vec![],
+        body,
+    });
     let event = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(0)];
     let end = i64::MAX;
     for (times, sizes) in

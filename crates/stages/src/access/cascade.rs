@@ -1,6 +1,6 @@
 //! Cascades: follows each event through everything that it causes before the next event starts. Access is serial, one
 //! transaction at a time: the keys of a cascaded transaction are known only after the transaction before it has run,
-//! and dependent keys only when their transaction is about to run.
+//! and dependent keys only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
 
 use crate::access::serial::run_one;
 use crate::epoch::{Epoch, Work};
@@ -11,14 +11,22 @@ use crate::prepare::changes::{self, Transactions};
 use crate::prepare::keys::{Fields, resolve_captured, resolve_roles};
 use crate::prepare::{computed_of, pipeline_of};
 use crate::stream_state::{EventLog, root_view};
-use crate::wiring::{InputEvent, InputId, Outlet};
+use crate::wiring::{InputEvent, InputId, InputWiring, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, NativeColumn, OutputPlan};
 use tidemill_plan::StreamId;
 use typed_index_collections::{TiSlice, TiVec};
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
-type Emitted = (StreamId, usize);
+pub(super) type Emitted = (StreamId, usize);
+
+/// An event that is to be followed.
+pub(super) enum Given {
+    /// Its stream, and its index in the stream's log.
+    Emitted(StreamId, usize),
+    /// The transactions that it has arrived at.
+    Arrived(Vec<InputEvent>),
+}
 
 /// Runs a prepared epoch of a program that cascades.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
@@ -45,15 +53,44 @@ pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     }
 }
 
-struct Cascade<'a> {
-    machine: &'a Machine,
-    scratch: &'a mut Scratch,
-    epoch: &'a mut Epoch,
+pub(super) struct Cascade<'a> {
+    pub machine: &'a Machine,
+    pub scratch: &'a mut Scratch,
+    pub epoch: &'a mut Epoch,
 }
 
 impl Cascade<'_> {
     /// Processes an emitted event: runs every transaction that it reaches, then follows the events that they emitted.
-    fn follow(&mut self, (stream, place): Emitted) {
+    fn follow(&mut self, given: Given) {
+        let mut emitted = Vec::new();
+        match given {
+            Given::Emitted(stream, place) => {
+                for at in self.arrive(stream, place) {
+                    self.execute(at, &mut emitted);
+                }
+            }
+            Given::Arrived(arrived) => {
+                for at in arrived {
+                    self.point(at.input);
+                    self.execute(at, &mut emitted);
+                }
+            }
+        }
+        emitted.into_iter().for_each(|event| self.follow(event));
+    }
+
+    /// Runs a transaction, with those that are nested in it; appends the events that are to be followed.
+    fn execute(&mut self, at: InputEvent, emitted: &mut Vec<Given>) {
+        if self.machine.input(at.input).transaction.is_root() {
+            self.nest(at, emitted);
+        } else {
+            let own = self.run_alone(at);
+            emitted.extend(own.into_iter().map(|(stream, place)| Given::Emitted(stream, place)));
+        }
+    }
+
+    /// Runs the filters and maps on an emitted event; gives the transactions that it arrives at.
+    pub fn arrive(&mut self, stream: StreamId, place: usize) -> Vec<InputEvent> {
         let code = pipeline_of(self.machine, stream);
         let schema = &self.machine.program.streams[stream].schema;
         let mut log = self.epoch.work.logs[stream].take().expect("a stream that is followed has a log");
@@ -93,20 +130,28 @@ impl Cascade<'_> {
         }
         self.epoch.work.pipelines[stream] = pipeline;
         self.epoch.work.logs[stream] = Some(log);
-        let mut emitted = Vec::new();
-        for at in arrived {
-            self.execute(at, &mut emitted);
-        }
-        emitted.into_iter().for_each(|event| self.follow(event));
+        arrived
     }
 
-    /// Runs one transaction; appends the events that it emitted to streams that lead on to transactions.
-    fn execute(&mut self, at: InputEvent, emitted: &mut Vec<Emitted>) {
+    /// Tells an input where the columns of its root are now: they have moved if events were emitted since it arrived.
+    fn point(&mut self, id: InputId) {
+        let &InputWiring { root, node, .. } = &self.machine.wiring.inputs[id];
+        let Work { logs, pipelines, inputs, .. } = &mut self.epoch.work;
+        let log = logs[root].as_mut().expect("a stream that is followed has a log");
+        let views = log.column_views(&self.machine.program.streams[root].schema);
+        let (_, computed) = computed_of(pipelines[root].nodes.get_mut(node));
+        inputs[id].point(&views, &computed);
+    }
+
+    /// Runs one transaction; gives the events that it emitted to streams that lead on to transactions.
+    pub fn run_alone(&mut self, at: InputEvent) -> Vec<Emitted> {
+        let mut emitted = Vec::new();
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(at.event as usize + 1);
         depend(machine, epoch, at, &mut scratch.context, &scratch.identity);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
+        epoch.work.inputs[at.input].runs(at.event);
         Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(at.input), 1);
         let InputContext { transaction, code, .. } = machine.input(at.input);
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
@@ -120,13 +165,20 @@ impl Cascade<'_> {
                 emitted.push((stream, place));
             }
         }
-        let (outlet, stream) = match epoch.work.inputs[at.input].verdicts[at.event as usize] {
+        self.give_outcome(at, &mut emitted);
+        emitted
+    }
+
+    /// Logs what is on `committed` or `aborted` of a transaction that has run, if that leads on.
+    pub fn give_outcome(&mut self, at: InputEvent, emitted: &mut Vec<Emitted>) {
+        let InputContext { transaction, code, .. } = self.machine.input(at.input);
+        let Work { logs, inputs, .. } = &mut self.epoch.work;
+        let (outlet, stream) = match inputs[at.input].verdicts[at.event as usize] {
             Verdict::COMMITTED => (Outlet::Committed, transaction.committed.stream),
             Verdict::COMMITTED_SILENTLY => return,
             _ => (Outlet::Aborted, transaction.aborted),
         };
-        if leads_on(stream) {
-            let Work { logs, inputs, .. } = &mut epoch.work;
+        if !self.machine.wiring.deliveries[stream].is_empty() {
             let place = log_one(logs, stream, outlet.plan(code), inputs[at.input].given(outlet), at.event, at);
             emitted.push((stream, place));
         }

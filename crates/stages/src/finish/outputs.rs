@@ -236,7 +236,11 @@ impl<'a> OutputBuilder<'a> {
     /// The same if all events belong to one input: by far the most frequent case, and the fast one.
     fn sole(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
         let prepared = &self.epoch.work.inputs[input];
-        let events = matching(&prepared.verdicts[..prepared.len], outlet);
+        let mut events = matching(&prepared.verdicts[..prepared.len], outlet);
+        let in_order = prepared.ran_in_order();
+        if !in_order {
+            events.sort_by_key(|&event| prepared.rank(event));
+        }
         if events.is_empty() {
             return Vec::new();
         }
@@ -251,13 +255,15 @@ impl<'a> OutputBuilder<'a> {
             }
             OutputColumn::Field(same) if self.is_arrow(input, same) => {
                 let column = self.arrow_field(input, same);
-                if prepared.index.is_none() && events.len() == prepared.len {
+                if prepared.index.is_none() && in_order && events.len() == prepared.len {
                     // Every event of the source, in order: the result is the column itself.
                     return column.clone();
                 }
                 let rows = rows.get_or_insert_with(|| match &prepared.index {
                     None => UInt32Array::from(events.clone()),
-                    Some(index) if events.len() == prepared.len => UInt32Array::from(index[..events.len()].to_vec()),
+                    Some(index) if in_order && events.len() == prepared.len => {
+                        UInt32Array::from(index[..events.len()].to_vec())
+                    }
                     Some(index) => UInt32Array::from_iter_values(events.iter().map(|&e| index[e as usize])),
                 });
                 take(column, rows, None).expect("rows of the batch that the index was made for")

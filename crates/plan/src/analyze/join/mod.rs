@@ -206,14 +206,30 @@ impl Lowering<'_> {
         }
         let body = Body { sides: &self.sides, how: self.of.how, reach: self.reach, time: self.time }.statements();
         // The inputs are given beside it.
-        TransactionDef { name: self.named("add"), inputs: Vec::new(), over: None, join: None, roles, body }
+        TransactionDef {
+            name: self.named("add"),
+            inputs: Vec::new(),
+            over: None,
+            join: None,
+            nested: false,
+            roles,
+            body,
+        }
     }
 
     fn free(&self) -> TransactionDef {
         let freed = StreamRef::Named(self.named("freed"));
         let roles = vec![self.role(ROWS, AccessDef::Row)];
         let body = vec![stmt(StmtNode::Delete { role: ROWS.into() })];
-        TransactionDef { name: self.named("free"), inputs: vec![freed], over: None, join: None, roles, body }
+        TransactionDef {
+            name: self.named("free"),
+            inputs: vec![freed],
+            over: None,
+            join: None,
+            nested: false,
+            roles,
+            body,
+        }
     }
 
     /// Gives the stream of pairs, and its fields, names that those of users cannot have.
