@@ -395,6 +395,7 @@ def test_a_map_is_a_transaction_of_the_plan(declared):
         "inputs": [{"named": "orders"}],
         "over": None,
         "join": None,
+        "nested": False,
         "roles": [{"name": "r", "table": "rates", "key": [ev("pair")], "over": None, "access": "read_default"}],
         "body": [returned([["price", cell("r", "price")]])],
     }

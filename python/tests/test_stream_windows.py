@@ -190,6 +190,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "top": None,
         },
         "join": None,
+        "nested": False,
         "roles": [],
         "body": [returned([["at", ev("end")]])],
     }

@@ -12,7 +12,7 @@ from .clocks import check_times, period_of, tick_schema
 from .compile import Compiled, Joined, Over, compile_conversions, compile_join, compile_transaction, compile_window
 from .connectors import Connector, MachineClock
 from .data import is_same
-from .deriving import Derivation, taken
+from .deriving import Derivation, check_nested, taken
 from .errors import PlanError, RunError
 from .inputs import declared_schema, first_rows, input_of, kept_events
 from .joins import How, On, joining
@@ -204,24 +204,30 @@ class App:
 
     @declaration
     def transaction(
-        self, *streams: Stream[Any], name: str | None = None, replace: bool = False
+        self, *streams: Stream[Any], nested: bool = False, name: str | None = None, replace: bool = False
     ) -> Callable[[Callable[..., Any]], Transaction]:
         """Makes a function the transaction that runs on each event of the streams (of one schema).
 
         The function's first parameter is the event; the others have roles as defaults, such as
         ``src=accounts.row("src")``. It is compiled from its syntax tree: what its body may contain
-        is in docs/language.md. Raises ``CompileError`` where something cannot be compiled.
+        is in docs/language.md. ``nested``: it takes what another transaction returns or emits, and is a part of that
+        one: both commit, or neither does, and then the other one aborts with this one's name before the reason.
+        Raises ``CompileError`` where something cannot be compiled.
         """
         if not streams or not all(isinstance(s, Stream) for s in streams):
             hint = "write @app.transaction(transfers)"
             raise PlanError("a transaction runs on one or several streams", hint)
         self._check_own(*streams)
+        if nested:
+            check_nested(streams)
 
         @declaration
         def declare(function: Callable[..., Any]) -> Transaction:
             own_name = checked(name or str(getattr(function, "__name__", "")), "transaction")
             inputs = [s._ref for s in streams]
             compiled = compile_transaction(self, function, own_name, inputs, self._plan.lists(streams[0]._analyzed))
+            if nested:
+                compiled.node["nested"] = True
 
             def same() -> bool:
                 return own_name in self._transactions

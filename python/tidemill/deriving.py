@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,15 @@ from .stream import Derived, Stream
 
 if TYPE_CHECKING:
     from .app import App
+
+
+def check_nested(streams: Sequence[Stream[Any]]) -> None:
+    """Checks the inputs of a nested transaction, as far as the plan does not tell: a filter or map with roles is a
+    transaction there. Raises ``PlanError``."""
+    for stream in streams:
+        if isinstance(stream, Derived) and stream._reads:
+            hint = "read the rows in the nested transaction, or leave out nested=True"
+            raise PlanError(f"'{stream.label}' reads rows, and nothing is nested in a filter or map", hint)
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,7 @@ TransactionDef = TypedDict(
         "inputs": list[StreamRef],
         "over": OverDef | None,
         "join": JoinDef | None,
+        "nested": bool,
         "roles": list[RoleDef],
         "body": Body,
     },

@@ -108,6 +108,7 @@ def _compile_transaction(
         "inputs": inputs,
         "over": None,
         "join": None,
+        "nested": False,
         "roles": definitions,
         "body": statements,
     }
@@ -155,6 +156,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
         "inputs": [over.input],
         "over": {"by": by, "windows": over.windows, "early": over.early, "top": None},
         "join": None,
+        "nested": False,
         "roles": [],
         "body": Statements(scope).translate(definition.body),
     }

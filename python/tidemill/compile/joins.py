@@ -77,6 +77,7 @@ def _compile(function: Callable[..., Any], of: Joined) -> Compiled[ir.Transactio
         "inputs": list(of.inputs),
         "over": None,
         "join": join,
+        "nested": False,
         "roles": [],
         "body": Statements(scope).translate(definition.body),
     }

@@ -111,6 +111,7 @@ def _compile(
         "inputs": [of.input],
         "over": None,
         "join": None,
+        "nested": False,
         "roles": definitions,
         "body": [body(scope, expression_of(scope.source, definition))],
     }

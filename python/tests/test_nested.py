@@ -1,0 +1,185 @@
+"""Nested transactions: they commit or abort as one, and what comes out is what plain Python makes of the same events."""
+
+import random
+
+import pytest
+
+import tidemill as tm
+
+RUNS = [(1, None), (2, None), (2, 1), (3, 7)]
+
+
+class Vote(tm.Event):
+    phone: int
+    contestant: int
+    weight: int
+
+
+class Caller(tm.Row):
+    phone: int = tm.key()
+    votes: int = 0
+
+
+class Contestant(tm.Row):
+    id: int = tm.key()
+    votes: int = 0
+    heaviest: int = 0
+
+
+class Total(tm.Row):
+    id: int = tm.key()
+    n: int = 0
+    seen: int = 0
+
+
+def application(source=tm.App.source):
+    """A vote, its count and two steps that follow: any of the four can refuse all of them."""
+    app = tm.App("contest")
+    votes = source(app, Vote)
+    callers, contestants, totals = app.table(Caller), app.table(Contestant), app.table(Total)
+
+    @app.transaction(votes)
+    def validate(ev, caller=callers.row("phone", create=True)):
+        tm.require(caller.votes < 9, "has voted")
+        caller.votes += 1
+        tm.emit("checked", {"contestant": ev.contestant, "weight": ev.weight})
+        return {"phone": ev.phone, "contestant": ev.contestant, "votes": caller.votes}
+
+    @app.transaction(validate.emitted("checked"), nested=True)
+    def count(ev, who=contestants.row("contestant", create=True)):
+        tm.require(ev.weight != 3, "no such weight")
+        who.votes += ev.weight
+        return {"contestant": ev.contestant, "votes": who.votes}
+
+    @app.transaction(count.committed, nested=True)
+    def rank(ev, who=contestants.row("contestant"), total=totals.row(lambda e: 0, create=True)):
+        total.n += 1
+        tm.require(ev.votes % 7 != 0, "sevens are skipped")
+        who.heaviest = max(who.heaviest, ev.votes)
+        tm.emit("ranked", {"contestant": ev.contestant, "n": total.n})
+
+    @app.transaction(validate.committed, nested=True)
+    def check(ev, total=totals.row(lambda e: 0, create=True)):
+        tm.require(total.n % 11 != 5, "the line is busy")
+
+    @app.transaction(rank.emitted("ranked"))
+    def look(ev, total=totals.row(lambda e: 0, create=True)):
+        total.seen += 1
+        return {"n": ev.n, "seen": total.seen}
+
+    return app, votes, (validate, count, rank, check, look)
+
+
+def votes_of(seed, count=600):
+    rng = random.Random(seed)
+    return [
+        {"phone": rng.randrange(60), "contestant": rng.randrange(4), "weight": rng.choice([1, 1, 2, 3])}
+        for _ in range(count)
+    ]
+
+
+class Plain:
+    """The same in a loop."""
+
+    def __init__(self):
+        self.callers, self.contestants, self.heaviest = {}, {}, {}
+        self.n = self.seen = 0
+        self.counted, self.refused, self.looks = [], [], []
+
+    def vote(self, phone, contestant, weight):
+        """The reply, or a reason."""
+        before = (dict(self.callers), dict(self.contestants), dict(self.heaviest), self.n)
+        reason = self._vote(phone, contestant, weight)
+        if reason is None:
+            self.seen += 1
+            self.counted.append({"contestant": contestant, "votes": self.contestants[contestant]})
+            self.looks.append({"n": self.n, "seen": self.seen})
+            return {"phone": phone, "contestant": contestant, "votes": self.callers[phone]}
+        self.callers, self.contestants, self.heaviest, self.n = before
+        seen = self.callers.get(phone)
+        self.refused.append((phone, contestant, weight, reason, seen))
+        return reason
+
+    def _vote(self, phone, contestant, weight):
+        if self.callers.get(phone, 0) >= 9:
+            return "has voted"
+        self.callers[phone] = self.callers.get(phone, 0) + 1
+        if weight == 3:
+            return "count: no such weight"
+        self.contestants[contestant] = self.contestants.get(contestant, 0) + weight
+        self.n += 1
+        if self.contestants[contestant] % 7 == 0:
+            return "rank: sevens are skipped"
+        self.heaviest[contestant] = max(self.heaviest.get(contestant, 0), self.contestants[contestant])
+        return "check: the line is busy" if self.n % 11 == 5 else None
+
+
+def plain_run(votes):
+    plain = Plain()
+    for vote in votes:
+        plain.vote(**vote)
+    return plain
+
+
+def refusals(frame):
+    return [(e["phone"], e["contestant"], e["weight"], e["reason"], e["caller.votes"]) for e in frame.to_pylist()]
+
+
+@pytest.mark.parametrize(("workers", "epoch"), RUNS)
+@pytest.mark.parametrize("seed", range(3))
+def test_as_a_loop_does_it(workers, epoch, seed):
+    app, votes, (validate, count, rank, check, look) = application()
+    collected = [app.collect(s) for s in (count.committed, validate.aborted, look.committed, count.aborted)]
+    given = votes_of(seed)
+    summary = app.run({votes: given}, workers=workers, epoch=epoch)
+    plain = plain_run(given)
+    assert collected[0].to_pylist() == plain.counted
+    assert refusals(collected[1]) == plain.refused
+    assert collected[2].to_pylist() == plain.looks
+    assert collected[3].to_pylist() == []
+    assert {r["phone"]: r["votes"] for r in app.tables["callers"].to_pylist()} == plain.callers
+    rows = app.tables["contestants"].to_pylist()
+    assert {r["id"]: r["votes"] for r in rows} == plain.contestants
+    assert {r["id"]: r["heaviest"] for r in rows} == plain.heaviest
+    counts = {t.name: (t.committed, t.aborted) for t in summary.transactions}
+    committed = len(plain.counted)
+    assert counts["validate"] == (committed, len(plain.refused))
+    assert [counts[name] for name in ("count", "rank", "check", "look")] == [(committed, 0)] * 4
+
+
+def test_calls_are_answered_with_the_root_or_the_step(tmp_path):
+    app, _, (validate, *_) = application(tm.App.requests)
+    plain = Plain()
+    with app.start(state=tmp_path / "state") as mill:
+        for vote in votes_of(7, 200):
+            expected = plain.vote(**vote)
+            try:
+                assert mill.call(validate, **vote).value == expected
+            except tm.Aborted as aborted:
+                assert aborted.reason == expected
+    with app.start(state=tmp_path / "state") as mill:
+        rows = mill.table(app.tables["callers"]).to_pylist()
+        assert {r["phone"]: r["votes"] for r in rows} == plain.callers
+
+
+def test_what_explain_says():
+    app, _, _ = application()
+    text = app.explain()
+    assert "one event at a time, as one with count, rank, check: all commit or none does" in text
+    assert "one event at a time, nested in validate, which aborts if it does" in text
+    assert "rank: sevens are skipped" in text
+
+
+def test_what_is_refused():
+    app, votes, (validate, *_) = application()
+
+    def step(ev):
+        pass
+
+    with pytest.raises(tm.CompileError, match="no transaction returns or emits 'votes'"):
+        app.transaction(votes, nested=True)(step)
+    with pytest.raises(tm.CompileError, match="with an abort of 'validate' all of them end"):
+        app.transaction(validate.aborted, nested=True)(step)
+    reading = validate.committed.map(lambda e, c: {"n": c.votes}, c=app.tables["callers"].read("phone"))
+    with pytest.raises(tm.PlanError, match="reads rows, and nothing is nested in a filter or map"):
+        app.transaction(reading, nested=True)(step)
