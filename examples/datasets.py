@@ -183,6 +183,19 @@ def _reports(count: int = 3_000, miles: int = 20) -> Iterator[str]:
         yield ",".join(map(str, [_at(second), *report]))
 
 
+def votes() -> Path:
+    """100,000 votes of as many phones for 25 contestants, some of whom are liked more: ``votes.csv``."""
+    return lines("votes.csv", _votes)
+
+
+def _votes(count: int = 100_000, contestants: int = 25) -> Iterator[str]:
+    dice = random.Random(9)
+    liked = [dice.uniform(1, 3) for _ in range(contestants)]
+    yield "phone,contestant"
+    for contestant in dice.choices(range(contestants), liked, k=count):
+        yield f"{dice.randrange(count)},{contestant}"
+
+
 def flights() -> Path:
     """The 336,776 flights that left New York City in 2013, by schedule: ``flights.parquet``.
 
@@ -218,7 +231,8 @@ def _flights(path: Path) -> None:
     ).sort("scheduled", maintain_order=True).write_parquet(path)
 
 
-ALL = {make.__name__: make for make in (ledger, stock, orders, restocks, prices, campaigns, ads, reports, flights)}
+MADE = (ledger, stock, orders, restocks, prices, campaigns, ads, reports, votes, flights)
+ALL = {make.__name__: make for make in MADE}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:

@@ -34,7 +34,7 @@ def ran(monkeypatch, tmp_path):
         return {n: {next(iter(r.values())): r for r in t.to_pylist()} for n, t in app.tables.items()}, summary
 
     yield run
-    for name in set(sys.modules) & {"datasets", "bank", "flights", "orders", "ads", "tolls"} - before:
+    for name in set(sys.modules) & {"datasets", "bank", "flights", "orders", "ads", "tolls", "leaderboard"} - before:
         del sys.modules[name]
 
 
@@ -318,6 +318,42 @@ def test_tolls(ran):
     assert {car: (row["road"], row["seg"]) for car, row in tables["cars"].items()} == places
     assert {car: row["crossings"] for car, row in tables["cars"].items()} == crossings
     assert {car: row["balance"] for car, row in tables["cars"].items()} == balances
+
+
+def test_leaderboard(ran):
+    tables, summary = ran("leaderboard")
+    order, votes, is_in = list(range(25)), [0] * 25, [True] * 25
+    voted, counted, refused, eliminated = {}, [], [], []
+    with (EXAMPLES / "data" / "votes.csv").open(encoding="utf-8", newline="") as file:
+        for vote in csv.DictReader(file):
+            phone, who = int(vote["phone"]), int(vote["contestant"])
+            if not is_in[who]:
+                refused.append("out of the show")
+            elif phone in voted and is_in[voted[phone]]:
+                refused.append("has voted")
+            else:
+                voted[phone] = who
+                counted.append(who)
+                first = next(rank for rank, other in enumerate(order) if votes[other] == votes[who])
+                here = order.index(who)
+                order[here], order[first] = order[first], who
+                votes[who] += 1
+                if len(counted) % 20_000 == 0:
+                    last = [other for other in order if is_in[other]][-1]
+                    is_in[last] = False
+                    eliminated.append((len(counted), last, votes[last]))
+    assert len(eliminated) == 3 and Counter(refused)["out of the show"] > 1000
+    assert [tuple(event.values()) for event in written("leaderboard/eliminated.jsonl")] == eliminated
+    assert [event["reason"] for event in written("leaderboard/refused.jsonl")] == refused
+    contestants = tables["contestants"]
+    assert [contestants[who]["votes"] for who in range(25)] == votes
+    assert [contestants[who]["is_in"] for who in range(25)] == is_in
+    trend = Counter(counted[-100:])
+    assert {who: row["trend"] for who, row in contestants.items() if row["trend"]} == trend
+    assert [tables["places"][rank]["contestant"] for rank in range(25)] == order
+    assert all(contestants[who]["rank"] == rank for rank, who in enumerate(order))
+    assert {phone: row["contestant"] for phone, row in tables["phones"].items()} == voted
+    assert counts(summary)["validate"] == (len(counted), dict(Counter(refused).most_common()))
 
 
 def ask(address, order=None):
