@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any, Literal
 
 from ._engine import Frame
@@ -54,6 +55,18 @@ _PLAIN = {
     "timestamp_ns": "timestamptz",
 }
 """The type of Tidemill's, in DuckDB's words, that values of a type are written as. All others become text."""
+
+_ITEMS = ("boolean", "bigint", "uinteger", "double")
+"""The elements that lists for clients of PostgreSQL keep beside text."""
+
+_ELEMENTS: dict[str, Callable[[str], object]] = {
+    "boolean[]": lambda text: text.lower() in ("t", "true", "1"),
+    "bigint[]": int,
+    "oid[]": int,
+    "double precision[]": float,
+    "text[]": str,
+}
+"""The elements of arrays that clients of PostgreSQL give, from their texts."""
 
 _DIGITS_MAX = 18
 
@@ -102,6 +115,10 @@ class _Result:
         return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
 
 
+class _Temporary(_Result):
+    table = "tidemill_result"
+
+
 def _duckdb() -> Any:
     try:
         return importlib.import_module("duckdb")
@@ -114,10 +131,30 @@ def connected(tables: Mapping[str, Frame], epoch: int, config: Mapping[str, Any]
 
     ``tidemill_epoch()`` is the number of the epoch. A view reads its frame when it is queried.
     """
-    connection = _duckdb().connect(":memory:", config=dict(config or {}))
+    return _with(_duckdb().connect(":memory:", config=dict(config or {})), tables, epoch)
+
+
+def _with(connection: Any, tables: Mapping[str, Frame], epoch: int) -> Any:
     for name, frame in tables.items():
         connection.register(name, frame)
-    connection.execute(f"create macro tidemill_epoch() as {epoch}::bigint")
+    connection.execute(f"create temp macro tidemill_epoch() as {epoch}::bigint")
+    return connection
+
+
+def _sealed(threads: int | None) -> Any:
+    """A DuckDB in memory that reaches nothing else."""
+    return _duckdb().connect(":memory:", config=_SEALED if threads is None else {**_SEALED, "threads": threads})
+
+
+_LOCKED = "set global TimeZone = 'UTC'; set lock_configuration = true"
+
+
+@lru_cache(maxsize=4)
+def _set_up(setup: str, threads: int | None) -> Any:
+    """One with tables and functions that many queries need. Each query has a cursor of it, with tables of its own."""
+    connection = _sealed(threads)
+    connection.execute(setup)
+    connection.execute(_LOCKED)
     return connection
 
 
@@ -131,30 +168,43 @@ def queried(
     rows_max: int | None = None,
     threads: int | None = None,
     is_wanted: Callable[[], bool] | None = None,
+    setup: str | None = None,
 ) -> _Result:
     """The rows of one query, which reaches nothing but the tables.
 
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
-    have. ``is_wanted``: asked now and then, whether to go on. Raises ``QueryError``, and ``RunError`` without DuckDB.
+    have. ``is_wanted``: asked now and then, whether to go on. ``setup``: statements that make other tables and functions,
+    which are kept for the next query that needs them. Raises ``QueryError``, and ``RunError`` without DuckDB.
     """
     if isinstance(parameters, (str, bytes)):
         raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")
     duckdb = _duckdb()
-    config = _SEALED if threads is None else {**_SEALED, "threads": threads}
-    connection = connected(tables, epoch, config)
-    # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
-    connection.execute("create schema tidemill; set TimeZone = 'UTC'; set lock_configuration = true")
+    if setup is None:
+        connection = _with(_sealed(threads), tables, epoch)
+        # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
+        connection.execute(f"create schema tidemill; {_LOCKED}")
+    else:
+        connection = _with(_set_up(setup, threads).cursor(), tables, epoch)
     with _told(duckdb, connection, timeout, is_wanted):
         _check(duckdb, connection, query)
         given = dict(parameters or {}) if parameters is None or isinstance(parameters, Mapping) else list(parameters)
-        relation = connection.sql(query, params=given or None)
-        if rows_max is not None:
-            relation = relation.limit(rows_max + 1)
-        relation.create(_Result.table)
-    result = _Result(connection)
+        if setup is None:
+            relation = connection.sql(query, params=given or None)
+            if rows_max is not None:
+                relation = relation.limit(rows_max + 1)
+            relation.create(_Result.table)
+        else:
+            # Of this cursor alone; only a statement makes such a table.
+            limit = "" if rows_max is None else f" limit {rows_max + 1}"
+            connection.execute(f"create temp table {_Temporary.table} as from (\n{_bare(query)}\n){limit}", given or None)
+    result = _Result(connection) if setup is None else _Temporary(connection)
     if rows_max is not None and len(result) > rows_max:
         raise QueryError(f"the query gives more than {rows_max} rows; add a limit, or aggregate them")
     return result
+
+
+def _bare(query: str) -> str:
+    return query.rstrip().rstrip(";")
 
 
 def _check(duckdb: Any, connection: Any, query: str) -> None:
@@ -212,13 +262,15 @@ def answered(
     epoch: int,
     query: str,
     parameters: str | None,
-    form: Literal["own", "plain", "columns"],
+    form: Literal["own", "plain", "lists", "columns"],
     limits: tuple[float, int],
     is_wanted: Callable[[], bool],
+    setup: str | None = None,
 ) -> Frame:
     """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds and rows.
 
-    ``form``: with the columns that DuckDB gives; with those of Tidemill's types; or the latter without rows. Raises
+    ``form``: with the columns that DuckDB gives; with those of Tidemill's types; with lists of those, too; or the latter
+    without rows. ``setup``: as for ``queried``. Raises
     ``QueryError`` for a number that none of these types holds.
     """
     try:
@@ -227,12 +279,20 @@ def answered(
         raise QueryError(f"a parameter is not a value: {error}") from None
     timeout, rows_max = limits
     if form == "columns":
-        query, rows_max = f"select * from (\n{query.rstrip().rstrip(';')}\n) limit 0", 0
+        query, rows_max = f"select * from (\n{_bare(query)}\n) limit 0", 0
     threads = max(1, (os.cpu_count() or 1) // 4)
     result = queried(
-        tables, epoch, query, given, timeout=timeout, rows_max=rows_max, threads=threads, is_wanted=is_wanted
+        tables,
+        epoch,
+        query,
+        given,
+        timeout=timeout,
+        rows_max=rows_max,
+        threads=threads,
+        is_wanted=is_wanted,
+        setup=setup,
     )
-    return result if form == "own" else _plain(result)
+    return result if form == "own" else _plain(result, form != "plain")
 
 
 def _parameters(given: object) -> Parameters | None:
@@ -256,25 +316,34 @@ def _value(value: object) -> object:
             return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
         case {"bytes": list(numbers)}:
             return bytes(numbers)
+        case {"list": list(texts), "of": str(kind)}:
+            of = _ELEMENTS[kind]
+            return [None if text is None else of(text) for text in texts]
     return value
 
 
-def _plain(result: _Result) -> Frame:
+def _plain(result: _Result, is_for_wire: bool) -> Frame:
     relation = result._relation()
-    listed = [
-        f"{_quoted(name)}::{_plain_type(kind)} as {_quoted(name)}"
+    listed = ", ".join(
+        f"{_quoted(name)}::{_plain_type(kind, is_for_wire)} as {_quoted(name)}"
         for name, kind in zip(relation.columns, relation.types, strict=True)
-    ]
+    )
     with _told(_duckdb(), result._connection):
-        relation.project(", ".join(listed)).create(_Plain.table)
+        result._connection.execute(f"create temp table {_Plain.table} as select {listed} from {result.table}")
     return _Plain(result._connection)
 
 
 class _Plain(_Result):
-    table = "tidemill.plain"
+    table = "tidemill_plain"
 
 
-def _plain_type(kind: Any) -> str:
+def _plain_type(kind: Any, is_for_wire: bool) -> str:
+    if is_for_wire and kind.id == "uinteger":
+        # The numbers of objects, as the catalogs have them.
+        return "uinteger"
+    if is_for_wire and kind.id == "list":
+        item = _plain_type(kind.child, is_for_wire)
+        return f"{item if item in _ITEMS else 'varchar'}[]"
     if kind.id == "decimal":
         digits, scale = (value for _, value in kind.children)
         return f"decimal({min(digits, _DIGITS_MAX)}, {scale})" if scale <= _DIGITS_MAX else "varchar"

@@ -25,6 +25,8 @@ pub struct Query {
     pub parameters: Option<String>,
     /// What is wanted of it.
     pub form: QueryForm,
+    /// Statements that make other tables and functions that it needs. They are the same for many queries.
+    pub setup: Option<Arc<str>>,
 }
 
 /// What is wanted of a query.
@@ -34,7 +36,9 @@ pub enum QueryForm {
     Own,
     /// The rows, with columns of Tidemill's types.
     Plain,
-    /// No rows, but the columns that the second form has.
+    /// The same, where lists of numbers and of text stay lists.
+    Lists,
+    /// No rows, but the columns that the third form has.
     Columns,
 }
 

@@ -1,7 +1,8 @@
 //! Queries that the engine answers (`queries.rs`, [`crate::queries::Queries`]): what is not understood here.
 
+use super::arrays::Item;
 use super::backend::Described;
-use super::catalog::described;
+use super::catalogs::{self, Rewritten};
 use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
 use super::given::Given;
@@ -10,7 +11,12 @@ use super::statement::ForEngine;
 use super::types::PgType;
 use crate::queries::{NotAsked, Queried, Query, QueryError, QueryForm};
 use crate::rows::{plain_rows, plain_schema};
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema};
+use arrow_select::concat::concat_batches;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tidemill_model::{ColumnType, Field, FieldType, ListItem, Type};
 
 impl Connection {
     /// The columns of a query, given the types of its parameters.
@@ -18,17 +24,15 @@ impl Connection {
         let sample = |&oid: &u32| sample(PgType::of_oid(oid).expect("it was checked when the statement was read"));
         let samples: Vec<Given> = parameters.iter().map(sample).collect();
         let queried = self.engine(query, self::parameters(&samples), QueryForm::Columns).await?;
-        let schema = plain_schema(&queried).map_err(|why| PgError::new(code::WRONG_TYPE, why))?;
-        Ok(schema.fields.iter().map(described).collect())
+        Ok(rows_of(&queried)?.described())
     }
 
     /// The rows of a query.
     pub async fn answered(&mut self, query: &ForEngine, portal: &Portal) -> PgResult<Rows> {
         let Bound::Parameters(parameters) = portal.bound.clone() else { unreachable!("a query has parameters") };
-        let queried = self.engine(query, parameters, QueryForm::Plain).await?;
-        let wrong = |why: String| PgError::new(code::WRONG_TYPE, why);
-        let schema = plain_schema(&queried).map_err(wrong)?;
-        let columns: Vec<Described> = schema.fields.iter().map(described).collect();
+        let queried = self.engine(query, parameters, QueryForm::Lists).await?;
+        let rows = rows_of(&queried)?;
+        let columns = rows.described();
         if portal
             .prepared
             .columns
@@ -38,15 +42,17 @@ impl Connection {
             let message = "with these values the columns have other types than the statement; cast its parameters";
             return Err(PgError::new(code::WRONG_TYPE, message));
         }
-        let batch = plain_rows(&queried, &schema).map_err(wrong)?;
-        let (end, columns) = (batch.num_rows(), (0..columns.len()).collect());
-        Ok(Rows { batch, fields: schema.fields, columns, next: 0, end })
+        Ok(rows)
     }
 
     async fn engine(&mut self, query: &ForEngine, parameters: String, form: QueryForm) -> PgResult<Queried> {
-        let ForEngine { sql, refusal } = query;
+        let ForEngine { sql, statement, refusal } = query;
         let wire = self.wire.clone();
-        let asked = wire.queries.ask(Query { sql: sql.clone(), parameters: Some(parameters), form });
+        let Rewritten { sql: other, needs_catalogs } =
+            catalogs::rewritten(statement, &wire.catalog, &|constant| self.value(constant))?;
+        let sql = other.unwrap_or_else(|| sql.clone());
+        let setup = needs_catalogs.then(|| wire.catalogs.clone());
+        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup });
         self.answer(asked).await?.map_err(|error| match error {
             NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries wait for their answers; try again"),
             NotAsked::Failed(QueryError::Refused(why)) => refused(refusal, why),
@@ -54,6 +60,46 @@ impl Connection {
             NotAsked::Failed(QueryError::Over(why)) => PgError::fatal(code::RUN_OVER, why),
         })
     }
+}
+
+/// What a query gives as rows to send: values of Tidemill's types, and lists as they are.
+fn rows_of(queried: &Queried) -> PgResult<Rows> {
+    let wrong = |why: String| PgError::new(code::WRONG_TYPE, why);
+    let whole = concat_batches(&queried.schema, &queried.batches).map_err(|error| wrong(error.to_string()))?;
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (place, field) in queried.schema.fields().iter().enumerate() {
+        if let Some(item) = Item::of_list(field.data_type()) {
+            let of = match item {
+                Item::Bool => Type::Bool,
+                Item::Int | Item::Oid => Type::Int,
+                Item::Float => Type::Float,
+                Item::Text => Type::Str,
+            };
+            let ty = FieldType::List(ListItem::Scalar(ColumnType::optional(of)));
+            fields.push(Field { name: field.name().clone(), ty });
+            columns.push(whole.column(place).clone());
+            continue;
+        }
+        if *field.data_type() == DataType::UInt32 {
+            fields.push(Field::scalar(field.name(), ColumnType::optional(Type::Int)));
+            columns.push(whole.column(place).clone());
+            continue;
+        }
+        let one = Queried {
+            epoch: queried.epoch,
+            schema: Arc::new(ArrowSchema::new(vec![field.clone()])),
+            batches: vec![whole.project(&[place]).map_err(|error| wrong(error.to_string()))?],
+        };
+        let schema = plain_schema(&one).map_err(wrong)?;
+        columns.push(plain_rows(&one, &schema).map_err(wrong)?.column(0).clone());
+        fields.extend(schema.fields);
+    }
+    let arrow = columns.iter().zip(&fields).map(|(c, f)| ArrowField::new(&f.name, c.data_type().clone(), true));
+    let schema = Arc::new(ArrowSchema::new(arrow.collect::<Vec<_>>()));
+    let count = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
+    let batch = RecordBatch::try_new_with_options(schema, columns, &count).map_err(|error| wrong(error.to_string()))?;
+    let (end, columns) = (batch.num_rows(), (0..fields.len()).collect());
+    Ok(Rows { batch, fields, columns, next: 0, end })
 }
 
 /// What the engine says, unless more was known before.
@@ -84,6 +130,7 @@ pub fn parameters(values: &[Given]) -> String {
         Given::Numeric(digits) => json!({"numeric": digits}),
         Given::Time(micros) => json!({"micros": micros}),
         Given::Bytes(bytes) => json!({"bytes": bytes}),
+        Given::Array(item, elements) => json!({"list": elements, "of": item.array_name()}),
     };
     Value::Array(values.iter().map(value).collect()).to_string()
 }
@@ -92,11 +139,12 @@ pub fn parameters(values: &[Given]) -> String {
 fn sample(ty: PgType) -> Given {
     match ty {
         PgType::Bool => Given::Bool(false),
-        PgType::Int2 | PgType::Int4 | PgType::Int8 => Given::Int(0),
+        PgType::Int2 | PgType::Int4 | PgType::Int8 | PgType::Oid => Given::Int(0),
         PgType::Float4 | PgType::Float8 => Given::Float(0.0),
         PgType::Numeric(_) => Given::Numeric("0".into()),
         PgType::Time | PgType::Timestamp | PgType::Date => Given::Time(0),
         PgType::Bytes => Given::Bytes(Vec::new()),
+        PgType::Array(item) => Given::Array(item, Vec::new()),
         PgType::Text | PgType::Json | PgType::Unknown | PgType::Void => Given::Text(String::new()),
     }
 }

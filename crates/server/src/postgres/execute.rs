@@ -1,7 +1,6 @@
 //! What the messages of a client do.
 
 use super::backend::{self, Described, Status};
-use super::catalog::described;
 use super::connection::{CLOSING, Connection, Stop, WRITE_BYTES};
 use super::error::{PgError, PgResult, code};
 use super::frontend::{Bind, Form, Message, Target, form_of};
@@ -11,7 +10,7 @@ use super::queue::{NoOutcome, Waiting};
 use super::reply::{self, CallShape};
 use super::settings::SERVER_VERSION;
 use super::statement::{Constant, Fact, Prepared, Read, Statement, Values};
-use super::types::{self, PgType};
+use super::types::PgType;
 use super::understand;
 use crate::calls::{Made, Refused};
 use std::sync::Arc;
@@ -234,7 +233,7 @@ impl Connection {
         if is_simple {
             let columns: Vec<Described> = match &portal.prepared.columns {
                 Some(columns) => columns.clone(),
-                None => rows.fields.iter().map(described).collect(),
+                None => rows.described(),
             };
             backend::columns(self.queue.out(), &columns, |_| Form::Text);
         }
@@ -243,7 +242,7 @@ impl Connection {
             backend::row(self.queue.out(), rows.columns.len(), |out, place| {
                 let column = rows.columns[place];
                 let form = form_of(&portal.forms, place).expect("it was checked when values were bound");
-                types::write(out, &rows.batch, column, &rows.fields[column], row, form)
+                rows.write(out, column, row, form)
             });
             if self.queue.output.len() > WRITE_BYTES {
                 self.write().await?;
@@ -297,7 +296,8 @@ impl Connection {
         Ok(())
     }
 
-    fn value(&self, constant: &Constant) -> PgResult<Given> {
+    /// What the connection says of itself.
+    pub fn value(&self, constant: &Constant) -> PgResult<Given> {
         let text = |text: &str| Given::Text(text.to_owned());
         Ok(match constant {
             Constant::Given(given) => given.clone(),

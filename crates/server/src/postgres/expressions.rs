@@ -1,6 +1,7 @@
 //! The few expressions of SQL that are understood: literals, casts, parameters, columns, and what clients ask of the
 //! server.
 
+use super::arrays::Item;
 use super::catalog::listed;
 use super::error::{PgError, PgResult, code};
 use super::given::Given;
@@ -83,8 +84,22 @@ pub fn type_named(name: &str) -> Option<PgType> {
         "date" => PgType::Date,
         "bytea" => PgType::Bytes,
         "json" | "jsonb" => PgType::Json,
-        _ => return None,
+        "oid" => PgType::Oid,
+        "name" | "char" => PgType::Text,
+        name => array_of(type_named(name.strip_suffix("[]")?)?)?,
     })
+}
+
+/// The type of arrays of a type.
+fn array_of(item: PgType) -> Option<PgType> {
+    Some(PgType::Array(match item {
+        PgType::Bool => Item::Bool,
+        PgType::Int2 | PgType::Int4 | PgType::Int8 => Item::Int,
+        PgType::Oid => Item::Oid,
+        PgType::Float4 | PgType::Float8 => Item::Float,
+        PgType::Text => Item::Text,
+        _ => return None,
+    }))
 }
 
 /// The name of an argument, if it has one, and its value.

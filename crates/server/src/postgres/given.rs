@@ -4,6 +4,7 @@
 //!
 //! A value is taken exactly, or it is refused: nothing is rounded but what becomes a float, and nothing is cut off.
 
+use super::arrays::{self, Item};
 use super::error::{PgError, PgResult, code};
 use super::frontend::Form;
 use super::types::{DAY, EPOCH_2000, PgType};
@@ -26,6 +27,7 @@ pub enum Given {
     Time(i64),
     Bytes(Vec<u8>),
     Json(String),
+    Array(Item, Vec<Option<String>>),
 }
 
 impl Given {
@@ -45,7 +47,7 @@ impl Given {
         match (self, ty) {
             (Given::Null, _) => Ok(Given::Null),
             (Given::Unknown(text), ty) => of_text(ty, &text),
-            (Given::Int(value), PgType::Int2 | PgType::Int4 | PgType::Int8) => in_range(value, ty).map(Given::Int),
+            (Given::Int(value), PgType::Int2 | PgType::Int4 | PgType::Int8 | PgType::Oid) => in_range(value, ty).map(Given::Int),
             (Given::Int(value), PgType::Numeric(_)) => Ok(Given::Numeric(value.to_string())),
             (Given::Int(value), PgType::Float8) => Ok(Given::Float(value as f64)),
             (Given::Numeric(text), PgType::Float8) => float(&text).map(Given::Float),
@@ -70,6 +72,7 @@ impl Given {
             Given::Time(_) => PgType::Time,
             Given::Bytes(_) => PgType::Bytes,
             Given::Json(_) => PgType::Json,
+            Given::Array(item, _) => PgType::Array(*item),
         }
     }
 
@@ -171,13 +174,14 @@ fn of_text(ty: PgType, text: &str) -> PgResult<Given> {
     Ok(match ty {
         PgType::Unknown | PgType::Void => Given::Unknown(text.to_owned()),
         PgType::Bool => Given::Bool(boolean(trimmed)?),
-        PgType::Int2 | PgType::Int4 | PgType::Int8 => Given::Int(in_range(int(trimmed)?, ty)?),
+        PgType::Int2 | PgType::Int4 | PgType::Int8 | PgType::Oid => Given::Int(in_range(int(trimmed)?, ty)?),
         PgType::Float4 | PgType::Float8 => Given::Float(float(trimmed)?),
         PgType::Numeric(_) => Given::Numeric(number(trimmed)?.to_owned()),
         PgType::Text => Given::Text(text.to_owned()),
         PgType::Time | PgType::Timestamp | PgType::Date => Given::Time(time(trimmed)?),
         PgType::Bytes => Given::Bytes(bytes(text)?),
         PgType::Json => Given::Json(text.to_owned()),
+        PgType::Array(item) => Given::Array(item, arrays::of_text(text)?),
     })
 }
 
@@ -215,12 +219,14 @@ fn of_binary(ty: PgType, bytes: &[u8]) -> PgResult<Given> {
         PgType::Bool => Given::Bool(exactly::<1>(bytes).filter(|b| b[0] < 2).ok_or_else(wrong)?[0] == 1),
         PgType::Int2 => Given::Int(i16::from_be_bytes(exactly(bytes).ok_or_else(wrong)?).into()),
         PgType::Int4 => Given::Int(i32::from_be_bytes(exactly(bytes).ok_or_else(wrong)?).into()),
+        PgType::Oid => Given::Int(u32::from_be_bytes(exactly(bytes).ok_or_else(wrong)?).into()),
         PgType::Int8 => Given::Int(i64::from_be_bytes(exactly(bytes).ok_or_else(wrong)?)),
         PgType::Float4 => Given::Float(f32::from_be_bytes(exactly(bytes).ok_or_else(wrong)?).into()),
         PgType::Float8 => Given::Float(f64::from_be_bytes(exactly(bytes).ok_or_else(wrong)?)),
         PgType::Numeric(_) => Given::Numeric(numeric(bytes).ok_or_else(wrong)?),
         PgType::Text => Given::Text(utf8(bytes)?.to_owned()),
         PgType::Json => Given::Json(utf8(bytes)?.to_owned()),
+        PgType::Array(item) => Given::Array(item, arrays::of_binary(bytes)?),
         PgType::Bytes => Given::Bytes(bytes.to_vec()),
         PgType::Time | PgType::Timestamp => since_2000(i64::from_be_bytes(exactly(bytes).ok_or_else(wrong)?))?,
         PgType::Date => {
@@ -260,6 +266,7 @@ fn in_range(value: i64, ty: PgType) -> PgResult<i64> {
     let fits = match ty {
         PgType::Int2 => i16::try_from(value).is_ok(),
         PgType::Int4 => i32::try_from(value).is_ok(),
+        PgType::Oid => u32::try_from(value).is_ok(),
         _ => true,
     };
     match fits {

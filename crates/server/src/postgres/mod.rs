@@ -11,9 +11,11 @@
 //! enters the history. And: no message is read beyond its end, nothing in SQL is left out that is not understood, and
 //! nobody is told that something was undone that has committed.
 
+mod arrays;
 mod backend;
 mod block;
 mod catalog;
+mod catalogs;
 mod connection;
 mod engine;
 mod error;

@@ -1,12 +1,17 @@
 //! A statement with values, ready to be executed.
 
+use super::arrays::{self, Item};
+use super::backend::Described;
+use super::catalog::described;
 use super::engine;
 use super::error::{PgError, PgResult, code};
 use super::frontend::Form;
 use super::given::Given;
 use super::statement::{Asked, Call, Prepared, Read, Statement, Values};
+use super::types::{self, PgType};
 use super::wire::Wire;
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::DataType;
 use std::sync::Arc;
 use tidemill_connect::json_string;
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
@@ -31,6 +36,28 @@ pub struct Rows {
     pub columns: Vec<usize>,
     pub next: usize,
     pub end: usize,
+}
+
+impl Rows {
+    /// How clients see the columns of the batch.
+    pub fn described(&self) -> Vec<Described> {
+        let one = |(field, column): (&Field, &ArrayRef)| match (Item::of_list(column.data_type()), column.data_type()) {
+            (Some(item), _) => Described { name: field.name.clone(), ty: PgType::Array(item) },
+            (None, DataType::UInt32) => Described { name: field.name.clone(), ty: PgType::Oid },
+            _ => described(field),
+        };
+        self.fields.iter().zip(self.batch.columns()).map(one).collect()
+    }
+
+    /// Appends the value of a column in a row, and says whether there is one.
+    pub fn write(&self, out: &mut Vec<u8>, column: usize, row: usize, form: Form) -> bool {
+        let values = self.batch.column(column);
+        match (Item::of_list(values.data_type()), values.data_type()) {
+            (Some(item), _) => arrays::write(out, values, item, row, form),
+            (None, DataType::UInt32) => types::write_oid(out, values, row, form),
+            _ => types::write(out, &self.batch, column, &self.fields[column], row, form),
+        }
+    }
 }
 
 /// A statement with values.

@@ -26,7 +26,7 @@ const REPORTED: [&str; 12] = [
 ];
 
 /// Names and values at the start.
-const DEFAULTS: [(&str, &str); 21] = [
+pub const DEFAULTS: [(&str, &str); 24] = [
     ("server_version", SERVER_VERSION),
     ("server_version_num", "150000"),
     ("server_encoding", "UTF8"),
@@ -46,12 +46,15 @@ const DEFAULTS: [(&str, &str); 21] = [
     ("transaction_read_only", "off"),
     ("default_transaction_read_only", "off"),
     ("max_identifier_length", "63"),
+    ("max_index_keys", "32"),
+    ("default_table_access_method", "heap"),
+    ("jit", "off"),
     ("statement_timeout", "0"),
     ("extra_float_digits", "1"),
 ];
 
 /// The settings that say what this server is.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 12] = [
     "server_version",
     "server_version_num",
     "server_encoding",
@@ -60,6 +63,8 @@ const FIXED: [&str; 10] = [
     "integer_datetimes",
     "in_hot_standby",
     "max_identifier_length",
+    "max_index_keys",
+    "default_table_access_method",
     "transaction_isolation",
     "transaction_read_only",
 ];

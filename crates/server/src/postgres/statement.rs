@@ -5,6 +5,7 @@ use super::error::{PgError, PgResult, code};
 use super::frontend::Bind;
 use super::given::Given;
 use super::types::PgType;
+use sqlparser::ast;
 use tidemill_model::Value;
 
 /// A value that a statement gives to a field.
@@ -64,6 +65,8 @@ pub enum Constant {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForEngine {
     pub sql: String,
+    /// The same, as it was parsed.
+    pub statement: Box<ast::Statement>,
     /// Why it is not understood.
     pub refusal: PgError,
 }

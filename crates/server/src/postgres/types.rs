@@ -1,9 +1,10 @@
 //! Types of PostgreSQL, for those of ours, and how values of ours are written.
 
+use super::arrays::Item;
 use super::frontend::Form;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType, UInt32Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use std::io::Write;
 use tidemill_connect::JsonRows;
 use tidemill_model::{Field, FieldType, Schema, Type, format_decimal};
@@ -26,6 +27,9 @@ pub enum PgType {
     Date,
     Bytes,
     Json,
+    /// The number of an object.
+    Oid,
+    Array(Item),
     /// A literal or parameter whose type the place says where it stands.
     Unknown,
     /// Of a parameter that stands for a result, as JDBC sends it.
@@ -51,7 +55,8 @@ impl PgType {
             1184 => PgType::Time,
             1700 => PgType::Numeric(None),
             2278 => PgType::Void,
-            _ => return None,
+            26 => PgType::Oid,
+            oid => PgType::Array(Item::of_array(oid)?),
         })
     }
 
@@ -64,6 +69,7 @@ impl PgType {
             PgType::Int2 => 21,
             PgType::Int4 => 23,
             PgType::Text => 25,
+            PgType::Oid => 26,
             PgType::Json => 114,
             PgType::Float4 => 700,
             PgType::Float8 => 701,
@@ -73,6 +79,7 @@ impl PgType {
             PgType::Time => 1184,
             PgType::Numeric(_) => 1700,
             PgType::Void => 2278,
+            PgType::Array(item) => item.array_oid(),
         }
     }
 
@@ -81,10 +88,10 @@ impl PgType {
         match self {
             PgType::Bool => 1,
             PgType::Int2 => 2,
-            PgType::Int4 | PgType::Float4 | PgType::Date | PgType::Void => 4,
+            PgType::Int4 | PgType::Float4 | PgType::Date | PgType::Void | PgType::Oid => 4,
             PgType::Int8 | PgType::Float8 | PgType::Time | PgType::Timestamp => 8,
             PgType::Unknown => -2,
-            PgType::Text | PgType::Bytes | PgType::Json | PgType::Numeric(_) => -1,
+            PgType::Text | PgType::Bytes | PgType::Json | PgType::Numeric(_) | PgType::Array(_) => -1,
         }
     }
 
@@ -107,6 +114,7 @@ impl PgType {
             PgType::Float8 => "double precision",
             PgType::Numeric(_) => "numeric",
             PgType::Text => "text",
+            PgType::Oid => "oid",
             PgType::Time => "timestamp with time zone",
             PgType::Timestamp => "timestamp without time zone",
             PgType::Date => "date",
@@ -114,6 +122,7 @@ impl PgType {
             PgType::Json => "json",
             PgType::Unknown => "unknown",
             PgType::Void => "void",
+            PgType::Array(item) => item.array_name(),
         }
     }
 }
@@ -181,6 +190,19 @@ pub fn write(out: &mut Vec<u8>, batch: &RecordBatch, column: usize, field: &Fiel
         (Type::Bytes, Form::Binary) => out.extend_from_slice(array.as_binary::<i32>().value(row)),
         (Type::Bytes, Form::Text) => hex(out, array.as_binary::<i32>().value(row)),
         (Type::Duration | Type::Null, _) => panic!("{ty} is no column type"),
+    }
+    true
+}
+
+/// Appends the number of an object, and says whether there is one.
+pub fn write_oid(out: &mut Vec<u8>, values: &ArrayRef, row: usize, form: Form) -> bool {
+    if values.is_null(row) {
+        return false;
+    }
+    let number = values.as_primitive::<UInt32Type>().value(row);
+    match form {
+        Form::Text => out.extend_from_slice(number.to_string().as_bytes()),
+        Form::Binary => out.extend_from_slice(&number.to_be_bytes()),
     }
     true
 }

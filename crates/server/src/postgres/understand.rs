@@ -25,7 +25,7 @@ use tidemill_model::{Field, FieldType};
 
 /// The most words and signs of a text. What is nested by operators is as deep as their number, and is freed by
 /// recursion.
-const TOKENS_MAX: usize = 5_000;
+const TOKENS_MAX: usize = 6_000;
 /// As in PostgreSQL.
 const PARAMETERS_MAX: usize = 65_535;
 
@@ -37,8 +37,9 @@ pub fn parse(text: &str) -> PgResult<Vec<ast::Statement>> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
-    if tokens.len() > TOKENS_MAX {
-        let message = format!("the statement has {} words and signs, and {TOKENS_MAX} are allowed", tokens.len());
+    let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
+    if count > TOKENS_MAX {
+        let message = format!("the statement has {count} words and signs, and {TOKENS_MAX} are allowed");
         return Err(PgError::new(code::TOO_LARGE, message).hint("give long values as parameters"));
     }
     Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements().map_err(|error| match error {
@@ -75,7 +76,7 @@ pub fn prepare(
         None => (Statement::Empty, None),
         Some(statement) => match (reading.statement(statement), sql) {
             (Err(refusal), Some(sql)) if matches!(statement, ast::Statement::Query(_)) => {
-                return for_engine(sql, declared, refusal);
+                return for_engine(sql, statement, declared, refusal);
             }
             (understood, _) => understood?,
         },
@@ -89,7 +90,7 @@ pub fn prepare(
 }
 
 /// A query for the engine. A parameter is of the type that the client declares, that it is cast to, or text.
-fn for_engine(sql: &str, declared: &[u32], refusal: PgError) -> PgResult<Prepared> {
+fn for_engine(sql: &str, statement: &ast::Statement, declared: &[u32], refusal: PgError) -> PgResult<Prepared> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize();
     let tokens: Vec<Token> =
         tokens.unwrap_or_default().into_iter().filter(|t| !matches!(t, Token::Whitespace(_))).collect();
@@ -102,14 +103,16 @@ fn for_engine(sql: &str, declared: &[u32], refusal: PgError) -> PgResult<Prepare
             parameters.resize(place, 0);
         }
         if parameters[place - 1] == 0
-            && let [Token::DoubleColon, Token::Word(ty), ..] = &tokens[at + 1..]
+            && let [Token::DoubleColon, Token::Word(ty), rest @ ..] = &tokens[at + 1..]
         {
-            parameters[place - 1] = type_named(&ty.value).map_or(0, PgType::oid);
+            let is_array = matches!(rest, [Token::LBracket, Token::RBracket, ..]);
+            let name = if is_array { format!("{}[]", ty.value) } else { ty.value.clone() };
+            parameters[place - 1] = type_named(&name).map_or(0, PgType::oid);
         }
     }
     let known = |oid: u32| if oid == 0 { PgType::Text.oid() } else { oid };
     let parameters = parameters.into_iter().map(known).collect();
-    let statement = Statement::Query(ForEngine { sql: sql.to_owned(), refusal });
+    let statement = Statement::Query(ForEngine { sql: sql.to_owned(), statement: Box::new(statement.clone()), refusal });
     Ok(Prepared { statement, parameters, names: Vec::new(), columns: None })
 }
 

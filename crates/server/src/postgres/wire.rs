@@ -1,7 +1,9 @@
 //! What all connections share.
 
 use super::catalog::Catalog;
+use super::catalogs;
 use super::error::PgResult;
+use super::settings::DEFAULTS;
 use super::statement::{Prepared, Statement};
 use super::understand;
 use crate::asks::Asks;
@@ -48,6 +50,8 @@ pub struct Wire {
     pub queries: Arc<Asking>,
     pub limits: WireLimits,
     pub catalog: Catalog,
+    /// Statements that make the catalogs for a query that names them.
+    pub catalogs: Arc<str>,
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
     /// Open connections.
@@ -68,8 +72,11 @@ impl Wire {
         limits: WireLimits,
         connections: Arc<AtomicUsize>,
     ) -> Wire {
+        let catalog = Catalog::of(session, &calls);
+        let database = &session.engine().program().name;
         Wire {
-            catalog: Catalog::of(session, &calls),
+            catalogs: catalogs::script(&catalog, database, &DEFAULTS).into(),
+            catalog,
             calls,
             asks,
             queries,
