@@ -6,7 +6,7 @@ use arrow_array::RecordBatchReader;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use tidemill_runtime::{ReadsAt, Session, SessionError};
-use tidemill_server::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Waits};
+use tidemill_server::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Snapshot, Waits};
 
 /// Called, it says whether the answer of a query is still wanted.
 #[pyclass(frozen)]
@@ -23,10 +23,19 @@ impl Wanted {
 pub struct DuckDb(pub Arc<Session>);
 
 impl Queries for DuckDb {
-    fn query(&self, query: &Query, limits: QueryLimits, waits: &Waits) -> Result<Queried, QueryError> {
+    fn query(
+        &self,
+        query: &Query,
+        at: Option<&Snapshot>,
+        limits: QueryLimits,
+        waits: &Waits,
+    ) -> Result<Queried, QueryError> {
         let wanted = declared_tables(&self.0);
-        let reads = self.0.ask(wanted.clone(), None).and_then(|asked| asked.reads(None));
-        let reads: ReadsAt = reads.map_err(|error: SessionError| QueryError::Over(error.to_string()))?;
+        let ask = || self.0.ask(wanted.clone(), None).and_then(|asked| asked.reads(None));
+        let reads: ReadsAt = match at {
+            Some(snapshot) => snapshot.reads(&wanted),
+            None => ask().map_err(|error: SessionError| QueryError::Over(error.to_string()))?,
+        };
         let epoch = reads.epoch;
         let tables = frames(&self.0, &wanted, reads);
         let reader = Python::attach(|py| {

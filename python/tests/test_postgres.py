@@ -1,6 +1,7 @@
 """Calls and reads over the protocol of PostgreSQL, by its clients and by bytes that no client sends."""
 
 import asyncio
+import contextlib
 import decimal
 import json
 import os
@@ -361,6 +362,77 @@ def test_a_block_takes_effect_at_once_and_says_so(bank):
         db.rollback()
         assert db.execute("SHOW transaction_read_only").fetchone() == ("on",)
         db.rollback()
+
+
+def test_reads_of_a_block_share_a_snapshot(bank):
+    mill, server = bank
+    deposits = tm.connect(server.url).deposit
+    with psycopg.connect(server.postgres_url) as db, connect(server) as other:
+        other.execute("CALL deposit('ada', 1)")
+        one, whole = "SELECT balance FROM accounts WHERE id = 'ada'", "SELECT * FROM accounts"
+        total = "SELECT sum(balance), tidemill_epoch() FROM accounts"
+        # psycopg opens a block by itself. The first read may be of one row.
+        assert db.execute(one).fetchone() == (1,)
+        deposits(account="ada", amount=10)
+        deposits(account="bob", amount=100)
+        assert db.execute(one).fetchone() == (1,)
+        assert db.execute(whole).fetchall() == [("ada", 1)]
+        (total_before, epoch) = db.execute(total).fetchone()
+        assert total_before == 1
+        assert other.execute(total).fetchone()[0] == 111
+        deposits(account="ada", amount=1000)
+        assert db.execute(total, binary=True).fetchone() == (1, epoch)
+        assert db.execute("SELECT * FROM accounts WHERE id = 'bob'").fetchall() == []
+        # A call takes effect at once, and what is read after it contains it.
+        assert db.execute("SELECT * FROM deposit('eve', 5)").fetchone() == ("eve", 5)
+        assert db.execute(whole).fetchall() == [("ada", 1011), ("bob", 100), ("eve", 5)]
+        deposits(account="bob", amount=1)
+        now, later = db.execute(total).fetchone()
+        assert now == 1116 and later > epoch
+        db.commit()
+        assert db.execute(total).fetchone()[0] == 1117
+        # After its failure a block reads nothing; another one begins anew.
+        assert code_of(db, "SELECT nothing FROM accounts")[0] == "42703"
+        db.rollback()
+        deposits(account="bob", amount=1)
+        with db.transaction():
+            assert db.execute(total).fetchone()[0] == 1118
+            deposits(account="bob", amount=1)
+            assert db.execute(one).fetchone() == (1011,)
+            assert db.execute(total).fetchone()[0] == 1118
+
+
+def test_random_blocks_read_one_state(bank):
+    # Money only moves, so the sum is the same after each epoch, and no two reads of a block may be of two epochs.
+    _, server = bank
+    names = [f"a{n}" for n in range(8)]
+    with connect(server) as db:
+        for name in names:
+            db.execute("CALL deposit(%s, 100)", [name])
+    done = threading.Event()
+
+    def move(seed):
+        seeded = random.Random(seed)
+        with connect(server) as db:
+            while not done.is_set():
+                source, target = seeded.sample(names, 2)
+                with contextlib.suppress(psycopg.Error):
+                    db.execute("CALL transfer(%s, %s, %s)", [source, target, seeded.randrange(1, 20)])
+
+    movers = [threading.Thread(target=move, args=(seed,)) for seed in range(2)]
+    [mover.start() for mover in movers]
+    try:
+        seeded = random.Random(5)
+        for _ in range(30):
+            with psycopg.connect(server.postgres_url) as db:
+                order = seeded.sample(names, len(names))
+                rows = [db.execute("SELECT balance FROM accounts WHERE id = %s", [name]).fetchone()[0] for name in order]
+                assert sum(rows) == 800
+                assert dict(db.execute("SELECT * FROM accounts").fetchall()) == dict(zip(order, rows, strict=True))
+                assert db.execute("SELECT sum(balance) FROM accounts").fetchone() == (800,)
+    finally:
+        done.set()
+        [mover.join() for mover in movers]
 
 
 def test_savepoints(bank):

@@ -6,6 +6,7 @@
 use crate::slots::{Slot, Slots};
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidemill_model::Value;
 use tidemill_plan::TableId;
-use tidemill_runtime::{Session, Wish};
+use tidemill_runtime::{LateTable, ReadsAt, Session, SessionError, Wish};
 use tokio::sync::oneshot;
 
 /// The interval at which the thread looks whether it is to end.
@@ -27,9 +28,40 @@ pub struct TableAt {
     pub rows: RecordBatch,
 }
 
+/// Tables as they were after one epoch, which several reads share. A table is copied when it is first read; until then epochs
+/// save the rows that they are about to change.
+pub struct Snapshot {
+    /// The epoch.
+    pub epoch: u64,
+    complete: Option<i64>,
+    tables: BTreeMap<TableId, LateTable>,
+}
+
+impl Snapshot {
+    fn of(at: ReadsAt, tables: &[TableId]) -> Snapshot {
+        let ReadsAt { epoch, complete, tables: late } = at;
+        Snapshot { epoch, complete, tables: tables.iter().copied().zip(late).collect() }
+    }
+
+    /// A table of it.
+    pub fn table(&self, table: TableId) -> Option<&LateTable> {
+        self.tables.get(&table)
+    }
+
+    /// These tables of it, as a session gives them.
+    pub fn reads(&self, tables: &[TableId]) -> ReadsAt {
+        let tables = tables.iter().map(|table| self.tables[table].clone()).collect();
+        ReadsAt { epoch: self.epoch, complete: self.complete, tables }
+    }
+}
+
+/// Rows that were asked for together with a snapshot, if there are any.
+pub type WithSnapshot = (Option<RecordBatch>, Snapshot);
+
 /// Something to ask the session for, and who waits for it. An error says in words why it cannot be done.
 enum Ask {
     Read(Wish, oneshot::Sender<Result<TableAt, String>>, Slot),
+    Snapshot(Option<Wish>, Vec<TableId>, oneshot::Sender<Result<WithSnapshot, String>>, Slot),
     Push(usize, RecordBatch, oneshot::Sender<Result<u64, String>>, Slot),
 }
 
@@ -58,6 +90,17 @@ impl Asks {
     /// The row of a key after the next epoch, if there is one; the table is not copied. None as above.
     pub fn row(&self, table: TableId, key: Vec<Value>) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
         self.read(Wish { table, keys: Some(vec![key]) })
+    }
+
+    /// Tables after the next epoch, of which nothing is copied yet, and rows of the same epoch. None as above.
+    pub fn snapshot(
+        &self,
+        rows: Option<Wish>,
+        tables: Vec<TableId>,
+    ) -> Option<oneshot::Receiver<Result<WithSnapshot, String>>> {
+        let (to, answer) = oneshot::channel();
+        let _ = self.asks.send(Ask::Snapshot(rows, tables, to, self.slots.take()?));
+        Some(answer)
     }
 
     fn read(&self, wish: Wish) -> Option<oneshot::Receiver<Result<TableAt, String>>> {
@@ -93,8 +136,10 @@ impl Asks {
 /// Sends what is pushed, and answers with one epoch after that.
 fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
     let (mut reads, mut pushes, mut wishes) = (Vec::new(), Vec::new(), Vec::<Wish>::new());
+    let mut snapshots = Vec::new();
     for ask in asks {
         match ask {
+            Ask::Snapshot(rows, tables, to, slot) => snapshots.push((rows, tables, to, slot)),
             Ask::Read(wish, to, slot) => {
                 // Those who read a whole table share it.
                 let shared = wishes.iter().position(|other| wish.keys.is_none() && *other == wish);
@@ -109,6 +154,12 @@ fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
             },
         }
     }
+    for (rows, tables, to, _slot) in snapshots {
+        let _ = to.send(snapshot(session, rows, &tables).map_err(|error| error.to_string()));
+    }
+    if reads.is_empty() && pushes.is_empty() {
+        return;
+    }
     match session.read(wishes, None) {
         Ok(at) => {
             for (place, to, _slot) in reads {
@@ -121,4 +172,13 @@ fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
             pushes.into_iter().for_each(|(to, _slot)| _ = to.send(Err(error.to_string())));
         }
     }
+}
+
+fn snapshot(session: &Session, rows: Option<Wish>, tables: &[TableId]) -> Result<WithSnapshot, SessionError> {
+    let mut wishes: Vec<Wish> = tables.iter().copied().map(Wish::whole).collect();
+    let wants_rows = rows.is_some();
+    wishes.extend(rows);
+    let mut at = session.ask_to_read(wishes, None)?.reads(None)?;
+    let rows = if wants_rows { at.tables.pop() } else { None };
+    Ok((rows.map(|rows| rows.rows()).transpose()?, Snapshot::of(at, tables)))
 }

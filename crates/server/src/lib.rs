@@ -30,6 +30,7 @@ mod shared;
 mod slots;
 
 use asks::Asks;
+pub use asks::Snapshot;
 use calls::Calls;
 use console::refused::Tails;
 use follow::Hubs;

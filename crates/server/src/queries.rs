@@ -1,5 +1,6 @@
 //! SQL over the tables, by an engine that the server is given.
 
+use crate::asks::Snapshot;
 use crate::slots::{Slot, Slots};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -9,10 +10,16 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 /// Answers queries over the tables of a session after one released epoch, which contains each call that was answered
-/// before.
+/// before; or as a snapshot has them.
 pub trait Queries: Send + Sync {
     /// The rows of one query. Called on a thread that may wait. Once nobody waits for them any more, it is to end soon.
-    fn query(&self, query: &Query, limits: QueryLimits, waits: &Waits) -> Result<Queried, QueryError>;
+    fn query(
+        &self,
+        query: &Query,
+        at: Option<&Snapshot>,
+        limits: QueryLimits,
+        waits: &Waits,
+    ) -> Result<Queried, QueryError>;
 }
 
 /// A query.
@@ -124,7 +131,7 @@ impl Asking {
     }
 
     /// Asks it on a thread of its own.
-    pub async fn ask(&self, query: Query) -> Result<Queried, NotAsked> {
+    pub async fn ask(&self, query: Query, at: Option<Arc<Snapshot>>) -> Result<Queried, NotAsked> {
         let Some(engine) = self.engine.clone() else {
             return Err(NotAsked::Failed(QueryError::NoEngine("this server has no SQL".into())));
         };
@@ -133,7 +140,7 @@ impl Asking {
         let waiter = Waiter(Waits(Arc::new(AtomicBool::new(true))));
         let waits = waiter.0.clone();
         let asked = spawn_blocking(move || {
-            let answer = engine.query(&query, limits, &waits);
+            let answer = engine.query(&query, at.as_deref(), limits, &waits);
             drop(slot);
             answer
         });

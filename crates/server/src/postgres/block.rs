@@ -6,6 +6,8 @@
 
 use super::backend::Status;
 use super::error::{PgError, PgResult, code};
+use super::snapshot::Shared;
+use tokio::time::Instant;
 
 /// The number of calls that are named in an error.
 const NAMED_MAX: usize = 10;
@@ -27,6 +29,8 @@ struct Open {
     named: Vec<String>,
     /// The names of savepoints, with the number of calls that had committed before.
     savepoints: Vec<(String, usize)>,
+    /// What its reads share.
+    shared: Shared,
 }
 
 impl Block {
@@ -92,10 +96,31 @@ impl Block {
         Ok(())
     }
 
+    /// What the reads of the open block share.
+    pub fn shared(&mut self) -> Option<&mut Shared> {
+        self.open.as_mut().map(|open| &mut open.shared)
+    }
+
+    /// When what they share is given up.
+    pub fn gives_up(&self) -> Option<Instant> {
+        match self.open.as_ref()?.shared {
+            Shared::Held(_, until) => Some(until),
+            Shared::None | Shared::GivenUp => None,
+        }
+    }
+
+    /// Gives it up.
+    pub fn give_up(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.shared = Shared::GivenUp;
+        }
+    }
+
     /// An error fails a block.
     pub fn fail(&mut self) {
         if let Some(open) = &mut self.open {
             open.has_failed = true;
+            open.shared = Shared::None;
         }
     }
 
@@ -131,6 +156,8 @@ impl Block {
 
     fn note(&mut self, call: String) {
         let Some(open) = &mut self.open else { return };
+        // What is read after a call contains it.
+        open.shared = Shared::None;
         open.committed += 1;
         open.named.push(call);
         if open.named.len() > NAMED_MAX {

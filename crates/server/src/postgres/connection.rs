@@ -22,7 +22,7 @@ use super::statement::Prepared;
 use super::wire::Wire;
 use crate::calls::Turn;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// The most calls of a connection that are under way: then it is not read on.
 const CALLS_MAX: usize = 1_000;
@@ -77,6 +77,8 @@ enum Event {
     Outcome,
     Cancel,
     Closing,
+    /// What the reads of the block share is not kept any longer.
+    GivesUp,
 }
 
 /// A connection, once it is known to whom.
@@ -294,6 +296,7 @@ impl Connection {
                 Event::Input if read(&self.stream, &mut self.input)? == Some(0) => return Ok(()),
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
+                Event::GivesUp => self.block.give_up(),
             }
         }
     }
@@ -424,6 +427,13 @@ impl Connection {
         let is_closing = self.wire.stopping.load(Ordering::Acquire);
         let whole_by = self.whole_by.filter(|_| takes_input && queue.is_settled());
         let (mut rung, mut closed) = (pin!(bell.notified()), pin!(closes.wait_for(|closed| *closed)));
+        let gives_up = self.block.gives_up();
+        let mut gives_up = pin!(async move {
+            match gives_up {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        });
         let event = poll_fn(|cx| {
             if queue.poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Outcome));
@@ -433,6 +443,9 @@ impl Connection {
             }
             if takes_input && let Poll::Ready(ready) = stream.poll_read_ready(cx) {
                 return Poll::Ready(ready.map(|()| Event::Input));
+            }
+            if gives_up.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::GivesUp));
             }
             if !is_closing && closed.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Closing));

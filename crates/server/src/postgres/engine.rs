@@ -52,7 +52,9 @@ impl Connection {
             catalogs::rewritten(statement, &wire.catalog, &|constant| self.value(constant))?;
         let sql = other.unwrap_or_else(|| sql.clone());
         let setup = needs_catalogs.then(|| wire.catalogs.clone());
-        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup });
+        // Columns are those of any epoch.
+        let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
+        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup }, at);
         self.answer(asked).await?.map_err(|error| match error {
             NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries wait for their answers; try again"),
             NotAsked::Failed(QueryError::Refused(why)) => refused(refusal, why),

@@ -33,6 +33,7 @@ pub mod code {
     pub const TOO_LARGE: &str = "54000";
     pub const CANCELED: &str = "57014";
     pub const CLOSING: &str = "57P01";
+    pub const SNAPSHOT_TOO_OLD: &str = "72000";
     pub const RUN_OVER: &str = "57P03";
     pub const ABORTED: &str = "P0001";
 }

@@ -261,6 +261,13 @@ impl Connection {
         let Bound::Asked(asked) = bound else { unreachable!("a read asks") };
         let wire = self.wire.clone();
         let table = &wire.catalog.tables[read.table];
+        let (fields, columns) = (table.columns.clone(), read.columns.clone());
+        let limited = |count: usize| asked.limit.map_or(count, |limit| count.min(limit));
+        if self.block.status() == Status::InBlock {
+            let batch = self.rows_in_block(read.table, asked).await?;
+            let end = limited(batch.num_rows());
+            return Ok(Rows { batch, fields, columns, next: 0, end });
+        }
         let busy = || {
             let message = format!("{} reads and pushes wait for their answers; try again", wire.limits.asks_max);
             PgError::new(code::OVER_LIMIT, message)
@@ -273,9 +280,7 @@ impl Connection {
         let answer = asked_for.ok_or_else(busy)?;
         let at = self.answer(answer).await?.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
         // Of a key: the row, or none.
-        let count = at.rows.num_rows();
-        let end = asked.limit.map_or(count, |limit| count.min(limit));
-        let (fields, columns) = (table.columns.clone(), read.columns.clone());
+        let end = limited(at.rows.num_rows());
         Ok(Rows { batch: at.rows, fields, columns, next: 0, end })
     }
 

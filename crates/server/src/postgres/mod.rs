@@ -28,6 +28,7 @@ mod portal;
 mod queue;
 mod reply;
 mod settings;
+mod snapshot;
 mod statement;
 mod types;
 mod understand;
