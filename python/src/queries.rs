@@ -39,22 +39,21 @@ impl Queries for DuckDb {
         let epoch = reads.epoch;
         let tables = frames(&self.0, &wanted, reads);
         let reader = Python::attach(|py| {
-            let answered =
-                || {
-                    let Query { sql, parameters, form, setup } = query;
-                    let form = match form {
-                        QueryForm::Own => "own",
-                        QueryForm::Plain => "plain",
-                        QueryForm::Lists => "lists",
-                        QueryForm::Columns => "columns",
-                    };
-                    let limits = (limits.time_max.as_secs_f64(), limits.rows_max);
-                    let sqls = py.import("tidemill.sql")?;
-                    stream_of(&sqls.call_method1(
-                        "answered",
-                        (tables, epoch, sql, parameters, form, limits, Wanted(waits.clone()), setup.as_deref()),
-                    )?)
+            let answered = || {
+                let Query { sql, parameters, form, setup } = query;
+                let form = match form {
+                    QueryForm::Own => "own",
+                    QueryForm::Plain => "plain",
+                    QueryForm::Lists => "lists",
+                    QueryForm::Columns => "columns",
                 };
+                let limits = (limits.time_max.as_secs_f64(), limits.rows_max);
+                let sqls = py.import("tidemill.sql")?;
+                stream_of(&sqls.call_method1(
+                    "answered",
+                    (tables, epoch, sql, parameters, form, limits, Wanted(waits.clone()), setup.as_deref()),
+                )?)
+            };
             answered().map_err(|error| refusal(py, &error))
         })?;
         let schema = reader.schema();

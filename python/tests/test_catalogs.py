@@ -60,27 +60,29 @@ def psql(server, *commands):
     return ran.stdout
 
 
+EXPECTED = """
+                       Table "public.entries"
+ Column |           Type           | Collation | Nullable | Default
+--------+--------------------------+-----------+----------+---------
+ book   | text                     |           | not null |
+ number | bigint                   |           | not null |
+ flag   | boolean                  |           | not null |
+ rate   | double precision         |           | not null |
+ price  | numeric(12,2)            |           | not null |
+ at     | timestamp with time zone |           | not null |
+ raw    | bytea                    |           | not null |
+ note   | text                     |           |          |
+Indexes:
+    "entries_pkey" PRIMARY KEY, btree (book, number)
+"""
+
 needs_psql = pytest.mark.skipif(shutil.which("psql") is None, reason="psql is not installed (postgresql-client)")
 
 
 @needs_psql
 def test_psql_describes_a_table(server):
-    assert psql(server, r"\d entries") == """\
-                       Table "public.entries"
- Column |           Type           | Collation | Nullable | Default 
---------+--------------------------+-----------+----------+---------
- book   | text                     |           | not null | 
- number | bigint                   |           | not null | 
- flag   | boolean                  |           | not null | 
- rate   | double precision         |           | not null | 
- price  | numeric(12,2)            |           | not null | 
- at     | timestamp with time zone |           | not null | 
- raw    | bytea                    |           | not null | 
- note   | text                     |           |          | 
-Indexes:
-    "entries_pkey" PRIMARY KEY, btree (book, number)
-
-"""
+    shown = [line.rstrip() for line in psql(server, r"\d entries").splitlines()]
+    assert "\n".join(shown).strip() == EXPECTED.strip()
 
 
 @needs_psql
@@ -99,14 +101,22 @@ def test_psql_lists_what_there_is(server):
 def test_names_and_numbers_of_objects(server):
     with connect(server) as db:
         assert db.execute("SELECT 'accounts'::regclass").fetchone() == ("accounts",)
-        assert db.execute("SELECT 'accounts'::regclass::text, 'int8'::regtype::text").fetchone() == ("accounts", "bigint")
+        assert db.execute("SELECT 'accounts'::regclass::text, 'int8'::regtype::text").fetchone() == (
+            "accounts",
+            "bigint",
+        )
         (number,) = db.execute("SELECT oid FROM pg_class WHERE relname = 'accounts'").fetchone()
         assert db.execute("SELECT %s::regclass::oid = 'accounts'::regclass", [number]).fetchone() in ((True,), (False,))
         assert db.execute("SELECT to_regclass('nothing')").fetchone() == (None,)
         with pytest.raises(psycopg.Error, match='relation "nothing" does not exist'):
             db.execute("SELECT 'nothing'::regclass")
-        assert db.execute("SELECT format_type(1700, 786438), format_type(25, NULL)").fetchone() == ("numeric(12,2)", "text")
-        row = db.execute("SELECT current_database(), current_user, current_setting('server_version_num') || ''").fetchone()
+        assert db.execute("SELECT format_type(1700, 786438), format_type(25, NULL)").fetchone() == (
+            "numeric(12,2)",
+            "text",
+        )
+        row = db.execute(
+            "SELECT current_database(), current_user, current_setting('server_version_num') || ''"
+        ).fetchone()
         assert row == ("bank", db.info.user, "150000")
         # Catalogs and tables stand in one query, and those of an application come first.
         query = "SELECT c.relname, a.balance FROM pg_class c, public.accounts a WHERE c.relname = 'accounts'"
@@ -134,11 +144,15 @@ def test_the_schema_of_information(server):
 @pytest.mark.parametrize("binary", [False, True])
 def test_arrays_go_and_come(server, binary):
     with connect(server) as db:
-        row = db.execute("SELECT array_agg(x), array_agg(x || '\"a,') FROM generate_series(1, 2) AS g(x)", binary=binary)
+        row = db.execute(
+            "SELECT array_agg(x), array_agg(x || '\"a,') FROM generate_series(1, 2) AS g(x)", binary=binary
+        )
         assert row.fetchone() == ([1, 2], ['1"a,', '2"a,'])
         query = "SELECT typname FROM pg_type WHERE oid = ANY(%s::oid[]) ORDER BY 1"
         assert db.execute(query, [[16, 25]], binary=binary).fetchall() == [("bool",), ("text",)]
-        row = db.execute("SELECT conkey, ARRAY[NULL, 0.5::float8] FROM pg_constraint WHERE conname = 'entries_pkey'", binary=binary)
+        row = db.execute(
+            "SELECT conkey, ARRAY[NULL, 0.5::float8] FROM pg_constraint WHERE conname = 'entries_pkey'", binary=binary
+        )
         assert row.fetchone() == ([1, 2], [None, 0.5])
 
 

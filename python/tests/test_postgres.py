@@ -276,7 +276,7 @@ def test_lists_are_json(bank):
         ("SELEC 1", None, "42601", None, "syntax error"),
         ("SELECT 'open", None, "42601", None, "syntax error"),
         ("CREATE TABLE t (a int)", None, "0A000", None, "CREATE"),
-        ("LISTEN deposit", None, "0A000", None, "LISTEN"),
+        ("LISTEN deposit", None, "42704", None, "there is no stream 'deposit'; streams: deposits, deposits.late"),
         ("SHOW nothing", None, "42704", None, "there is no setting 'nothing'"),
         ("SET TimeZone = 'Europe/Berlin'", None, "0A000", None, "timezone"),
         ("SET client_encoding = 'LATIN1'", None, "0A000", None, "client_encoding"),
@@ -426,7 +426,9 @@ def test_random_blocks_read_one_state(bank):
         for _ in range(30):
             with psycopg.connect(server.postgres_url) as db:
                 order = seeded.sample(names, len(names))
-                rows = [db.execute("SELECT balance FROM accounts WHERE id = %s", [name]).fetchone()[0] for name in order]
+                rows = [
+                    db.execute("SELECT balance FROM accounts WHERE id = %s", [name]).fetchone()[0] for name in order
+                ]
                 assert sum(rows) == 800
                 assert dict(db.execute("SELECT * FROM accounts").fetchall()) == dict(zip(order, rows, strict=True))
                 assert db.execute("SELECT sum(balance) FROM accounts").fetchone() == (800,)
@@ -658,6 +660,74 @@ def test_a_call_that_waits_is_canceled(app, in_block):
         held.set()
         # It ran all the same.
         assert db.execute("SELECT balance FROM accounts WHERE id = 'ada'").fetchone() == (3,)
+
+
+# Events.
+
+
+def test_psycopg_listens(bank):
+    mill, server = bank
+    with connect(server) as db, connect(server) as other:
+        assert db.execute('LISTEN "deposit.committed"').statusmessage == "LISTEN"
+        db.execute('LISTEN "deposit.committed"')
+        db.execute('LISTEN "transfer.aborted"')
+        for n in range(1, 201):
+            other.execute("CALL deposit('ada', %s)", [n])
+        with pytest.raises(psycopg.Error):
+            other.execute("CALL transfer('ada', 'ada', 1000000)")
+        # What it asks in between is answered in between.
+        assert db.execute("SELECT count(*) FROM accounts").fetchone() == (1,)
+        found = list(db.notifies(timeout=20, stop_after=201))
+        assert [json.loads(one.payload) for one in found[:200]] == [
+            {"account": "ada", "balance": n * (n + 1) // 2} for n in range(1, 201)
+        ]
+        assert [one.channel for one in found] == ["deposit.committed"] * 200 + ["transfer.aborted"]
+        assert json.loads(found[200].payload)["reason"] == "insufficient funds"
+        assert db.execute('UNLISTEN "deposit.committed"').statusmessage == "UNLISTEN"
+        other.execute("CALL deposit('ada', 1)")
+        with pytest.raises(psycopg.Error):
+            other.execute("CALL transfer('ada', 'ada', 1000000)")
+        assert [one.channel for one in db.notifies(timeout=20, stop_after=1)] == ["transfer.aborted"]
+        db.execute("UNLISTEN *")
+        assert list(db.notifies(timeout=0.2)) == []
+        state, said = code_of(db, 'LISTEN "nothing"')
+        assert (state, "deposit.committed" in said.message_primary) == ("42704", True)
+
+
+def test_asyncpg_listens(bank):
+    _, server = bank
+
+    async def main():
+        db, other = await asyncpg.connect(server.postgres_url), await asyncpg.connect(server.postgres_url)
+        heard = asyncio.Queue()
+        await db.add_listener("deposit.committed", lambda *event: heard.put_nowait(event[2:]))
+        for _ in range(3):
+            await other.fetch("SELECT * FROM deposit('ada', 5)")
+        found = [await asyncio.wait_for(heard.get(), 20) for _ in range(3)]
+        assert found == [("deposit.committed", f'{{"account":"ada","balance":{n}}}') for n in (5, 10, 15)]
+        await db.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_a_slow_listener_is_told_and_felt_by_nobody(app):
+    # More than the 64 messages that are kept for it, and than what sockets hold.
+    rounds, count, name = 90, 200, "x" * 4_000
+    with served(app) as (mill, server), greeted(server) as slow, connect(server) as db:
+        slow.sendall(message(b"Q", b'LISTEN "deposit.committed"\0'))
+        assert tags(answers(slow)) == b"CZ"
+        db.execute('LISTEN "deposit.committed"')
+        for _ in range(rounds):
+            mill.call_all(app.transactions["deposit"], [{"account": name, "amount": 1}] * count)
+            assert len(list(db.notifies(timeout=20, stop_after=count))) == count
+        found = answers(slow, b"E")
+        assert b"C53400\0" in found[-1][1] and b"does not keep up" in found[-1][1]
+        assert set(tags(found[:-1])) == {ord("A")} and 0 < len(found) < rounds * count
+        assert slow.recv(1) == b""
+        # What it got is without a gap.
+        balances = [json.loads(body[4:].split(b"\0")[1])["balance"] for _, body in found[:-1]]
+        assert balances == list(range(1, len(found)))
 
 
 # Bytes that no client sends.

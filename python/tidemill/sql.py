@@ -173,8 +173,9 @@ def queried(
     """The rows of one query, which reaches nothing but the tables.
 
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
-    have. ``is_wanted``: asked now and then, whether to go on. ``setup``: statements that make other tables and functions,
-    which are kept for the next query that needs them. Raises ``QueryError``, and ``RunError`` without DuckDB.
+    have. ``is_wanted``: asked now and then, whether to go on. ``setup``: statements that make other tables and
+    functions, which are kept for the next query that needs them. Raises ``QueryError``, and ``RunError`` without
+    DuckDB.
     """
     if isinstance(parameters, (str, bytes)):
         raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")
@@ -196,7 +197,9 @@ def queried(
         else:
             # Of this cursor alone; only a statement makes such a table.
             limit = "" if rows_max is None else f" limit {rows_max + 1}"
-            connection.execute(f"create temp table {_Temporary.table} as from (\n{_bare(query)}\n){limit}", given or None)
+            connection.execute(
+                f"create temp table {_Temporary.table} as from (\n{_bare(query)}\n){limit}", given or None
+            )
     result = _Result(connection) if setup is None else _Temporary(connection)
     if rows_max is not None and len(result) > rows_max:
         raise QueryError(f"the query gives more than {rows_max} rows; add a limit, or aggregate them")
@@ -269,9 +272,9 @@ def answered(
 ) -> Frame:
     """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds and rows.
 
-    ``form``: with the columns that DuckDB gives; with those of Tidemill's types; with lists of those, too; or the latter
-    without rows. ``setup``: as for ``queried``. Raises
-    ``QueryError`` for a number that none of these types holds.
+    ``form``: with the columns that DuckDB gives; with those of Tidemill's types; with lists of those, too; or the
+    latter without rows. ``setup``: as for ``queried``. Raises ``QueryError`` for a number that none of these types
+    holds.
     """
     try:
         given = _parameters(None if parameters is None else json.loads(parameters))

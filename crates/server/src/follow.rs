@@ -1,8 +1,7 @@
-//! Readers of streams: events as they are released, as server-sent events.
+//! Readers of streams: events as they are released, as server-sent events, or as lines of JSON for listeners.
 //!
 //! One thread follows a stream for all of its readers, as long as there are any. Each reader has room for a number of
-//! messages. What it has no room for it misses, and it is told how many; nobody waits for it. A reader that goes on after a
-//! place has a thread of its own.
+//! messages. What it has no room for it misses, and it is told how many; nobody waits for it. A listener ends there. A reader that goes on after a place has a thread of its own.
 
 use crate::slots::{Slot, Slots};
 use hyper::body::{Body, Bytes, Frame};
@@ -44,8 +43,15 @@ pub struct Hubs {
     stopping: Arc<AtomicBool>,
 }
 
-/// A thread: the stream that it follows, and 0 for the one that its readers share.
-type Hub = (StreamId, u64);
+/// How events are told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    ServerSent,
+    Lines,
+}
+
+/// A thread: the stream that it follows, how it tells its events, and 0 for the one that its readers share.
+type Hub = (StreamId, Told, u64);
 
 type Readers = Mutex<BTreeMap<Hub, Vec<Reader>>>;
 
@@ -53,6 +59,8 @@ struct Reader {
     to: mpsc::Sender<Bytes>,
     /// Events that it had no room for, since it was told last.
     missed: u64,
+    /// Of a listener: the events that it had no room for, after which it gets no more.
+    lost: Option<Arc<AtomicU64>>,
 }
 
 /// Why a stream cannot be read.
@@ -84,22 +92,34 @@ impl Hubs {
     pub fn read(&self, stream: StreamId, after: Option<Place>) -> Result<Events, NotRead> {
         let slot = self.slots.take().ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
-        let reader = Reader { to, missed: 0 };
+        let hub = (stream, Told::ServerSent, after.map_or(0, |_| self.next.fetch_add(1, Ordering::Relaxed)));
+        self.join(hub, after, Reader { to, missed: 0, lost: None })?;
+        let mut comment = tokio::time::interval(COMMENT);
+        comment.reset();
+        Ok(Events { messages, comment, _slot: slot })
+    }
+
+    /// Listens to a stream from now on.
+    pub fn listen(&self, stream: StreamId) -> Result<Listener, NotRead> {
+        let slot = self.slots.take().ok_or(NotRead::Busy)?;
+        let (to, messages) = mpsc::channel(MESSAGES_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        self.join((stream, Told::Lines, 0), None, Reader { to, missed: 0, lost: Some(lost.clone()) })?;
+        Ok(Listener { messages, lost, _slot: slot })
+    }
+
+    fn join(&self, hub: Hub, after: Option<Place>, reader: Reader) -> Result<(), NotRead> {
         let mut all = self.readers.lock();
-        let hub = (stream, after.map_or(0, |_| self.next.fetch_add(1, Ordering::Relaxed)));
         match all.get_mut(&hub) {
             Some(readers) => readers.push(reader),
             None => {
                 let following =
-                    self.session.follow_after(stream, after, Slow::Misses, EVENTS_MAX).map_err(NotRead::Refused)?;
+                    self.session.follow_after(hub.0, after, Slow::Misses, EVENTS_MAX).map_err(NotRead::Refused)?;
                 self.serve(hub, following).map_err(|_| NotRead::Busy)?;
                 all.insert(hub, vec![reader]);
             }
         }
-        drop(all);
-        let mut comment = tokio::time::interval(COMMENT);
-        comment.reset();
-        Ok(Events { messages, comment, _slot: slot })
+        Ok(())
     }
 
     /// Starts the thread that follows a stream.
@@ -113,15 +133,15 @@ impl Hubs {
                 let is_over = matches!(next, Followed::Over) || stopping.load(Ordering::Acquire);
                 match next {
                     Followed::Events(released) => {
-                        let messages = messages(&rows, &released);
+                        let messages = messages(&rows, &released, hub.1);
                         give(&readers, hub, |reader| messages.iter().for_each(|(m, events)| reader.give(m, *events)));
                     }
-                    Followed::Missed(events) => give(&readers, hub, |reader| reader.missed += events),
+                    Followed::Missed(events) => give(&readers, hub, |reader| reader.miss(events)),
                     Followed::Nothing | Followed::Over => {}
                 }
                 let mut all = readers.lock();
                 let left = all.get_mut(&hub).expect("only this thread removes it");
-                left.retain(|reader| !reader.to.is_closed());
+                left.retain(|reader| !reader.to.is_closed() && !reader.is_over());
                 if left.is_empty() || is_over {
                     all.remove(&hub);
                     return;
@@ -141,7 +161,24 @@ fn give(all: &Readers, hub: Hub, to: impl FnMut(&mut Reader)) {
 }
 
 impl Reader {
+    fn miss(&mut self, events: u64) {
+        match &self.lost {
+            Some(lost) => _ = lost.fetch_add(events, Ordering::AcqRel),
+            None => self.missed += events,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.lost.as_ref().is_some_and(|lost| lost.load(Ordering::Acquire) > 0)
+    }
+
     fn give(&mut self, message: &Bytes, events: u64) {
+        if self.lost.is_some() {
+            if self.is_over() || self.to.try_send(message.clone()).is_err() {
+                self.miss(events);
+            }
+            return;
+        }
         if self.missed > 0 {
             let missed = format!("event: missed\ndata: {{\"events\":{}}}\n\n", self.missed);
             if self.to.try_send(missed.into()).is_ok() {
@@ -156,13 +193,18 @@ impl Reader {
 
 /// Messages with events, and the numbers of their events. The id of an event is the place after it, so that a reader can go
 /// on there.
-fn messages(rows: &JsonRows, released: &Released) -> Vec<(Bytes, u64)> {
+fn messages(rows: &JsonRows, released: &Released, told: Told) -> Vec<(Bytes, u64)> {
     let events = rows.of(&released.batch);
     let count = released.batch.num_rows();
     let message = |first: usize| {
         let end = count.min(first + MESSAGE_EVENTS_MAX);
         let mut text = Vec::new();
         for row in first..end {
+            if told == Told::Lines {
+                events.write(&mut text, row);
+                text.push(b'\n');
+                continue;
+            }
             let after = Place { epoch: released.epoch, events: released.first + row as u64 + 1 };
             text.extend_from_slice(format!("id: {after}\ndata: ").as_bytes());
             events.write(&mut text, row);
@@ -196,6 +238,34 @@ impl Body for Events {
     }
 }
 
+/// What a listener hears.
+pub enum Heard {
+    /// Events, a JSON object a line.
+    Lines(Bytes),
+    /// It did not keep up: it has missed events, and hears no more.
+    Missed,
+    /// The run is over, or the server about to end.
+    Over,
+}
+
+/// One who listens to a stream.
+pub struct Listener {
+    messages: mpsc::Receiver<Bytes>,
+    lost: Arc<AtomicU64>,
+    _slot: Slot,
+}
+
+impl Listener {
+    /// What there is to be heard.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+        self.messages.poll_recv(cx).map(|message| match (message, self.lost.load(Ordering::Acquire)) {
+            (Some(lines), _) => Heard::Lines(lines),
+            (None, 0) => Heard::Over,
+            (None, _) => Heard::Missed,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +273,7 @@ mod tests {
     #[test]
     fn a_slow_reader_is_told_what_it_missed() {
         let (to, mut messages) = mpsc::channel(2);
-        let mut reader = Reader { to, missed: 0 };
+        let mut reader = Reader { to, missed: 0, lost: None };
         let message = Bytes::from_static(b"data: 1\n\n");
         (0..5).for_each(|_| reader.give(&message, 10));
         assert_eq!(reader.missed, 30);
@@ -212,5 +282,20 @@ mod tests {
         assert_eq!(messages.try_recv().expect("it is told"), "event: missed\ndata: {\"events\":30}\n\n");
         assert_eq!(messages.try_recv().expect("it goes on"), message);
         assert_eq!(reader.missed, 0);
+    }
+
+    #[test]
+    fn a_slow_listener_ends() {
+        let (to, mut messages) = mpsc::channel(2);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut reader = Reader { to, missed: 0, lost: Some(lost.clone()) };
+        let message = Bytes::from_static(b"{}\n");
+        (0..4).for_each(|_| reader.give(&message, 10));
+        assert!(reader.is_over());
+        assert!(messages.try_recv().is_ok() && messages.try_recv().is_ok());
+        // There is room again, but events between would be missing.
+        reader.give(&message, 10);
+        assert!(messages.try_recv().is_err());
+        assert_eq!(lost.load(Ordering::Acquire), 30);
     }
 }

@@ -252,7 +252,10 @@ async fn query(shared: &Shared, request: Request<Incoming>) -> Answer {
     let parameters = parameters.map(|parameters| parameters.to_string());
     match shared
         .queries
-        .ask(Query { sql, parameters, form: if is_arrow { QueryForm::Own } else { QueryForm::Plain }, setup: None }, None)
+        .ask(
+            Query { sql, parameters, form: if is_arrow { QueryForm::Own } else { QueryForm::Plain }, setup: None },
+            None,
+        )
         .await
     {
         Ok(queried) if is_arrow => answer::rows(queried.epoch, answer::ARROW, rows::arrow_of(&queried)),

@@ -159,9 +159,10 @@ impl Server {
         answers.push(asking);
         let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
         let queries = Arc::new(Asking::new(engine, limits.queries_max, of_query));
+        let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
         let shared = Arc::new(Shared {
             queries: queries.clone(),
-            hubs: Hubs::new(session.clone(), limits.readers_max),
+            hubs: hubs.clone(),
             tails: Tails::new(session.clone()),
             recalls: Slots::new(1),
             session: session.clone(),
@@ -180,7 +181,7 @@ impl Server {
         let mut wire = None;
         if let Some((listener, _)) = postgres {
             let counted = shared.postgres_connections.clone();
-            let shared = Arc::new(Wire::new(&session, calls, asks, queries, limits.of_wire(), counted));
+            let shared = Arc::new(Wire::new(&session, calls, asks, queries, hubs, limits.of_wire(), counted));
             let listening = postgres::Listening { listener, wire: shared.clone(), closes };
             connections.push(listening.start().map_err(ServeError::Begin)?);
             wire = Some(shared);

@@ -31,9 +31,11 @@ pub struct Limits {
 impl Limits {
     /// Those that are about clients of PostgreSQL.
     pub fn of_wire(&self) -> WireLimits {
-        let &Limits { calls_max, asks_max, connections_max, body_bytes_max, silence_max, drain_max, .. } = self;
+        let &Limits {
+            calls_max, asks_max, readers_max, connections_max, body_bytes_max, silence_max, drain_max, ..
+        } = self;
         let message_bytes_max = body_bytes_max;
-        WireLimits { calls_max, asks_max, connections_max, message_bytes_max, silence_max, drain_max }
+        WireLimits { calls_max, asks_max, readers_max, connections_max, message_bytes_max, silence_max, drain_max }
     }
 }
 

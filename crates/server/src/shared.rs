@@ -17,7 +17,7 @@ pub struct Shared {
     pub calls: Arc<Calls>,
     pub asks: Arc<Asks>,
     pub queries: Arc<Asking>,
-    pub hubs: Hubs,
+    pub hubs: Arc<Hubs>,
     /// The last events that were refused, for the console.
     pub tails: Tails,
     /// Who makes a savepoint or reads the log: one at a time.

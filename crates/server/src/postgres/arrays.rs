@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn arrays_are_read_whole() {
-        let texts = |text: &str| of_text(text).map(|found| found.into_iter().map(|e| e.unwrap_or("-".into())).collect());
+        let texts =
+            |text: &str| of_text(text).map(|found| found.into_iter().map(|e| e.unwrap_or("-".into())).collect());
         assert_eq!(texts("{}"), Ok(Vec::new()));
         assert_eq!(texts("{1,NULL,\"null\"}"), Ok(vec!["1".into(), "-".into(), "null".into()]));
         assert_eq!(texts("{\"a,\\\"b\",c}"), Ok(vec!["a,\"b".into(), "c".into()]));

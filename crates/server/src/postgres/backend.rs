@@ -95,6 +95,17 @@ pub fn suspended(out: &mut Vec<u8>) {
     message(out, b's', |_| {});
 }
 
+/// An event of what is listened to.
+pub fn notification(out: &mut Vec<u8>, channel: &str, payload: &[u8]) {
+    message(out, b'A', |out| {
+        // No process of another has sent it.
+        out.extend_from_slice(&0i32.to_be_bytes());
+        text(out, channel);
+        out.extend_from_slice(payload);
+        out.push(0);
+    });
+}
+
 pub fn complete(out: &mut Vec<u8>, tag: &str) {
     message(out, b'C', |out| text(out, tag));
 }

@@ -5,7 +5,7 @@ use super::types;
 use crate::calls::Calls;
 use crate::index;
 use tidemill_model::{Field, FieldType};
-use tidemill_plan::TableId;
+use tidemill_plan::{StreamId, TableId};
 use tidemill_runtime::Session;
 
 /// A procedure.
@@ -34,6 +34,8 @@ pub struct Catalog {
     /// In the order of [`Calls::procedures`].
     pub procedures: Vec<Procedure>,
     pub tables: Vec<Table>,
+    /// The streams that can be listened to.
+    pub streams: Vec<(String, StreamId)>,
 }
 
 impl Catalog {
@@ -55,7 +57,10 @@ impl Catalog {
                 key: table.key.clone(),
             }
         });
-        Catalog { procedures: procedures.collect(), tables: tables.collect() }
+        let stream =
+            |stream: &tidemill_plan::Stream| (stream.name.clone(), session.stream(&stream.name).expect("it is there"));
+        let streams = index::streams(program).map(stream).collect();
+        Catalog { procedures: procedures.collect(), tables: tables.collect(), streams }
     }
 
     /// The names of the procedures.

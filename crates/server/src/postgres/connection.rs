@@ -21,7 +21,8 @@ use super::settings::Settings;
 use super::statement::Prepared;
 use super::wire::Wire;
 use crate::calls::Turn;
-use std::collections::HashMap;
+use crate::follow::{Heard, Listener};
+use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -79,6 +80,8 @@ enum Event {
     Closing,
     /// What the reads of the block share is not kept any longer.
     GivesUp,
+    /// Events of what is listened to.
+    Heard(String, Heard),
 }
 
 /// A connection, once it is known to whom.
@@ -94,6 +97,8 @@ pub struct Connection {
     pub statements: HashMap<String, Arc<Prepared>>,
     pub portals: HashMap<String, super::portal::Portal>,
     pub settings: Settings,
+    /// What is listened to, by name.
+    pub listeners: BTreeMap<String, Listener>,
     pub block: Block,
     pub turn: Turn,
     pub process: i32,
@@ -130,6 +135,7 @@ pub async fn serve(stream: TcpStream, wire: Arc<Wire>, closes: watch::Receiver<b
         statements: HashMap::new(),
         portals: HashMap::new(),
         settings: Settings::of(user.clone(), &first.parameters),
+        listeners: BTreeMap::new(),
         block: Block::default(),
         turn: Turn::default(),
         process,
@@ -297,6 +303,7 @@ impl Connection {
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
                 Event::GivesUp => self.block.give_up(),
+                Event::Heard(channel, heard) => self.heard(&channel, &heard)?,
             }
         }
     }
@@ -423,7 +430,7 @@ impl Connection {
 
     async fn wait(&mut self, takes_input: bool) -> Result<Event, Stop> {
         let (bell, mut closes) = (self.bell.clone(), self.closes.clone());
-        let (stream, queue) = (&self.stream, &mut self.queue);
+        let (stream, queue, listeners) = (&self.stream, &mut self.queue, &mut self.listeners);
         let is_closing = self.wire.stopping.load(Ordering::Acquire);
         let whole_by = self.whole_by.filter(|_| takes_input && queue.is_settled());
         let (mut rung, mut closed) = (pin!(bell.notified()), pin!(closes.wait_for(|closed| *closed)));
@@ -443,6 +450,13 @@ impl Connection {
             }
             if takes_input && let Poll::Ready(ready) = stream.poll_read_ready(cx) {
                 return Poll::Ready(ready.map(|()| Event::Input));
+            }
+            if takes_input && queue.is_settled() {
+                for (channel, listener) in listeners.iter_mut() {
+                    if let Poll::Ready(heard) = listener.poll(cx) {
+                        return Poll::Ready(Ok(Event::Heard(channel.clone(), heard)));
+                    }
+                }
             }
             if gives_up.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::GivesUp));

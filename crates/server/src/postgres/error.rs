@@ -22,6 +22,7 @@ pub mod code {
     pub const SYNTAX: &str = "42601";
     pub const NO_COLUMN: &str = "42703";
     pub const NO_SETTING: &str = "42704";
+    pub const NO_STREAM: &str = "42704";
     pub const WRONG_TYPE: &str = "42804";
     pub const NO_FUNCTION: &str = "42883";
     pub const NO_ANSWER: &str = "42000";

@@ -393,9 +393,18 @@ impl Connection {
                 "DEALLOCATE"
             }
             Statement::DiscardAll => {
+                self.unlisten(None);
                 self.statements.clear();
                 self.settings.reset();
                 "DISCARD ALL"
+            }
+            Statement::Listen(name) => {
+                self.listen(name)?;
+                "LISTEN"
+            }
+            Statement::Unlisten(name) => {
+                self.unlisten(name.as_deref());
+                "UNLISTEN"
             }
             Statement::Accepted(tag) => tag,
             other => self.block_command(other)?,

@@ -47,7 +47,9 @@ impl Given {
         match (self, ty) {
             (Given::Null, _) => Ok(Given::Null),
             (Given::Unknown(text), ty) => of_text(ty, &text),
-            (Given::Int(value), PgType::Int2 | PgType::Int4 | PgType::Int8 | PgType::Oid) => in_range(value, ty).map(Given::Int),
+            (Given::Int(value), PgType::Int2 | PgType::Int4 | PgType::Int8 | PgType::Oid) => {
+                in_range(value, ty).map(Given::Int)
+            }
             (Given::Int(value), PgType::Numeric(_)) => Ok(Given::Numeric(value.to_string())),
             (Given::Int(value), PgType::Float8) => Ok(Given::Float(value as f64)),
             (Given::Numeric(text), PgType::Float8) => float(&text).map(Given::Float),

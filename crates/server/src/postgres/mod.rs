@@ -23,6 +23,7 @@ mod execute;
 mod expressions;
 mod frontend;
 mod given;
+mod listening;
 mod names;
 mod portal;
 mod queue;

@@ -90,6 +90,9 @@ pub enum Statement {
     Rollback,
     Savepoint(String),
     Release(String),
+    Listen(String),
+    /// None: to all.
+    Unlisten(Option<String>),
     RollbackTo(String),
     /// None: its default.
     Set(String, Option<String>),

@@ -112,7 +112,8 @@ fn for_engine(sql: &str, statement: &ast::Statement, declared: &[u32], refusal: 
     }
     let known = |oid: u32| if oid == 0 { PgType::Text.oid() } else { oid };
     let parameters = parameters.into_iter().map(known).collect();
-    let statement = Statement::Query(ForEngine { sql: sql.to_owned(), statement: Box::new(statement.clone()), refusal });
+    let statement =
+        Statement::Query(ForEngine { sql: sql.to_owned(), statement: Box::new(statement.clone()), refusal });
     Ok(Prepared { statement, parameters, names: Vec::new(), columns: None })
 }
 
@@ -161,7 +162,8 @@ impl Reading<'_> {
             Sql::Discard { object_type: ast::DiscardObject::ALL } => plain(Statement::DiscardAll),
             Sql::Discard { .. } => plain(Statement::Accepted("DISCARD")),
             Sql::Close { cursor: ast::CloseCursor::All } => plain(Statement::Accepted("CLOSE CURSOR ALL")),
-            Sql::UNLISTEN { .. } => plain(Statement::Accepted("UNLISTEN")),
+            Sql::LISTEN { channel } => plain(Statement::Listen(text_of(channel))),
+            Sql::UNLISTEN { channel } => plain(Statement::Unlisten((channel.value != "*").then(|| text_of(channel)))),
             other => Err(self.refused(other)),
         }
     }

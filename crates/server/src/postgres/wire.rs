@@ -8,6 +8,7 @@ use super::statement::{Prepared, Statement};
 use super::understand;
 use crate::asks::Asks;
 use crate::calls::Calls;
+use crate::follow::Hubs;
 use crate::queries::Asking;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -35,6 +36,8 @@ pub struct WireLimits {
     pub calls_max: usize,
     /// See there.
     pub asks_max: usize,
+    /// Readers of streams, of both protocols.
+    pub readers_max: usize,
     pub connections_max: usize,
     pub message_bytes_max: usize,
     /// How long a message may take.
@@ -48,6 +51,7 @@ pub struct Wire {
     pub calls: Arc<Calls>,
     pub asks: Arc<Asks>,
     pub queries: Arc<Asking>,
+    pub hubs: Arc<Hubs>,
     pub limits: WireLimits,
     pub catalog: Catalog,
     /// Statements that make the catalogs for a query that names them.
@@ -69,6 +73,7 @@ impl Wire {
         calls: Arc<Calls>,
         asks: Arc<Asks>,
         queries: Arc<Asking>,
+        hubs: Arc<Hubs>,
         limits: WireLimits,
         connections: Arc<AtomicUsize>,
     ) -> Wire {
@@ -80,6 +85,7 @@ impl Wire {
             calls,
             asks,
             queries,
+            hubs,
             limits,
             stopping: AtomicBool::new(false),
             connections,

@@ -8,9 +8,9 @@ use super::super::names::text_of;
 use super::super::statement::Constant;
 use super::script;
 use sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SetExpr,
-    Statement, TableAlias, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Select,
+    SelectItem, SetExpr, Statement, TableAlias, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
@@ -133,9 +133,7 @@ impl VisitorMut for Look<'_> {
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         self.is_foreign |= match expression {
-            Expr::Function(function) => {
-                fact(function).is_some() || place(self.catalog, &function.name, true).is_some()
-            }
+            Expr::Function(function) => fact(function).is_some() || place(self.catalog, &function.name, true).is_some(),
             Expr::Cast { data_type, .. } => registered(data_type).is_some() || qualified(data_type),
             Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(_), .. } => true,
             _ => false,
@@ -211,16 +209,12 @@ impl VisitorMut for Rewrite<'_> {
             let before = parts(name).map(|(_, name)| name);
             self.move_name(name, args.is_some());
             // Its columns may be qualified with its name.
-            if alias.is_none() && args.is_none()
+            if alias.is_none()
+                && args.is_none()
                 && let Some(before) = before
                 && name.0.len() == 2
             {
-                *alias = Some(TableAlias {
-                    explicit: true,
-                    name: Ident::new(before),
-                    columns: Vec::new(),
-                    at: None,
-                });
+                *alias = Some(TableAlias { explicit: true, name: Ident::new(before), columns: Vec::new(), at: None });
             }
         }
         ControlFlow::Continue(())
@@ -380,10 +374,7 @@ fn is_text(ty: &DataType) -> bool {
 fn is_text_value(expression: &Expr) -> bool {
     match expression {
         Expr::Value(value) => {
-            matches!(
-                value.value,
-                Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_) | Value::Placeholder(_)
-            )
+            matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_) | Value::Placeholder(_))
         }
         Expr::Cast { data_type, .. } => is_text(data_type),
         Expr::Nested(inner) => is_text_value(inner),

@@ -129,8 +129,10 @@ impl Rows<'_> {
         let columns = "oid, datname, datdba, encoding, datlocprovider, datallowconn, datconnlimit, dattablespace, \
                        datcollate, datctype";
         let (encoding, allows, unlimited, space) = ("6", "true", "-1", "1663");
-        let values = [&DATABASE.to_string(), &text(name), &OWNER.to_string(), encoding, "'c'", allows, unlimited, space];
-        let values: Vec<String> = values.iter().map(ToString::to_string).chain([text("C.UTF-8"), text("C.UTF-8")]).collect();
+        let values =
+            [&DATABASE.to_string(), &text(name), &OWNER.to_string(), encoding, "'c'", allows, unlimited, space];
+        let values: Vec<String> =
+            values.iter().map(ToString::to_string).chain([text("C.UTF-8"), text("C.UTF-8")]).collect();
         self.row("pg_database", columns, &values);
     }
 
@@ -167,7 +169,8 @@ impl Rows<'_> {
         let count = table.key.len().to_string();
         let names = "oid, typname, typnamespace, typowner, typlen, typtype, typcategory, typdelim, typrelid, typisdefined, \
                      typalign, typstorage";
-        let mut values = vec![row_type.to_string(), text(&table.name), PUBLIC.to_string(), OWNER.to_string(), "-1".into()];
+        let mut values =
+            vec![row_type.to_string(), text(&table.name), PUBLIC.to_string(), OWNER.to_string(), "-1".into()];
         values.extend([text("c"), text("C"), text(","), number.to_string(), "true".into(), text("d"), text("x")]);
         self.row("pg_type", names, &values);
         let names = "indexrelid, indrelid, indnatts, indnkeyatts, indisunique, indisprimary, indimmediate, indisvalid, \
@@ -176,7 +179,8 @@ impl Rows<'_> {
         values.extend(vec!["true".to_owned(); 6]);
         values.extend([places.clone(), zeros.clone(), zeros.clone(), zeros]);
         self.row("pg_index", names, &values);
-        let names = "oid, conname, connamespace, contype, convalidated, conrelid, conindid, conislocal, connoinherit, conkey";
+        let names =
+            "oid, conname, connamespace, contype, convalidated, conrelid, conindid, conislocal, connoinherit, conkey";
         let mut values = vec![constraint.to_string(), text(&index_name(table)), PUBLIC.to_string(), text("p")];
         values.extend(["true".into(), number.to_string(), index.to_string(), "true".into(), "true".into(), places]);
         self.row("pg_constraint", names, &values);
@@ -190,13 +194,20 @@ impl Rows<'_> {
                      attstorage, attidentity, attgenerated";
         let mut values = vec![of.to_string(), text(&column.name), ty.oid().to_string(), ty.size().to_string()];
         values.extend([place.to_string(), ty.modifier().to_string(), (!is_nullable).to_string(), "true".into()]);
-        values.extend(["-1".into(), collation.to_string(), text(if ty.size() < 0 { "x" } else { "p" }), text(""), text("")]);
+        values.extend([
+            "-1".into(),
+            collation.to_string(),
+            text(if ty.size() < 0 { "x" } else { "p" }),
+            text(""),
+            text(""),
+        ]);
         self.row("pg_attribute", names, &values);
     }
 
     fn procedure(&mut self, number: usize, procedure: &Procedure) {
         let Procedure { name, fields, returns } = procedure;
-        let oids = |fields: &[Field]| fields.iter().map(|f| types::of_field(&f.ty).oid().to_string()).collect::<Vec<_>>();
+        let oids =
+            |fields: &[Field]| fields.iter().map(|f| types::of_field(&f.ty).oid().to_string()).collect::<Vec<_>>();
         let all: Vec<Field> = fields.iter().chain(returns).cloned().collect();
         let modes = fields.iter().map(|_| text("i")).chain(returns.iter().map(|_| text("t"))).collect::<Vec<_>>();
         let argument_names: Vec<String> = all.iter().map(|field| text(&field.name)).collect();
@@ -207,7 +218,8 @@ impl Rows<'_> {
         };
         let names = "oid, proname, pronamespace, proowner, prolang, prokind, provolatile, proparallel, proretset, pronargs, \
                      prorettype, proargtypes, proallargtypes, proargmodes, proargnames, prosrc, prorows";
-        let mut values = vec![number.to_string(), text(name), PUBLIC.to_string(), OWNER.to_string(), LANGUAGE.to_string()];
+        let mut values =
+            vec![number.to_string(), text(name), PUBLIC.to_string(), OWNER.to_string(), LANGUAGE.to_string()];
         values.extend([text("f"), text("v"), text("u"), (!returns.is_empty()).to_string(), fields.len().to_string()]);
         values.extend([result.to_string(), text(&oids(fields).join(" "))]);
         values.push(if returns.is_empty() { "null".into() } else { format!("[{}]", oids(&all).join(", ")) });
