@@ -5,6 +5,7 @@ use crate::session::{declared_tables, frames};
 use arrow_array::RecordBatchReader;
 use pyo3::prelude::*;
 use std::sync::Arc;
+use tidemill_plan::TableId;
 use tidemill_runtime::{ReadsAt, Session, SessionError};
 use tidemill_server::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Snapshot, Waits};
 
@@ -30,7 +31,9 @@ impl Queries for DuckDb {
         limits: QueryLimits,
         waits: &Waits,
     ) -> Result<Queried, QueryError> {
-        let wanted = declared_tables(&self.0);
+        let names = &self.0.engine().program().tables;
+        let may = |id: &TableId| query.tables.contains(&names[*id].name);
+        let wanted: Vec<TableId> = declared_tables(&self.0).into_iter().filter(may).collect();
         let ask = || self.0.ask(wanted.clone(), None).and_then(|asked| asked.reads(None));
         let reads: ReadsAt = match at {
             Some(snapshot) => snapshot.reads(&wanted),
@@ -40,7 +43,7 @@ impl Queries for DuckDb {
         let tables = frames(&self.0, &wanted, reads);
         let reader = Python::attach(|py| {
             let answered = || {
-                let Query { sql, parameters, form, setup } = query;
+                let Query { sql, parameters, form, setup, tables: _ } = query;
                 let form = match form {
                     QueryForm::Own => "own",
                     QueryForm::Plain => "plain",

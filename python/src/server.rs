@@ -5,6 +5,7 @@ use crate::run::error_of;
 use crate::session::{SIGNALS, Session};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_server::{Limits, ServeOptions};
@@ -18,12 +19,14 @@ pub struct Server {
 
 /// Serves a session. `limits`: calls, connections, bytes of a body, rows of a query; and seconds of a query.
 #[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn serve(
     py: Python<'_>,
     session: &Bound<'_, Session>,
     host: String,
     port: u16,
     postgres_port: Option<u16>,
+    users: Option<PathBuf>,
     insecure: bool,
     limits: (usize, usize, usize, usize, f64),
 ) -> PyResult<Server> {
@@ -34,7 +37,7 @@ pub fn serve(
         Limits { calls_max, connections_max, body_bytes_max, query_rows_max, query_time_max, ..Limits::default() };
     let session = session.get().session.clone();
     let served = session.clone();
-    let options = ServeOptions { host, port, postgres_port, insecure, limits };
+    let options = ServeOptions { host, port, postgres_port, users, insecure, limits };
     let engine = Arc::new(DuckDb(session.clone()));
     let started = py.detach(|| tidemill_server::Server::start_with(served, options, Some(engine)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;

@@ -891,11 +891,21 @@ def test_what_is_no_message_ends_its_connection_alone(bank, wrong):
 def test_random_bytes_harm_nobody(bank):
     mill, server = bank
     seeded = random.Random(11)
-    good = parse(b"SELECT * FROM note($1)") + bind(b"1") + EXECUTE + SYNC + message(b"Q", b"SELECT 1; SHOW ALL\0")
+    oids = struct.pack("!IIIII", 1, 0, 26, 1, 1) + struct.pack("!II", 4, 20)
+    conversations = [
+        parse(b"SELECT * FROM note($1)") + bind(b"1") + EXECUTE + SYNC + message(b"Q", b"SELECT 1; SHOW ALL\0"),
+        message(b"Q", b'LISTEN "note.committed"; BEGIN; SELECT * FROM accounts\0')
+        + message(b"Q", b"COMMIT; UNLISTEN *\0"),
+        parse(b"SELECT typname FROM pg_type WHERE oid = ANY($1::oid[])")
+        + message(b"B", b"\0\0" + struct.pack("!HHHI", 1, 1, 1, len(oids)) + oids + struct.pack("!HH", 1, 1))
+        + EXECUTE
+        + SYNC,
+        parse(b"SELECT $1::text[]") + bind(b'{"a\\"b",NULL}') + EXECUTE + SYNC,
+    ]
     with greeted(server) as other:
-        for _ in range(150):
+        for turn in range(200):
             with greeted(server) as one:
-                bytes_ = bytearray(good)
+                bytes_ = bytearray(conversations[turn % len(conversations)])
                 for _ in range(seeded.randrange(1, 6)):
                     bytes_[seeded.randrange(len(bytes_))] = seeded.randrange(256)
                 one.sendall(bytes(bytes_[: seeded.randrange(1, len(bytes_))]))

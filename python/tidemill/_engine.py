@@ -165,12 +165,13 @@ def serve(
     host: str,
     port: int,
     postgres_port: int | None,
+    users: str | None,
     insecure: bool,
     limits: tuple[int, int, int, int, float],
 ) -> NativeServer:
     """Serves a session. ``limits``: calls, connections, bytes of a body, rows of a query; and seconds of a query.
     Raises ``RunError``."""
-    return _native.serve(session, host, port, postgres_port, insecure, limits)
+    return _native.serve(session, host, port, postgres_port, users, insecure, limits)
 
 
 def close(session: NativeSession) -> Outcome:

@@ -110,6 +110,7 @@ def serve(
     host: str,
     port: int,
     postgres_port: int | None,
+    users: str | None,
     insecure: bool,
     limits: tuple[int, int, int, int, float],
     /,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast, overload
 
@@ -638,6 +639,7 @@ class App:
         *,
         postgres: bool = True,
         postgres_port: int | None = None,
+        users: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         quiet: bool = False,
         **options: Any,
@@ -648,10 +650,11 @@ class App:
         free if ``port`` is 0.
 
         Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
-        ``start``. Only addresses of this machine are served, unless ``insecure`` allows others: nobody is asked who he
-        is. Raises what ``start`` raises, and ``RunError`` where the address cannot be served.
+        ``start``. With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. Only addresses of
+        this machine are served, unless ``insecure`` allows others: what is sent is not encrypted. Raises what
+        ``start`` raises, and ``RunError`` where the address cannot be served.
         """
-        return serve(self, Place(host, port, postgres, postgres_port, insecure), quiet, options)
+        return serve(self, Place(host, port, postgres, postgres_port, users, insecure), quiet, options)
 
     def _keep(self, outcome: Outcome) -> None:
         """Keeps the results of a run where users look for them."""

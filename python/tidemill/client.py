@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import TracebackType
 from typing import Any, TypeVar
@@ -37,9 +37,11 @@ class Client:
     ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """
 
-    def __init__(self, url: str, timeout: float | None = None) -> None:
+    def __init__(self, url: str, timeout: float | None = None, token: str | None = None) -> None:
         self._place = _place(url)
         self._url, self._timeout = url, timeout
+        self._token = token
+        self._own = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._free: list[tuple[float, HTTPConnection]] = []
         self._lock = threading.Lock()
         self._asynchronous: AsyncClient | None = None
@@ -56,7 +58,7 @@ class Client:
         self.close()
 
     async def __aenter__(self) -> AsyncClient:
-        self._asynchronous = AsyncClient(self._url, self._timeout)
+        self._asynchronous = AsyncClient(self._url, self._timeout, token=self._token)
         return self._asynchronous
 
     async def __aexit__(
@@ -135,7 +137,7 @@ class Client:
 
     def _sent(self, connection: HTTPConnection, request: Request) -> HTTPResponse:
         def send() -> HTTPResponse:
-            connection.request(request.method, request.path, request.body, request.headers)
+            connection.request(request.method, request.path, request.body, {**request.headers, **self._own})
             return connection.getresponse()
 
         return self._read(send)
@@ -207,9 +209,12 @@ class AsyncClient:
     It belongs to one event loop. ``connections_max``: the most connections for calls and reads; more wait.
     """
 
-    def __init__(self, url: str, timeout: float | None = None, connections_max: int = 64) -> None:
+    def __init__(
+        self, url: str, timeout: float | None = None, connections_max: int = 64, token: str | None = None
+    ) -> None:
         self._place = _place(url)
         self._url, self._timeout = url, timeout
+        self._own = {"Host": self._place.netloc} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._free: list[tuple[float, _Connection]] = []
         self._room = asyncio.Semaphore(connections_max)
 
@@ -246,7 +251,7 @@ class AsyncClient:
         """``Client.follow``: ``async for event in await client.follow(stream)``."""
         connection = await self._new()
         try:
-            status, headers = await self._waited(connection.ask(self._host(), exchange.follow(stream, after)))
+            status, headers = await self._waited(connection.ask(self._own, exchange.follow(stream, after)))
             if status != exchange.FOUND:
                 text = await self._waited(connection.body(headers))
                 raise exchange.no_stream(Answer(self._url, status, text), stream, after)
@@ -265,7 +270,7 @@ class AsyncClient:
         async with self._room:
             connection = self._idle() or await self._new()
             try:
-                status, headers = await self._waited(connection.ask(self._host(), request))
+                status, headers = await self._waited(connection.ask(self._own, request))
                 text = await self._waited(connection.body(headers))
             except BaseException:
                 # Also where the caller waits no longer: the rest of the answer is nobody's.
@@ -276,9 +281,6 @@ class AsyncClient:
             else:
                 self._free.append((time.monotonic(), connection))
             return Answer(self._url, status, text)
-
-    def _host(self) -> str:
-        return self._place.netloc
 
     def _idle(self) -> _Connection | None:
         while self._free:
@@ -345,9 +347,9 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
-    async def ask(self, host: str, request: Request) -> tuple[int, dict[str, str]]:
+    async def ask(self, own: Mapping[str, str], request: Request) -> tuple[int, dict[str, str]]:
         """Sends a request: the status and the headers of its response."""
-        headers = {"Host": host, **request.headers}
+        headers = {**own, **request.headers}
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))
         lines = [f"{request.method} {request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -378,12 +380,13 @@ class _Connection:
         self._writer.close()
 
 
-def connect(url: str, *, timeout: float | None = None) -> Client:
+def connect(url: str, *, timeout: float | None = None, token: str | None = None) -> Client:
     """A client of the application that is served at ``url``, such as ``http://127.0.0.1:8740``.
 
     With ``async with tm.connect(url) as client`` its methods are awaited. ``timeout``: seconds that an answer may take.
+    ``token``: the user's secret, where the server asks who one is (``tidemill user add``).
     """
-    return Client(url, timeout)
+    return Client(url, timeout, token)
 
 
 def _place(url: str) -> SplitResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -56,6 +57,7 @@ class Place:
     port: int
     postgres: bool
     postgres_port: int | None
+    users: str | os.PathLike[str] | None
     insecure: bool
 
 
@@ -67,7 +69,12 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
     with interruptible(), app.start(**options) as mill:
         try:
             served = mill.serve(
-                place.host, place.port, postgres=place.postgres, postgres_port=postgres_port, insecure=place.insecure
+                place.host,
+                place.port,
+                postgres=place.postgres,
+                postgres_port=postgres_port,
+                users=place.users,
+                insecure=place.insecure,
             )
             with served as server:
                 if not quiet:

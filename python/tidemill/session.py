@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 import warnings
@@ -256,6 +257,7 @@ class Session:
         *,
         postgres: bool = True,
         postgres_port: int = 0,
+        users: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         calls_max: int = 10_000,
         connections_max: int = 1_000,
@@ -267,11 +269,13 @@ class Session:
 
         So are clients of PostgreSQL, on a port of their own, unless ``postgres`` is ``False``.
 
-        The limits are those of ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be
-        served: one that other machines reach needs ``insecure=True``, since nobody is asked who he is.
+        With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. The limits are those of
+        ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be served: one that other
+        machines reach needs ``insecure=True``, since what is sent is not encrypted.
         """
         limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
-        native = _engine.serve(self._native, host, port, postgres_port if postgres else None, insecure, limits)
+        file = None if users is None else os.fspath(users)
+        native = _engine.serve(self._native, host, port, postgres_port if postgres else None, file, insecure, limits)
         return Server(native)
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:

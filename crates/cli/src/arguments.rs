@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
-use tidemill_server::{Limits, PORT, POSTGRES_PORT, ServeOptions};
+use tidemill_server::{Limits, PORT, POSTGRES_PORT, Rights, ServeOptions};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -49,6 +49,9 @@ pub enum Command {
     /// Keep, list, return to or export a state as it was.
     #[command(subcommand)]
     Savepoint(SavepointCommand),
+    /// Say who may call, read, push and follow what is served with '--users'.
+    #[command(subcommand)]
+    User(UserCommand),
     /// Look at single transactions.
     #[command(subcommand)]
     Txn(TxnCommand),
@@ -71,7 +74,8 @@ Examples:
 const SERVE_HELP: &str = "\
 Transactions on the events of app.requests(...) are called: POST /call/NAME with a JSON object. GET / says what there
 is. Clients of PostgreSQL call them as functions: SELECT * FROM deposit('ada', 10). Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
-Nobody is asked who he is. So only addresses of this machine are served, unless '--insecure' allows others.
+Without '--users' nobody is asked who he is, and what is sent is not encrypted. So only addresses of this machine are
+served, unless '--insecure' allows others.
 
 Examples:
   tidemill serve bank.py --state ./state
@@ -100,6 +104,78 @@ pub struct VerifyArguments {
     /// Print what was verified as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+const USER_HELP: &str = "\
+The secret is printed once, and is kept nowhere. It is the password of PostgreSQL's clients, and the token of HTTP's:
+Authorization: Bearer SECRET. A server that runs reads the file again.
+
+Examples:
+  tidemill user add users.json ada --admin
+  tidemill user add users.json shop --call deposit,transfer --read accounts --subscribe transfer.committed
+  tidemill user add users.json report --read '*'
+  tidemill serve bank.py --users users.json";
+
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user to a file, and print the secret.
+    #[command(after_help = USER_HELP)]
+    Add(UserArguments),
+    /// List the users of a file and their rights.
+    #[command(after_help = "Example:\n  tidemill user list users.json")]
+    List {
+        /// The file of users.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Remove a user from a file. Connections that are open go on.
+    #[command(after_help = "Example:\n  tidemill user remove users.json shop")]
+    Remove {
+        /// The file of users.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The user.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct UserArguments {
+    /// The file of users. It is made if it is not there.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The user.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// May do everything, and see the console.
+    #[arg(long)]
+    admin: bool,
+    /// May call these procedures; '*' for all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    call: Vec<String>,
+    /// May read these tables; '*' for all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    read: Vec<String>,
+    /// May push events into these sources; '*' for all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    push: Vec<String>,
+    /// May follow these streams; '*' for all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    subscribe: Vec<String>,
+}
+
+impl UserArguments {
+    pub fn rights(&self) -> Rights {
+        let names = |names: &Vec<String>| names.iter().cloned().collect();
+        Rights {
+            admin: self.admin,
+            call: names(&self.call),
+            read: names(&self.read),
+            push: names(&self.push),
+            subscribe: names(&self.subscribe),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -287,7 +363,10 @@ pub struct ServeArguments {
     /// Do not serve clients of PostgreSQL.
     #[arg(long, help_heading = "Server")]
     no_postgres: bool,
-    /// Allow an address that other machines reach: anybody there can call.
+    /// Ask everybody who he is: a file of users, which 'tidemill user' writes.
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    users: Option<PathBuf>,
+    /// Allow an address that other machines reach. What is sent is not encrypted.
     #[arg(long, help_heading = "Server")]
     insecure: bool,
     /// The most calls without a reply; more are refused with 503.
@@ -329,7 +408,8 @@ impl ServeArguments {
         // One who wants any port has several servers, perhaps.
         let postgres_port = self.postgres_port.unwrap_or(if port == 0 { 0 } else { POSTGRES_PORT });
         let postgres_port = (!self.no_postgres).then_some(postgres_port);
-        ServeOptions { host: self.host.clone(), port, postgres_port, insecure, limits }
+        let users = self.users.clone();
+        ServeOptions { host: self.host.clone(), port, postgres_port, users, insecure, limits }
     }
 }
 

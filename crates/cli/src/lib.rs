@@ -23,6 +23,7 @@ mod serve;
 mod state;
 mod summary;
 mod text;
+mod user;
 
 pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, say_waits, source_streams, table_schema};
 pub use loader::{Loader, Purpose};
@@ -49,6 +50,7 @@ pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &m
         Command::Check(arguments) => check::check(arguments, loader),
         Command::Verify(arguments) => Ok(audit::verify(arguments)),
         Command::Savepoint(command) => Ok(savepoint::savepoint(command)),
+        Command::User(command) => Ok(user::user(command)),
         Command::Txn(command) => Ok(audit::txn(command)),
         Command::Explain(target) => check::explain(target, loader),
         Command::New(arguments) => Ok(new::new(arguments, loader)),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tidemill_runtime::{Control, Session, Summary};
-use tidemill_server::{ServeError, Server};
+use tidemill_server::{ServeError, ServeOptions, Server};
 
 /// The interval at which it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
@@ -51,7 +51,14 @@ pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8
         Err(Failed::Job(error)) => report(&error),
         Err(Failed::Serve(error)) => {
             say::error(&error.to_string());
-            if matches!(error, ServeError::Host(_) | ServeError::Insecure(_)) { exit::USAGE } else { exit::RUN }
+            if matches!(
+                error,
+                ServeError::Host(_) | ServeError::Insecure(_) | ServeError::Unencrypted(_) | ServeError::Users(_)
+            ) {
+                exit::USAGE
+            } else {
+                exit::RUN
+            }
         }
     })
 }
@@ -80,8 +87,14 @@ fn execute<L: Loader>(
     let engine = loader.queries(&session);
     let server = Server::start_with(session.clone(), arguments.options(), engine).map_err(Failed::Serve)?;
     if !quiet {
-        if arguments.options().insecure {
-            say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");
+        match arguments.options() {
+            ServeOptions { insecure: true, users: None, .. } => {
+                say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");
+            }
+            ServeOptions { insecure: true, .. } => {
+                say::warning("what is sent to this address is not encrypted, and tokens of HTTP are not either");
+            }
+            _ => {}
         }
         let name = &session.engine().program().name;
         let postgres = server.postgres_url(name).map(|url| format!(" and {url}")).unwrap_or_default();

@@ -4,6 +4,7 @@ use crate::access::refusal;
 use crate::answer::{self, Answer};
 use crate::calls::Refused;
 use crate::follow::NotRead;
+use crate::identity::Identity;
 use crate::listen::{Listen, Open};
 use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
@@ -101,11 +102,20 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
     };
     let is = |method: Method| request.method() == method;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    // Whether it is there may be asked by everybody.
+    let identity = if path == ["health"] { None } else { Some(Identity::of(shared, request.headers())) };
+    let identity = match identity.transpose() {
+        Ok(identity) => identity,
+        Err(refused) => return *refused,
+    };
+    if let Some(refused) = identity.as_ref().and_then(|identity| identity.refusal(request.method(), &path)) {
+        return refused;
+    }
     match path[..] {
         ["call", name] if is(Method::POST) => call(shared, name, request).await,
         ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
         ["console", ref rest @ ..] => console::respond(shared, rest, request.method(), request.uri()).await,
-        ["query"] if is(Method::POST) => query(shared, request).await,
+        ["query"] if is(Method::POST) => query(shared, &identity.expect("it is asked for"), request).await,
         ["call", _] | ["stream", _] | ["query"] => answer::method("POST"),
         _ if !is(Method::GET) => answer::method("GET"),
         [] if console::is_wanted(request.headers()) => console::page(),
@@ -229,7 +239,7 @@ struct Asked {
     parameters: Option<serde_json::Value>,
 }
 
-async fn query(shared: &Shared, request: Request<Incoming>) -> Answer {
+async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>) -> Answer {
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
@@ -250,10 +260,18 @@ async fn query(shared: &Shared, request: Request<Incoming>) -> Answer {
         Err(why) => return answer::error(StatusCode::BAD_REQUEST, &why),
     };
     let parameters = parameters.map(|parameters| parameters.to_string());
+    let program = shared.session.engine().program();
+    let tables = identity.readable(index::tables(program).map(|table| table.name.clone()));
     match shared
         .queries
         .ask(
-            Query { sql, parameters, form: if is_arrow { QueryForm::Own } else { QueryForm::Plain }, setup: None },
+            Query {
+                sql,
+                parameters,
+                form: if is_arrow { QueryForm::Own } else { QueryForm::Plain },
+                tables,
+                setup: None,
+            },
             None,
         )
         .await

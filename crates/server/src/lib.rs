@@ -19,6 +19,7 @@ mod calls;
 mod console;
 mod follow;
 mod http;
+mod identity;
 mod index;
 mod limits;
 mod listen;
@@ -28,6 +29,7 @@ mod queries;
 mod rows;
 mod shared;
 mod slots;
+mod users;
 
 use asks::Asks;
 pub use asks::Snapshot;
@@ -45,11 +47,14 @@ use shared::Shared;
 use slots::Slots;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tidemill_runtime::Session;
 use tokio::sync::watch;
+use users::UsersFile;
+pub use users::{Rights, User, Users, UsersError};
 
 /// The port if none is given.
 pub const PORT: u16 = 8740;
@@ -63,7 +68,9 @@ pub struct ServeOptions {
     pub port: u16,
     /// That of the protocol of PostgreSQL, if it is spoken; 0: any that is free.
     pub postgres_port: Option<u16>,
-    /// Whether an address is allowed that other machines reach. Nobody is asked who he is.
+    /// A file of users: then everybody is asked who he is.
+    pub users: Option<PathBuf>,
+    /// Whether an address is allowed that other machines reach. What is sent is not encrypted.
     pub insecure: bool,
     /// Limits.
     pub limits: Limits,
@@ -72,7 +79,14 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
         let postgres_port = Some(POSTGRES_PORT);
-        ServeOptions { host: "127.0.0.1".into(), port: PORT, postgres_port, insecure: false, limits: Limits::default() }
+        ServeOptions {
+            host: "127.0.0.1".into(),
+            port: PORT,
+            postgres_port,
+            users: None,
+            insecure: false,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -89,6 +103,15 @@ pub enum ServeError {
          127.0.0.1 behind a proxy that does, or allow it with --insecure"
     )]
     Insecure(IpAddr),
+    /// Others could hear what is sent.
+    #[error(
+        "{0} is reachable from other machines, and what is sent is not encrypted; serve on 127.0.0.1 behind a proxy with TLS, \
+         or allow it with --insecure"
+    )]
+    Unencrypted(IpAddr),
+    /// The users cannot be read.
+    #[error(transparent)]
+    Users(UsersError),
     /// The port cannot be opened.
     #[error("cannot serve on {address}: {source}; give another {option}")]
     Bind {
@@ -144,14 +167,15 @@ impl Server {
         options: ServeOptions,
         engine: Option<Arc<dyn Queries>>,
     ) -> Result<Server, ServeError> {
-        let ServeOptions { host, port, postgres_port, insecure, limits } = options;
+        let ServeOptions { host, port, postgres_port, users, insecure, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().map_err(|_| ServeError::Host(host.into()))?,
         };
         if !ip.is_loopback() && !insecure {
-            return Err(ServeError::Insecure(ip));
+            return Err(if users.is_some() { ServeError::Unencrypted(ip) } else { ServeError::Insecure(ip) });
         }
+        let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
         let (calls, mut answers) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
@@ -161,15 +185,16 @@ impl Server {
         let queries = Arc::new(Asking::new(engine, limits.queries_max, of_query));
         let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
         let shared = Arc::new(Shared {
-            queries: queries.clone(),
-            hubs: hubs.clone(),
+            queries,
+            hubs,
             tails: Tails::new(session.clone()),
             recalls: Slots::new(1),
-            session: session.clone(),
-            calls: calls.clone(),
-            asks: asks.clone(),
+            session,
+            calls,
+            asks,
             limits,
             only_loopback: ip.is_loopback(),
+            users,
             stopping: AtomicBool::new(false),
             connections: Default::default(),
             postgres_connections: Default::default(),
@@ -180,8 +205,7 @@ impl Server {
         let postgres_address = postgres.as_ref().map(|(_, address)| *address);
         let mut wire = None;
         if let Some((listener, _)) = postgres {
-            let counted = shared.postgres_connections.clone();
-            let shared = Arc::new(Wire::new(&session, calls, asks, queries, hubs, limits.of_wire(), counted));
+            let shared = Arc::new(Wire::of(&shared));
             let listening = postgres::Listening { listener, wire: shared.clone(), closes };
             connections.push(listening.start().map_err(ServeError::Begin)?);
             wire = Some(shared);

@@ -32,6 +32,8 @@ pub struct Query {
     pub parameters: Option<String>,
     /// What is wanted of it.
     pub form: QueryForm,
+    /// The names of the tables that it may read. Others are not there.
+    pub tables: Vec<String>,
     /// Statements that make other tables and functions that it needs. They are the same for many queries.
     pub setup: Option<Arc<str>>,
 }

@@ -7,6 +7,7 @@ use crate::follow::Hubs;
 use crate::limits::Limits;
 use crate::queries::Asking;
 use crate::slots::Slots;
+use crate::users::UsersFile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_runtime::Session;
@@ -25,6 +26,8 @@ pub struct Shared {
     pub limits: Limits,
     /// Whether only this machine reaches the server.
     pub only_loopback: bool,
+    /// Who may ask; none if everybody may.
+    pub users: Option<Arc<UsersFile>>,
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
     pub connections: Arc<AtomicUsize>,

@@ -39,6 +39,23 @@ pub fn authenticated(out: &mut Vec<u8>) {
     message(out, b'R', |out| out.extend_from_slice(&[0; 4]));
 }
 
+/// Asks for the first message of SCRAM-SHA-256.
+pub fn ask_scram(out: &mut Vec<u8>) {
+    message(out, b'R', |out| {
+        out.extend_from_slice(&10u32.to_be_bytes());
+        text(out, "SCRAM-SHA-256");
+        out.push(0);
+    });
+}
+
+/// What the server says within SCRAM: then another message follows, or none.
+pub fn scram(out: &mut Vec<u8>, said: &str, is_last: bool) {
+    message(out, b'R', |out| {
+        out.extend_from_slice(&if is_last { 12u32 } else { 11 }.to_be_bytes());
+        out.extend_from_slice(said.as_bytes());
+    });
+}
+
 /// The newest minor version that is spoken, and options of the protocol that are not known.
 pub fn negotiate(out: &mut Vec<u8>, unknown: &[&str]) {
     message(out, b'v', |out| {

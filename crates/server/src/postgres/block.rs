@@ -6,13 +6,26 @@
 
 use super::backend::Status;
 use super::error::{PgError, PgResult, code};
-use super::snapshot::Shared;
+use crate::asks::Snapshot;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The number of calls that are named in an error.
 const NAMED_MAX: usize = 10;
 /// The most savepoints at once.
 const SAVEPOINTS_MAX: usize = 1_000;
+
+/// What the reads of a block share.
+#[derive(Default)]
+pub enum Shared {
+    /// There was no read yet.
+    #[default]
+    None,
+    /// Until then, if nothing reads it before.
+    Held(Arc<Snapshot>, Instant),
+    /// Nothing has read it for too long.
+    GivenUp,
+}
 
 /// The block of a connection, if one is open.
 #[derive(Default)]

@@ -12,6 +12,7 @@
 //! Nothing is written while whole messages wait to be handled, but where much has come together. So the replies to one
 //! `Sync` leave in one write.
 
+use super::authenticate::authenticate;
 use super::backend::{self, Status};
 use super::block::Block;
 use super::error::{PgError, PgResult, Severity, code};
@@ -22,6 +23,7 @@ use super::statement::Prepared;
 use super::wire::Wire;
 use crate::calls::Turn;
 use crate::follow::{Heard, Listener};
+use crate::users::{Right, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -103,6 +105,8 @@ pub struct Connection {
     pub turn: Turn,
     pub process: i32,
     pub user: String,
+    /// What the user may do.
+    pub rights: Rights,
     pub database: String,
     /// Rung by who cancels.
     bell: Arc<Notify>,
@@ -122,9 +126,17 @@ pub async fn serve(stream: TcpStream, wire: Arc<Wire>, closes: watch::Receiver<b
         // The client has gone, has canceled another, or says nothing.
         _ => return,
     };
+    let user = first.value("user").unwrap_or("nobody").to_owned();
+    let rights = match &wire.users {
+        None => Rights::all(),
+        Some(users) => match timeout(patience, authenticate(&stream, &mut input, &wire, users, &user)).await {
+            Ok(Ok(rights)) => rights,
+            Ok(Err(Stop::Error(error))) => return say_last(&stream, &error, patience).await,
+            _ => return,
+        },
+    };
     let bell = Arc::new(Notify::new());
     let (process, secret) = wire.enter(bell.clone());
-    let user = first.value("user").unwrap_or("nobody").to_owned();
     let database = first.value("database").unwrap_or(&user).to_owned();
     let mut connection = Connection {
         stream,
@@ -140,6 +152,7 @@ pub async fn serve(stream: TcpStream, wire: Arc<Wire>, closes: watch::Receiver<b
         turn: Turn::default(),
         process,
         user,
+        rights,
         database,
         bell,
         skips: false,
@@ -207,7 +220,7 @@ async fn start(stream: &TcpStream, wire: &Wire, input: &mut Vec<u8>) -> Result<O
 }
 
 /// The number of bytes that were read; none if none are there, 0 at the end.
-fn read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Option<usize>> {
+pub fn read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Option<usize>> {
     let mut bytes = [0; READ_BYTES];
     match stream.try_read(&mut bytes) {
         Ok(count) => {
@@ -219,7 +232,7 @@ fn read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Option<usize>> {
     }
 }
 
-async fn write_all(stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+pub async fn write_all(stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
             Ok(count) => bytes = &bytes[count..],
@@ -305,6 +318,14 @@ impl Connection {
                 Event::GivesUp => self.block.give_up(),
                 Event::Heard(channel, heard) => self.heard(&channel, &heard)?,
             }
+        }
+    }
+
+    /// Whether the user may do something.
+    pub fn may(&self, right: Right, name: &str) -> PgResult<()> {
+        match self.rights.refusal(&self.user, right, name) {
+            None => Ok(()),
+            Some(why) => Err(PgError::new(code::NO_RIGHT, why).hint("'tidemill user add' says what a user may do")),
         }
     }
 

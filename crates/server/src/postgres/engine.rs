@@ -11,6 +11,7 @@ use super::statement::ForEngine;
 use super::types::PgType;
 use crate::queries::{NotAsked, Queried, Query, QueryError, QueryForm};
 use crate::rows::{plain_rows, plain_schema};
+use crate::users::Right;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema};
 use arrow_select::concat::concat_batches;
@@ -48,13 +49,18 @@ impl Connection {
     async fn engine(&mut self, query: &ForEngine, parameters: String, form: QueryForm) -> PgResult<Queried> {
         let ForEngine { sql, statement, refusal } = query;
         let wire = self.wire.clone();
-        let Rewritten { sql: other, needs_catalogs } =
+        let Rewritten { sql: other, needs_catalogs, named } =
             catalogs::rewritten(statement, &wire.catalog, &|constant| self.value(constant))?;
+        for name in &named {
+            self.may(Right::Read, name)?;
+        }
         let sql = other.unwrap_or_else(|| sql.clone());
+        let names = wire.catalog.tables.iter().map(|table| &table.name);
+        let tables = names.filter(|name| self.rights.has(Right::Read, name)).cloned().collect();
         let setup = needs_catalogs.then(|| wire.catalogs.clone());
         // Columns are those of any epoch.
         let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
-        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup }, at);
+        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup, tables }, at);
         self.answer(asked).await?.map_err(|error| match error {
             NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries wait for their answers; try again"),
             NotAsked::Failed(QueryError::Refused(why)) => refused(refusal, why),

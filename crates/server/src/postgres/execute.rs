@@ -13,6 +13,7 @@ use super::statement::{Constant, Fact, Prepared, Read, Statement, Values};
 use super::types::PgType;
 use super::understand;
 use crate::calls::{Made, Refused};
+use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_runtime::BadRecord;
@@ -183,6 +184,8 @@ impl Connection {
             self.settle().await?;
         }
         self.block.check()?;
+        let name = &self.wire.catalog.procedures[procedure].name;
+        self.may(Right::Call, name)?;
         self.block.check_call(self.settings.get("default_transaction_read_only")? == "on")?;
         let mut reply = loop {
             match self.make(procedure, object)? {
@@ -261,6 +264,7 @@ impl Connection {
         let Bound::Asked(asked) = bound else { unreachable!("a read asks") };
         let wire = self.wire.clone();
         let table = &wire.catalog.tables[read.table];
+        self.may(Right::Read, &table.name)?;
         let (fields, columns) = (table.columns.clone(), read.columns.clone());
         let limited = |count: usize| asked.limit.map_or(count, |limit| count.min(limit));
         if self.block.status() == Status::InBlock {

@@ -8,10 +8,12 @@ use super::catalog::listed;
 use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
 use crate::follow::{Heard, NotRead};
+use crate::users::Right;
 
 impl Connection {
     /// Listens to a stream from now on.
     pub fn listen(&mut self, name: &str) -> PgResult<()> {
+        self.may(Right::Subscribe, name)?;
         if self.listeners.contains_key(name) {
             return Ok(());
         }

@@ -12,6 +12,7 @@
 //! nobody is told that something was undone that has committed.
 
 mod arrays;
+mod authenticate;
 mod backend;
 mod block;
 mod catalog;

@@ -4,6 +4,8 @@
 //! given up once nothing has read it for a while, and the next read of the block fails.
 
 use super::backend::Status;
+use super::block::Shared;
+use super::catalog::Table;
 use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
 use super::statement::Asked;
@@ -15,20 +17,6 @@ use tidemill_model::{FieldType, Value};
 use tidemill_runtime::Wish;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-
-use super::catalog::Table;
-
-/// The snapshot of a block.
-#[derive(Default)]
-pub enum Shared {
-    /// There was no read yet.
-    #[default]
-    None,
-    /// Until then, if nothing reads it before.
-    Held(Arc<Snapshot>, Instant),
-    /// Nothing has read it for too long.
-    GivenUp,
-}
 
 impl Connection {
     /// The snapshot of the open block; none outside of one.

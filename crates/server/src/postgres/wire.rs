@@ -10,6 +10,8 @@ use crate::asks::Asks;
 use crate::calls::Calls;
 use crate::follow::Hubs;
 use crate::queries::Asking;
+use crate::shared::Shared;
+use crate::users::{UsersFile, secret};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -17,7 +19,6 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
-use tidemill_runtime::Session;
 use tokio::sync::Notify;
 
 /// The most statements that are kept, and the bytes of their texts. Those that are sent often are few.
@@ -52,6 +53,10 @@ pub struct Wire {
     pub asks: Arc<Asks>,
     pub queries: Arc<Asking>,
     pub hubs: Arc<Hubs>,
+    /// Who may ask; none if everybody may.
+    pub users: Option<Arc<UsersFile>>,
+    /// A secret of this server.
+    pub own: [u8; 32],
     pub limits: WireLimits,
     pub catalog: Catalog,
     /// Statements that make the catalogs for a query that names them.
@@ -68,27 +73,23 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(
-        session: &Session,
-        calls: Arc<Calls>,
-        asks: Arc<Asks>,
-        queries: Arc<Asking>,
-        hubs: Arc<Hubs>,
-        limits: WireLimits,
-        connections: Arc<AtomicUsize>,
-    ) -> Wire {
-        let catalog = Catalog::of(session, &calls);
+    /// That of a server.
+    pub fn of(shared: &Shared) -> Wire {
+        let session = &shared.session;
+        let catalog = Catalog::of(session, &shared.calls);
         let database = &session.engine().program().name;
         Wire {
             catalogs: catalogs::script(&catalog, database, &DEFAULTS).into(),
             catalog,
-            calls,
-            asks,
-            queries,
-            hubs,
-            limits,
+            calls: shared.calls.clone(),
+            asks: shared.asks.clone(),
+            queries: shared.queries.clone(),
+            hubs: shared.hubs.clone(),
+            users: shared.users.clone(),
+            own: secret(),
+            limits: shared.limits.of_wire(),
             stopping: AtomicBool::new(false),
-            connections,
+            connections: shared.postgres_connections.clone(),
             kept: Mutex::default(),
             cancels: Mutex::default(),
             next: AtomicI32::new(1),

@@ -25,6 +25,8 @@ pub struct Rewritten {
     pub sql: Option<String>,
     /// Whether it needs the catalogs.
     pub needs_catalogs: bool,
+    /// The tables of the application that it names.
+    pub named: Vec<String>,
 }
 
 /// Puts a query into the words of the engine. `value`: what a connection says of itself.
@@ -33,17 +35,18 @@ pub fn rewritten(
     catalog: &Catalog,
     value: &dyn Fn(&Constant) -> PgResult<Given>,
 ) -> PgResult<Rewritten> {
-    let mut look = Look { catalog, is_foreign: false };
+    let mut look = Look { catalog, is_foreign: false, named: Vec::new() };
     let mut own = statement.clone();
     let _ = VisitMut::visit(&mut own, &mut look);
     if !look.is_foreign {
-        return Ok(Rewritten { sql: None, needs_catalogs: false });
+        return Ok(Rewritten { sql: None, needs_catalogs: false, named: look.named });
     }
     let mut rewrite = Rewrite { catalog, value, needs_catalogs: false };
     match VisitMut::visit(&mut own, &mut rewrite) {
         ControlFlow::Break(error) => Err(*error),
         ControlFlow::Continue(()) => {
-            Ok(Rewritten { sql: Some(own.to_string()), needs_catalogs: rewrite.needs_catalogs })
+            let needs_catalogs = rewrite.needs_catalogs;
+            Ok(Rewritten { sql: Some(own.to_string()), needs_catalogs, named: look.named })
         }
     }
 }
@@ -119,6 +122,7 @@ fn place(catalog: &Catalog, name: &ObjectName, is_function: bool) -> Option<(Pla
 struct Look<'a> {
     catalog: &'a Catalog,
     is_foreign: bool,
+    named: Vec<String>,
 }
 
 impl VisitorMut for Look<'_> {
@@ -127,6 +131,10 @@ impl VisitorMut for Look<'_> {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Table { name, args, .. } = factor {
             self.is_foreign |= place(self.catalog, name, args.is_some()).is_some();
+            let last = name.0.last().map(ToString::to_string).unwrap_or_default();
+            let last = last.trim_matches('"');
+            let named = self.catalog.tables.iter().find(|table| table.name.eq_ignore_ascii_case(last));
+            self.named.extend(named.map(|table| table.name.clone()));
         }
         ControlFlow::Continue(())
     }

@@ -1,0 +1,92 @@
+//! Who a request of HTTP is from: a bearer token, or the same as a password, which browsers ask for.
+
+use crate::answer::{self, Answer};
+use crate::shared::Shared;
+use crate::users::{Right, Rights, base64_decoded};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{HeaderMap, Method, StatusCode};
+
+/// One who asks.
+pub struct Identity {
+    name: String,
+    rights: Rights,
+}
+
+impl Identity {
+    /// Who it is, or the response to one who does not say so.
+    pub fn of(shared: &Shared, headers: &HeaderMap) -> Result<Identity, Box<Answer>> {
+        let Some(file) = &shared.users else { return Ok(Identity { name: String::new(), rights: Rights::all() }) };
+        let users = file.current();
+        let users =
+            users.map_err(|error| Box::new(answer::error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())))?;
+        let said = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(token);
+        let found = said.as_ref().and_then(|(name, token)| {
+            users.of_token(token).filter(|user| name.as_ref().is_none_or(|name| *name == user.name))
+        });
+        match found {
+            Some(user) => Ok(Identity { name: user.name.clone(), rights: user.rights.clone() }),
+            None => Err(Box::new(unknown(said.is_some()))),
+        }
+    }
+
+    /// Those of these tables that may be read.
+    pub fn readable(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        names.filter(|name| self.rights.has(Right::Read, name)).collect()
+    }
+
+    /// The response to a request that may not be made.
+    pub fn refusal(&self, method: &Method, path: &[&str]) -> Option<Answer> {
+        let why = match (method, path) {
+            (&Method::POST, ["call", name]) => self.rights.refusal(&self.name, Right::Call, name),
+            (&Method::POST, ["stream" | "streams", name]) => self.rights.refusal(&self.name, Right::Push, name),
+            (_, ["tables", name, ..]) => self.rights.refusal(&self.name, Right::Read, name),
+            (_, ["streams", name]) => self.rights.refusal(&self.name, Right::Subscribe, name),
+            (_, ["console", ..]) if !self.rights.admin => {
+                Some(format!("user '{}' is no admin, and the console is for those", self.name))
+            }
+            _ => None,
+        };
+        why.map(|why| answer::error(StatusCode::FORBIDDEN, &why))
+    }
+}
+
+/// The name, if it is given, and the token.
+fn token(value: &str) -> Option<(Option<String>, String)> {
+    let (scheme, rest) = value.split_once(' ')?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" => Some((None, rest.trim().to_owned())),
+        "basic" => {
+            let both = String::from_utf8(base64_decoded(rest.trim())?).ok()?;
+            let (name, token) = both.split_once(':')?;
+            Some((Some(name.to_owned()), token.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+fn unknown(is_wrong: bool) -> Answer {
+    let why = match is_wrong {
+        true => "no user has this token",
+        false => "this server asks who you are; send Authorization: Bearer TOKEN, which 'tidemill user add' gives",
+    };
+    let mut response = answer::error(StatusCode::UNAUTHORIZED, why);
+    for way in ["Bearer", "Basic realm=\"tidemill\", charset=\"UTF-8\""] {
+        response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(way));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_found_in_headers() {
+        assert_eq!(token("Bearer abc"), Some((None, "abc".into())));
+        assert_eq!(token("bearer  abc "), Some((None, "abc".into())));
+        assert_eq!(token("Basic YWRhOmE6Yg=="), Some((Some("ada".into()), "a:b".into())));
+        for wrong in ["", "Bearer", "Basic !", "Basic YWRh", "Digest x"] {
+            assert_eq!(token(wrong), None, "{wrong}");
+        }
+    }
+}
