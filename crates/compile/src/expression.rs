@@ -134,12 +134,12 @@ impl Body<'_, '_> {
                 self.l.call_text(helpers::window_add as *const () as usize, &arguments)
             }
             Node::WindowRead { .. } => self.window_read(expr),
-            Node::WindowNext { window, cell, time, after } => {
+            Node::WindowNext { window, cell, time, within, after } => {
                 let cell = self.expr(cell);
                 let (time, after) = (self.expr(time).word, self.expr(after).word);
-                let window = self.window_address(window);
+                let (window, within) = (self.window_address(window), self.l.int(*within));
                 let bytes = cell.len.expect("a window is bytes");
-                let arguments = [window, cell.word, bytes, time, after];
+                let arguments = [window, cell.word, bytes, time, within, after];
                 plain(self.l.call_word(helpers::window_next as *const () as usize, &arguments))
             }
             Node::WindowField { cell, at, of, field } => self.window_field(cell, at, (*of, *field), expr.ty),

@@ -178,8 +178,8 @@ helpers! {
         found
     }
     /// Where the next record of a window begins.
-    fn window_next(spec: *const Window, w: *const u8, wl: u64, time: i64, after: i64) -> i64 {
-        window::next(&*spec, bytes(w, wl), time, after)
+    fn window_next(spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, after: i64) -> i64 {
+        window::next(&*spec, bytes(w, wl), time, within, after)
     }
     /// A value of a record, in the scratch words: 1 if it is null.
     fn window_field(context: *mut AccessContext, w: *const u8, wl: u64, at: i64, of: u64, field: u64, kind: i64) -> i64 {

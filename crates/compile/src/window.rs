@@ -232,7 +232,7 @@ fn stride(window: &Window) -> Option<usize> {
         Keep::Slices(_) => Some(window.slice_bytes()),
         _ if window.has_lengths() => None,
         Keep::Distinct(_) => Some(16),
-        Keep::Records(_) | Keep::Moments(_) => None,
+        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) => None,
         Keep::Last(_) => Some(8),
     }
 }
@@ -240,7 +240,7 @@ fn stride(window: &Window) -> Option<usize> {
 /// The slice of now: that of the time, or that of the newest entry where it is later.
 fn now(window: &Window, bytes: &[u8], time: i64) -> i64 {
     let Some(slices) = window.slices() else { return 0 };
-    if let Keep::Records(_) = window.keep {
+    if window.is_of_records() {
         return time.div_euclid(slices.slide);
     }
     let newest = match stride(window) {
@@ -302,6 +302,13 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             tail.extend_from_slice(&now.to_le_bytes());
             write_item(item, tail);
             Edit { start: recent(window, bytes, now, slices.count), gap: bytes.len()..bytes.len() }
+        }
+        Keep::Latest(slices) => {
+            let start = recent(window, bytes, now, slices.count);
+            let last = entries(window, &bytes[start..]).last().filter(|(slice, ..)| *slice == now);
+            tail.extend_from_slice(&now.to_le_bytes());
+            write_item(item, tail);
+            Edit { start, gap: last.map_or(bytes.len(), |(.., at)| start + at)..bytes.len() }
         }
         Keep::Moments(slices) => {
             let start = recent(window, bytes, now, slices.count);
@@ -395,16 +402,16 @@ fn nth(window: &Window, bytes: &[u8], entry: usize) -> usize {
     }
 }
 
-/// Where the next record begins after the entry at `after`, or the first if that is negative; −1 if there is none.
-pub fn next(window: &Window, bytes: &[u8], time: i64, after: i64) -> i64 {
-    let Keep::Records(slices) = window.keep else { unreachable!("analysis gives windows of records") };
+/// Where the next record of the last `within` slices begins after the entry at `after`, or the first if that is negative; −1
+/// if there is none.
+pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -> i64 {
     let mut rest = entries(window, bytes);
     if let Ok(after) = usize::try_from(after) {
         rest.at = after.min(bytes.len());
         rest.next();
     }
     // Below the least number there is no slice.
-    let gone = now(window, bytes, time).checked_sub(slices.count);
+    let gone = now(window, bytes, time).checked_sub(within);
     let mut found = rest.filter(|(slice, ..)| gone.is_none_or(|gone| *slice > gone));
     found.next().map_or(-1, |(.., start)| start as i64)
 }
@@ -492,7 +499,7 @@ fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
         Keep::Slices(_) => part.chunks_exact(N::SLICE_BYTES).for_each(|entry| whole.add_entry(&entry[8..])),
         Keep::Last(_) => part.chunks_exact(8).for_each(|value| whole.add(N::read(value))),
         Keep::Distinct(_) => unreachable!("analysis refuses all else of distinct values"),
-        Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
+        Keep::Records(_) | Keep::Latest(_) => unreachable!("analysis refuses aggregates of records"),
         Keep::Moments(_) => unreachable!("analysis refuses all else of moments"),
     }
     (whole.count > 0).then_some(whole)

@@ -101,7 +101,7 @@ const KINDS: &[&str] = &[
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
-    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "WindowNext", "WindowField", "Pack",
+    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
     "out closes", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "cascade 1", "cascade 2", "several inputs", "several deliveries", "Root", "In",

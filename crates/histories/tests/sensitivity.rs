@@ -172,12 +172,12 @@ fn noticed(history: &History, mistakes: &[Mistake]) -> Vec<bool> {
 }
 
 /// Puts back the transactions that windows over streams are made of, and the statements that say when rows wake: with a
-/// mistake in these some histories do not end.
+/// mistake in these some histories do not end. So are functions that go over records: they would read where none is.
 fn keep_hidden(changed: &mut Json, right: &Json) {
     let is_hidden = |named: &Json| named["name"].as_str().is_some_and(|name| name.contains('.'));
     let tables = right["tables"].as_array().expect("a list");
     for (index, transaction) in right["transactions"].as_array().expect("a list").iter().enumerate() {
-        if is_hidden(transaction) {
+        if is_hidden(transaction) || transaction["body"].to_string().contains("WindowNext") {
             changed["transactions"][index] = transaction.clone();
             continue;
         }

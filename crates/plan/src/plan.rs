@@ -142,6 +142,12 @@ pub enum WindowDef {
         #[serde(default)]
         slide: Option<Value>,
     },
+    /// The last record ([`ExprNode::Pack`]) of each slice of the last `span`, in slices of `slide`.
+    Latest {
+        span: Value,
+        #[serde(default)]
+        slide: Option<Value>,
+    },
     /// Count, sum and sum of squares of those of the last `span`, in slices of `slide`: for variances.
     Moments {
         span: Value,
@@ -609,8 +615,14 @@ pub enum ExprNode {
         by: Option<Box<Expr>>,
     },
     /// Of a column of records: where the first one stands that is not too old, after the one at `after`, or from the oldest
-    /// on where that is −1; −1 if there is none.
-    NextRecord { role: String, column: String, after: Box<Expr> },
+    /// on where that is −1; −1 if there is none. Of a part of the column, those of that span are not too old.
+    NextRecord {
+        role: String,
+        column: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part: Option<WindowPart>,
+        after: Box<Expr>,
+    },
     /// A value of the record at `at` of a column of records: the one of number `field` among `of`, which has this type.
     RecordField { role: String, column: String, at: Box<Expr>, of: usize, field: usize, ty: ColumnType },
     /// The values as one record, of type `bytes`.

@@ -33,11 +33,7 @@ impl Display for Expr {
             ExprNode::Cell { role, column } => write!(f, "{role}.{column}"),
             ExprNode::Window { role, column, part, aggregate } => {
                 write!(f, "{role}.{column}")?;
-                match part {
-                    None => {}
-                    Some(WindowPart::Span(span)) => write!(f, ".window({})", literal(span))?,
-                    Some(WindowPart::Last(count)) => write!(f, ".last({count})")?,
-                }
+                window_part(f, part.as_ref())?;
                 write!(f, ".{aggregate}()")
             }
             ExprNode::Aggregate { function, value, by } => {
@@ -48,7 +44,11 @@ impl Display for Expr {
                     _ => write!(f, "{function}()"),
                 }
             }
-            ExprNode::NextRecord { role, column, after } => write!(f, "{role}.{column}.next({after})"),
+            ExprNode::NextRecord { role, column, part, after } => {
+                write!(f, "{role}.{column}")?;
+                window_part(f, part.as_ref())?;
+                write!(f, ".next({after})")
+            }
             ExprNode::RecordField { role, column, at, field, .. } => write!(f, "{role}.{column}[{at}].{field}"),
             ExprNode::Pack(values) => {
                 f.write_str("pack(")?;
@@ -113,6 +113,15 @@ fn at(expr: &Expr, least: Level) -> String {
 /// The text of `expr` where only something tighter than `level` may stand.
 fn above(expr: &Expr, outer: Level) -> String {
     if level(expr) > outer { expr.to_string() } else { format!("({expr})") }
+}
+
+/// The part of a window that is asked for.
+fn window_part(f: &mut fmt::Formatter<'_>, part: Option<&WindowPart>) -> fmt::Result {
+    match part {
+        None => Ok(()),
+        Some(WindowPart::Span(span)) => write!(f, ".window({})", literal(span)),
+        Some(WindowPart::Last(count)) => write!(f, ".last({count})"),
+    }
 }
 
 fn join(f: &mut Formatter<'_>, parts: &[Expr], word: &str, level: Level) -> fmt::Result {

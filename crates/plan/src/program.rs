@@ -718,11 +718,11 @@ pub enum Node {
     /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
     /// and `Max` of no values are null.
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
-    /// The values as one record of a window ([`crate::Keep::Records`]); `Bytes`. Never fails.
+    /// The values as one record of a window ([`crate::Keep::Records`], [`crate::Keep::Latest`]); `Bytes`. Never fails.
     Pack(Vec<Expr>),
-    /// Where in the bytes of a window of records the first entry begins that is in its slices as of `time`, after the one
-    /// that begins at `after`, or from the start where that is negative; −1 if there is none. `Int`.
-    WindowNext { window: Window, cell: Box<Expr>, time: Box<Expr>, after: Box<Expr> },
+    /// Where in the bytes of a window of records the first entry begins that is in the last `within` slices as of `time`,
+    /// after the one that begins at `after`, or from the start where that is negative; −1 if there is none. `Int`.
+    WindowNext { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, after: Box<Expr> },
     /// The value of number `field`, among `of`, of the record in the entry that begins at `at`. It has the type that it was
     /// packed with, possibly null there.
     WindowField { cell: Box<Expr>, at: Box<Expr>, of: usize, field: usize },

@@ -24,6 +24,7 @@
 //! | | slice, −1 − band, sum of the band (24 bytes), 0, 0 | other band of a slice whose sum is not 0 |
 //! | `Distinct` | slice, value | value, with the last slice it was added in |
 //! | `Records` | slice, record | record of the last slices |
+//! | `Latest` | slice, record | slice that is not empty, of its last record |
 //! | `Moments` | slice, length, moments | slice that is not empty |
 //! | `Last` | value | of the last values |
 //!
@@ -33,7 +34,7 @@
 //!
 //! # Records
 //!
-//! A window of records has no clock: it is added to at the times of positions, which only go forward. So *now* is the slice
+//! A window of records, all or the last ones, has no clock: it is added to at the times of positions, which only go forward. So *now* is the slice
 //! of the time, and old entries are found from the front. A record is its length and its bytes: for each 64 values, or a
 //! part of them, a number with a bit that is 1 for each value that is null, the first value in the lowest bit; then a number
 //! for each value, 0 for a null, of a text where in the record its bytes begin in the lower 32 bits and how many there are
@@ -78,6 +79,8 @@ pub enum Keep {
     Distinct(Slices),
     /// Every record of the last slices, oldest first.
     Records(Slices),
+    /// The last record of each of the last slices, oldest first.
+    Latest(Slices),
     /// Count, sum and sum of squares of each of the last slices.
     Moments(Slices),
     /// The last so many values, whatever their times.
@@ -120,6 +123,7 @@ impl fmt::Display for Window {
             Keep::Slices(slices) => write!(f, "window of {value} over {slices}"),
             Keep::Distinct(slices) => write!(f, "window of distinct {value} over {slices}"),
             Keep::Records(slices) => write!(f, "records of {slices}"),
+            Keep::Latest(slices) => write!(f, "a record for each slice of {slices}"),
             Keep::Moments(slices) => write!(f, "moments of {value} over {slices}"),
             Keep::Last(count) => write!(f, "window of the last {count} {value}"),
         }
@@ -145,11 +149,23 @@ impl Window {
     /// The slices, where there are any.
     pub fn slices(&self) -> Option<Slices> {
         match self.keep {
-            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices) => {
-                Some(slices)
-            }
+            Keep::Slices(slices)
+            | Keep::Distinct(slices)
+            | Keep::Records(slices)
+            | Keep::Latest(slices)
+            | Keep::Moments(slices) => Some(slices),
             Keep::Last(_) => None,
         }
+    }
+
+    /// Whether it is of records, which are read one by one.
+    pub fn is_of_records(&self) -> bool {
+        matches!(self.keep, Keep::Records(_) | Keep::Latest(_))
+    }
+
+    /// Whether a slice has one entry at most.
+    fn has_one_a_slice(&self) -> bool {
+        matches!(self.keep, Keep::Latest(_) | Keep::Moments(_))
     }
 
     /// Whether an entry says how long it is.
@@ -169,7 +185,7 @@ impl Window {
         while at < bytes.len() {
             if self.slices().is_some() {
                 let Some(slice) = number(at) else { return false };
-                if before.is_some_and(|before| slice < before) {
+                if before.is_some_and(|before| slice < before || slice == before && self.has_one_a_slice()) {
                     return false;
                 }
                 before = Some(slice);
@@ -186,7 +202,7 @@ impl Window {
         }
         let most = match self.keep {
             Keep::Last(count) => count,
-            Keep::Moments(slices) => slices.count,
+            Keep::Latest(slices) | Keep::Moments(slices) => slices.count,
             _ => i64::MAX,
         };
         at == bytes.len() && entries <= most

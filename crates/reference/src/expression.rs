@@ -128,9 +128,9 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
             let (cell, time) = (eval(cell)?, as_word(time)?);
             crate::window::read(window, bytes(&cell), time, *within, *aggregate).ok_or(*reason)?
         }
-        Node::WindowNext { window, cell, time, after } => {
+        Node::WindowNext { window, cell, time, within, after } => {
             let (cell, time, after) = (eval(cell)?, as_word(time)?, as_word(after)?);
-            Value::Int(crate::records::next(window, bytes(&cell), time, after))
+            Value::Int(crate::records::next(window, bytes(&cell), time, *within, after))
         }
         Node::WindowField { cell, at, of, field } => {
             let (cell, at) = (eval(cell)?, as_word(at)?);

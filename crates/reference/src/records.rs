@@ -1,7 +1,7 @@
 //! Windows of records, decoded at every step. What they mean, and the bytes, are said in `tidemill_plan`'s `window`.
 
 use tidemill_model::{Type, Value};
-use tidemill_plan::{Keep, Slices, Window, record_nulls};
+use tidemill_plan::{Slices, Window, record_nulls};
 
 /// The bytes of a window with one more record.
 pub fn add(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
@@ -17,11 +17,18 @@ pub fn add(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Where the next record begins; −1 if there is none.
-pub fn next(window: &Window, bytes: &[u8], time: i64, after: i64) -> i64 {
-    let Keep::Records(slices) = window.keep else { panic!("a window of records") };
+/// The bytes of a window with the last record of each slice, and one more record.
+pub fn replace(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
     let now = time.div_euclid(slices.slide);
-    let is_next = |(at, slice, _): &(usize, i64, &[u8])| *at as i64 > after && is_within(*slice, now, slices.count);
+    let last = entries(bytes).last().filter(|(_, slice, _)| *slice == now);
+    add(slices, &bytes[..last.map_or(bytes.len(), |(at, ..)| at)], time, record)
+}
+
+/// Where the next record of the last `within` slices begins; −1 if there is none.
+pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -> i64 {
+    let slices = window.slices().expect("a window of records");
+    let now = time.div_euclid(slices.slide);
+    let is_next = |(at, slice, _): &(usize, i64, &[u8])| *at as i64 > after && is_within(*slice, now, within);
     entries(bytes).find(is_next).map_or(-1, |(at, ..)| at as i64)
 }
 

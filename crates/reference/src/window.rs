@@ -40,8 +40,10 @@ impl Entry {
 
 /// The bytes of a window with one more value.
 pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
-    if let (Keep::Records(slices), Value::Bytes(record)) = (window.keep, &value) {
-        return crate::records::add(slices, bytes, time, record);
+    match (window.keep, &value) {
+        (Keep::Records(slices), Value::Bytes(record)) => return crate::records::add(slices, bytes, time, record),
+        (Keep::Latest(slices), Value::Bytes(record)) => return crate::records::replace(slices, bytes, time, record),
+        _ => {}
     }
     if let Keep::Moments(slices) = window.keep {
         return moments::add(slices, bytes, time, &value);
@@ -49,7 +51,7 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
-        Keep::Records(_) | Keep::Moments(_) => unreachable!("done above"),
+        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) => unreachable!("done above"),
         Keep::Slices(slices) => {
             entries.retain(|entry| is_within(entry, now, slices.count));
             let new = alone(now, value);
@@ -85,7 +87,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
-        Keep::Records(_) => unreachable!("analysis refuses aggregates of records"),
+        Keep::Records(_) | Keep::Latest(_) => unreachable!("analysis refuses aggregates of records"),
         Keep::Moments(_) => unreachable!("answered above"),
         Keep::Slices(_) | Keep::Distinct(_) => entries.retain(|entry| is_within(entry, now, within)),
         Keep::Last(_) => {
@@ -147,7 +149,7 @@ pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> S
         return format!("moments of values (population deviation {deviation:?})");
     }
     let entries = decode(window, bytes);
-    if let Keep::Records(_) = window.keep {
+    if window.is_of_records() {
         return format!("{} record{}", entries.len(), if entries.len() == 1 { "" } else { "s" });
     }
     let Some(first) = entries.first() else { return "an empty window".into() };

@@ -5,6 +5,7 @@
 
 use super::fault::{Checked, Fault};
 use super::over::{FRESH, WINDOW, column, set, when};
+use super::picks::{Picks, Which};
 use super::rewrite::placeless;
 use super::scope::Scope;
 use super::types::zero;
@@ -154,6 +155,8 @@ enum What {
     Distinct,
     /// Sums of values and of their squares by slices.
     Moments,
+    /// The number of values by slices, whatever they are.
+    Present,
 }
 
 /// The columns of a window's table that its aggregates need.
@@ -161,19 +164,21 @@ pub(super) struct Cells {
     kind: Kind,
     time: Option<Type>,
     cells: Vec<Cell>,
+    /// What sliding windows pick.
+    picks: Picks,
     fault: Option<Fault>,
 }
 
 impl Cells {
     pub fn new(kind: Kind, time: Option<Type>) -> Cells {
-        let mut cells = Cells { kind, time, cells: Vec::new(), fault: None };
+        let mut cells = Cells { kind, time, cells: Vec::new(), picks: Picks::default(), fault: None };
         if matches!(kind, Kind::Counting { .. }) {
             cells.cell(What::Count, None, None, Type::Int.into());
         }
         cells
     }
 
-    /// What stands for an aggregate.
+    /// What stands for an aggregate, once this was called for all that are asked.
     pub fn replace(&mut self, expr: &Expr, scope: &mut Scope<'_>) -> Option<ExprNode> {
         let ExprNode::Aggregate { function, value, by } = &expr.node else { return None };
         let (value, by) = (value.as_deref().map(placeless), by.as_deref().map(placeless));
@@ -192,19 +197,27 @@ impl Cells {
     }
 
     /// The columns.
-    pub fn columns(&self) -> impl Iterator<Item = ColumnDef> {
-        let order = self.is_sliding().then(|| self.windowed("order", Type::Int, What::Values));
-        order.into_iter().chain(self.cells.iter().map(|cell| cell.definition.clone()))
+    pub fn columns(&self) -> Vec<ColumnDef> {
+        let own = self.cells.iter().map(|cell| cell.definition.clone());
+        let Kind::Sliding { length, every, .. } = self.kind else { return own.collect() };
+        let picks = self.picks.columns(&WindowDef::Latest { span: self.span(length), slide: Some(self.span(every)) });
+        std::iter::once(self.windowed("order", Type::Int, What::Values)).chain(own).chain(picks).collect()
     }
 
     /// The statements that add an event; `number` is that of the event.
     pub fn adds(&self, number: Expr) -> Vec<Stmt> {
-        let order = self.is_sliding().then(|| add("order", number));
         let of = |cell: &Cell| match cell.what {
             What::Best(function) => self.choose(cell, function),
             _ => cell.adds.clone(),
         };
-        order.into_iter().chain(self.cells.iter().flat_map(of)).collect()
+        let own = self.cells.iter().flat_map(of);
+        let Kind::Sliding { every, .. } = self.kind else { return own.collect() };
+        std::iter::once(add("order", number)).chain(own).chain(self.picks.adds(&self.span(every))).collect()
+    }
+
+    /// The statements before those of the function: they pick events of sliding windows.
+    pub fn choices(&self) -> Vec<Stmt> {
+        self.picks.choose()
     }
 
     /// Takes over the event, where it is better than the best so far.
@@ -264,10 +277,13 @@ impl Cells {
         };
         let ty = pure(&value, scope)?;
         if let (F::ArgMin | F::ArgMax, Some(by)) = (function, by) {
-            self.only_once(function)?;
             let by_ty = pure(&by, scope)?;
             if by_ty.ty == Type::Bool {
                 return Err(Fault::new(format!("{surface} orders events by a bool")).hint("order by an int"));
+            }
+            if self.is_sliding() {
+                let which = if function == F::ArgMin { Which::Least } else { Which::Greatest };
+                return Ok(self.picks.value(which, Some((by, by_ty)), (value, ty)));
             }
             self.cell(What::Best(function), None, Some(by.clone()), by_ty);
             let ty = if by_ty.nullable { ColumnType::optional(ty.ty) } else { ty };
@@ -277,9 +293,10 @@ impl Cells {
         let once = !self.is_sliding();
         let is_float = ty.ty == Type::Float;
         Ok(match function {
-            F::Count if once || ty.ty.is_bytes() => {
-                self.only_once(function)?;
-                self.cell(What::Count, Some(value), None, ty)
+            F::Count if once => self.cell(What::Count, Some(value), None, ty),
+            F::Count if ty.ty.is_bytes() => {
+                let name = self.column(What::Present, Some(value), None, ty);
+                window(WINDOW, &name, None, Aggregate::Count)
             }
             F::Count => self.values(value, ty, Aggregate::Count),
             F::Sum => self.values(value, ty, Aggregate::Sum),
@@ -288,10 +305,10 @@ impl Cells {
             F::Max if once && !is_float => self.cell(What::Greatest, Some(value), None, ty),
             F::Min => self.never_null(ty, value, Aggregate::Min),
             F::Max => self.never_null(ty, value, Aggregate::Max),
-            F::First | F::Last => {
-                self.only_once(function)?;
-                self.cell(if function == F::First { What::First } else { What::Last }, Some(value), None, ty)
-            }
+            F::First if once => self.cell(What::First, Some(value), None, ty),
+            F::Last if once => self.cell(What::Last, Some(value), None, ty),
+            F::First => self.picks.value(Which::First, None, (value, ty)),
+            F::Last => self.picks.value(Which::Last, None, (value, ty)),
             F::Any | F::All if once => {
                 self.cell(if function == F::Any { What::Any } else { What::All }, Some(value), None, Type::Bool.into())
             }
@@ -309,14 +326,6 @@ impl Cells {
                 return Err(Fault::new(format!("{surface} does not say by what")).hint("write w.argmax(\"field\")"));
             }
         })
-    }
-
-    fn only_once(&self, function: WindowFunction) -> Checked<()> {
-        match self.is_sliding() {
-            true => Err(Fault::new(format!("sliding windows have no {function}() of this"))
-                .hint("tumbling windows have, and windows of sessions and counts")),
-            false => Ok(()),
-        }
     }
 
     fn check(&self, surface: &Expr, function: WindowFunction, ty: ColumnType) -> Checked<()> {
@@ -392,6 +401,7 @@ impl Cells {
             What::Values => "values",
             What::Distinct => "distinct",
             What::Moments => "moments",
+            What::Present => "present",
         };
         let mut name = kept.to_owned();
         for of in by.into_iter().chain(value) {
@@ -441,6 +451,7 @@ impl Cells {
             What::Values if ty.ty == Type::Bool => {
                 (self.windowed(name, Type::Int, what), there(vec![add(name, present().call(Function::Int, []))]))
             }
+            What::Present => (self.windowed(name, Type::Int, what), there(vec![add(name, 1.into())])),
             What::Values | What::Distinct | What::Moments => {
                 (self.windowed(name, ty.ty, what), there(vec![add(name, present())]))
             }

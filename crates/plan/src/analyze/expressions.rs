@@ -51,7 +51,7 @@ impl Scope<'_> {
             ExprNode::Window { role, column, part, aggregate } => {
                 self.window(expr, role, column, part.as_ref(), *aggregate)
             }
-            ExprNode::NextRecord { role, column, after } => self.next_record(role, column, after),
+            ExprNode::NextRecord { role, column, part, after } => self.next_record(role, column, part.as_ref(), after),
             ExprNode::RecordField { role, column, at, of, field, ty } => {
                 self.record_field(role, column, at, (*of, *field), *ty)
             }

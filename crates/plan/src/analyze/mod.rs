@@ -24,6 +24,7 @@ mod limits;
 mod locals;
 mod nesting;
 mod over;
+mod picks;
 mod position;
 mod reasons;
 mod records;

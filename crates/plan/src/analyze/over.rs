@@ -131,13 +131,14 @@ pub(super) fn lower(
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
     let mut cells = Cells::new(kind, clock.ty);
-    let body = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
+    rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
+    let function = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     cells.finish()?;
     check_fields(&def.body, &parts, clock.ty.is_some())?;
     let time = clock.ty.unwrap_or(Type::Int);
     let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
     let (name, input) = (&def.name, def.inputs[0].clone());
-    let (top, body) = top.map_or((None, body), |top| (Some((top.column, top.keep)), top.body));
+    let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
     Ok(Lowering { name, input, parts, cells, kind, clock, early, top }.lowered(body))
 }
 
@@ -244,7 +245,8 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn lowered(self, body: Vec<Stmt>) -> Lowered {
+    fn lowered(self, function: Vec<Stmt>) -> Lowered {
+        let body = self.cells.choices().into_iter().chain(function).collect();
         let due_time = self.clock.ty.unwrap_or(Type::Int);
         let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
         if self.clock.ty.is_some() {

@@ -7,7 +7,7 @@ use super::scope::{ActiveLoop, Scope};
 use super::setting::{is_due, setting};
 use crate::program::{Expr as Typed, Stmt as TypedStmt};
 use crate::visit::reachable;
-use crate::{Expr, ExprNode, Function, Keep, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
+use crate::{Expr, ExprNode, Function, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
 use tidemill_model::{ColumnType, Type};
 
 /// One pass over a body.
@@ -136,7 +136,7 @@ impl<'b, 'a> Body<'b, 'a> {
         let column = &self.scope.table(role).columns[column];
         let target = format!("{}.{}", self.scope.roles[role].name, column.name);
         // Of records, all may be dropped at once.
-        if column.window.is_some_and(|window| !matches!(window.keep, Keep::Records(_))) {
+        if column.window.is_some_and(|window| !window.is_of_records()) {
             return Err(Fault::new(format!("{target} is a window and cannot be set"))
                 .hint(format!("add a value: {target}.add(value)")));
         }

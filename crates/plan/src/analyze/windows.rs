@@ -44,11 +44,12 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
         }
         WindowDef::Moments { span, slide } => Keep::Moments(slices(name, span, slide.as_ref())?),
         WindowDef::Records { span, slide } => Keep::Records(slices(name, span, slide.as_ref())?),
+        WindowDef::Latest { span, slide } => Keep::Latest(slices(name, span, slide.as_ref())?),
     };
     let fits = match keep {
         Keep::Slices(_) => value.is_word() || value == Type::Float,
         Keep::Distinct(_) => value.is_word() || value.is_bytes(),
-        Keep::Records(_) => value == Type::Bytes,
+        Keep::Records(_) | Keep::Latest(_) => value == Type::Bytes,
         Keep::Moments(_) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
         Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
     };
@@ -56,7 +57,7 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
         return Ok(Window { value, keep });
     }
     let hint = match (keep, value) {
-        (Keep::Records(_), _) => "a record is bytes",
+        (Keep::Records(_) | Keep::Latest(_), _) => "a record is bytes",
         (Keep::Moments(_), _) => "only numbers have variances",
         (_, Type::Bool) => "keep an int, as in int(x)",
         (Keep::Distinct(_), _) => "floats that are nearly equal are different; use a Decimal or an int",
@@ -135,11 +136,17 @@ impl Scope<'_> {
     }
 
     /// Where a record of a window stands.
-    pub fn next_record(&mut self, role: &str, column: &str, after: &Expr) -> Checked<Typed> {
+    pub fn next_record(
+        &mut self,
+        role: &str,
+        column: &str,
+        part: Option<&WindowPart>,
+        after: &Expr,
+    ) -> Checked<Typed> {
         let (window, cell, time) = self.records(role, column)?;
-        let after = Box::new(self.offset(after)?);
-        let ty = Type::Int.into();
-        Ok(Typed { ty, node: Node::WindowNext { window, cell: Box::new(cell), time: Box::new(time), after } })
+        let within = within(&format!("{role}.{column}"), &window, part)?;
+        let (cell, time, after) = (Box::new(cell), Box::new(time), Box::new(self.offset(after)?));
+        Ok(Typed { ty: Type::Int.into(), node: Node::WindowNext { window, cell, time, within, after } })
     }
 
     /// A value of a record of a window.
@@ -184,7 +191,7 @@ impl Scope<'_> {
         let (role, element) = self.role(role)?;
         let column = self.column(role, column)?;
         let (name, window) = self.window_of(role, column)?;
-        if !matches!(window.keep, Keep::Records(_)) {
+        if !window.is_of_records() {
             return Err(Fault::new(format!("{name} is no window of records")));
         }
         let time = self.window_time(&name, &window)?;
@@ -230,9 +237,6 @@ impl Scope<'_> {
 fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64> {
     match (part, window.keep) {
         (None, Keep::Last(count)) => Ok(count),
-        (None, Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices)) => {
-            Ok(slices.count)
-        }
         (Some(WindowPart::Last(count)), Keep::Last(all)) if (1..=all).contains(count) => Ok(*count),
         (Some(WindowPart::Last(count)), Keep::Last(all)) => {
             Err(Fault::new(format!("{name} keeps the last {all} values, not {count}"))
@@ -244,10 +248,9 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
             Err(Fault::new(format!("{name} keeps the last values, not a span of time"))
                 .hint(format!("write {name}.last(count), or keep a span")))
         }
-        (
-            Some(WindowPart::Span(span)),
-            Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Records(slices) | Keep::Moments(slices),
-        ) => {
+        (part, _) => {
+            let slices = window.slices().expect("it keeps a span of time");
+            let Some(WindowPart::Span(span)) = part else { return Ok(slices.count) };
             let Span { length, time } = duration(name, span)?;
             let count = length / slices.slide;
             if time == slices.time && length % slices.slide == 0 && count <= slices.count {
@@ -266,7 +269,7 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
     let refuse = |hint: &str| Err(Fault::new(format!("{name} has no {aggregate}()")).hint(hint));
     match (aggregate, window.keep) {
-        (_, Keep::Records(_)) => refuse("records are read one by one"),
+        (_, Keep::Records(_) | Keep::Latest(_)) => refuse("records are read one by one"),
         (_, Keep::Moments(_)) if !aggregate.is_spread() => {
             refuse("it keeps what variances need: declare a second window")
         }

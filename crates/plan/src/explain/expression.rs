@@ -98,8 +98,8 @@ impl<'a> Names<'a> {
             Node::WindowAdd { cell, value, .. } => {
                 atom(format!("{}.add({})", self.expression(cell), self.expression(value)))
             }
-            Node::WindowNext { cell, after, .. } => {
-                atom(format!("{}.next({})", self.expression(cell), self.expression(after)))
+            Node::WindowNext { window, cell, within, after, .. } => {
+                atom(format!("{}{}.next({})", self.expression(cell), part(window, *within), self.expression(after)))
             }
             Node::WindowField { cell, at, field, .. } => {
                 atom(format!("{}[{}].{field}", self.expression(cell), self.expression(at)))
@@ -198,11 +198,11 @@ impl<'a> Names<'a> {
 /// The part of a window, where it is not the whole.
 fn part(window: &Window, within: i64) -> String {
     match window.keep {
-        Keep::Slices(slices) | Keep::Distinct(slices) | Keep::Moments(slices) if within < slices.count => {
-            format!(".window({})", slices.span(within))
-        }
         Keep::Last(count) if within < count => format!(".last({within})"),
-        _ => String::new(),
+        _ => match window.slices().filter(|slices| within < slices.count) {
+            Some(slices) => format!(".window({})", slices.span(within)),
+            None => String::new(),
+        },
     }
 }
 

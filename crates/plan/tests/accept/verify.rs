@@ -3,7 +3,7 @@
 
 use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{Cast, Keep, Origin, OutputField, Program, TextOp, Transaction, WordOp};
+use tidemill_plan::{Cast, Origin, OutputField, Program, TextOp, Transaction, WordOp};
 
 /// Panics where the program breaks a promise.
 pub fn verify(program: &Program) {
@@ -222,8 +222,8 @@ impl Check<'_> {
                 assert!(*within > 0 && matches!(cell.node, Node::Cell { .. }));
                 self.reason(*reason);
             }
-            Node::WindowNext { window, cell, time, after } => {
-                assert!(matches!(window.keep, Keep::Records(_)) && matches!(cell.node, Node::Cell { .. }));
+            Node::WindowNext { window, cell, time, within, after } => {
+                assert!(window.is_of_records() && *within > 0 && matches!(cell.node, Node::Cell { .. }));
                 assert_eq!((Some(time.ty), ty), (window.slices().map(|s| s.time.into()), Type::Int.into()));
                 self.expr(after, Type::Int.into());
             }

@@ -205,7 +205,7 @@ fn find_waiting(after: Expr) -> Stmt {
 }
 
 fn find_in(role: &str, column: &str, after: Expr) -> Stmt {
-    let next = ExprNode::NextRecord { role: role.into(), column: column.into(), after: Box::new(after) };
+    let next = ExprNode::NextRecord { role: role.into(), column: column.into(), part: None, after: Box::new(after) };
     assign(PLACE, next.into())
 }
 
