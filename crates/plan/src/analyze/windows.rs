@@ -136,13 +136,7 @@ impl Scope<'_> {
     }
 
     /// Where a record of a window stands.
-    pub fn next_record(
-        &mut self,
-        role: &str,
-        column: &str,
-        part: Option<&WindowPart>,
-        after: &Expr,
-    ) -> Checked<Typed> {
+    pub fn next_record(&mut self, role: &str, column: &str, part: Option<&WindowPart>, after: &Expr) -> Checked<Typed> {
         let (window, cell, time) = self.records(role, column)?;
         let within = within(&format!("{role}.{column}"), &window, part)?;
         let (cell, time, after) = (Box::new(cell), Box::new(time), Box::new(self.offset(after)?));
