@@ -246,7 +246,7 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn lowered(self, function: Vec<Stmt>) -> Lowered {
-        let body = self.cells.choices().into_iter().chain(function).collect();
+        let body: Vec<Stmt> = self.cells.choices().into_iter().chain(function).collect();
         let due_time = self.clock.ty.unwrap_or(Type::Int);
         let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
         if self.clock.ty.is_some() {

@@ -150,7 +150,7 @@ impl Body<'_> {
 /// Finds the next record.
 fn find(after: Expr) -> Stmt {
     let (role, column) = (WINDOW.into(), RECORDS.into());
-    assign("place", ExprNode::NextRecord { role, column, after: Box::new(after) }.into())
+    assign("place", ExprNode::NextRecord { role, column, part: None, after: Box::new(after) }.into())
 }
 
 fn rounds(variable: &str, count: i64, body: Vec<Stmt>) -> Stmt {
