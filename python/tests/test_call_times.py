@@ -94,11 +94,11 @@ def test_callers_leave_the_time_out():
             return response.status, json.loads(response.read())
 
         mill.send(minutes, {"at": 7})
-        assert ask("GET", "/")[1]["procedures"]["hold"] == {"seat": "str", "who": "str"}
+        assert ask("GET", "/")[1]["POST /call/NAME"]["hold"] == {"seat": "str", "who": "str"}
         status, reply = ask("POST", "/call/hold", json.dumps({"seat": "a1", "who": "ada"}))
         assert (status, reply["committed"]) == (200, {"seat": "a1", "until": 22})
         status, reply = ask("POST", "/call/hold", json.dumps({"seat": "a2", "who": "ada", "at": 100}))
-        assert status == 400 and "at" in json.dumps(reply)
+        assert status == 422 and "at" in json.dumps(reply)
         connection.close()
 
 
@@ -115,5 +115,5 @@ def test_a_call_waits_for_the_first_time():
 
 def test_calls_with_times_cannot_be_read():
     app, *_ = theatre()
-    with pytest.raises(tm.RunError, match="they can be sent, and not be read"):
+    with pytest.raises(tm.RunError, match="they can be sent to a session, and not be read"):
         app.run({"minutes": [{"at": 1}], "holds": [{"seat": "a1", "who": "ada"}]}, workers=1)

@@ -31,7 +31,7 @@ def top_definition(
         "early": None,
         "top": top,
     }
-    return {"name": name, "inputs": [ref], "over": over, "join": None, "roles": [], "body": []}
+    return {"name": name, "inputs": [ref], "over": over, "join": None, "nested": False, "roles": [], "body": []}
 
 
 def _field(name: str) -> ir.Expr:

@@ -172,11 +172,17 @@ impl Job {
             if let (Some(other), Some(Input::Connection(_) | Input::Own(_))) =
                 (program.sent_beside(stream), self.sources.get(&stream.name))
             {
-                return Err(JobError::Connectors(format!(
-                    "source '{}' has no event time, but source '{}' has one: events without event time can be sent to a \
-                     session beside it, and not be read; declare the event time of '{0}'",
-                    stream.name, other.name
-                )));
+                let (name, other) = (&stream.name, &other.name);
+                return Err(JobError::Connectors(match stream.is_anchored() {
+                    true => format!(
+                        "events of source '{name}' get the time of their position: they can be sent to a session, and \
+                         not be read"
+                    ),
+                    false => format!(
+                        "source '{name}' has no event time, but source '{other}' has one: events without event time can \
+                         be sent to a session beside it, and not be read; declare the event time of '{name}'"
+                    ),
+                }));
             }
         }
         Ok(())
