@@ -17,7 +17,7 @@ fn no_sink(text: &str) -> String {
 
 #[test]
 fn an_unknown_kind_is_named_with_those_that_there_are() {
-    let said = "there is no connector 'kafka'; there are csv, generator, ipc, jsonl, null, parquet";
+    let said = "there is no connector 'kafka'; there are clock, csv, generator, ipc, jsonl, null, parquet";
     assert_eq!(no_source(r#"{"kind":"kafka"}"#), said);
     assert_eq!(no_sink(r#"{"kind":"kafka"}"#), said);
     assert_eq!(no_source(r#"{"kind":"null"}"#), "null cannot be a source");
