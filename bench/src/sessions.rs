@@ -36,6 +36,9 @@ pub struct Sessions {
     /// Rows of the table that is read.
     #[arg(long, default_value_t = 5_000_000)]
     rows: u64,
+    /// How often they are sent one after the other, so that the table is read several times meanwhile.
+    #[arg(long, default_value_t = 30)]
+    times: usize,
     /// Rounds.
     #[arg(long, default_value_t = 3)]
     runs: usize,
@@ -215,12 +218,14 @@ impl Sessions {
                 });
             }
             let began = Instant::now();
-            for from in (0..self.events).step_by(BATCH) {
-                let some = events.slice(from, BATCH.min(self.events - from));
-                session.send(0, &some, None).expect("it runs");
+            for _ in 0..self.times {
+                for from in (0..self.events).step_by(BATCH) {
+                    let some = events.slice(from, BATCH.min(self.events - from));
+                    session.send(0, &some, None).expect("it runs");
+                }
             }
             session.flush(None).expect("it runs");
-            let rate = self.events as f64 / began.elapsed().as_secs_f64();
+            let rate = (self.times * self.events) as f64 / began.elapsed().as_secs_f64();
             is_over.store(true, Ordering::Relaxed);
             close(&session);
             rate

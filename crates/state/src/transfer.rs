@@ -199,9 +199,7 @@ impl Table {
                 order
             }
         };
-        let mut sorted = Image::with_capacity(self.shape(), rows.bytes());
-        order.into_iter().for_each(|row| sorted.push_of(rows, row as usize));
-        self.image_batch(&sorted)
+        self.image_batch_in(rows, &order)
     }
 }
 

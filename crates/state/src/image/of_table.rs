@@ -3,15 +3,19 @@
 use super::Image;
 use crate::blob;
 use crate::layout::{EXISTS, RowLayout};
+use crate::memory::prefetch;
 use crate::rows::{RowAddress, read};
 use crate::sync;
 use crate::table::Table;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray};
-use arrow_buffer::{NullBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::{arrow_schema, data_type};
+
+/// The rows whose words become columns together.
+const TOGETHER: usize = 256;
 
 impl Table {
     /// Adds a copy of a row; if the row does not exist, only its key.
@@ -37,41 +41,53 @@ impl Table {
 
     /// Copied rows, none of them a deletion, as a batch of [`Table::schema`].
     pub fn image_batch(&self, image: &Image) -> RecordBatch {
+        self.columns_of(image, 0..image.len())
+    }
+
+    /// The same, with the rows in this order.
+    pub(crate) fn image_batch_in(&self, image: &Image, order: &[u32]) -> RecordBatch {
+        self.columns_of(image, order.iter().map(|&row| row as usize))
+    }
+
+    fn columns_of(&self, image: &Image, order: impl ExactSizeIterator<Item = usize> + Clone) -> RecordBatch {
         let schema = self.schema();
-        let columns = (0..schema.fields.len()).map(|column| self.image_column(image, column)).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(image.len()));
+        let cells: Vec<usize> = (0..schema.fields.len()).map(|column| self.layout().cell(column) / 8).collect();
+        let columns = gathered(image, order.clone(), &cells)
+            .into_iter()
+            .enumerate()
+            .map(|(column, words)| self.image_column(image, column, words, order.clone()))
+            .collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(order.len()));
         RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
     }
 
-    fn image_column(&self, image: &Image, column: usize) -> ArrayRef {
+    /// A column of these rows, whose words are given.
+    fn image_column(
+        &self,
+        image: &Image,
+        column: usize,
+        words: Vec<u64>,
+        order: impl ExactSizeIterator<Item = usize> + Clone,
+    ) -> ArrayRef {
         let ty = self.definition().columns[column].ty;
         let layout: &RowLayout = self.layout();
         let (header, bit) = layout.null_bit(column);
-        let rows = || image.words.chunks_exact(image.shape.words);
-        let is_null = |row: &[u64]| row[header / 8] & bit != 0;
-        let nulls =
-            (ty.nullable && rows().any(is_null)).then(|| rows().map(|row| !is_null(row)).collect::<NullBuffer>());
+        let is_null = |row: usize| image.row(row)[header / 8] & bit != 0;
+        let nulls = (ty.nullable && order.clone().any(is_null))
+            .then(|| order.clone().map(|row| !is_null(row)).collect::<NullBuffer>());
         let at = layout.cell(column) / 8;
-        let words = || rows().map(|row| row[at]);
-        let texts = || rows().enumerate().map(|(i, row)| (!is_null(row)).then(|| image.text(i, at)));
+        let texts = || order.clone().map(|row| (!is_null(row)).then(|| image.text(row, at)));
         match ty.ty {
-            Type::Int => {
-                let values: ScalarBuffer<i64> = words().map(|word| word as i64).collect();
-                Arc::new(PrimitiveArray::<Int64Type>::new(values, nulls))
-            }
+            Type::Int => Arc::new(PrimitiveArray::<Int64Type>::new(scalars(words), nulls)),
             Type::Time => {
-                let values: ScalarBuffer<i64> = words().map(|word| word as i64).collect();
-                Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls).with_timezone("UTC"))
+                Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(scalars(words), nulls).with_timezone("UTC"))
             }
-            Type::Float => {
-                let values: ScalarBuffer<f64> = words().map(f64::from_bits).collect();
-                Arc::new(PrimitiveArray::<Float64Type>::new(values, nulls))
-            }
+            Type::Float => Arc::new(PrimitiveArray::<Float64Type>::new(scalars(words), nulls)),
             Type::Decimal { .. } => {
-                let values: ScalarBuffer<i128> = words().map(|word| word as i64 as i128).collect();
+                let values: ScalarBuffer<i128> = words.into_iter().map(|word| word as i64 as i128).collect();
                 Arc::new(PrimitiveArray::<Decimal128Type>::new(values, nulls).with_data_type(data_type(ty.ty)))
             }
-            Type::Bool => Arc::new(BooleanArray::new(words().map(|word| word != 0).collect(), nulls)),
+            Type::Bool => Arc::new(BooleanArray::new(words.into_iter().map(|word| word != 0).collect(), nulls)),
             Type::Str => {
                 let text = |bytes| str::from_utf8(bytes).expect("a str is UTF-8");
                 Arc::new(texts().map(|bytes| bytes.map(text)).collect::<StringArray>())
@@ -80,4 +96,27 @@ impl Table {
             Type::Duration | Type::Null => unreachable!("{} is no column type", ty.ty),
         }
     }
+}
+
+/// Some words of rows, by word. All of a few rows at once, so that each row comes into the caches once.
+fn gathered(image: &Image, order: impl ExactSizeIterator<Item = usize> + Clone, words: &[usize]) -> Vec<Vec<u64>> {
+    let mut columns: Vec<Vec<u64>> = words.iter().map(|_| Vec::with_capacity(order.len())).collect();
+    let mut ahead = order.clone().skip(TOGETHER);
+    let mut order = order;
+    while order.len() > 0 {
+        for row in ahead.by_ref().take(TOGETHER) {
+            prefetch(image.row(row).as_ptr().cast());
+        }
+        for (column, &word) in columns.iter_mut().zip(words) {
+            column.extend(order.clone().take(TOGETHER).map(|row| image.row(row)[word]));
+        }
+        order.nth(TOGETHER - 1);
+    }
+    columns
+}
+
+/// The words as the values that their bits stand for.
+fn scalars<T: ArrowNativeType>(words: Vec<u64>) -> ScalarBuffer<T> {
+    let rows = words.len();
+    ScalarBuffer::new(Buffer::from_vec(words), 0, rows)
 }
