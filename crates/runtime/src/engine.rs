@@ -13,6 +13,7 @@ use tidemill_compile::{Code, CompileError};
 use tidemill_durability::StateDirectory;
 use tidemill_plan::{Groups, Program, StreamId, TableId};
 use tidemill_recovery::{Control, Durability, RunError, migrate, seed};
+use tidemill_stages::access::read::Kept;
 use tidemill_stages::access::shape::EpochShape;
 use tidemill_stages::digest::committed_streams;
 use tidemill_stages::due;
@@ -87,7 +88,8 @@ impl Engine {
         let tables = program.tables.iter().map(Table::new).collect();
         let due_rows = due::indexes(&program, &wiring, &tables);
         let groups = Groups::of(&program);
-        let machine = Machine { program, code, wiring, groups, tables, due_rows, logging };
+        let kept = Kept::of(&program);
+        let machine = Machine { program, code, wiring, groups, tables, due_rows, kept, logging };
         Ok(Engine { machine: Arc::new(machine) })
     }
 
@@ -96,7 +98,8 @@ impl Engine {
         let machine = Arc::into_inner(self.machine).expect("no run goes on");
         let tables = machine.program.tables.iter().map(Table::new).collect();
         let due_rows = due::indexes(&machine.program, &machine.wiring, &tables);
-        Engine { machine: Arc::new(Machine { tables, due_rows, ..machine }) }
+        let kept = Kept::of(&machine.program);
+        Engine { machine: Arc::new(Machine { tables, due_rows, kept, ..machine }) }
     }
 
     /// The program.

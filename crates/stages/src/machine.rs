@@ -1,5 +1,6 @@
 //! The data that all workers share, and the scratch of one worker.
 
+use crate::access::read::Kept;
 use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
 use crate::wiring::{InputId, InputWiring, Wiring};
@@ -37,6 +38,8 @@ pub struct Machine {
     /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary. The worker that accesses an epoch notes the
     /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
     pub due_rows: Vec<Mutex<Earliest>>,
+    /// Copies of whole tables that hold still.
+    pub kept: Kept,
     /// Which data a durable run logs.
     pub logging: Logging,
 }

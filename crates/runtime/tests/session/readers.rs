@@ -3,6 +3,7 @@
 
 use super::{each_random, source_streams, start_on};
 use crate::support::{Subject, table_schema};
+use arrow_array::{Array, RecordBatch};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,4 +108,28 @@ fn readers_have_their_epochs_in_memory() {
 #[test]
 fn readers_have_their_epochs_beside_checkpoints_and_evictions() {
     readers_have_their_epochs(true);
+}
+
+#[test]
+fn a_table_that_did_not_change_is_copied_once() {
+    let (subject, session) = super::a_session();
+    let (stream, source) = (source_streams(&subject.program)[0], 0);
+    let tables: Vec<TableId> = subject.program.tables.keys().collect();
+    let read = || session.tables(&tables, None).expect("it runs").tables;
+    let same = |a: &RecordBatch, b: &RecordBatch| {
+        a.columns().iter().zip(b.columns()).all(|(a, b)| a.to_data().ptr_eq(&b.to_data()))
+    };
+    let schema = &subject.program.streams[stream].schema;
+    let records = &subject.history.sources[source];
+    session.send(source, &batch_of(schema, &records[..1]), None).expect("it runs");
+    let (first, second) = (read(), read());
+    assert!(first.iter().zip(&second).all(|(a, b)| same(a, b)), "nothing was sent between");
+    session.send(source, &batch_of(schema, &records[1..]), None).expect("it runs");
+    let third = read();
+    let changed: Vec<bool> = first.iter().zip(&third).map(|(a, b)| a != b).collect();
+    assert!(changed.contains(&true), "the history changes a table");
+    for ((a, b), changed) in first.iter().zip(&third).zip(changed) {
+        assert!(!changed || !same(a, b));
+    }
+    super::close(&session);
 }

@@ -2,10 +2,12 @@
 
 use crate::machine::Machine;
 use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use tidemill_model::Value;
-use tidemill_plan::TableId;
+use tidemill_plan::{Program, TableId};
 use tidemill_state::{PointRead, ReadSnapshot};
+use typed_index_collections::TiVec;
 
 /// The values of a key, by key column.
 pub type Key = Vec<Value>;
@@ -28,17 +30,57 @@ impl Wish {
 
 /// A table, or some of its rows, as it was after an epoch. Several readers may have a whole one; the first one that asks for
 /// the rows copies them on its own thread. As long as it is held and not copied, epochs copy the rows that they are about to
-/// change. Rows of keys were copied when it began, unless they were evicted.
+/// change. Rows of keys were copied when it began, unless they were evicted. A whole copy is kept until the table changes, and
+/// whoever reads the table meanwhile is given it.
 pub struct TableRead {
     machine: Arc<Machine>,
     table: TableId,
     content: Content,
-    rows: OnceLock<Result<RecordBatch, String>>,
+    rows: Copied,
 }
 
 enum Content {
     Whole(Arc<ReadSnapshot>),
     OfKeys(PointRead),
+    /// An earlier reader's copy.
+    Kept,
+}
+
+/// The rows, once they are copied.
+type Copied = Arc<OnceLock<Result<RecordBatch, String>>>;
+
+/// The last copy of each table, while it holds the table's rows as they are.
+pub struct Kept {
+    last: TiVec<TableId, Mutex<Option<Copied>>>,
+    /// The tables that transactions write.
+    written: Vec<TableId>,
+}
+
+impl Kept {
+    /// None yet.
+    pub fn of(program: &Program) -> Kept {
+        let roles = || program.transactions.iter().flat_map(|transaction| &transaction.roles);
+        let is_written = |&table: &TableId| roles().any(|role| role.table == table && role.written);
+        Kept {
+            last: program.tables.iter().map(|_| Mutex::new(None)).collect(),
+            written: program.tables.keys().filter(is_written).collect(),
+        }
+    }
+
+    /// Whether there are copies of tables that may change.
+    pub fn is_some(&self) -> bool {
+        self.written.iter().any(|&table| self.last[table].lock().is_some())
+    }
+
+    /// The table is about to change.
+    pub fn forget(&self, table: TableId) {
+        *self.last[table].lock() = None;
+    }
+
+    /// The copy of a table, if it was made.
+    fn copied(&self, table: TableId) -> Option<Copied> {
+        self.last[table].lock().clone().filter(|copied| copied.get().is_some_and(Result::is_ok))
+    }
 }
 
 impl TableRead {
@@ -48,6 +90,7 @@ impl TableRead {
             let table = &self.machine.tables[self.table];
             let copied = match &self.content {
                 Content::OfKeys(read) => read.rows(),
+                Content::Kept => unreachable!("it was copied"),
                 Content::Whole(snapshot) => {
                     let copied = table.read(snapshot);
                     table.end_read(snapshot);
@@ -76,7 +119,8 @@ impl Drop for TableRead {
 pub fn begin_reads(machine: &Arc<Machine>, wishes: &[Wish]) -> Vec<Arc<TableRead>> {
     let mut reads: Vec<Arc<TableRead>> = Vec::with_capacity(wishes.len());
     for wish in wishes {
-        let is_it = |read: &&Arc<TableRead>| read.table == wish.table && matches!(read.content, Content::Whole(_));
+        let is_whole = |read: &TableRead| !matches!(read.content, Content::OfKeys(_));
+        let is_it = |read: &&Arc<TableRead>| read.table == wish.table && is_whole(read);
         let shared = reads.iter().find(is_it).filter(|_| wish.keys.is_none()).cloned();
         reads.push(shared.unwrap_or_else(|| Arc::new(begin(machine, wish))));
     }
@@ -85,15 +129,25 @@ pub fn begin_reads(machine: &Arc<Machine>, wishes: &[Wish]) -> Vec<Arc<TableRead
 
 fn begin(machine: &Arc<Machine>, wish: &Wish) -> TableRead {
     let table = &machine.tables[wish.table];
+    let read = |content, rows| TableRead { machine: machine.clone(), table: wish.table, content, rows };
     #[allow(unsafe_code)]
-    let content = match &wish.keys {
-        // SAFETY: by the contract of `begin_reads`.
-        None => Content::Whole(unsafe { table.begin_read() }),
+    match &wish.keys {
+        None => {
+            if let Some(copied) = machine.kept.copied(wish.table) {
+                return read(Content::Kept, copied);
+            }
+            let rows = Copied::default();
+            // Where memory is limited, copies are not kept.
+            if !table.has_evicted_rows() {
+                *machine.kept.last[wish.table].lock() = Some(rows.clone());
+            }
+            // SAFETY: by the contract of `begin_reads`.
+            read(Content::Whole(unsafe { table.begin_read() }), rows)
+        }
         Some(keys) => {
             let keys = table.key_image(keys.iter().map(Vec::as_slice));
             // SAFETY: by the contract of `begin_reads`.
-            Content::OfKeys(unsafe { table.read_keys(&keys) })
+            read(Content::OfKeys(unsafe { table.read_keys(&keys) }), Copied::default())
         }
-    };
-    TableRead { machine: machine.clone(), table: wish.table, content, rows: OnceLock::new() }
+    }
 }

@@ -1,5 +1,6 @@
 //! The rows that an epoch may change: in a durable run they are marked for the next checkpoint, and in every run their
-//! old values are saved for the snapshots that are open, of a checkpoint or of readers.
+//! old values are saved for the snapshots that are open, of a checkpoint or of readers. Copies of tables that are about to
+//! change are not given to readers any more.
 //!
 //! The rows of an epoch are known before its access, so this is a pass over their addresses. If the program follows
 //! events one by one, and in the waves after the first, the rows are known only when the transaction is about to run.
@@ -32,12 +33,12 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
     }
 }
 
-/// Saves the rows that an epoch is about to write, if a snapshot is open. Call it immediately before the epoch's access:
+/// Saves the rows that an epoch is about to write, if a snapshot is open, and forgets copies of their tables. Call it immediately before the epoch's access:
 /// a snapshot begins only after the access of an epoch, so none begins until this one's is over.
 pub fn save(machine: &Machine, epoch: &mut Epoch) {
     let omits = epoch.input.changes.is_some_and(|changes| changes.omits == Some(Omission::Saves));
     let is_open = |table: &Table| table.is_in_snapshot() || table.is_read();
-    epoch.accessed.saves = !omits && machine.tables.iter().any(is_open);
+    epoch.accessed.saves = !omits && (machine.kept.is_some() || machine.tables.iter().any(is_open));
     if epoch.accessed.saves && !machine.wiring.cascades {
         each_input(epoch, |of| note(machine, epoch, of, None, true));
     }
@@ -57,8 +58,11 @@ fn each_input(epoch: &Epoch, each: impl FnMut(Transactions)) {
 
 /// Marks or saves, or both, the rows that transactions write.
 fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generation>, saves: bool) {
-    each_written(machine, epoch, of, |table, rows| {
-        let table = &machine.tables[table];
+    each_written(machine, epoch, of, |id, rows| {
+        if saves && rows.iter().any(|&row| row != 0) {
+            machine.kept.forget(id);
+        }
+        let table = &machine.tables[id];
         #[allow(unsafe_code)]
         // SAFETY: the rows of a role are slots of its table, and no transaction that touches them runs.
         unsafe {
