@@ -11,8 +11,11 @@ use tidemill_histories::Random;
 
 /// Calls of the script at which it is ended.
 const KILLS: u64 = 200;
-/// Events that make for many more calls than that, however the epochs meet in the log.
+/// Events of the script.
 const EVENTS_MIN: usize = 100;
+/// How many of those calls each run makes: epochs that meet in the log share their calls, and how many meet depends on
+/// the machine.
+const KILLS_MIN: u64 = KILLS / 4;
 const SIGKILL: i32 = 9;
 
 #[test]
@@ -33,14 +36,15 @@ fn a_kill_at_each_call() {
                     again += u64::from(life > 0);
                 }
                 (End::Never, true, _) => {}
-                (End::At(_), true, _) if life > 0 => {}
+                (End::At(_), true, _) => {}
                 _ => panic!("call {at}, life {life}: {status}\n{text}"),
             }
         }
         let wrong = script.wrong_outputs(directory.path(), Whole::There);
         assert_eq!(wrong, None, "call {at}");
     }
-    println!("{kills} processes ended at their first {KILLS} calls that write, {again} again while recovering");
+    assert!(kills >= KILLS_MIN, "only {kills} processes ended before their work was done");
+    println!("{kills} processes ended at one of their first {KILLS} calls that write, {again} again while recovering");
 }
 
 /// The time that a whole run takes is where the kills fall, so that they come at any stage of it: while
