@@ -22,6 +22,7 @@ from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
 from .over import By, Length, Windows, duration_value, offset, parts_of
 from .own import SinkConnector
+from .picked import first_definition, top_definition
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Row
@@ -30,7 +31,6 @@ from .session import Session
 from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
-from .tops import top_definition
 
 __all__ = ["App"]
 
@@ -72,7 +72,7 @@ class App:
         self._transactions: dict[str, Transaction] = {}
         self._windows: dict[str, StreamWindow] = {}
         self._joins: dict[str, StreamJoin] = {}
-        self._tops: dict[str, Stream[Any]] = {}
+        self._picked: dict[str, Stream[Any]] = {}
         self._sinks: dict[str, Output] = {}
         self._collected: dict[str, Collected] = {}
 
@@ -121,7 +121,7 @@ class App:
             streams += [window.early, window.early_failed] if window._has_early else []
         for join in self._joins.values():
             streams += [join.joined, join.failed]
-        streams += self._tops.values()
+        streams += self._picked.values()
         woken = (table.woken for table in self.tables.values())
         return streams + [stream for stream in woken if self._plan.schema(stream.label) is not None]
 
@@ -401,15 +401,29 @@ class App:
         self, stream: Stream[E], count: int, by: str, per: object, ties: bool, name: str | None, replace: bool
     ) -> Stream[E]:
         """The top of each instant of a stream."""
-        stem = stream.label.replace(".", "_") + "_top"
-        own_name = checked(name, "top") if name else self._plan.free_name(stem, "transactions", "streams")
+        own_name = self._pick_name(stream, "top", name)
         definition = top_definition(own_name, stream._ref, count, by, per, ties)
-        same = None if name else self._plan.find("transactions", definition, self._tops)
+        ref: ir.EmittedRef = {"emitted": {"transaction": own_name, "name": "top"}}
+        return self._pick(definition, ref, name, replace)
+
+    def _first(self, stream: Stream[E], by: object, within: Length, name: str | None, replace: bool) -> Stream[E]:
+        """The first events of a stream by fields."""
+        own_name = self._pick_name(stream, "first", name)
+        definition = first_definition(own_name, stream._ref, by, within)
+        return self._pick(definition, {"committed": own_name}, name, replace)
+
+    def _pick_name(self, stream: Stream[Any], what: str, name: str | None) -> str:
+        stem = f"{stream.label.replace('.', '_')}_{what}"
+        return checked(name, what) if name else self._plan.free_name(stem, "transactions", "streams")
+
+    def _pick(self, definition: ir.TransactionDef, ref: ir.StreamRef, name: str | None, replace: bool) -> Stream[Any]:
+        """A stream of picked events, perhaps one that is there already if it has no ``name``."""
+        own_name = definition["name"]
+        same = None if name else self._plan.find("transactions", definition, self._picked)
         if same is None and self._plan.add("transactions", definition, replace=replace):
             self._forget_transaction(own_name)
-            ref: ir.EmittedRef = {"emitted": {"transaction": own_name, "name": "top"}}
-            self._tops[own_name] = Stream(self, own_name, ref)
-        return self._tops[same or own_name]
+            self._picked[own_name] = Stream(self, own_name, ref)
+        return self._picked[same or own_name]
 
     def _derivation(
         self, stream: Stream[Any], roles: Mapping[str, object], name: str | None, replace: bool
@@ -422,7 +436,7 @@ class App:
         self._transactions.pop(name, None)
         self._windows.pop(name, None)
         self._joins.pop(name, None)
-        self._tops.pop(name, None)
+        self._picked.pop(name, None)
         if name in self._derived and self._derived[name]._reads:
             del self._derived[name]
 

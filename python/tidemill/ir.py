@@ -177,7 +177,14 @@ CountingDef = TypedDict("CountingDef", {"counting": Counting})
 WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
 TopDef = TypedDict("TopDef", {"count": int, "by": Expr, "ties": bool})
 OverDef = TypedDict(
-    "OverDef", {"by": list[tuple[str, Expr]], "windows": WindowsDef, "early": Value | None, "top": TopDef | None}
+    "OverDef",
+    {
+        "by": list[tuple[str, Expr]],
+        "windows": WindowsDef,
+        "early": Value | None,
+        "top": TopDef | None,
+        "first": Value | None,
+    },
 )
 
 # Joins.

@@ -10,6 +10,7 @@ from ._engine import declaration
 from .connectors import Connector
 from .errors import PlanError
 from .names import collection_name
+from .over import Length
 from .schema import Event, RecordSchema, Row
 
 if TYPE_CHECKING:
@@ -97,6 +98,23 @@ class Stream(Generic[E]):
         NaN is in no top. Raises ``PlanError``.
         """
         return self._app._top(self, count, by, per, ties, name, replace)
+
+    @declaration
+    def first(
+        self,
+        by: str | Sequence[str],
+        *,
+        within: Length,
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Stream[E]:
+        """The events without their repeats: ``clicks.first("id", within="1h")``.
+
+        ``by`` is a field, or several. An event is a repeat if an event with the same values was passed on less than
+        ``within`` before it, by the time of positions; a plain number where the event time is an int. None is a value
+        like others. Raises ``PlanError``.
+        """
+        return self._app._first(self, by, within, name, replace)
 
 
 class Derived(Stream[E]):

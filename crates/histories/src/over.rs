@@ -29,17 +29,15 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     if random.chance(12)
         && let Some(top) = random_top(random, schema)
     {
-        let (windows, body) = (WindowsDef::Counting { count: 1 }, vec![]);
-        let over = Some(OverDef { by, windows, early: None, top: Some(top) });
-        return TransactionDef {
-            name: name.into(),
-            inputs: vec![input],
-            over,
-            join: None,
-            nested: false,
-            roles: vec![],
-            body,
-        };
+        let windows = WindowsDef::Counting { count: 1 };
+        let over = Some(OverDef { by, windows, early: None, top: Some(top), first: None });
+        return operator(name, input, over);
+    }
+    if random.chance(12) {
+        let within = random.between(1, 40) as i64;
+        let first = Some(if time == Type::Int { Value::Int(within) } else { Value::Duration(within) });
+        let over = Some(OverDef { by, windows: WindowsDef::Counting { count: 1 }, early: None, top: None, first });
+        return operator(name, input, over);
     }
     let windows = random_windows(random, time);
     let early = random_early(random, &windows);
@@ -69,14 +67,20 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         body.push(stmt(StmtNode::Require { condition: some, reason: "too many".into() }));
     }
     body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
+    let over = Some(OverDef { by, windows, early, top: None, first: None });
+    TransactionDef { body, ..operator(name, input, over) }
+}
+
+/// A window over a stream without a body.
+fn operator(name: &str, input: StreamRef, over: Option<OverDef>) -> TransactionDef {
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows, early, top: None }),
+        over,
         join: None,
         nested: false,
         roles: vec![],
-        body,
+        body: vec![],
     }
 }
 

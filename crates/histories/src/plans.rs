@@ -334,7 +334,8 @@ fn inputs(plan: &Plan) -> Vec<Input> {
 fn is_hidden(program: &Program, id: StreamId) -> bool {
     let of = |t: TransactionId| program.transactions[t].is_hidden();
     match program.streams[id].origin {
-        Origin::Committed(t) | Origin::Aborted(t) => of(t),
+        Origin::Committed(t) => of(t),
+        Origin::Aborted(t) => of(t) || program.gives_first(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),

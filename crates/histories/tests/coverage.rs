@@ -104,7 +104,8 @@ const KINDS: &[&str] = &[
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
-    "out closes", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "cascade 1", "cascade 2", "several inputs", "several deliveries", "Root", "In",
+    "out closes", "out early results", "out tops", "out first events", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
+    "cascade 1", "cascade 2", "several inputs", "several deliveries", "Root", "In",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
@@ -150,6 +151,12 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
         if !output.is_empty() {
             if stream.name.ends_with(".pairs") {
                 note("out pairs".into());
+            }
+            match stream.origin {
+                Origin::Committed(of) if program.gives_first(of) => note("out first events".into()),
+                Origin::Committed(_) if stream.name.ends_with(".early") => note("out early results".into()),
+                Origin::Emitted(of, _) if program.transactions[of].name == stream.name => note("out tops".into()),
+                _ => {}
             }
             let origin = format!("{:?}", stream.origin);
             let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());

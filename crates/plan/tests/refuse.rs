@@ -804,7 +804,7 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
     let mut plan = plan.map("later", named("s"), record([("at", event("at") + 1)])).build();
     let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
-    let over = Some(OverDef { by, windows, early: None, top: None });
+    let over = Some(OverDef { by, windows, early: None, top: None, first: None });
     let window =
         TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, nested: false, roles: vec![], body };
     plan.transactions.push(window);

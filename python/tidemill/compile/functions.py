@@ -154,7 +154,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
     node: ir.TransactionDef = {
         "name": over.name,
         "inputs": [over.input],
-        "over": {"by": by, "windows": over.windows, "early": over.early, "top": None},
+        "over": {"by": by, "windows": over.windows, "early": over.early, "top": None, "first": None},
         "join": None,
         "nested": False,
         "roles": [],

@@ -72,7 +72,8 @@ pub fn all_or_none() -> History {
     let few =
         StreamDef { name: "few".into(), origin: OriginDef::Filter { input: committed("second"), predicate: few } };
     let undone = vec![increase("r", "n", int(1000)), give_back(vec![("reason", event("reason"))])];
-    let over = Some(OverDef { by: vec![], windows: WindowsDef::Counting { count: 3 }, early: None, top: None });
+    let over =
+        Some(OverDef { by: vec![], windows: WindowsDef::Counting { count: 3 }, early: None, top: None, first: None });
     let windows =
         TransactionDef { over, roles: vec![], ..transaction("w", vec![emitted("third", "far")], vec![], w()) };
     let plan = plan(

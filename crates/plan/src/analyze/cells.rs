@@ -20,16 +20,16 @@ const ENDLESS: i64 = 1 << 61;
 const EARLY_MAX: i64 = 10_000;
 
 /// A length in units of the event time, which has the type `time`. `what` it is in messages.
-fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i64> {
+pub(super) fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i64> {
     match (value, time) {
         (Value::Duration(length @ 1..), Some(Type::Time)) | (Value::Int(length @ 1..), Some(Type::Int)) => Ok(*length),
         (Value::Duration(1..) | Value::Int(1..), _) => {
             let (has, unit) = if time == Some(Type::Int) { ("an int", "an int") } else { ("a Time", "a duration") };
             let literal = crate::print::literal(value);
-            Err(Fault::new(format!("the event time is {has}, but the {what} of the windows is {literal}"))
+            Err(Fault::new(format!("the event time is {has}, but the {what} is {literal}"))
                 .hint(format!("give {unit}")))
         }
-        _ => Err(Fault::new(format!("the {what} of the windows is {}", crate::print::literal(value)))
+        _ => Err(Fault::new(format!("the {what} is {}", crate::print::literal(value)))
             .hint("give a duration greater than zero, or an int where the event time is one")),
     }
 }
@@ -46,7 +46,7 @@ pub(super) enum Kind {
 impl Kind {
     /// Checks what is declared; `time` is the type of the input's event time.
     pub fn of(windows: &WindowsDef, time: Option<Type>) -> Checked<Kind> {
-        let length = |what: &str, value: &Value| units(what, value, time);
+        let length = |what: &str, value: &Value| units(&format!("{what} of the windows"), value, time);
         Ok(match windows {
             WindowsDef::Tumbling { length: of, origin } => {
                 let length = length("length", of)?;
@@ -92,7 +92,7 @@ impl Kind {
                 return Err(Fault::new("windows by count have no early results").hint("count fewer events"));
             }
         };
-        let early = units("distance of the early results", value, time)?;
+        let early = units("distance of the early results of the windows", value, time)?;
         let each = crate::print::literal(value);
         if early >= length || length % early != 0 {
             return Err(Fault::new(format!("early results each {each} do not divide the windows"))

@@ -17,6 +17,7 @@ mod comparison;
 mod conversion;
 mod expressions;
 mod fault;
+mod first;
 mod flow;
 mod functions;
 mod join;
@@ -50,6 +51,7 @@ use crate::{
 };
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
+pub(crate) use first::within;
 use flow::FlowNode;
 use over::{Lasting, Lowered};
 use position::PositionTime;
@@ -180,6 +182,7 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
 /// wake come before.
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| match (&def.over, &def.join) {
+        (Some(over), _) if over.first.is_some() => 2,
         (Some(over), _) if over.early.is_some() => 5,
         (None, None) => 1,
         _ => 3,
@@ -247,6 +250,12 @@ fn window(
     streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
     let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
+    let Some(close) = close else {
+        let next = on_close(&next, 1)?;
+        streams.list[add.committed.stream].name.clone_from(&def.name);
+        streams.hide(&StreamRef::Aborted(def.name.clone()));
+        return Ok(vec![add, next]);
+    };
     let mut close = on_close(&close, 1)?;
     let next = on_close(&next, 2)?;
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);

@@ -16,8 +16,9 @@
 //!
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
-use super::cells::{Cells, Kind};
+use super::cells::{Cells, Kind, units};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::first;
 use super::position::PositionTime;
 use super::rewrite;
 use super::scope::{Scope, Site};
@@ -39,11 +40,11 @@ const ORDER: &str = "order";
 pub(super) const FRESH: &str = "fresh";
 
 /// A part of a group.
-struct Part {
+pub(super) struct Part {
     name: String,
     ty: ColumnType,
     /// Over the fields of the input.
-    value: Expr,
+    pub value: Expr,
 }
 
 /// What a window over a stream becomes.
@@ -56,7 +57,7 @@ pub(super) struct Lowered {
     /// What is due: the closes, but those by count, which `add` returns.
     pub due: DueDraft,
     /// The user's function, and what follows it; on closes.
-    pub close: TransactionDef,
+    pub close: Option<TransactionDef>,
     pub next: TransactionDef,
     pub early: Option<Early>,
     /// Added to the event time of the input for the slices of windowed columns.
@@ -78,8 +79,8 @@ pub(super) struct Early {
     pub later: TransactionDef,
 }
 
-/// The field that holds when an early result stands. No user has this name.
-const STANDS: &str = "time of the position";
+/// The field that holds when an early result stands.
+const STANDS: &str = "stands";
 
 /// [`Due`], without the number of its table.
 pub(super) struct DueDraft {
@@ -114,7 +115,7 @@ pub(super) fn lower(
 ) -> Result<Lowered, Unresolved> {
     let stream = &streams.list[input];
     let time = match (time, &over.windows) {
-        (None, windows) if !matches!(windows, WindowsDef::Counting { .. }) => {
+        (None, windows) if over.first.is_some() || !matches!(windows, WindowsDef::Counting { .. }) => {
             return Err(Fault::new(format!("the events of '{}' do not hold the time of their position", stream.name))
                 .hint("pass the event time on as it is, or `w.end` of a window")
                 .into());
@@ -122,12 +123,19 @@ pub(super) fn lower(
         (time, _) => time,
     };
     let clock = Clock::of(time, &stream.schema);
-    let kind = match over.top {
+    let first = over.first.as_ref().map(|within| units("time of first events", within, clock.ty)).transpose()?;
+    let kind = match (&over.top, first) {
         // An instant.
-        Some(_) => Kind::Tumbling { length: 1, origin: 0 },
-        None => Kind::of(&over.windows, clock.ty)?,
+        (Some(_), _) => Kind::Tumbling { length: 1, origin: 0 },
+        (None, Some(within)) => first::kind(within),
+        (None, None) => Kind::of(&over.windows, clock.ty)?,
     };
     let early = kind.early(over.early.as_ref(), clock.ty)?;
+    if early.is_some() && over.by.iter().any(|(name, _)| name == STANDS) {
+        return Err(Fault::new("a part of the group is called 'stands', as the time at which an early result stands")
+            .hint("give it another name")
+            .into());
+    }
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
     let mut cells = Cells::new(kind, clock.ty);
@@ -139,7 +147,11 @@ pub(super) fn lower(
     let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
     let (name, input) = (&def.name, def.inputs[0].clone());
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
-    Ok(Lowering { name, input, parts, cells, kind, clock, early, top }.lowered(body))
+    let lowering = Lowering { name, input, parts, cells, kind, clock, early, top };
+    Ok(match first {
+        Some(within) => lowering.first(within, &stream.schema, lasting),
+        None => lowering.lowered(body),
+    })
 }
 
 /// The time of the input's positions.
@@ -231,13 +243,13 @@ fn check_fields(body: &[Stmt], parts: &[Part], has_time: bool) -> Checked<()> {
     wrong.map_or(Ok(()), Err)
 }
 
-struct Lowering<'a> {
-    name: &'a str,
-    input: StreamRef,
+pub(super) struct Lowering<'a> {
+    pub name: &'a str,
+    pub input: StreamRef,
     parts: Vec<Part>,
     cells: Cells,
-    kind: Kind,
-    clock: Clock,
+    pub kind: Kind,
+    pub clock: Clock,
     /// The distance of early results.
     early: Option<i64>,
     /// Keeps the events for a top: a column, and what adds an event to it.
@@ -248,12 +260,7 @@ impl Lowering<'_> {
     fn lowered(self, function: Vec<Stmt>) -> Lowered {
         let body: Vec<Stmt> = self.cells.choices().into_iter().chain(function).collect();
         let due_time = self.clock.ty.unwrap_or(Type::Int);
-        let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
-        if self.clock.ty.is_some() {
-            schema.fields.extend(["start", "end"].map(|name| Field::scalar(name, due_time.into())));
-        } else if schema.fields.is_empty() {
-            schema.fields.push(Field::scalar("one", Type::Int.into()));
-        }
+        let schema = self.close_schema();
         let origin = self.kind.origin();
         let is_counting = matches!(self.kind, Kind::Counting { .. });
         let mut inputs = vec![StreamRef::Named(format!("{}.due", self.name))];
@@ -271,7 +278,7 @@ impl Lowering<'_> {
                 groups: None,
             }),
             add: self.add(),
-            close: on_due(self.name.to_owned(), AccessDef::ReadDefault, body),
+            close: Some(on_due(self.name.to_owned(), AccessDef::ReadDefault, body)),
             next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
             due: self.due(),
             schema,
@@ -280,8 +287,25 @@ impl Lowering<'_> {
         }
     }
 
+    /// The fields of a close.
+    pub(super) fn close_schema(&self) -> Schema {
+        let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
+        if let Some(time) = self.clock.ty {
+            schema.fields.extend(["start", "end"].map(|name| Field::scalar(name, time.into())));
+        } else if schema.fields.is_empty() {
+            schema.fields.push(Field::scalar("one", Type::Int.into()));
+        }
+        schema
+    }
+
     /// A transaction on windows that are due.
-    fn on(&self, inputs: Vec<StreamRef>, name: String, access: AccessDef, body: Vec<Stmt>) -> TransactionDef {
+    pub(super) fn on(
+        &self,
+        inputs: Vec<StreamRef>,
+        name: String,
+        access: AccessDef,
+        body: Vec<Stmt>,
+    ) -> TransactionDef {
         let roles = vec![self.role(WINDOW, "windows", access, |part| event(&part.name))];
         TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body }
     }
@@ -325,7 +349,7 @@ impl Lowering<'_> {
     }
 
     /// The table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is aggregated.
-    fn windows(&self, time: Type) -> TableDef {
+    pub(super) fn windows(&self, time: Type) -> TableDef {
         let mut columns = Vec::new();
         for part in &self.parts {
             if part.ty.nullable {
@@ -358,7 +382,7 @@ impl Lowering<'_> {
         self.parts.iter().map(of).sum::<usize>().max(1)
     }
 
-    fn role(&self, name: &str, table: &str, access: AccessDef, value: impl Fn(&Part) -> Expr) -> RoleDef {
+    pub(super) fn role(&self, name: &str, table: &str, access: AccessDef, value: impl Fn(&Part) -> Expr) -> RoleDef {
         let mut key: Vec<Expr> = Vec::new();
         for part in &self.parts {
             let value = value(part);
@@ -464,7 +488,7 @@ impl Lowering<'_> {
         self.parts.iter().map(field).collect()
     }
 
-    fn due(&self) -> DueDraft {
+    pub(super) fn due(&self) -> DueDraft {
         let mut fields = self.part_fields();
         let start = self.key_columns() + 2;
         let part = |column| DueField::Part { column, none: None };

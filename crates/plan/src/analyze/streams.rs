@@ -66,6 +66,11 @@ impl<'a> Streams<'a> {
         id
     }
 
+    /// Forgets a stream that cannot be referred to.
+    pub fn hide(&mut self, reference: &StreamRef) {
+        self.ids.remove(reference);
+    }
+
     /// The stream that a reference means.
     pub fn resolve(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
         use StreamRef::*;
@@ -96,6 +101,9 @@ impl<'a> Streams<'a> {
                     true => wrong(format!("'{window}' has no early results; give it windows with early=")),
                     false => Err(Unresolved::Broken),
                 }
+            }
+            Aborted(name) if ids.contains_key(&Committed(name.clone())) => {
+                wrong(format!("'{name}' gives the first events of a stream, and aborts nothing"))
             }
             Bad(name) if ids.contains_key(&Named(name.clone())) => {
                 wrong(format!("stream '{name}' is no source and has no bad records"))

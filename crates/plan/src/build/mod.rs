@@ -114,7 +114,7 @@ impl PlanBuilder {
         let close = TransactionBuilder::new(name.into(), vec![input]).body(body).build();
         self.plan
             .transactions
-            .push(TransactionDef { over: Some(OverDef { by, windows, early: None, top: None }), ..close });
+            .push(TransactionDef { over: Some(OverDef { by, windows, early: None, top: None, first: None }), ..close });
         self
     }
 

@@ -1,8 +1,9 @@
 //! Windows over streams, and ticks: what each keeps and when it closes.
 
 use super::column;
+use crate::analyze::within;
 use crate::print::literal;
-use crate::{Bound, Due, DueField, Origin, Program, StreamId, Transaction};
+use crate::{Bound, Due, DueField, Origin, Program, StreamId, Transaction, TransactionId};
 use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
@@ -14,10 +15,19 @@ impl Transaction {
     }
 }
 
+impl Program {
+    /// Whether a transaction passes on the first events of a stream. It has no stream of aborts.
+    pub fn gives_first(&self, transaction: TransactionId) -> bool {
+        let of = &self.transactions[transaction];
+        self.streams[of.committed.stream].name == of.name && !of.name.contains('.')
+    }
+}
+
 /// Whether a stream is a part of a window over a stream, and no result of its own.
 pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
-        Origin::Committed(of) | Origin::Aborted(of) => program.transactions[of].is_hidden(),
+        Origin::Committed(of) => program.transactions[of].is_hidden(),
+        Origin::Aborted(of) => program.transactions[of].is_hidden() || program.gives_first(of),
         // A transaction emits a second time for a window.
         Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,
@@ -39,6 +49,20 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         let parts = stream.schema.fields.iter().filter(|field| !matches!(field.name.as_str(), "start" | "end" | "one"));
         let by: Vec<&str> = parts.map(|field| field.name.as_str()).collect();
         let by = if by.is_empty() { String::new() } else { format!(", by {}", by.join(", ")) };
+        if let Some(within) = first_within(program, due) {
+            let input = program
+                .transactions
+                .iter()
+                .find(|t| t.name == name)
+                .map_or(&*stream.name, |first| &*program.streams[first.inputs[0]].name);
+            let span = literal(&units(due, within));
+            let _ = writeln!(text, "  {name}: the first events within {span} of {input}");
+            let _ = writeln!(
+                text,
+                "    keeps when the repeats of a group end; rows are deleted together, at most an eighth of that later"
+            );
+            continue;
+        }
         let is_top =
             program.transactions.iter().any(|t| t.name == name && t.emits.iter().any(|emit| emit.name == "top"));
         let kind = if is_top { "the top of each instant".to_owned() } else { kind(due) };
@@ -53,10 +77,19 @@ pub(super) fn windows(text: &mut String, program: &Program) {
             let _ = writeln!(text, "    closes between epochs: an epoch ends where a window may");
         }
         if let Some(every) = early(program, name) {
-            let span = if due.time == Type::Int { Value::Int(every) } else { Value::Duration(every) };
-            let _ = writeln!(text, "    gives early results each {}: an epoch ends there, too", literal(&span));
+            let span = literal(&units(due, every));
+            let _ = writeln!(text, "    gives early results each {span}: an epoch ends there, too");
         }
     }
+}
+
+/// Within which time events are repeats, if that is what a table of windows is for.
+fn first_within(program: &Program, due: &Due) -> Option<i64> {
+    program.tables[due.table].columns.iter().find_map(|column| within(&column.name))
+}
+
+fn units(due: &Due, units: i64) -> Value {
+    if due.time == Type::Int { Value::Int(units) } else { Value::Duration(units) }
 }
 
 /// The distance of a window's early results.
@@ -72,7 +105,7 @@ fn early(program: &Program, window: &str) -> Option<i64> {
 }
 
 fn kind(due: &Due) -> String {
-    let span = |units: i64| literal(&if due.time == Type::Int { Value::Int(units) } else { Value::Duration(units) });
+    let span = |length: i64| literal(&units(due, length));
     let length = due.fields.iter().find_map(|field| match field {
         DueField::Start { length } => Some(*length),
         _ => None,

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use tidemill_histories::{History, Random};
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
-use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, TransactionDef, WindowFunction, WindowsDef};
+use tidemill_plan::{
+    Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
+};
+use tidemill_reference::Reference;
 use tidemill_runtime::{Engine, EpochSize, Options};
 
 /// An event: its time, a group that may be none, a value that may be none, and a number.
@@ -145,7 +148,7 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     fields.extend(names.into_iter().zip(all));
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
-    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None });
+    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None, first: None });
     let window = TransactionDef {
         name: "w".into(),
         inputs: vec![named("events")],
@@ -268,7 +271,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
     let sum = aggregate(WindowFunction::Sum, Some("count"), None);
     let returned = record([("end", event("end")), ("n", sum)]);
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None });
     let inputs = vec![tidemill_plan::build::committed("w")];
     plan.transactions.push(TransactionDef {
         name: "outer".into(),
@@ -305,7 +308,7 @@ fn windows_by_count_close_behind_all_times() {
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let windows = WindowsDef::Counting { count: 3 };
     let inputs = plan.transactions[0].inputs.clone();
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None });
     plan.transactions.push(TransactionDef {
         name: "counted".into(),
         inputs,
@@ -352,4 +355,34 @@ fn a_close_does_not_look_at_what_stays_open() {
         let looked_at = looked_at(open);
         assert!(looked_at <= 8 * events, "{looked_at} rows and entries were looked at for {events} sessions");
     }
+}
+
+/// What is kept of first events is freed soon after their repeats end, and all of it at the end of time.
+#[test]
+fn first_events_are_forgotten() {
+    let within = 80;
+    let mut plan = program(&WindowsDef::Session { gap: Value::Int(1) }, false);
+    let inputs = vec![named("events")];
+    let windows = WindowsDef::Counting { count: 1 };
+    let by = vec![("number".to_owned(), event("number"))];
+    let over = Some(OverDef { by, windows, early: None, top: None, first: Some(Value::Int(within)) });
+    plan.transactions = vec![TransactionDef {
+        name: "once".into(),
+        inputs,
+        over,
+        join: None,
+        nested: false,
+        roles: vec![],
+        body: vec![],
+    }];
+    let click = |at: i64| vec![Value::Int(at), Value::Null, Value::Null, Value::Int(at)];
+    let subject = Subject::new(History { plan, preload: vec![], sources: vec![(0..1_000).map(click).collect()] });
+    let table = subject.program.tables.iter().position(|table| table.name == "once.windows").expect("it is kept there");
+    let mut reference = Reference::new(&subject.program);
+    for at in 0..1_000 {
+        reference.run(&[vec![click(at)]]);
+        let kept = reference.table(TableId::from(table)).len() as i64;
+        assert!(kept <= within + within / 8, "{kept} rows at {at}");
+    }
+    assert_eq!(subject.expected.tables[table], Vec::<Vec<Value>>::new());
 }

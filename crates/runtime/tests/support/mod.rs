@@ -96,7 +96,9 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
     for transaction in &plan.transactions {
         let name = || transaction.name.clone();
         streams.push(StreamRef::Committed(name()));
-        streams.push(StreamRef::Aborted(name()));
+        if transaction.over.as_ref().is_none_or(|over| over.first.is_none()) {
+            streams.push(StreamRef::Aborted(name()));
+        }
         if transaction.over.as_ref().is_some_and(|over| over.top.is_some()) {
             streams.push(StreamRef::Emitted { transaction: name(), name: "top".into() });
         }

@@ -1,0 +1,94 @@
+//! The first event of each group, and each that comes long enough after the one that was passed on last.
+//!
+//! `once`, the first events by a key within a time, becomes
+//!
+//! | what | of |
+//! |---|---|
+//! | table `once.windows` | the groups of late: until when their events are repeats |
+//! | transaction `once` | the input: commits the events that are no repeats |
+//! | stream `once.due` | the groups whose time is over |
+//! | transaction `once.next` | `once.due`: deletes the row |
+//!
+//! Whether an event is a repeat says its time alone. So a row may stay longer than it must, and rows are deleted together:
+//! their times are rounded up to a grid, since an epoch ends at each point of it.
+
+use super::cells::Kind;
+use super::over::{Lasting, Lowered, Lowering, WINDOW, set, stmt, when};
+use crate::build::{cell, event, exists};
+use crate::{AccessDef, Expr, Function, Record, StmtNode, StreamRef, TransactionDef};
+use tidemill_model::{Schema, Type, Value};
+
+/// How many points of the grid there are within the time.
+const POINTS: i64 = 8;
+
+/// What the table of groups is like: windows of the grid.
+pub(super) fn kind(within: i64) -> Kind {
+    Kind::Tumbling { length: (within - 1) / POINTS + 1, origin: 0 }
+}
+
+/// The name of the column that says until when a group's events are repeats. A state does not fit a program with another
+/// time.
+pub(super) fn until_column(within: i64) -> String {
+    format!("{UNTIL}{within}")
+}
+
+const UNTIL: &str = "until_";
+
+/// The time within which events are repeats, from the name of the column.
+pub(crate) fn within(column: &str) -> Option<i64> {
+    column.strip_prefix(UNTIL)?.parse().ok()
+}
+
+impl Lowering<'_> {
+    /// `lasting`: what is passed on of the events.
+    pub(super) fn first(self, within: i64, input: &Schema, lasting: Lasting) -> Lowered {
+        let time = self.clock.ty.unwrap_or(Type::Int);
+        let (until, due) = (until_column(within), self.kind.due_column());
+        let mut windows = self.windows(time);
+        windows.columns.push(super::over::column(&until, Type::Int, false, Some(Value::Int(0))));
+
+        let length = match self.kind {
+            Kind::Tumbling { length, .. } => length,
+            _ => unreachable!("a grid is tumbling windows"),
+        };
+        // The times before the end of time are as one: a sum never overflows.
+        let now = self.clock.units().call(Function::Min, [Expr::from(i64::MAX - within - 2 * length)]);
+        let repeats = exists(WINDOW).and(self.clock.units().lt(cell(WINDOW, until.as_str())));
+        let fields = &input.fields[..lasting.width];
+        let record = Record {
+            fields: fields.iter().map(|field| (field.name.clone(), event(&field.name))).collect(),
+            schema: None,
+            event_time: lasting.event_time.map(|at| fields[at].name.clone()),
+        };
+        let body = vec![
+            when(repeats, vec![stmt(StmtNode::Return { record: None })]),
+            set(WINDOW, &until, now.clone() + within),
+            set(WINDOW, &due, (now + (within - 1)).floor_div(length) * length + length),
+            stmt(StmtNode::Return { record: Some(record) }),
+        ];
+        let pass = TransactionDef {
+            name: self.name.to_owned(),
+            inputs: vec![self.input.clone()],
+            over: None,
+            join: None,
+            nested: false,
+            roles: vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())],
+            body,
+        };
+        let inputs = vec![StreamRef::Named(format!("{}.due", self.name))];
+        let delete = vec![stmt(StmtNode::Delete { role: WINDOW.into() })];
+        let next = self.on(inputs, format!("{}.next", self.name), AccessDef::Row, delete);
+        Lowered {
+            windows,
+            order: None,
+            add: pass,
+            due: self.due(),
+            close: None,
+            next,
+            early: None,
+            shift_in: self.clock.shift,
+            shift_due: -1,
+            schema: self.close_schema(),
+        }
+    }
+}
