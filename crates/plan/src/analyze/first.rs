@@ -15,7 +15,7 @@
 use super::cells::Kind;
 use super::over::{Lasting, Lowered, Lowering, WINDOW, set, stmt, when};
 use crate::build::{cell, event, exists};
-use crate::{AccessDef, Expr, Function, Record, StmtNode, StreamRef, TransactionDef};
+use crate::{AccessDef, Record, StmtNode, StreamRef, TransactionDef};
 use tidemill_model::{Schema, Type, Value};
 
 /// How many points of the grid there are within the time.
@@ -26,7 +26,7 @@ pub(super) fn kind(within: i64) -> Kind {
     Kind::Tumbling { length: (within - 1) / POINTS + 1, origin: 0 }
 }
 
-/// The name of the column that says until when a group's events are repeats. A state does not fit a program with another
+/// The name of the column that says at which time a group's events are repeats last. A state does not fit a program with another
 /// time.
 pub(super) fn until_column(within: i64) -> String {
     format!("{UNTIL}{within}")
@@ -51,9 +51,10 @@ impl Lowering<'_> {
             Kind::Tumbling { length, .. } => length,
             _ => unreachable!("a grid is tumbling windows"),
         };
-        // The times before the end of time are as one: a sum never overflows.
-        let now = self.clock.units().call(Function::Min, [Expr::from(i64::MAX - within - 2 * length)]);
-        let repeats = exists(WINDOW).and(self.clock.units().lt(cell(WINDOW, until.as_str())));
+        // So near the end of time that this overflows, the event aborts, as one of a window does.
+        let last = || self.clock.units() + (within - 1);
+        let freed = last().floor_div(length) * length + length;
+        let repeats = exists(WINDOW).and(self.clock.units().le(cell(WINDOW, until.as_str())));
         let fields = &input.fields[..lasting.width];
         let record = Record {
             fields: fields.iter().map(|field| (field.name.clone(), event(&field.name))).collect(),
@@ -62,8 +63,8 @@ impl Lowering<'_> {
         };
         let body = vec![
             when(repeats, vec![stmt(StmtNode::Return { record: None })]),
-            set(WINDOW, &until, now.clone() + within),
-            set(WINDOW, &due, (now + (within - 1)).floor_div(length) * length + length),
+            set(WINDOW, &until, last()),
+            set(WINDOW, &due, freed),
             stmt(StmtNode::Return { record: Some(record) }),
         ];
         let pass = TransactionDef {

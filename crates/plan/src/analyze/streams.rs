@@ -103,7 +103,7 @@ impl<'a> Streams<'a> {
                 }
             }
             Aborted(name) if ids.contains_key(&Committed(name.clone())) => {
-                wrong(format!("'{name}' gives the first events of a stream, and aborts nothing"))
+                wrong(format!("'{name}' gives the first events of a stream, and has no stream of aborts"))
             }
             Bad(name) if ids.contains_key(&Named(name.clone())) => {
                 wrong(format!("stream '{name}' is no source and has no bad records"))
