@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_server::{Limits, ServeOptions};
+use tidemill_server::{Limits, ServeOptions, TlsFiles};
 
 /// A server.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -27,6 +27,7 @@ pub fn serve(
     port: u16,
     postgres_port: Option<u16>,
     users: Option<PathBuf>,
+    tls: Option<(PathBuf, PathBuf)>,
     insecure: bool,
     limits: (usize, usize, usize, usize, f64),
 ) -> PyResult<Server> {
@@ -37,7 +38,8 @@ pub fn serve(
         Limits { calls_max, connections_max, body_bytes_max, query_rows_max, query_time_max, ..Limits::default() };
     let session = session.get().session.clone();
     let served = session.clone();
-    let options = ServeOptions { host, port, postgres_port, users, insecure, limits };
+    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });
+    let options = ServeOptions { host, port, postgres_port, users, tls, insecure, limits };
     let engine = Arc::new(DuckDb(session.clone()));
     let started = py.detach(|| tidemill_server::Server::start_with(served, options, Some(engine)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
@@ -54,7 +56,7 @@ impl Server {
     /// Where it is served.
     #[getter]
     fn url(&self) -> String {
-        format!("http://{}", self.server.address())
+        self.server.url()
     }
 
     /// Where clients of PostgreSQL connect to.

@@ -166,12 +166,13 @@ def serve(
     port: int,
     postgres_port: int | None,
     users: str | None,
+    tls: tuple[str, str] | None,
     insecure: bool,
     limits: tuple[int, int, int, int, float],
 ) -> NativeServer:
-    """Serves a session. ``limits``: calls, connections, bytes of a body, rows of a query; and seconds of a query.
-    Raises ``RunError``."""
-    return _native.serve(session, host, port, postgres_port, users, insecure, limits)
+    """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: calls, connections, bytes of a
+    body, rows of a query; and seconds of a query. Raises ``RunError``."""
+    return _native.serve(session, host, port, postgres_port, users, tls, insecure, limits)
 
 
 def close(session: NativeSession) -> Outcome:

@@ -111,6 +111,7 @@ def serve(
     port: int,
     postgres_port: int | None,
     users: str | None,
+    tls: tuple[str, str] | None,
     insecure: bool,
     limits: tuple[int, int, int, int, float],
     /,

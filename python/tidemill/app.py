@@ -654,6 +654,8 @@ class App:
         postgres: bool = True,
         postgres_port: int | None = None,
         users: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         quiet: bool = False,
         **options: Any,
@@ -664,11 +666,13 @@ class App:
         free if ``port`` is 0.
 
         Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
-        ``start``. With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. Only addresses of
-        this machine are served, unless ``insecure`` allows others: what is sent is not encrypted. Raises what
-        ``start`` raises, and ``RunError`` where the address cannot be served.
+        ``start``. With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert``
+        and ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. Addresses that other machines
+        reach need both, unless ``insecure`` allows them without. Raises what ``start`` raises, and ``RunError`` where
+        the address cannot be served.
         """
-        return serve(self, Place(host, port, postgres, postgres_port, users, insecure), quiet, options)
+        place = Place(host, port, postgres, postgres_port, users, tls_cert, tls_key, insecure)
+        return serve(self, place, quiet, options)
 
     def _keep(self, outcome: Outcome) -> None:
         """Keeps the results of a run where users look for them."""

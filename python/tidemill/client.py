@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -37,8 +39,16 @@ class Client:
     ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """
 
-    def __init__(self, url: str, timeout: float | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float | None = None,
+        token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._place = _place(url)
+        self._ca = ca
+        self._tls = _tls(self._place, ca)
         self._url, self._timeout = url, timeout
         self._token = token
         self._own = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -58,7 +68,7 @@ class Client:
         self.close()
 
     async def __aenter__(self) -> AsyncClient:
-        self._asynchronous = AsyncClient(self._url, self._timeout, token=self._token)
+        self._asynchronous = AsyncClient(self._url, self._timeout, token=self._token, ca=self._ca)
         return self._asynchronous
 
     async def __aexit__(
@@ -158,7 +168,10 @@ class Client:
         return self._new()
 
     def _new(self) -> HTTPConnection:
-        return HTTPConnection(self._place.hostname or "", self._place.port or 80, timeout=self._timeout)
+        host, port = self._place.hostname or "", _port(self._place)
+        if self._tls is None:
+            return HTTPConnection(host, port, timeout=self._timeout)
+        return HTTPSConnection(host, port, timeout=self._timeout, context=self._tls)
 
 
 class Streaming:
@@ -210,9 +223,15 @@ class AsyncClient:
     """
 
     def __init__(
-        self, url: str, timeout: float | None = None, connections_max: int = 64, token: str | None = None
+        self,
+        url: str,
+        timeout: float | None = None,
+        connections_max: int = 64,
+        token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
     ) -> None:
         self._place = _place(url)
+        self._tls = _tls(self._place, ca)
         self._url, self._timeout = url, timeout
         self._own = {"Host": self._place.netloc} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._free: list[tuple[float, _Connection]] = []
@@ -291,7 +310,8 @@ class AsyncClient:
         return None
 
     async def _new(self) -> _Connection:
-        opening = asyncio.open_connection(self._place.hostname, self._place.port or 80, limit=_LINE_MAX)
+        host, port = self._place.hostname, _port(self._place)
+        opening = asyncio.open_connection(host, port, limit=_LINE_MAX, ssl=self._tls)
         return _Connection(*await self._waited(opening))
 
     async def _waited(self, what: Awaitable[Any]) -> Any:
@@ -380,20 +400,40 @@ class _Connection:
         self._writer.close()
 
 
-def connect(url: str, *, timeout: float | None = None, token: str | None = None) -> Client:
+def connect(
+    url: str,
+    *,
+    timeout: float | None = None,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+) -> Client:
     """A client of the application that is served at ``url``, such as ``http://127.0.0.1:8740``.
 
     With ``async with tm.connect(url) as client`` its methods are awaited. ``timeout``: seconds that an answer may take.
     ``token``: the user's secret, where the server asks who one is (``tidemill user add``).
+    ``ca``: of a server with TLS, a file in PEM with the certificates that are trusted, if not those of the system.
     """
-    return Client(url, timeout, token)
+    return Client(url, timeout, token, ca)
 
 
 def _place(url: str) -> SplitResult:
     place = urlsplit(url)
-    if place.scheme != "http" or not place.hostname:
+    if place.scheme not in ("http", "https") or not place.hostname:
         raise RunError(f"{url!r} is not where an application is served; give http://ADDRESS:PORT")
     return place
+
+
+def _port(place: SplitResult) -> int:
+    return place.port or (443 if place.scheme == "https" else 80)
+
+
+def _tls(place: SplitResult, ca: str | os.PathLike[str] | None) -> ssl.SSLContext | None:
+    if place.scheme != "https":
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise RunError(f"cannot read the certificates in {os.fspath(ca or '')!r}: {error}") from None
 
 
 def _unreachable(url: str, error: object) -> RunError:

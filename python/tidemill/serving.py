@@ -58,6 +58,8 @@ class Place:
     postgres: bool
     postgres_port: int | None
     users: str | os.PathLike[str] | None
+    tls_cert: str | os.PathLike[str] | None
+    tls_key: str | os.PathLike[str] | None
     insecure: bool
 
 
@@ -74,6 +76,8 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
                 postgres=place.postgres,
                 postgres_port=postgres_port,
                 users=place.users,
+                tls_cert=place.tls_cert,
+                tls_key=place.tls_key,
                 insecure=place.insecure,
             )
             with served as server:

@@ -258,6 +258,8 @@ class Session:
         postgres: bool = True,
         postgres_port: int = 0,
         users: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         calls_max: int = 10_000,
         connections_max: int = 1_000,
@@ -269,13 +271,18 @@ class Session:
 
         So are clients of PostgreSQL, on a port of their own, unless ``postgres`` is ``False``.
 
-        With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. The limits are those of
-        ``tidemill serve`` (docs/server.md). Raises ``RunError`` where the address cannot be served: one that other
-        machines reach needs ``insecure=True``, since what is sent is not encrypted.
+        With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert`` and
+        ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. The limits are those of ``tidemill
+        serve`` (docs/server.md). Raises ``RunError`` where the address cannot be served: one that other machines reach
+        needs users and a certificate, or ``insecure=True``.
         """
         limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
         file = None if users is None else os.fspath(users)
-        native = _engine.serve(self._native, host, port, postgres_port if postgres else None, file, insecure, limits)
+        if (tls_cert is None) != (tls_key is None):
+            raise PlanError("a certificate comes with its key", "give both tls_cert= and tls_key=")
+        tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
+        own_port = postgres_port if postgres else None
+        native = _engine.serve(self._native, host, port, own_port, file, tls, insecure, limits)
         return Server(native)
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:

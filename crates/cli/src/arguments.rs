@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_audit::EventPosition;
 use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
-use tidemill_server::{Limits, PORT, POSTGRES_PORT, Rights, ServeOptions};
+use tidemill_server::{Limits, PORT, POSTGRES_PORT, Rights, ServeOptions, TlsFiles};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -75,7 +75,7 @@ const SERVE_HELP: &str = "\
 Transactions on the events of app.requests(...) are called: POST /call/NAME with a JSON object. GET / says what there
 is. Clients of PostgreSQL call them as functions: SELECT * FROM deposit('ada', 10). Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
 Without '--users' nobody is asked who he is, and what is sent is not encrypted. So only addresses of this machine are
-served, unless '--insecure' allows others.
+served, unless there are users and a certificate, or '--insecure' allows others.
 
 Examples:
   tidemill serve bank.py --state ./state
@@ -366,7 +366,13 @@ pub struct ServeArguments {
     /// Ask everybody who he is: a file of users, which 'tidemill user' writes.
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     users: Option<PathBuf>,
-    /// Allow an address that other machines reach. What is sent is not encrypted.
+    /// Encrypt all that is sent: the server's certificate in PEM, with those that lead to one that clients know.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Server")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Server")]
+    tls_key: Option<PathBuf>,
+    /// Allow an address that other machines reach without '--users', or without '--tls-cert'.
     #[arg(long, help_heading = "Server")]
     insecure: bool,
     /// The most calls without a reply; more are refused with 503.
@@ -409,7 +415,9 @@ impl ServeArguments {
         let postgres_port = self.postgres_port.unwrap_or(if port == 0 { 0 } else { POSTGRES_PORT });
         let postgres_port = (!self.no_postgres).then_some(postgres_port);
         let users = self.users.clone();
-        ServeOptions { host: self.host.clone(), port, postgres_port, users, insecure, limits }
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+        ServeOptions { host: self.host.clone(), port, postgres_port, users, tls, insecure, limits }
     }
 }
 

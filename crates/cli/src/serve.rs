@@ -53,7 +53,11 @@ pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8
             say::error(&error.to_string());
             if matches!(
                 error,
-                ServeError::Host(_) | ServeError::Insecure(_) | ServeError::Unencrypted(_) | ServeError::Users(_)
+                ServeError::Host(_)
+                    | ServeError::Insecure(_)
+                    | ServeError::Unencrypted(_)
+                    | ServeError::Users(_)
+                    | ServeError::Tls(_)
             ) {
                 exit::USAGE
             } else {
@@ -91,14 +95,14 @@ fn execute<L: Loader>(
             ServeOptions { insecure: true, users: None, .. } => {
                 say::warning("whoever reaches this address can call, read and push: nobody is asked who he is");
             }
-            ServeOptions { insecure: true, .. } => {
+            ServeOptions { insecure: true, tls: None, .. } => {
                 say::warning("what is sent to this address is not encrypted, and tokens of HTTP are not either");
             }
             _ => {}
         }
         let name = &session.engine().program().name;
         let postgres = server.postgres_url(name).map(|url| format!(" and {url}")).unwrap_or_default();
-        say::err(&format!("serving {name} on http://{}{postgres}", server.address()));
+        say::err(&format!("serving {name} on {}{postgres}", server.url()));
     }
     while !loader.interrupted() && !session.is_over() {
         thread::sleep(TICK);

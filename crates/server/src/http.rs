@@ -8,6 +8,7 @@ use crate::identity::Identity;
 use crate::listen::{Listen, Open};
 use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
+use crate::socket::Socket;
 use crate::{console, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -23,14 +24,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
 use tidemill_runtime::{BadRecord, Place, SessionError};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 const OVER: &str = "the run is over: whether this was done is known to the next run";
+/// How long one who does not encrypt is heard out.
+const HEARD_MAX: Duration = Duration::from_secs(1);
+/// The type of the first record of TLS.
+const HANDSHAKE: u8 = 22;
 const CLOSING: &str = "the server is about to end; ask again when it is back";
 /// A server before it begins.
 pub struct Listening {
@@ -58,6 +66,9 @@ impl Listening {
 /// Serves a connection, or refuses it if there are too many.
 fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &watch::Receiver<bool>) {
     let Some(open) = open else {
+        if shared.tls.is_some() {
+            return;
+        }
         const FULL: &[u8] =
             b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         let _ = stream.try_write(FULL);
@@ -65,12 +76,34 @@ fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &
     };
     let (shared, closes) = (shared.clone(), closes.clone());
     tokio::spawn(async move {
-        connection(stream, &shared, closes).await;
+        let greeted = timeout(shared.limits.silence_max, greet(stream, shared.tls.as_ref())).await;
+        if let Ok(Ok(socket)) = greeted {
+            connection(socket, &shared, closes).await;
+        }
         drop(open);
     });
 }
 
-async fn connection(stream: TcpStream, shared: &Arc<Shared>, mut closes: watch::Receiver<bool>) {
+/// Makes a connection encrypted, if it is to be.
+async fn greet(stream: TcpStream, tls: Option<&TlsAcceptor>) -> io::Result<Socket> {
+    let Some(tls) = tls else { return Ok(Socket::Plain(stream)) };
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    let mut socket = Socket::Plain(stream);
+    if first[0] != HANDSHAKE {
+        const PLAIN: &[u8] =
+            b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 41\r\n\r\nthis server speaks TLS: ask with https://\n";
+        socket.write_all(PLAIN).await?;
+        socket.shutdown().await?;
+        // Closed with bytes that nobody has read, the connection would lose what was written.
+        let _ = timeout(HEARD_MAX, tokio::io::copy(&mut socket, &mut tokio::io::sink())).await;
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    socket.encrypt(tls).await?;
+    Ok(socket)
+}
+
+async fn connection(socket: Socket, shared: &Arc<Shared>, mut closes: watch::Receiver<bool>) {
     let service = service_fn(|request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(respond(&shared, request).await) }
@@ -78,7 +111,7 @@ async fn connection(stream: TcpStream, shared: &Arc<Shared>, mut closes: watch::
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(shared.limits.silence_max)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(socket), service);
     let (mut served, mut closes) = (pin!(served), pin!(closes.wait_for(|closed| *closed)));
     let mut is_closing = false;
     // What goes wrong on a connection is its client's business.

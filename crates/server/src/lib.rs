@@ -29,6 +29,8 @@ mod queries;
 mod rows;
 mod shared;
 mod slots;
+mod socket;
+mod tls;
 mod users;
 
 use asks::Asks;
@@ -52,6 +54,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tidemill_runtime::Session;
+pub use tls::{TlsError, TlsFiles};
 use tokio::sync::watch;
 use users::UsersFile;
 pub use users::{Rights, User, Users, UsersError};
@@ -70,7 +73,9 @@ pub struct ServeOptions {
     pub postgres_port: Option<u16>,
     /// A file of users: then everybody is asked who he is.
     pub users: Option<PathBuf>,
-    /// Whether an address is allowed that other machines reach. What is sent is not encrypted.
+    /// The certificate of the server: then all that is sent is encrypted, and who does not encrypt is refused.
+    pub tls: Option<TlsFiles>,
+    /// Whether an address is allowed that other machines reach, without users or without a certificate.
     pub insecure: bool,
     /// Limits.
     pub limits: Limits,
@@ -84,6 +89,7 @@ impl Default for ServeOptions {
             port: PORT,
             postgres_port,
             users: None,
+            tls: None,
             insecure: false,
             limits: Limits::default(),
         }
@@ -99,19 +105,22 @@ pub enum ServeError {
     Host(String),
     /// Others could reach the address.
     #[error(
-        "{0} is reachable from other machines, and anybody there could call: the server does not ask who they are; serve on \
-         127.0.0.1 behind a proxy that does, or allow it with --insecure"
+        "{0} is reachable from other machines, and anybody there could call: the server does not ask who they are; give a file \
+         of users with --users, or allow it with --insecure"
     )]
     Insecure(IpAddr),
     /// Others could hear what is sent.
     #[error(
-        "{0} is reachable from other machines, and what is sent is not encrypted; serve on 127.0.0.1 behind a proxy with TLS, \
-         or allow it with --insecure"
+        "{0} is reachable from other machines, and what is sent is not encrypted; give a certificate with --tls-cert and \
+         --tls-key, or allow it with --insecure"
     )]
     Unencrypted(IpAddr),
     /// The users cannot be read.
     #[error(transparent)]
     Users(UsersError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(TlsError),
     /// The port cannot be opened.
     #[error("cannot serve on {address}: {source}; give another {option}")]
     Bind {
@@ -167,14 +176,18 @@ impl Server {
         options: ServeOptions,
         engine: Option<Arc<dyn Queries>>,
     ) -> Result<Server, ServeError> {
-        let ServeOptions { host, port, postgres_port, users, insecure, limits } = options;
+        let ServeOptions { host, port, postgres_port, users, tls, insecure, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().map_err(|_| ServeError::Host(host.into()))?,
         };
-        if !ip.is_loopback() && !insecure {
-            return Err(if users.is_some() { ServeError::Unencrypted(ip) } else { ServeError::Insecure(ip) });
+        if !ip.is_loopback() && !insecure && users.is_none() {
+            return Err(ServeError::Insecure(ip));
         }
+        if !ip.is_loopback() && !insecure && tls.is_none() {
+            return Err(ServeError::Unencrypted(ip));
+        }
+        let tls = tls.map(|files| files.acceptor()).transpose().map_err(ServeError::Tls)?;
         let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
@@ -195,6 +208,7 @@ impl Server {
             limits,
             only_loopback: ip.is_loopback(),
             users,
+            tls,
             stopping: AtomicBool::new(false),
             connections: Default::default(),
             postgres_connections: Default::default(),
@@ -214,6 +228,12 @@ impl Server {
         Ok(Server { address, postgres_address, shared, wire, closing, threads })
     }
 
+    /// Where it is served.
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
     /// The address, with its port.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -222,7 +242,8 @@ impl Server {
     /// Where clients of PostgreSQL connect to, if they are served. They may name any database; this one names the
     /// application.
     pub fn postgres_url(&self, application: &str) -> Option<String> {
-        self.postgres_address.map(|address| format!("postgresql://{address}/{application}"))
+        let encrypted = if self.shared.tls.is_some() { "?sslmode=require" } else { "" };
+        self.postgres_address.map(|address| format!("postgresql://{address}/{application}{encrypted}"))
     }
 
     /// Takes no more requests, answers those that are under way, and ends: at the latest after

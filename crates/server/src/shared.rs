@@ -11,6 +11,7 @@ use crate::users::UsersFile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_runtime::Session;
+use tokio_rustls::TlsAcceptor;
 
 /// What all requests share.
 pub struct Shared {
@@ -28,6 +29,8 @@ pub struct Shared {
     pub only_loopback: bool,
     /// Who may ask; none if everybody may.
     pub users: Option<Arc<UsersFile>>,
+    /// With it all connections are encrypted.
+    pub tls: Option<TlsAcceptor>,
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
     pub connections: Arc<AtomicUsize>,

@@ -6,8 +6,8 @@ use super::backend;
 use super::connection::{Stop, read, write_all};
 use super::error::{PgError, code};
 use super::wire::Wire;
+use crate::socket::Socket;
 use crate::users::{Exchange, Rights, UsersFile, Verifier};
-use tokio::net::TcpStream;
 
 /// The longest message of a client within the conversation.
 const BYTES_MAX: usize = 10_000;
@@ -15,7 +15,7 @@ const MECHANISM: &[u8] = b"SCRAM-SHA-256\0";
 
 /// Asks a client for its password, without which it is not served; what the user may do.
 pub async fn authenticate(
-    stream: &TcpStream,
+    stream: &mut Socket,
     input: &mut Vec<u8>,
     wire: &Wire,
     users: &UsersFile,
@@ -54,7 +54,7 @@ fn initial(body: &[u8]) -> Option<&str> {
 }
 
 /// The body of the next message, which must be one with a password.
-async fn message(stream: &TcpStream, input: &mut Vec<u8>) -> Result<Vec<u8>, Stop> {
+async fn message(stream: &mut Socket, input: &mut Vec<u8>) -> Result<Vec<u8>, Stop> {
     loop {
         if let Some(&[tag, a, b, c, d]) = input.first_chunk::<5>() {
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -71,8 +71,7 @@ async fn message(stream: &TcpStream, input: &mut Vec<u8>) -> Result<Vec<u8>, Sto
                 return Ok(body);
             }
         }
-        stream.readable().await?;
-        if read(stream, input)? == Some(0) {
+        if read(stream, input).await? == 0 {
             return Err(Stop::Gone);
         }
     }

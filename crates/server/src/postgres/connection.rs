@@ -23,17 +23,18 @@ use super::statement::Prepared;
 use super::wire::Wire;
 use crate::calls::Turn;
 use crate::follow::{Heard, Listener};
+use crate::socket::Socket;
 use crate::users::{Right, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -77,6 +78,8 @@ impl From<io::Error> for Stop {
 /// What a connection has waited for.
 enum Event {
     Input,
+    /// Nothing more comes in.
+    End,
     Outcome,
     Cancel,
     Closing,
@@ -88,7 +91,7 @@ enum Event {
 
 /// A connection, once it is known to whom.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     pub wire: Arc<Wire>,
     closes: watch::Receiver<bool>,
     /// What has come and is not handled.
@@ -117,21 +120,21 @@ pub struct Connection {
 }
 
 /// Serves a client from the first message to the end.
-pub async fn serve(stream: TcpStream, wire: Arc<Wire>, closes: watch::Receiver<bool>) {
+pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<bool>) {
     let patience = wire.limits.silence_max;
     let mut input = Vec::new();
-    let first = match timeout(patience, start(&stream, &wire, &mut input)).await {
+    let first = match timeout(patience, start(&mut stream, &wire, &mut input)).await {
         Ok(Ok(Some(first))) => first,
-        Ok(Err(Stop::Error(error))) => return say_last(&stream, &error, patience).await,
+        Ok(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
         // The client has gone, has canceled another, or says nothing.
         _ => return,
     };
     let user = first.value("user").unwrap_or("nobody").to_owned();
     let rights = match &wire.users {
         None => Rights::all(),
-        Some(users) => match timeout(patience, authenticate(&stream, &mut input, &wire, users, &user)).await {
+        Some(users) => match timeout(patience, authenticate(&mut stream, &mut input, &wire, users, &user)).await {
             Ok(Ok(rights)) => rights,
-            Ok(Err(Stop::Error(error))) => return say_last(&stream, &error, patience).await,
+            Ok(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
             _ => return,
         },
     };
@@ -182,7 +185,7 @@ impl Introduction {
 }
 
 /// Reads the first messages; none if there is nothing to serve.
-async fn start(stream: &TcpStream, wire: &Wire, input: &mut Vec<u8>) -> Result<Option<Introduction>, Stop> {
+async fn start(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Result<Option<Introduction>, Stop> {
     // A client may ask for each kind of encryption once.
     for _ in 0..3 {
         let first = loop {
@@ -190,23 +193,31 @@ async fn start(stream: &TcpStream, wire: &Wire, input: &mut Vec<u8>) -> Result<O
                 input.drain(..length);
                 break first;
             }
-            stream.readable().await?;
-            if read(stream, input)? == Some(0) {
+            if read(stream, input).await? == 0 {
                 return Ok(None);
             }
         };
         match first {
-            First::Encryption if input.is_empty() => {
-                stream.writable().await?;
-                stream.try_write(b"N")?;
-            }
-            First::Encryption => {
+            First::Tls | First::Gss if !input.is_empty() => {
                 let message = "bytes follow a question for encryption that is not answered yet";
                 return Err(PgError::fatal(code::PROTOCOL_VIOLATION, message).into());
             }
+            First::Tls | First::Gss if stream.is_encrypted() => break,
+            First::Tls => match &wire.tls {
+                Some(tls) => {
+                    stream.write_all(b"S").await?;
+                    stream.encrypt(tls).await?;
+                }
+                None => stream.write_all(b"N").await?,
+            },
+            First::Gss => stream.write_all(b"N").await?,
             First::Cancel { process, secret } => {
                 wire.cancel(process, &secret);
                 return Ok(None);
+            }
+            First::Startup { .. } if wire.tls.is_some() && !stream.is_encrypted() => {
+                let message = "this server speaks TLS only; connect with sslmode=require";
+                return Err(PgError::fatal(code::WRONG_PASSWORD, message).into());
             }
             First::Startup { minor, parameters } => {
                 if parameters.iter().any(|(name, _)| name == "replication") {
@@ -216,44 +227,42 @@ async fn start(stream: &TcpStream, wire: &Wire, input: &mut Vec<u8>) -> Result<O
             }
         }
     }
-    Err(PgError::fatal(code::PROTOCOL_VIOLATION, "there is no TLS; connect without it").into())
+    Err(PgError::fatal(code::PROTOCOL_VIOLATION, "this question for encryption was answered before").into())
 }
 
-/// The number of bytes that were read; none if none are there, 0 at the end.
-pub fn read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Option<usize>> {
-    let mut bytes = [0; READ_BYTES];
-    match stream.try_read(&mut bytes) {
-        Ok(count) => {
-            input.extend_from_slice(&bytes[..count]);
-            Ok(Some(count))
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
+/// Reads what is there, when something is: the number of bytes, 0 at the end.
+pub async fn read(stream: &mut Socket, input: &mut Vec<u8>) -> io::Result<usize> {
+    poll_fn(|cx| poll_read(stream, cx, input)).await
 }
 
-pub async fn write_all(stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+fn poll_read(stream: &mut Socket, cx: &mut Context<'_>, input: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+    let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+    let mut bytes = ReadBuf::uninit(&mut bytes);
+    Pin::new(stream).poll_read(cx, &mut bytes).map_ok(|()| {
+        input.extend_from_slice(bytes.filled());
+        bytes.filled().len()
+    })
+}
+
+/// Writes all bytes, unless the client takes none for so long.
+pub async fn write_all(stream: &mut Socket, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let late = |_| io::ErrorKind::TimedOut;
     while !bytes.is_empty() {
-        match stream.try_write(bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                timeout(patience, stream.writable()).await.map_err(|_| io::ErrorKind::TimedOut)??;
-            }
-            Err(error) => return Err(error),
-        }
+        let count = timeout(patience, stream.write(bytes)).await.map_err(late)??;
+        bytes = &bytes[count..];
     }
-    Ok(())
+    timeout(patience, stream.flush()).await.map_err(late)?
 }
 
 /// Hears who a client is, and tells it why it is not served.
-pub async fn refuse(stream: &TcpStream, wire: &Wire, error: &PgError) {
-    if let Ok(Ok(Some(_))) = timeout(REFUSED_MAX, start(stream, wire, &mut Vec::new())).await {
-        say_last(stream, error, REFUSED_MAX).await;
+pub async fn refuse(mut stream: Socket, wire: &Wire, error: &PgError) {
+    if let Ok(Ok(Some(_))) = timeout(REFUSED_MAX, start(&mut stream, wire, &mut Vec::new())).await {
+        say_last(&mut stream, error, REFUSED_MAX).await;
     }
 }
 
 /// Tells a client why it is not served.
-async fn say_last(stream: &TcpStream, error: &PgError, patience: Duration) {
+async fn say_last(stream: &mut Socket, error: &PgError, patience: Duration) {
     let mut bytes = Vec::new();
     backend::error(&mut bytes, error);
     let _ = write_all(stream, &bytes, patience).await;
@@ -298,11 +307,10 @@ impl Connection {
             if is_closing && self.queue.is_settled() {
                 // One who asks something more hears of it as the answer, the others after a while.
                 let until = *self.goodbye.get_or_insert_with(|| Instant::now() + GOODBYE);
-                let Ok(ready) = timeout_at(until, self.stream.readable()).await else {
+                let Ok(count) = timeout_at(until, read(&mut self.stream, &mut self.input)).await else {
                     return Err(PgError::fatal(code::CLOSING, CLOSING).into());
                 };
-                ready?;
-                if read(&self.stream, &mut self.input)? == Some(0) {
+                if count? == 0 {
                     return Ok(());
                 }
                 continue;
@@ -312,7 +320,7 @@ impl Connection {
                 continue;
             }
             match self.wait(self.has_room() && !is_closing).await? {
-                Event::Input if read(&self.stream, &mut self.input)? == Some(0) => return Ok(()),
+                Event::End => return Ok(()),
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
                 Event::GivesUp => self.block.give_up(),
@@ -451,7 +459,8 @@ impl Connection {
 
     async fn wait(&mut self, takes_input: bool) -> Result<Event, Stop> {
         let (bell, mut closes) = (self.bell.clone(), self.closes.clone());
-        let (stream, queue, listeners) = (&self.stream, &mut self.queue, &mut self.listeners);
+        let (stream, input) = (&mut self.stream, &mut self.input);
+        let (queue, listeners) = (&mut self.queue, &mut self.listeners);
         let is_closing = self.wire.stopping.load(Ordering::Acquire);
         let whole_by = self.whole_by.filter(|_| takes_input && queue.is_settled());
         let (mut rung, mut closed) = (pin!(bell.notified()), pin!(closes.wait_for(|closed| *closed)));
@@ -469,8 +478,8 @@ impl Connection {
             if rung.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Cancel));
             }
-            if takes_input && let Poll::Ready(ready) = stream.poll_read_ready(cx) {
-                return Poll::Ready(ready.map(|()| Event::Input));
+            if takes_input && let Poll::Ready(read) = poll_read(stream, cx, input) {
+                return Poll::Ready(read.map(|count| if count == 0 { Event::End } else { Event::Input }));
             }
             if takes_input && queue.is_settled() {
                 for (channel, listener) in listeners.iter_mut() {
@@ -501,11 +510,10 @@ impl Connection {
     async fn linger(&mut self) {
         let (stream, input) = (&mut self.stream, &mut self.input);
         let heard = async {
-            poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+            stream.shutdown().await?;
             loop {
-                stream.readable().await?;
                 input.clear();
-                if read(stream, input)? == Some(0) {
+                if read(stream, input).await? == 0 {
                     return io::Result::Ok(());
                 }
             }
@@ -517,7 +525,7 @@ impl Connection {
     pub async fn write(&mut self) -> io::Result<()> {
         self.queue.is_due = false;
         let bytes = std::mem::take(&mut self.queue.output);
-        write_all(&self.stream, &bytes, self.wire.limits.silence_max).await?;
+        write_all(&mut self.stream, &bytes, self.wire.limits.silence_max).await?;
         if bytes.capacity() <= 2 * WRITE_BYTES {
             self.queue.output = bytes;
             self.queue.output.clear();

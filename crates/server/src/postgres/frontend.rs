@@ -16,8 +16,10 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// The first message of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum First {
-    /// Whether TLS or GSS encryption is spoken: another first message follows.
-    Encryption,
+    /// Whether TLS is spoken: a handshake or another first message follows.
+    Tls,
+    /// Whether GSS encryption is spoken: another first message follows.
+    Gss,
     /// To cancel what another connection does.
     Cancel { process: i32, secret: Vec<u8> },
     /// The minor version of protocol 3, and parameters by name.
@@ -97,7 +99,8 @@ pub fn first_message(input: &[u8]) -> PgResult<Option<(First, usize)>> {
     let Some(body) = input.get(4..length) else { return Ok(None) };
     let mut body = Body(body);
     let first = match body.u32()? {
-        SSL_REQUEST | GSS_REQUEST => First::Encryption,
+        SSL_REQUEST => First::Tls,
+        GSS_REQUEST => First::Gss,
         CANCEL_REQUEST => First::Cancel { process: body.u32()? as i32, secret: body.rest().to_vec() },
         version if version >> 16 == 3 => startup(&mut body, (version & 0xffff) as u16)?,
         version => {

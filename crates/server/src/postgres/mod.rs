@@ -37,6 +37,7 @@ mod understand;
 mod wire;
 
 use crate::listen::{Listen, Open};
+use crate::socket::Socket;
 use error::{PgError, code};
 use std::io;
 use std::sync::Arc;
@@ -80,11 +81,11 @@ fn accept(stream: TcpStream, open: Option<Open>, wire: &Arc<Wire>, closes: &watc
     let Some(open) = open else {
         let message = format!("{} connections are open; try again", wire.limits.connections_max);
         let error = PgError::fatal(code::TOO_MANY_CONNECTIONS, message);
-        tokio::spawn(async move { connection::refuse(&stream, &wire, &error).await });
+        tokio::spawn(async move { connection::refuse(Socket::Plain(stream), &wire, &error).await });
         return;
     };
     tokio::spawn(async move {
-        connection::serve(stream, wire, closes).await;
+        connection::serve(Socket::Plain(stream), wire, closes).await;
         drop(open);
     });
 }

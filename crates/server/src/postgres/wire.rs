@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 /// The most statements that are kept, and the bytes of their texts. Those that are sent often are few.
 const KEPT_MAX: usize = 1_000;
@@ -55,6 +56,8 @@ pub struct Wire {
     pub hubs: Arc<Hubs>,
     /// Who may ask; none if everybody may.
     pub users: Option<Arc<UsersFile>>,
+    /// With it all connections are encrypted.
+    pub tls: Option<TlsAcceptor>,
     /// A secret of this server.
     pub own: [u8; 32],
     pub limits: WireLimits,
@@ -86,6 +89,7 @@ impl Wire {
             queries: shared.queries.clone(),
             hubs: shared.hubs.clone(),
             users: shared.users.clone(),
+            tls: shared.tls.clone(),
             own: secret(),
             limits: shared.limits.of_wire(),
             stopping: AtomicBool::new(false),

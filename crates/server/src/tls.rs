@@ -1,0 +1,76 @@
+//! TLS: the certificate of a server, from files.
+
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// The files of a server's certificate, in PEM. They are read when the server starts.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The certificate, and those that lead from it to one that clients know.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read, or is not in PEM.
+    #[error("cannot read the {what} in '{path}': {why}")]
+    File {
+        /// The certificate, or the key.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The key is that of another certificate, or of a kind that is not known.
+    #[error("the certificate in '{certificate}' cannot be used with the key in '{key}': {source}")]
+    Pair {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The reason.
+        source: rustls::Error,
+    },
+}
+
+impl TlsFiles {
+    /// What accepts encrypted connections with this certificate.
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        let refuse = |what, path: &Path, error: PemError| {
+            let why = match error {
+                PemError::Io(error) => error.to_string(),
+                PemError::NoItemsFound => format!("there is no {what} in it"),
+                error => error.to_string(),
+            };
+            TlsError::File { what, path: path.to_owned(), why }
+        };
+        let certificates = |error| refuse("certificate", &self.certificate, error);
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&self.certificate)
+            .map_err(certificates)?
+            .collect::<Result<_, _>>()
+            .map_err(certificates)?;
+        if chain.is_empty() {
+            return Err(certificates(PemError::NoItemsFound));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refuse("key", &self.key, error))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|source| TlsError::Pair {
+                certificate: self.certificate.clone(),
+                key: self.key.clone(),
+                source,
+            })?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
