@@ -63,7 +63,7 @@ pub(super) fn window<const FIELDS: usize>(
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows, early: None, top: None }),
+        over: Some(OverDef { by, windows, early: None, top: None, first: None }),
         join: None,
         nested: false,
         roles: Vec::new(),
