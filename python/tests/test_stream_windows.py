@@ -123,6 +123,7 @@ def f(w):
         "windows": {"counting": {"count": 3}},
         "early": None,
         "top": None,
+        "first": None,
     }
 
 
@@ -188,6 +189,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "windows": {"tumbling": {"length": {"duration": 10_000_000}, "origin": 0}},
             "early": None,
             "top": None,
+            "first": None,
         },
         "join": None,
         "nested": False,
