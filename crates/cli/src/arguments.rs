@@ -74,8 +74,8 @@ Examples:
 const SERVE_HELP: &str = "\
 Transactions on the events of app.requests(...) are called: POST /call/NAME with a JSON object. GET / says what there
 is. Clients of PostgreSQL call them as functions: SELECT * FROM deposit('ada', 10). Ctrl-C and SIGTERM answer what is under way, then end; a second Ctrl-C stops at once.
-Without '--users' nobody is asked who he is, and what is sent is not encrypted. So only addresses of this machine are
-served, unless there are users and a certificate, or '--insecure' allows others.
+Without '--users' nobody is asked who he is; without '--tls-cert' what is sent is not encrypted. An address that other
+machines reach needs both, or '--insecure'.
 
 Examples:
   tidemill serve bank.py --state ./state

@@ -92,7 +92,7 @@ async fn greet(stream: TcpStream, tls: Option<&TlsAcceptor>) -> io::Result<Socke
     let mut socket = Socket::Plain(stream);
     if first[0] != HANDSHAKE {
         const PLAIN: &[u8] =
-            b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 41\r\n\r\nthis server speaks TLS: ask with https://\n";
+            b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 42\r\n\r\nthis server speaks TLS: ask with https://\n";
         socket.write_all(PLAIN).await?;
         socket.shutdown().await?;
         // Closed with bytes that nobody has read, the connection would lose what was written.
