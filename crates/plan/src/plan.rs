@@ -371,9 +371,9 @@ pub struct OverDef {
     /// `top`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<TopDef>,
-    /// The first event of each group, and each that comes so long or longer after the one that was passed on last, in
-    /// place of what a body gives: a `duration`, or an `int` where the event time is one. Then `windows` and the body do not
-    /// matter. The transaction commits these events.
+    /// The first events of each group, in place of what a body gives: those with no other that was passed on less than this
+    /// before. A `duration`, or an `int` where the event time is one. Then `windows` and the body do not matter. The
+    /// transaction commits the first events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Value>,
 }

@@ -8,7 +8,7 @@ use tidemill_plan::build::{
 };
 use tidemill_plan::{
     Aggregate, ConvertDef, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Span, Stmt, StmtNode,
-    StreamRef, TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
+    StreamRef, TopDef, TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
 };
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
@@ -816,6 +816,25 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
 
 fn asked(function: WindowFunction, value: &str) -> Expr {
     ExprNode::Aggregate { function, value: Some(Box::new(event(value))), by: None }.into()
+}
+
+#[test]
+fn first_events() {
+    let refused = |top: Option<TopDef>, sink: StreamRef| {
+        let plan = PlanBuilder::new("p").source("s", |s| s.event_time("at", Type::Int)).sink("out", sink);
+        let mut plan = plan.build();
+        let windows = WindowsDef::Counting { count: 1 };
+        let over = Some(OverDef { by: vec![], windows, early: None, top, first: Some(Value::Int(5)) });
+        let (name, inputs) = ("once".into(), vec![named("s")]);
+        let once = TransactionDef { name, inputs, over, join: None, nested: false, roles: vec![], body: vec![] };
+        plan.transactions.push(once);
+        analyze(&plan).err().unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(None, committed("once")), Vec::<String>::new());
+    let top = Some(TopDef { count: 1, by: event("at"), ties: false });
+    assert_eq!(refused(top, named("s")), ["window 'once': it is a top and first events; make two of it"]);
+    let aborts = "sink 'out': 'once' gives the first events of a stream, and has no stream of aborts";
+    assert_eq!(refused(None, aborted("once")), [aborts]);
 }
 
 #[test]

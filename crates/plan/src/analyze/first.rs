@@ -4,13 +4,13 @@
 //!
 //! | what | of |
 //! |---|---|
-//! | table `once.windows` | the groups of late: until when their events are repeats |
+//! | table `once.windows` | a row for each group that has repeats: the last time of a repeat |
 //! | transaction `once` | the input: commits the events that are no repeats |
 //! | stream `once.due` | the groups whose time is over |
 //! | transaction `once.next` | `once.due`: deletes the row |
 //!
-//! Whether an event is a repeat says its time alone. So a row may stay longer than it must, and rows are deleted together:
-//! their times are rounded up to a grid, since an epoch ends at each point of it.
+//! An event is a repeat if its time is not after that last time. So a row may stay longer than it must. Rows are deleted
+//! together, at the points of a grid, since each deletion ends an epoch.
 
 use super::cells::Kind;
 use super::over::{Lasting, Lowered, Lowering, WINDOW, set, stmt, when};
@@ -21,26 +21,27 @@ use tidemill_model::{Schema, Type, Value};
 /// How many points of the grid there are within the time.
 const POINTS: i64 = 8;
 
-/// What the table of groups is like: windows of the grid.
+/// How the name of the column with the last time of a repeat begins.
+const UNTIL: &str = "until_";
+
+/// The grid, as windows.
 pub(super) fn kind(within: i64) -> Kind {
     Kind::Tumbling { length: (within - 1) / POINTS + 1, origin: 0 }
 }
 
-/// The name of the column that says at which time a group's events are repeats last. A state does not fit a program with another
-/// time.
-pub(super) fn until_column(within: i64) -> String {
+/// The name of the column with the last time of a repeat. It has `within` in it, so that a state does not fit a program with
+/// another one.
+fn until_column(within: i64) -> String {
     format!("{UNTIL}{within}")
 }
 
-const UNTIL: &str = "until_";
-
-/// The time within which events are repeats, from the name of the column.
+/// The time within which events are repeats, where a column is the one with the last time of a repeat.
 pub(crate) fn within(column: &str) -> Option<i64> {
     column.strip_prefix(UNTIL)?.parse().ok()
 }
 
 impl Lowering<'_> {
-    /// `lasting`: what is passed on of the events.
+    /// The table and transactions of first events. `lasting`: what is passed on of an event.
     pub(super) fn first(self, within: i64, input: &Schema, lasting: Lasting) -> Lowered {
         let time = self.clock.ty.unwrap_or(Type::Int);
         let (until, due) = (until_column(within), self.kind.due_column());

@@ -123,6 +123,9 @@ pub(super) fn lower(
         (time, _) => time,
     };
     let clock = Clock::of(time, &stream.schema);
+    if over.top.is_some() && over.first.is_some() {
+        return Err(Fault::new("it is a top and first events").hint("make two of it").into());
+    }
     let first = over.first.as_ref().map(|within| units("time of first events", within, clock.ty)).transpose()?;
     let kind = match (&over.top, first) {
         // An instant.

@@ -59,7 +59,7 @@ pub(super) fn windows(text: &mut String, program: &Program) {
             let _ = writeln!(text, "  {name}: the first events within {span} of {input}");
             let _ = writeln!(
                 text,
-                "    keeps when the repeats of a group end; rows are deleted together, at most an eighth of that later"
+                "    keeps a row for each group that has repeats, and at most an eighth of the time longer"
             );
             continue;
         }
